@@ -1,0 +1,236 @@
+"""The Ledger noun: where every nanosecond and byte of a step went. Every figure is per step of the plain run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from gobrrr.recording.facts import Facts, Span
+
+ACCOUNTS = (
+    "data_wait",  # the loop waited for its batch
+    "compute",  # the floor of ops whose floor is FLOPs / ceiling
+    "bandwidth",  # the floor of ops whose floor is bytes / ceiling
+    "inefficiency",  # op time above its floor and its dispatch
+    "uncounted",  # ops whose work is not modelled: time known, floor not
+    "dispatch",  # what torch itself costs per op
+    "host",  # Python and native host work between ops
+    "communication",
+    "sync",
+    "copy",
+    "compile",
+    "gc",
+    "unattributed",
+)
+PHASES = ("data", "forward", "loss", "backward", "optimizer", "other")
+
+
+class Account(msgspec.Struct, frozen=True):
+    """Nanoseconds of a median plain step that one cause owns; `share` is of the step."""
+
+    account: str
+    ns: float
+    share: float
+
+
+class OpGroup(msgspec.Struct, frozen=True):
+    """All calls of one op with the same shapes, dtypes, phase and user line, summed and divided by the steps.
+
+    `ns` is self time: ops called inside it have their own groups. `flops` and `bytes` are per step, null where the op
+    is not modelled. `ns` = `floor_ns` + `dispatch_ns` + inefficiency (uncounted ops have floor 0).
+    """
+
+    name: str
+    """aten::mm; backward ops too."""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtypes: tuple[str, ...] = ()
+    """float, double, c10::BFloat16, c10::Half, long int, Scalar, ... as the profiler writes them, one per input."""
+    strides: tuple[tuple[int, ...], ...] = ()
+    concrete: tuple[str, ...] = ()
+    phase: str = "other"
+    where: tuple[Span, ...] = ()
+    """User lines, innermost first; for a backward op those of the forward op that made its node."""
+    calls: float = 0.0
+    ns: float = 0.0
+    floor_ns: float = 0.0
+    dispatch_ns: float = 0.0
+    flops: float | None = None
+    bytes: float | None = None
+    bound: str | None = None
+    """compute or bandwidth: which floor was the higher; null where not modelled."""
+    parents: tuple[str, ...] = ()
+    """Names of the enclosing ops and annotations, outermost first (aten::linear; Optimizer.step#AdamW.step)."""
+    order: int = 0
+    """Position of its first call among the ops of the step: sorts groups as they ran."""
+    leaf: bool = True
+    """It calls no other op: the work is here, not in its children."""
+
+
+class HostGroup(msgspec.Struct, frozen=True):
+    """Main-thread time outside torch ops, by user line. `library` is the package whose code ran ("" = the user's own)."""
+
+    where: tuple[Span, ...]
+    ns: float
+    phase: str = "other"
+    library: str = ""
+    functions: tuple[str, ...] = ()
+    """Library functions seen innermost, most time first ("torch.serialization.save", "copy.deepcopy")."""
+    calls: float | None = None
+
+
+class LineGroup(msgspec.Struct, frozen=True):
+    """Wall time of the main thread by innermost user line, ops included: from the sampler in unprofiled steps."""
+
+    where: tuple[Span, ...]
+    ns: float
+    phase: str = "other"
+    library: tuple[str, ...] = ()
+    """Library functions below that line, innermost first, most frequent stack (module.function)."""
+    libraries: tuple[tuple[str, float], ...] = ()
+    """Every library function seen anywhere below that line, with its ns per step (inclusive)."""
+    waiting: bool = False
+
+
+class WorkerGroup(msgspec.Struct, frozen=True):
+    """A loader worker's time by innermost user line: ns per batch; kind: getitem, collate, other."""
+
+    loader: int
+    kind: str
+    where: tuple[Span, ...]
+    ns: float
+    libraries: tuple[tuple[str, float], ...] = ()
+    cpu_share: float | None = None
+
+
+class StepStats(msgspec.Struct, frozen=True):
+    """Steps of the loop that takes the time. ns; `plain_wall_ns` is the median without profiler, `wall_ns` with it."""
+
+    count: int = 0
+    plain_count: int = 0
+    plain_wall_ns: float = 0.0
+    low_ns: float = 0.0
+    high_ns: float = 0.0
+    """95 % interval of the median plain step."""
+    quartile_spread: float = 0.0
+    """(p75 - p25) / median of the plain steps."""
+    wall_ns: float = 0.0
+    profiled_count: int = 0
+    warmup_count: int = 0
+    kind: str = "training"
+    """training (an optimizer update), inference (a top-level forward) or loop (gobrrr.steps, a loader)."""
+    mean_ns: float = 0.0
+    """Mean with the outliers in: epochs' ends, checkpoints."""
+    outlier_ns: float = 0.0
+    """mean - median: what rare slow steps add to each step."""
+    drift: float = 0.0
+    """Change of the median from the first to the last third of the plain steps, as a share."""
+    overhead_share: float = 0.0
+    """What watching cost, of the plain step, measured in this run."""
+    waits: tuple[float, ...] = ()
+    """Data wait of each plain step, ns, in order."""
+    walls: tuple[float, ...] = ()
+
+
+class OtherLoop(msgspec.Struct, frozen=True):
+    """A loop that was seen and not diagnosed, with its share of the watched time."""
+
+    name: str
+    share: float
+    count: int
+
+
+class MemoryLedger(msgspec.Struct, frozen=True):
+    """Bytes by what they are for; null where not seen."""
+
+    parameters: int | None = None
+    gradients: int | None = None
+    optimizer_state: int | None = None
+    activations: int | None = None
+    inputs: int | None = None
+    workspace: int | None = None
+    """Peak minus all that is named here."""
+    peak: int | None = None
+    alive_at_peak: tuple[tuple[str, int], ...] = ()
+    growth_per_step: float | None = None
+    bytes_per_parameter: float | None = None
+    """(parameters + gradients + optimizer state) / number of parameters; mixed-precision Adam costs 16 to 18."""
+
+
+class Roofline(msgspec.Struct, frozen=True):
+    """The step against the ceilings measured here. MFU here: model FLOPs (no recompute subtracted unless seen, causal
+    attention not halved, a multiply-add is two) / step time / the ceiling of `dtype` at this run's threads."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+    floor_ns: float = 0.0
+    mfu: float | None = None
+    dtype: str = "fp32"
+    ceiling_flop_rate: float | None = None
+    speed_of_light: float | None = None
+    """floor_ns / step: how near the step as written is to what the machine can do."""
+    not_counted_share: float = 0.0
+    not_counted: tuple[tuple[str, float], ...] = ()
+    """Ops that are not modelled with their share of the step."""
+
+
+class Ledger(msgspec.Struct, frozen=True):
+    """The whole account of a median plain step."""
+
+    step: StepStats
+    accounts: tuple[Account, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    """(phase, ns per plain step); they sum to the step."""
+    ops: tuple[OpGroup, ...] = ()
+    host: tuple[HostGroup, ...] = ()
+    lines: tuple[LineGroup, ...] = ()
+    workers: tuple[WorkerGroup, ...] = ()
+    loops: tuple[OtherLoop, ...] = ()
+    memory: MemoryLedger = MemoryLedger()
+    roofline: Roofline = Roofline()
+    facts: Facts = Facts()
+    threads: int = 1
+    missing: tuple[str, ...] = ()
+    """What the recording lacks, in words: band 9 reads it."""
+    signals: frozenset[str] = frozenset()
+    """ops, shapes, stacks, samples, plain, device, workers, facts."""
+    device: DeviceLedger | None = None
+
+    @property
+    def wall(self) -> float:
+        """Nanoseconds of the median plain step: what every saving is a part of."""
+        return self.step.plain_wall_ns
+
+    def account(self, name: str) -> float:
+        """Nanoseconds per step of one account, 0 where it is absent."""
+        return sum(a.ns for a in self.accounts if a.account == name)
+
+    def phase(self, name: str) -> float:
+        """Nanoseconds per step of one phase."""
+        return sum(ns for phase, ns in self.phases if phase == name)
+
+    def named(self, *names: str) -> Iterator[OpGroup]:
+        """Op groups whose name is one of `names`."""
+        wanted = frozenset(names)
+        return (op for op in self.ops if op.name in wanted)
+
+
+class DeviceLedger(msgspec.Struct, frozen=True):
+    """The accelerator's side of a step, ns per step. Idle is split by what the host was doing."""
+
+    name: str
+    busy_ns: float
+    idle_ns: float
+    span_busy_share: float
+    idle_by_cause: tuple[tuple[str, float], ...] = ()
+    exposed_copy_ns: float = 0.0
+    copies: tuple[tuple[str, int, float, float], ...] = ()
+    """(kind such as 'Memcpy HtoD (Pageable -> Device)', count, bytes, ns) per step."""
+    kernels: tuple[tuple[str, float, float, str], ...] = ()
+    """(name, calls, ns, class: matmul, convolution, attention, elementwise, reduction, communication, other) per step."""
+    syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] = ()
+    """(call, calls per step, idle ns it causes, user lines)."""
+    short_kernel_share: float = 0.0
+    tensor_core_ns: float = 0.0
+    tensor_core_eligible_ns: float = 0.0
+    capability: str = ""

@@ -1,0 +1,102 @@
+"""The Machine noun: what was probed here and every ceiling that was measured here, each with its spread."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA = "gobrrr.machine/1"
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """One measured figure: the median of `count` samples, with the low and the high quartile, all in `unit`."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+    unit: str
+
+    @property
+    def spread(self) -> float:
+        """(high - low) / median; 0 where nothing was measured."""
+        return (self.high - self.low) / self.median if self.median else 0.0
+
+
+class CopyCeiling(msgspec.Struct, frozen=True):
+    """Bytes read plus bytes written per second by a copy whose source and target together hold `working_set` bytes."""
+
+    working_set: int
+    threads: int
+    rate: Measured
+
+
+class DeviceCeilings(msgspec.Struct, frozen=True):
+    """What an accelerator does, measured here: FLOP/s per dtype, bytes/s, nanoseconds."""
+
+    name: str
+    memory_bytes: int
+    matmul: dict[str, Measured]
+    copy: Measured
+    launch: Measured
+    pinned: Measured
+    pageable: Measured
+    capability: str = ""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """This computer. `matmul[threads][dtype]` is FLOP/s, threads being "1" or "all".
+
+    dtype keys: fp64, fp32 (as torch runs it by default), fp32_medium (under set_float32_matmul_precision("medium")),
+    bf16, fp16, int8; `fp32_medium_error` is the relative error of the medium product against float64 where
+    `fp32_error` is the default's: medium is fp32 work only where the two are of one size.
+    """
+
+    fingerprint: str
+    cpu: str
+    isa: tuple[str, ...]
+    logical_cores: int
+    memory_bytes: int
+    effective_cores: Measured
+    matmul: dict[str, dict[str, Measured]]
+    copy: tuple[CopyCeiling, ...]
+    dispatch: Measured
+    """Nanoseconds for one small op (add of two 1-element tensors), its Python call included."""
+    fresh_page: Measured
+    """Nanoseconds that one minor page fault of a large fresh allocation costs."""
+    fp32_error: float = 0.0
+    fp32_medium_error: float = 0.0
+    threads: int = 1
+    torch_version: str = ""
+    quota: float | None = None
+    device: DeviceCeilings | None = None
+    doubts: tuple[str, ...] = ()
+    schema: str = SCHEMA
+
+    def flop_rate(self, dtype: str, threads: int) -> float | None:
+        """Ceiling in FLOP/s at `threads` intra-op threads, interpolated between 1 and all; None if not measured."""
+        one = self.matmul.get("1", {}).get(dtype)
+        most = self.matmul.get("all", {}).get(dtype, one)
+        if one is None or most is None:
+            return None
+        return _between(one.median, most.median, threads, self.threads)
+
+    def byte_rate(self, working_set: float, threads: int) -> float:
+        """Ceiling in bytes/s (read plus written) for a working set, from the nearest measured size at or above it."""
+        few = self._copies(1)
+        many = self._copies(self.threads) or few
+        if not few:
+            return 1e10  # no measurement at all: a slow core's memory, so that nothing is overpromised
+        return _between(_at(few, working_set), _at(many, working_set), threads, self.threads)
+
+    def _copies(self, threads: int) -> list[CopyCeiling]:
+        return sorted((c for c in self.copy if c.threads == threads), key=lambda c: c.working_set)
+
+
+def _at(copies: list[CopyCeiling], working_set: float) -> float:
+    return next((c.rate.median for c in copies if c.working_set >= working_set), copies[-1].rate.median)
+
+
+def _between(one: float, most: float, threads: int, all_threads: int) -> float:
+    if threads <= 1 or all_threads <= 1:
+        return one
+    return one + (most - one) * min(1.0, (threads - 1) / (all_threads - 1))

@@ -1,0 +1,200 @@
+"""What capture notes beside times: the program's settings, loaders, optimizers, modules and tensors.
+
+Every field has a default, and null means "not seen": capture fills what it could see, rules ask before they use.
+All times are nanoseconds, all sizes bytes, unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A place in source code: the executing line, not the function's first one."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
+class LoaderFacts(msgspec.Struct, frozen=True):
+    """A DataLoader as it was used. `iter_ns` has one entry per epoch: from iter() to the first request for a batch."""
+
+    id: int
+    num_workers: int = 0
+    batch_size: int | None = None
+    persistent_workers: bool = False
+    pin_memory: bool = False
+    prefetch_factor: int | None = None
+    dataset: str = ""
+    dataset_span: Span | None = None
+    """Where the dataset's __getitem__ (or __iter__) is defined."""
+    in_memory: bool = False
+    """The dataset is a TensorDataset, or indexes a tensor or array that it holds."""
+    length: int | None = None
+    collate: str = ""
+    collate_span: Span | None = None
+    created_span: Span | None = None
+    """The user's line that iterates over it."""
+    num_batches: int = 0
+    iter_ns: tuple[int, ...] = ()
+    first_wait_ns: tuple[int, ...] = ()
+    """The wait for the first batch of each epoch."""
+
+
+class OptimizerFacts(msgspec.Struct, frozen=True):
+    """One optimizer and its setting."""
+
+    id: int
+    kind: str = ""
+    fused: bool | None = None
+    foreach: bool | None = None
+    num_tensors: int = 0
+    num_elements: int = 0
+    param_bytes: int = 0
+    state_bytes: int = 0
+    grad_bytes: int = 0
+    supports_fused: bool = False
+    span: Span | None = None
+    """The user's line that calls step()."""
+    micro_steps: float = 1.0
+    """Backward passes per update."""
+
+
+class ModuleFacts(msgspec.Struct, frozen=True):
+    """A module that the program calls itself (not from inside another module)."""
+
+    id: int
+    kind: str = ""
+    num_params: int = 0
+    param_bytes: int = 0
+    trainable_params: int = 0
+    buffer_bytes: int = 0
+    training: bool = True
+    grad_enabled: bool = True
+    compiled: bool = False
+    calls_per_step: float = 0.0
+    repeated_inputs: float = 0.0
+    """Calls per step whose inputs (storage, version, shape) were already given to this module in the same step."""
+    repeated_span: Span | None = None
+    span: Span | None = None
+
+
+class OrphanFacts(msgspec.Struct, frozen=True):
+    """Parameters that get gradients and are in no optimizer."""
+
+    num_tensors: int = 0
+    num_elements: int = 0
+    num_bytes: int = 0
+    names: tuple[str, ...] = ()
+    span: Span | None = None
+
+
+class InputFacts(msgspec.Struct, frozen=True):
+    """An integer or floating input of a top-level forward, looked at once. `pad_share` is the share of trailing repeats."""
+
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    num_bytes: int = 0
+    pad_share: float | None = None
+    pad_value: float | None = None
+    span: Span | None = None
+
+
+class DenormalFacts(msgspec.Struct, frozen=True):
+    """Share of subnormal values among the sampled values of a parameter, an input or a saved activation."""
+
+    name: str = ""
+    share: float = 0.0
+    span: Span | None = None
+
+
+class HeldGraph(msgspec.Struct, frozen=True):
+    """A container of the program that keeps tensors with their graphs, and by how many it grew per step."""
+
+    name: str = ""
+    kind: str = ""
+    length: int = 0
+    growth_per_step: float = 0.0
+    span: Span | None = None
+    """The line that adds to it, where it was found in the source; else the loop."""
+
+
+class CompileFacts(msgspec.Struct, frozen=True):
+    """torch.compile in the steady state."""
+
+    used: bool = False
+    recompiles: int = 0
+    """Compilations after the first step that was measured as steady."""
+    recompile_ns: int = 0
+    reasons: tuple[str, ...] = ()
+    graph_breaks: int = 0
+    """Distinct graph breaks since the program's start."""
+    break_reasons: tuple[str, ...] = ()
+    break_spans: tuple[Span, ...] = ()
+    num_graphs: int = 0
+    span: Span | None = None
+    limit_hit: bool = False
+
+
+class SavedTensor(msgspec.Struct, frozen=True):
+    """Activations kept for backward, summed by who saved them. Storages are counted once, parameters not at all."""
+
+    module: str = ""
+    op: str = ""
+    num_bytes: int = 0
+    count: int = 0
+    span: Span | None = None
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Global switches of torch and of the process, as they stood in the steady state; null where not known."""
+
+    threads: int | None = None
+    interop_threads: int | None = None
+    anomaly: bool | None = None
+    deterministic: bool | None = None
+    matmul_precision: str | None = None
+    flush_denormal: bool | None = None
+    default_dtype: str | None = None
+    autocast: str | None = None
+    profiler_on: bool | None = None
+    debug_env: tuple[str, ...] = ()
+    """Environment variables that slow torch down on purpose (TORCH_SHOW_CPP_STACKTRACES, CUDA_LAUNCH_BLOCKING...)."""
+    gc_enabled: bool | None = None
+    mkldnn: bool | None = None
+    tf32: bool | None = None
+    anomaly_span: Span | None = None
+    deterministic_span: Span | None = None
+    threads_span: Span | None = None
+    """The user's line that set it, where it was found in the source of the program's files."""
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """Everything noted beside times."""
+
+    settings: Settings = Settings()
+    loaders: tuple[LoaderFacts, ...] = ()
+    optimizers: tuple[OptimizerFacts, ...] = ()
+    modules: tuple[ModuleFacts, ...] = ()
+    orphans: OrphanFacts | None = None
+    inputs: tuple[InputFacts, ...] = ()
+    denormals: tuple[DenormalFacts, ...] = ()
+    held_graphs: tuple[HeldGraph, ...] = ()
+    compile: CompileFacts = CompileFacts()
+    saved: tuple[SavedTensor, ...] = ()
+    saved_total: int | None = None
+    gc_ns_per_step: float | None = None
+    gc_runs_per_step: float | None = None
+    gc_span: Span | None = None
+    """The user's line that calls gc.collect(), where one does."""
+    rss_growth_per_step: float | None = None
+    rss_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+    memory_limit: int | None = None
+    swap_used: int | None = None
+    minor_faults_per_step: float | None = None
+    other_load: float | None = None
+    """Cores that other processes kept busy while the plain steps ran, mean."""
+    process_load: float | None = None
+    """Cores that this process and its children kept busy, mean over the plain steps."""

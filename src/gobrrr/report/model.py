@@ -1,0 +1,73 @@
+"""The Report noun (JSON schema gobrrr.report/1): what every renderer shows. Built by report.build, never changed after."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.ledger.model import Account, MemoryLedger, OtherLoop, Roofline
+from gobrrr.rules.model import Finding
+
+SCHEMA = "gobrrr.report/1"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What binds the step, in one sentence with a number and an interval."""
+
+    bound: str
+    sentence: str
+
+
+class Step(msgspec.Struct, frozen=True):
+    """The step: `wall_ns` as captured (with the profiler), `plain_wall_ns` without; low and high: 95 % of the median."""
+
+    count: int
+    wall_ns: int
+    plain_wall_ns: int
+    low_ns: int = 0
+    high_ns: int = 0
+    kind: str = "training"
+    profiled_count: int = 0
+    warmup_count: int = 0
+
+
+class Span(msgspec.Struct, frozen=True):
+    """First to last device event."""
+
+    busy_share: float
+
+
+class Device(msgspec.Struct, frozen=True):
+    """An accelerator, where one was seen. `busy_share` is of the step."""
+
+    name: str
+    busy_share: float
+    span: Span
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is told. Fields may join; those of gobrrr.report/1 keep name and meaning."""
+
+    schema: str = SCHEMA
+    verdict: Verdict
+    step: Step
+    device: Device | None = None
+    ledger: tuple[Account, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    loops: tuple[OtherLoop, ...] = ()
+    memory: MemoryLedger = MemoryLedger()
+    roofline: Roofline = Roofline()
+    overhead_share: float = 0.0
+    profiler_overhead_share: float = 0.0
+    missing: tuple[str, ...] = ()
+    skipped_rules: tuple[tuple[str, str], ...] = ()
+    """(code, why it could not be judged)."""
+    command: tuple[str, ...] = ()
+    exit_code: int | None = None
+    rank: int | None = None
+    world_size: int | None = None
+    threads: int = 1
+    machine: str = ""
+    versions: dict[str, str] = {}
+    recording: str = ""
+    """The folder of the recording, relative to the working directory where it lies below it."""

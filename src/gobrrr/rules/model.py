@@ -1,0 +1,117 @@
+"""The Finding noun, and how a rule is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+
+BOUNDS = ("data", "host", "overhead", "sync", "transfer", "bandwidth", "compute", "memory", "communication", "compile")
+SEVERITIES = ("note", "warning", "critical")
+# Share of the step that the expected saving must reach. Sources: XProf classes input-bound at 5 and 20 %, launch-bound
+# at 3 and 15 %; TraceML warns at 10 % and calls 20 % critical.
+NOTE, WARNING, CRITICAL = 0.03, 0.10, 0.20
+
+
+class Saving(msgspec.Struct, frozen=True):
+    """Nanoseconds per step that a remedy may give back: low <= expected <= ceiling. The ceiling is the ledger's."""
+
+    low_ns: float = 0.0
+    expected_ns: float = 0.0
+    ceiling_ns: float = 0.0
+
+
+class Quantity(msgspec.Struct, frozen=True):
+    """A figure of the evidence with its unit (ns, B, 1, FLOP/s, ...)."""
+
+    value: float | int | str
+    unit: str = ""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One cause, with its cost in this very run."""
+
+    code: str
+    name: str
+    bound: str
+    severity: str
+    saving: Saving
+    message: str
+    """One sentence with a number: what is wrong here."""
+    advice: str = ""
+    """One sentence: what to do by hand."""
+    where: tuple[Span, ...] = ()
+    evidence: dict[str, Quantity] = {}
+    remedies: tuple[str, ...] = ()
+    cost_bytes: int | None = None
+    confidence: str = "measured"
+    """measured, derived or inferred: how the saving was come by."""
+
+
+Check = Callable[[Ledger, Machine], Iterable[Finding]]
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A rule: a pure function from (Ledger, Machine) to Findings, with the signals that it cannot do without."""
+
+    code: str
+    name: str
+    bound: str
+    check: Check
+    needs: frozenset[str] = frozenset()
+    remedies: tuple[str, ...] = ()
+    portability: bool = False
+    """Costs nothing on this device; shown under --portability only."""
+
+
+REGISTRY: dict[str, Rule] = {}
+
+
+def rule(
+    code: str, name: str, bound: str, *, needs: Iterable[str] = (), remedies: Iterable[str] = (), portability: bool = False
+) -> Callable[[Check], Check]:
+    """Register `check` under `code`; raises ValueError where the code is taken."""
+
+    def register(check: Check) -> Check:
+        if code in REGISTRY:
+            raise ValueError(f"{code} is {REGISTRY[code].name} already")
+        REGISTRY[code] = Rule(code, name, bound, check, frozenset(needs), tuple(remedies), portability)
+        return check
+
+    return register
+
+
+def severity(saving_ns: float, wall_ns: float) -> str:
+    """Severity by the share of the step that is expected back."""
+    share = saving_ns / wall_ns if wall_ns else 0.0
+    return "critical" if share >= CRITICAL else "warning" if share >= WARNING else "note"
+
+
+def finding(
+    code: str,
+    ledger: Ledger,
+    *,
+    low: float,
+    expected: float,
+    ceiling: float,
+    message: str,
+    advice: str = "",
+    where: tuple[Span, ...] = (),
+    evidence: dict[str, Quantity] | None = None,
+    cost_bytes: int | None = None,
+    confidence: str = "derived",
+    level: str | None = None,
+) -> Finding:
+    """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share."""
+    declared = REGISTRY[code]
+    ceiling = max(0.0, min(ceiling, ledger.wall))
+    expected = max(0.0, min(expected, ceiling))
+    low = max(0.0, min(low, expected))
+    return Finding(
+        code, declared.name, declared.bound, level or severity(expected, ledger.wall), Saving(low, expected, ceiling),
+        message, advice, where, evidence or {}, declared.remedies, cost_bytes, confidence,
+    )  # fmt: skip

@@ -1,0 +1,47 @@
+"""Nanoseconds, bytes and FLOPs as text: the one place that rounds."""
+
+from __future__ import annotations
+
+
+def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
+    size = abs(value)
+    for factor, unit in steps:
+        if size >= factor:
+            return f"{_digits(value / factor)} {unit}"
+    return f"{_digits(value)} {steps[-1][1]}" if value else f"0 {steps[-1][1]}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits, without exponent."""
+    size = abs(value)
+    return f"{value:.0f}" if size >= 99.95 else f"{value:.1f}" if size >= 9.995 else f"{value:.2f}"
+
+
+def duration(ns: float) -> str:
+    """1234567 -> '1.23 ms'."""
+    return _scaled(ns, ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")))
+
+
+def size(num_bytes: float) -> str:
+    """Binary multiples: 1048576 -> '1.00 MiB'."""
+    return _scaled(num_bytes, ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")))
+
+
+def flops(count: float) -> str:
+    """A count of floating-point operations; a multiply-add is two."""
+    return _scaled(count, ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP")))
+
+
+def flop_rate(per_second: float) -> str:
+    """FLOP/s."""
+    return f"{flops(per_second)}/s"
+
+
+def byte_rate(per_second: float) -> str:
+    """Decimal bytes per second, as memory vendors count."""
+    return _scaled(per_second, ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1, "B/s")))
+
+
+def share(part: float) -> str:
+    """0.1234 -> '12.3 %'."""
+    return f"{100 * part:.1f} %"
