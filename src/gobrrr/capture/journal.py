@@ -1,0 +1,77 @@
+"""How does the watched program's side write down what it sees, so that a kill at any moment loses only the tail?
+
+Frame: kind (1 byte), payload length (4 bytes, little-endian), payload, crc32 of all before it (4 bytes, little-endian).
+Kind `J` carries one JSON object, kind `E` int64 little-endian quadruples (t_ns, kind, id, value).
+Standard library only, because it is imported into a program that is not ours. `recording/journal.py` reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import threading
+import zlib
+from array import array
+
+HEADER = struct.Struct("<cI")
+CHECK = struct.Struct("<I")
+MAX_EVENTS_PER_FRAME = 1 << 15
+"""A torn frame is lost whole: 1 MiB of events is the most that one crash may cost."""
+
+
+class JournalWriter:
+    """Appends frames to `path`, each with one unbuffered write; a forked child that inherits it writes nothing.
+
+    Opening raises OSError. Writing never does: a full disk must not kill the watched program, so the first failure
+    ends the journal and stays in `error`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.error: OSError | None = None
+        self.num_bytes = 0
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+
+    def json(self, obj: dict[str, object]) -> None:
+        """Append one JSON object; what JSON cannot say is written as its str()."""
+        if self._mine():
+            self._frame(b"J", json.dumps(obj, separators=(",", ":"), default=str).encode("ascii"))
+
+    def events(self, events: array[int]) -> None:
+        """Append quadruples (t_ns, kind, id, value) laid end to end in an array('q'); raises ValueError otherwise."""
+        if events.typecode != "q" or len(events) % 4:
+            raise ValueError("events are quadruples in an array('q')")
+        if not self._mine():
+            return
+        for first in range(0, len(events), 4 * MAX_EVENTS_PER_FRAME):
+            part = events[first : first + 4 * MAX_EVENTS_PER_FRAME]
+            if sys.byteorder == "big":
+                part.byteswap()
+            self._frame(b"E", part.tobytes())
+
+    def close(self) -> None:
+        """End the journal; calling it twice, or in a forked child, does no harm."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def _mine(self) -> bool:
+        """Writable, and this is the process that opened it: a fork's frames would count its parent's time twice."""
+        return self._fd >= 0 and self.error is None and os.getpid() == self._pid
+
+    def _frame(self, kind: bytes, payload: bytes) -> None:
+        body = HEADER.pack(kind, len(payload)) + payload
+        rest = memoryview(body + CHECK.pack(zlib.crc32(body)))
+        with self._lock:
+            try:
+                while rest and self._fd >= 0:
+                    written = os.write(self._fd, rest)
+                    self.num_bytes += written
+                    rest = rest[written:]
+            except OSError as error:  # later frames would stand behind a torn one and never be read
+                self.error = error
