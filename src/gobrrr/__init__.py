@@ -1,0 +1,23 @@
+"""gobrrr finds out why a PyTorch program is slow. Importing it loads no torch."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "steps", "watch"]
+
+# Name -> the module that defines it, imported on first use: `import gobrrr` must stay cheap.
+_LAZY = {"steps": "gobrrr.capture.api", "watch": "gobrrr.capture.api"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'gobrrr' has no attribute {name!r}")
+    import importlib
+
+    value: object = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

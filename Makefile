@@ -1,0 +1,45 @@
+# Every target sets up what it needs: a .venv with the versions that constraints.txt pins.
+PYTHON ?= python3
+# Another build of torch: make test TORCH='torch==2.13.0 --index-url <your index>'
+TORCH  ?= torch==2.13.0
+JOBS   ?= 2
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+PYTEST := $(BIN)/python -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full check bench gpu clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(READY)  ## find out why a small GPT trains slowly (about a minute)
+	$(BIN)/gobrrr run --stop-after diagnosis examples/gpt/train.py
+
+test: $(READY)  ## all tests but the slow ones, in at most 8 minutes on 2 cores
+	$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow and not gpu"
+
+test-full: $(READY)  ## all tests, one after the other, so that their timings are their own
+	$(PYTEST) -m "not gpu"
+
+check: $(READY)  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## the planted illnesses: what was named, what was missed, what was promised and came true
+	$(BIN)/python -m benchmarks.planted
+
+gpu: $(READY)  ## the tests that need a CUDA or ROCm device
+	@$(BIN)/python -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "no GPU here: nothing to test")' \
+	  && $(PYTEST) -m gpu || { [ $$? -eq 5 ] && echo "no test is marked gpu yet"; }
+
+clean:  ## remove the environment, caches and recordings
+	rm -rf $(VENV) .gobrrr .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev]' $(TORCH)
+	@touch $@

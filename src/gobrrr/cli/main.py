@@ -1,0 +1,135 @@
+"""The `gobrrr` command: finds the verb, hands it its arguments, and is the only place that prints an error."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn, cast
+
+from gobrrr import __version__
+from gobrrr.cli.command import Command
+from gobrrr.errors import GobrrrError
+
+INTERRUPTED = 128 + 2
+PIPE_CLOSED = 128 + 13
+
+
+class Verb(NamedTuple):
+    """A verb's name, the module whose `command` it is, and its line in `gobrrr --help`."""
+
+    name: str
+    module: str
+    help: str
+
+
+VERBS = (
+    Verb("run", "gobrrr.cli.run", "run a program as it is and say what makes it slow"),
+    Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
+    Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
+    Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse that raises our error, with a hint, instead of printing its usage and leaving."""
+
+    def error(self, message: str) -> NoReturn:
+        raise GobrrrError(message, f"{self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return the exit code for the shell; prints errors for people on stderr, in two lines."""
+    try:
+        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()  # here, where a closed pipe can still be caught
+        return code
+    except GobrrrError as error:
+        print(f"gobrrr: error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python flushes stdout once more as it ends: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+
+
+def _dispatch(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if argv[0] in ("-V", "--version"):
+        print(f"gobrrr {__version__}")
+        return 0
+    verb = next((verb for verb in VERBS if verb.name == argv[0]), None)
+    if verb is None:
+        raise _unknown(argv[0])
+    command = _load(verb)
+    parser = _Parser(prog=f"gobrrr {verb.name}", description=command.help, allow_abbrev=False)
+    command.prepare(parser)
+    return command.run(_parse(parser, command, argv[1:]))
+
+
+def _load(verb: Verb) -> Command:
+    return cast(Command, importlib.import_module(verb.module).command)
+
+
+def _parse(parser: argparse.ArgumentParser, command: Command, words: list[str]) -> argparse.Namespace:
+    try:
+        if not getattr(command, "takes_program", False):
+            return parser.parse_args(words)
+        own, program = split_program(parser, words)
+        args = parser.parse_args(own)
+        args.program = program
+        return args
+    except SystemExit as leaving:  # only --help gets here: _Parser raises for errors
+        sys.stdout.flush()
+        raise leaving
+
+
+def split_program(parser: argparse.ArgumentParser, words: list[str]) -> tuple[list[str], list[str]]:
+    """Split words into the options of `parser`, which come first, and the program with its arguments, untouched.
+
+    The program starts at the first word that is neither an option nor an option's value, at `-m`, or at `--`.
+    argparse.REMAINDER does not do it: it takes the options of a module after `-m` for its own.
+    """
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--", "-"):
+        at += 2 if _wants_value(parser, words[at]) else 1
+    return words[:at], words[at:]
+
+
+def _wants_value(parser: argparse.ArgumentParser, word: str) -> bool:
+    action = parser._option_string_actions.get(word)  # not there for --option=value and -oVALUE: they hold theirs
+    return action is not None and action.nargs != 0
+
+
+def _unknown(word: str) -> GobrrrError:
+    import difflib
+
+    near = difflib.get_close_matches(word, [verb.name for verb in VERBS], n=1)
+    if not near and (word.endswith(".py") or word == "-m"):
+        return GobrrrError(f"there is no verb '{word}'", f"gobrrr run {word}")
+    return GobrrrError(f"there is no verb '{word}'", f"gobrrr {near[0]}" if near else "gobrrr --help")
+
+
+def _help() -> str:
+    verbs = "\n".join(f"  {verb.name:<10}{verb.help}" for verb in VERBS)
+    return f"""usage: gobrrr VERB [options] ...
+
+gobrrr finds out why a PyTorch program is slow.
+
+{verbs}
+
+  gobrrr run train.py --epochs 1    instead of  python train.py --epochs 1
+  gobrrr VERB --help                the options of a verb
+  gobrrr --version"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
