@@ -1,0 +1,272 @@
+"""What does one trace say, once read: frozen columns of events, whichever year, vendor or unit they were written in.
+
+All times are int64 nanoseconds since the Unix epoch where the trace says when it was (`baseTimeNanoseconds`, or
+absolute microseconds), durations int64 nanoseconds. Columns of one table have one length and are sorted by start, the
+longer event first, so that a parent stands before its children. -1 is "not recorded" in every integer column that has
+no other use for it. Names are data from a stranger: raw, as long as NAME_CHARS at most, and not yet safe to print.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+Shape = tuple[Any, ...]
+"""() for a scalar or a non-tensor, (3, 4) for a tensor, ((3, 4), (3, 4)) for a list of tensors."""
+
+NAME_CHARS = 8192
+"""Templates make kernel names of some thousand characters; what is longer than this is cut."""
+NO_TIME = np.int64(-(2**63))
+
+# Kinds of host events (Ops.kind).
+CPU_OP, USER_ANNOTATION, PYTHON_FUNCTION, OVERHEAD, OTHER = range(5)
+OP_KINDS = ("cpu_op", "user_annotation", "python_function", "overhead", "other")
+# Kinds of device events (Kernels.kind).
+KERNEL, MEMCPY, MEMSET, COMMUNICATION, DEVICE_ANNOTATION, DEVICE_SYNC = range(6)
+KERNEL_KINDS = ("kernel", "memcpy", "memset", "communication", "annotation", "sync")
+
+T = TypeVar("T", bound="Columns")
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A table whose fields are arrays of one length."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, dataclasses.fields(self)[0].name))
+
+    def take(self: T, index: npt.NDArray[Any] | slice) -> T:
+        """The rows that an index array, a boolean mask or a slice picks."""
+        return type(self)(**{f.name: getattr(self, f.name)[index] for f in dataclasses.fields(self)})
+
+
+@dataclass(frozen=True)
+class ThreadInfo:
+    """A host thread; ids are text where the trace has text."""
+
+    pid: int | str
+    tid: int | str
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What an op was called with, one entry per input; each tuple is empty where it was not recorded."""
+
+    shapes: tuple[Shape, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    """As the profiler writes them: float, c10::BFloat16, long int, TensorList, Scalar, ''."""
+    strides: tuple[Shape, ...] = ()
+    concrete: tuple[str, ...] = ()
+    """Values of scalars and lists of them as text, '' for tensors."""
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What a communication library says of its own call; counts are elements of `dtype`, -1 where not said."""
+
+    name: str = ""
+    dtype: str = ""
+    in_elements: int = -1
+    out_elements: int = -1
+    group_size: int = -1
+    group: str = ""
+    ranks: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Ops(Columns):
+    """Everything that ran on the host: torch ops, annotations, Python functions, the profiler's own overhead."""
+
+    name: Ids
+    """Into Trace.names."""
+    start: Ints
+    dur: Ints
+    thread: Ids
+    """Into Trace.threads."""
+    kind: Codes
+    """CPU_OP, USER_ANNOTATION, PYTHON_FUNCTION, OVERHEAD or OTHER."""
+    signature: Ids
+    """Into Trace.signatures."""
+    sequence: Ints
+    """Number of the autograd node: a forward op and the backward op of its node have the same."""
+    forward_thread: Ints
+    """torch's number of the thread that ran the forward; above 0 in backward ops alone."""
+    external_id: Ints
+    """Launches and kernels of this op have the same; ids grow in order of entry."""
+    is_backward: Flags
+    """The event is a node of the backward pass, or lies within one on its thread."""
+    stack: Ids
+    """Into Trace.stacks: the Python stack as text, innermost frame first, in the format of 2021."""
+    collective: Ids
+    """Into Trace.collectives."""
+    python_id: Ints
+    python_parent: Ints
+    """The calling frame's python_id."""
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels(Columns):
+    """Everything that ran on an accelerator."""
+
+    name: Ids
+    start: Ints
+    dur: Ints
+    device: Ints
+    stream: Ints
+    correlation: Ints
+    """The launch in Trace.runtime with the same number; -1 where the launch was not recorded."""
+    external_id: Ints
+    """The op that launched it; -1 where not recorded."""
+    kind: Codes
+    """KERNEL, MEMCPY, MEMSET, COMMUNICATION (DEVICE_ANNOTATION, DEVICE_SYNC in their own tables)."""
+    bytes: Ints
+    """Of copies and sets."""
+    grid: npt.NDArray[np.int64]
+    """(n, 3), -1 where not recorded, as for `block`."""
+    block: npt.NDArray[np.int64]
+    shared_memory: Ints
+    registers: Ints
+    blocks_per_sm: npt.NDArray[np.float64]
+    """NaN where not recorded, as for the next two."""
+    warps_per_sm: npt.NDArray[np.float64]
+    occupancy: npt.NDArray[np.float64]
+    """Estimated achieved occupancy, percent."""
+    collective: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Runtime(Columns):
+    """Calls into the accelerator's runtime and driver: launches, copies, synchronisations."""
+
+    name: Ids
+    start: Ints
+    dur: Ints
+    thread: Ids
+    correlation: Ints
+    external_id: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Flows(Columns):
+    """Links from the forward op that made an autograd node to the backward op that ran it."""
+
+    forward: Ints
+    forward_thread: Ids
+    backward: Ints
+    backward_thread: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Steps(Columns):
+    """The windows of profiler.step()."""
+
+    number: Ints
+    start: Ints
+    dur: Ints
+    thread: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Markers(Columns):
+    """gobrrr's own marks: names that start with `gobrrr.`, as instants (dur 0) or annotations."""
+
+    name: Ids
+    start: Ints
+    dur: Ints
+    thread: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class Memory(Columns):
+    """Allocations (bytes > 0) and frees (bytes < 0)."""
+
+    start: Ints
+    thread: Ids
+    bytes: Ints
+    address: Ints
+    total_allocated: Ints
+    total_reserved: Ints
+    device_type: Ints
+    """0 CPU, 1 CUDA, 6 HIP: c10::DeviceType."""
+    device: Ints
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What the file says of the run beside its events. A flag is None where the file does not say."""
+
+    devices: tuple[dict[str, Any], ...] = ()
+    distributed: dict[str, Any] = field(default_factory=dict)
+    record_shapes: bool | None = None
+    with_stack: bool | None = None
+    profile_memory: bool | None = None
+    with_flops: bool | None = None
+    schema_version: int | None = None
+    display_unit: str = ""
+    base_time: int = 0
+    """ns that were added to every time."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Everything else at the document's top level."""
+
+    @property
+    def rank(self) -> int | None:
+        """This process's rank, None where the file does not say."""
+        rank = self.distributed.get("rank")
+        return rank if isinstance(rank, int) else None
+
+    @property
+    def world_size(self) -> int | None:
+        """Number of ranks, None where the file does not say."""
+        size = self.distributed.get("world_size")
+        return size if isinstance(size, int) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """One process's trace."""
+
+    source: str
+    """The file's name, for messages."""
+    names: tuple[str, ...]
+    threads: tuple[ThreadInfo, ...]
+    signatures: tuple[Signature, ...]
+    stacks: tuple[str, ...]
+    collectives: tuple[Collective, ...]
+    ops: Ops
+    kernels: Kernels
+    device_annotations: Kernels
+    """The user's annotations as spans on the device's streams; they are no work and count in no busy time."""
+    device_syncs: Kernels
+    """Waits of a stream or a context, as CUPTI records them; no work either."""
+    runtime: Runtime
+    flows: Flows
+    steps: Steps
+    markers: Markers
+    memory: Memory
+    properties: Properties
+    signals: frozenset[str]
+    """What is there: ops, shapes, stacks, device, links (kernels with a launch), memory, steps, flows, python."""
+    skipped: Counter[str]
+    """Events that were left out, by reason."""
+    truncated: bool = False
+    note: str = ""
+    """What is missing and where the file broke, in words; empty for a whole file."""
+
+    def name(self, index: int) -> str:
+        """The raw name with this id."""
+        return self.names[index]
+
+    def ids(self, *names: str) -> Ids:
+        """Ids of those of `names` that occur."""
+        wanted = frozenset(names)
+        return np.array([i for i, name in enumerate(self.names) if name in wanted], np.int32)
