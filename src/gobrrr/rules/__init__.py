@@ -1,0 +1,67 @@
+"""What is wrong: every rule of every band, and the one function that puts them to a ledger."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.model import REGISTRY, Finding, Rule
+
+BANDS = (
+    "compute",
+    "compute_device",
+    "compute_waste",
+    "bandwidth",
+    "bandwidth_copies",
+    "bandwidth_updates",
+    "overhead",
+    "data",
+    "sync",
+    "memory",
+    "communication",
+    "compile",
+    "validity",
+)
+"""The files that declare rules, in the order of their codes."""
+
+
+def load() -> dict[str, Rule]:
+    """All rules by code, in order of code."""
+    for band in BANDS:
+        if find_spec(f"{__name__}.{band}") is not None:
+            import_module(f"{__name__}.{band}")
+    return dict(sorted(REGISTRY.items()))
+
+
+def judge(
+    ledger: Ledger, machine: Machine, *, portability: bool = False, strict: bool = False
+) -> tuple[list[Finding], list[tuple[str, str]]]:
+    """Put every rule to `ledger`: (findings, largest saving first; (code, why) of rules that could not judge).
+
+    Rules of another device's costs are asked under `portability` only. A rule that raises is a defect: with `strict`
+    its exception passes, else it is a skipped rule, so that one defect never costs a person the whole report.
+    Findings may explain the same nanoseconds; each saving is true alone, and they are never added.
+    """
+    findings: list[Finding] = []
+    skipped: list[tuple[str, str]] = []
+    for code, rule in load().items():
+        if rule.portability and not portability:
+            continue
+        if lacking := sorted(rule.needs - ledger.signals):
+            skipped.append((code, f"needs {', '.join(lacking)}, which this recording lacks"))
+            continue
+        try:
+            findings += rule.check(ledger, machine)
+        except Exception as error:
+            if strict:
+                raise
+            skipped.append((code, f"failed with {type(error).__name__}: a defect of gobrrr, not of the program"))
+    return sorted(findings, key=_rank), skipped
+
+
+def _rank(finding: Finding) -> tuple[float, int, str, str, int]:
+    place = finding.where[0] if finding.where else None
+    known = (place.file, place.line) if place else ("", 0)
+    return (-finding.saving.expected_ns, -(finding.cost_bytes or 0), finding.code, *known)

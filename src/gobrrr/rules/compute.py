@@ -1,0 +1,219 @@
+"""BRR101 to BRR104: matrix products and what they are computed in, against this machine's ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.evidence import rate, ratio, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import (
+    CONVOLUTIONS,
+    MATMULS,
+    costliest_line,
+    float_dtype,
+    has_dtype,
+    num_elements,
+    total,
+)
+from gobrrr.units import duration, flop_rate, share
+
+PRODUCTS = MATMULS | CONVOLUTIONS
+# A format must promise this much before its casts and its rounding are worth a word: docs/research, bf16 on a machine
+# whose ceiling is 1.0 to 1.2 times that of fp32 gained nothing on any of six training steps.
+WORTHWHILE = 1.3
+# bf16 autocast realised 0.9 to 1.0 of what the ceilings of its products allow on six measured steps of one machine;
+# other machines have other casts, so less is expected.
+REALISED = 0.7
+# oneDNN's fp32 product under "medium" had an error 2.3 times the default's; real bf16 has 10,000 times.
+COMPARABLE_ERROR = 4.0
+# Below this share of its time at the ceiling, something else than the format holds a product up.
+COMPUTE_BOUND = 0.2
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What another format gives back, ns per step: at the rate these ops run at now, and at the new ceiling."""
+
+    expected: float = 0.0
+    ceiling: float = 0.0
+
+    def __add__(self, other: Gain) -> Gain:
+        return Gain(self.expected + other.expected, self.ceiling + other.ceiling)
+
+
+def _work(op: OpGroup) -> float:
+    return max(0.0, op.ns - op.dispatch_ns)
+
+
+def _at_rate(op: OpGroup, now: float, then: float) -> Gain:
+    """Its time shrinks as the ceilings do; at most to its FLOPs at the new ceiling."""
+    work = _work(op)
+    best = op.flops / then * 1e9 if op.flops else 0.0
+    expected = work * (1 - now / then)
+    return Gain(expected, max(expected, work - best))
+
+
+def _sum(gains: Iterable[Gain]) -> Gain:
+    return sum(gains, Gain())
+
+
+@rule("BRR101", "float64-by-accident", "compute", needs={"ops", "shapes"}, remedies=("float32",))
+def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Ops on double tensors, whose products run at the fp64 ceiling and whose other ops move twice the bytes."""
+    double = [op for op in ledger.ops if has_dtype(op, "double")]
+    model = [op for op in double if op.phase != "data"]
+    gain = _sum(_gain_of_float32(op, machine, ledger.threads) for op in model)
+    if not worth_telling(ledger, gain.expected):
+        return
+    chosen = "64" in (ledger.facts.settings.default_dtype or "")
+    yield finding(
+        "BRR101",
+        ledger,
+        low=0.4 * gain.expected,
+        expected=gain.expected,
+        ceiling=gain.ceiling,
+        message=f"{duration(total(model))} per step ({share(total(model) / ledger.wall)}) is spent on float64 tensors"
+        + (": the program sets float64 as default dtype" if chosen else ", which come in at this line"),
+        advice="Make the tensor float32 where it is created (numpy and Python numbers make float64).",
+        where=_entry(double) or costliest_line(model),
+        evidence={
+            "time_in_float64": time(total(model)),
+            "fp64_ceiling": rate(machine.flop_rate("fp64", ledger.threads) or 0),
+            "fp32_ceiling": rate(machine.flop_rate("fp32", ledger.threads) or 0),
+        },
+    )
+
+
+def _gain_of_float32(op: OpGroup, machine: Machine, threads: int) -> Gain:
+    """Casts to and from double go away, products scale with the ceilings, other ops move half the bytes."""
+    work = _work(op)
+    if op.name == "aten::copy_" and has_dtype(op, "float"):
+        return Gain(work, op.ns)
+    now, then = machine.flop_rate("fp64", threads), machine.flop_rate("fp32", threads)
+    if op.name in PRODUCTS and now and then and now < then:
+        return _at_rate(op, now, then)
+    # Half the bytes; a working set that then fits a cache gains more (cache against memory: 3x on one machine).
+    return Gain(0.5 * work, 0.8 * work)
+
+
+def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
+    """Where double first comes into the step; picking a sample from a double dataset is no entry."""
+    picking = {"aten::index", "aten::select", "aten::slice", "aten::as_strided", "aten::index_select", "aten::unbind"}
+    entries = [
+        op
+        for op in double
+        if op.where
+        and op.phase in ("data", "forward", "loss", "other")
+        and num_elements(op) >= 64
+        and not (op.phase == "data" and op.name in picking)
+    ]
+    return min(entries, key=lambda op: op.order).where if entries else ()
+
+
+@rule("BRR102", "fp32-where-bf16-is-faster", "compute", needs={"ops", "shapes"}, remedies=("amp",))
+def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """fp32 products on a CPU whose bf16 ceiling, measured here, is well above the fp32 one they run at."""
+    if ledger.device is not None:
+        return
+    threads = ledger.threads
+    then = machine.flop_rate("bf16", threads) or 0.0
+    ops = _held_up(ledger, PRODUCTS, lambda op: _fp32_rate(op, ledger, machine), then)
+    gain = _sum(_at_rate(op, _fp32_rate(op, ledger, machine), then) for op in ops)
+    expected = REALISED * gain.expected
+    if not worth_telling(ledger, expected):
+        return
+    moved = sum(_work(op) for op in ledger.ops if op.bound == "bandwidth" and op.phase in ("forward", "backward"))
+    now = machine.flop_rate("fp32", threads) or 0.0
+    yield finding(
+        "BRR102",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=gain.ceiling + 0.5 * moved,
+        message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most, "
+        f"where this CPU does {flop_rate(then)} in bf16",
+        advice='Run forward and loss under torch.autocast("cpu", dtype=torch.bfloat16).',
+        where=costliest_line(ops),
+        evidence={"time_in_fp32_products": time(total(ops)), "fp32_ceiling": rate(now), "bf16_ceiling": rate(then)},
+    )
+
+
+@rule("BRR103", "fp16-without-hardware", "compute", needs={"ops", "shapes"}, remedies=("bfloat16", "float32"))
+def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """fp16 products on a CPU that computes fp16 at less than half of its fp32 rate."""
+    now, then = machine.flop_rate("fp16", ledger.threads), machine.flop_rate("fp32", ledger.threads)
+    if ledger.device is not None or not now or not then or now >= then / 2:
+        return
+    ops = [op for op in ledger.ops if op.name in PRODUCTS and has_dtype(op, "c10::Half")]
+    gain = _sum(_at_rate(op, now, then) for op in ops)
+    if not worth_telling(ledger, gain.expected):
+        return
+    yield finding(
+        "BRR103",
+        ledger,
+        low=0.5 * gain.expected,
+        expected=gain.expected,
+        ceiling=gain.ceiling,
+        message=f"{duration(total(ops))} per step goes into fp16 products at {flop_rate(now)} on this CPU: "
+        f"{then / now:.0f} times slower than fp32",
+        advice="Use bfloat16, or float32, on this CPU: half precision has no hardware here.",
+        where=costliest_line(ops),
+        evidence={"time_in_fp16_products": time(total(ops)), "fp16_ceiling": rate(now), "fp32_ceiling": rate(then)},
+    )
+
+
+@rule("BRR104", "slow-fp32-library-path", "compute", needs={"ops", "shapes", "facts"}, remedies=("matmul_precision",))
+def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """fp32 products below what "medium" reaches here with an error of the same size: a slow library path."""
+    threads = ledger.threads
+    now, then = machine.flop_rate("fp32", threads) or 0.0, machine.flop_rate("fp32_medium", threads) or 0.0
+    comparable = 0 < machine.fp32_medium_error <= COMPARABLE_ERROR * machine.fp32_error
+    if ledger.device is not None or not comparable or ledger.facts.settings.matmul_precision != "highest":
+        return
+    ops = _held_up(ledger, MATMULS, lambda _: now, then)
+    gain = _sum(_at_rate(op, now, then) for op in ops)
+    expected = REALISED * gain.expected
+    if not worth_telling(ledger, expected):
+        return
+    yield finding(
+        "BRR104",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=gain.ceiling,
+        message=f"{duration(total(ops))} per step goes into fp32 matrix products at {flop_rate(now)} at most, where "
+        f'precision "medium" reaches {flop_rate(then)} here with an error of the same size',
+        advice='Call torch.set_float32_matmul_precision("medium") at the start of the program.',
+        where=costliest_line(ops),
+        evidence={
+            "time_in_fp32_products": time(total(ops)),
+            "fp32_ceiling": rate(now),
+            "fp32_medium_ceiling": rate(then),
+            "error_ratio": ratio(machine.fp32_medium_error / machine.fp32_error),
+        },
+    )
+
+
+def _fp32_rate(op: OpGroup, ledger: Ledger, machine: Machine) -> float:
+    """The fp32 ceiling this op runs under: convolutions, and products under "medium", take the oneDNN path."""
+    default = machine.flop_rate("fp32", ledger.threads) or 0.0
+    medium = machine.flop_rate("fp32_medium", ledger.threads) or 0.0
+    fast_path = op.name in CONVOLUTIONS or ledger.facts.settings.matmul_precision == "medium"
+    return max(default, medium) if fast_path else default
+
+
+def _held_up(ledger: Ledger, names: frozenset[str], rate_of: Callable[[OpGroup], float], then: float) -> list[OpGroup]:
+    """fp32 products whose own ceiling explains their time, and whose new ceiling is worth the change."""
+    return [
+        op
+        for op in ledger.ops
+        if op.name in names
+        and float_dtype(op) == "float"
+        and op.flops
+        and 0 < WORTHWHILE * rate_of(op) <= then
+        and op.flops / rate_of(op) * 1e9 >= COMPUTE_BOUND * op.ns
+    ]

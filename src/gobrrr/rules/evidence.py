@@ -1,0 +1,36 @@
+"""Small words that every rule uses: quantities with units, and what is worth telling."""
+
+from __future__ import annotations
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.rules.model import NOTE, Quantity
+
+
+def time(ns: float) -> Quantity:
+    """Nanoseconds per step."""
+    return Quantity(round(ns), "ns")
+
+
+def size(num_bytes: float) -> Quantity:
+    """Bytes."""
+    return Quantity(round(num_bytes), "B")
+
+
+def ratio(value: float) -> Quantity:
+    """A ratio or a share, without unit."""
+    return Quantity(round(value, 4), "1")
+
+
+def count(value: float) -> Quantity:
+    """How many, per step unless its name says otherwise."""
+    return Quantity(round(value, 2), "1")
+
+
+def rate(flop_per_s: float) -> Quantity:
+    """FLOP/s."""
+    return Quantity(round(flop_per_s), "FLOP/s")
+
+
+def worth_telling(ledger: Ledger, expected_ns: float) -> bool:
+    """The expected saving reaches a note (3 % of the step): less than that is not shown at all."""
+    return ledger.wall > 0 and expected_ns >= NOTE * ledger.wall

@@ -1,0 +1,111 @@
+"""What can be read off the names, shapes and dtypes of op groups; no thresholds, no machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from gobrrr.ledger.model import OpGroup
+from gobrrr.recording.facts import Span
+
+FLOATS = {"double": 8, "float": 4, "c10::BFloat16": 2, "c10::Half": 2}
+"""Bytes per element of the floating dtypes, as the profiler names them."""
+CEILINGS = {"double": "fp64", "float": "fp32", "c10::BFloat16": "bf16", "c10::Half": "fp16"}
+"""The key of Machine.matmul for each of them."""
+MODEL = ("forward", "loss", "backward", "other")
+"""Phases whose ops are the model's: `other` because a step that was found late has no phases."""
+
+# Position of the left factor among an op's inputs.
+_FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1, "aten::_addmm_activation": 1}
+MATMULS = frozenset(_FACTORS) | {"aten::addbmm", "aten::mv", "aten::addmv", "aten::mkldnn_linear"}
+CONVOLUTIONS = frozenset(
+    {
+        "aten::mkldnn_convolution",
+        "aten::convolution_backward",
+        "aten::_slow_conv2d_forward",
+        "aten::_slow_conv2d_backward",
+        "aten::slow_conv3d_forward",
+        "aten::slow_conv_transpose2d",
+        "aten::slow_conv_dilated2d",
+        "aten::_conv_depthwise2d",
+        "aten::cudnn_convolution",
+        "aten::miopen_convolution",
+    }
+)
+
+
+def tensors(op: OpGroup) -> list[tuple[tuple[int, ...], str]]:
+    """(shape, dtype) of the inputs with at least one dimension: 0-d ones are numbers in disguise (x * 2.0)."""
+    return [(shape, dtype) for shape, dtype in zip(op.shapes, op.dtypes, strict=False) if shape]
+
+
+def has_dtype(op: OpGroup, dtype: str) -> bool:
+    """One of its tensors (not its numbers) is of `dtype`."""
+    return any(found == dtype for _, found in tensors(op))
+
+
+def float_dtype(op: OpGroup) -> str | None:
+    """The first floating dtype among its tensors."""
+    return next((dtype for _, dtype in tensors(op) if dtype in FLOATS), None)
+
+
+def num_elements(op: OpGroup) -> int:
+    """Elements of its largest input."""
+    return max((prod(shape) for shape in op.shapes), default=0)
+
+
+def factors(op: OpGroup) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Shapes of the two factors of a matrix product, None for other ops."""
+    first = _FACTORS.get(op.name)
+    if first is None or len(op.shapes) < first + 2:
+        return None
+    left, right = op.shapes[first], op.shapes[first + 1]
+    return (left, right) if len(left) >= 2 and len(right) >= 2 else None
+
+
+def product_dims(op: OpGroup) -> tuple[int, int, int] | None:
+    """(m, k, n) of a matrix product, without its batch."""
+    pair = factors(op)
+    return (pair[0][-2], pair[0][-1], pair[1][-1]) if pair else None
+
+
+def result_elements(op: OpGroup) -> int:
+    """Elements of its result: exact for matrix products, the largest input elsewhere."""
+    pair = factors(op)
+    return prod(pair[0][:-1]) * pair[1][-1] if pair else num_elements(op)
+
+
+def result_bytes(op: OpGroup) -> int:
+    """Bytes of its result, in its first floating dtype (4 per element where it has none)."""
+    return result_elements(op) * FLOATS.get(float_dtype(op) or "float", 4)
+
+
+def inside(op: OpGroup, *prefixes: str) -> bool:
+    """One of the ops or annotations around it starts with one of `prefixes`."""
+    return any(parent.startswith(prefixes) for parent in op.parents)
+
+
+def total(ops: Iterable[OpGroup]) -> float:
+    """Nanoseconds per step of all of them."""
+    return sum(op.ns for op in ops)
+
+
+def line(op: OpGroup) -> Span | None:
+    """The user's innermost line."""
+    return op.where[0] if op.where else None
+
+
+def by_line(ops: Iterable[OpGroup]) -> dict[Span | None, list[OpGroup]]:
+    """Groups by the user's innermost line, costliest line first."""
+    lines: dict[Span | None, list[OpGroup]] = {}
+    for op in ops:
+        lines.setdefault(line(op), []).append(op)
+    return dict(sorted(lines.items(), key=lambda item: -total(item[1])))
+
+
+def costliest_line(ops: Iterable[OpGroup]) -> tuple[Span, ...]:
+    """The user lines (innermost first) of the innermost line that costs most; empty where no op knows its line."""
+    for span, there in by_line(ops).items():
+        if span is not None:
+            return max(there, key=lambda op: op.ns).where
+    return ()
