@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
     size = abs(value)
@@ -19,7 +21,7 @@ def _digits(value: float) -> str:
 
 def duration(ns: float) -> str:
     """1234567 -> '1.23 ms'."""
-    return _scaled(ns, ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")))
+    return _scaled(ns, _TIME)
 
 
 def size(num_bytes: float) -> str:
@@ -45,3 +47,14 @@ def byte_rate(per_second: float) -> str:
 def share(part: float) -> str:
     """0.1234 -> '12.3 %'."""
     return f"{100 * part:.1f} %"
+
+
+def interval(low: float, high: float) -> str:
+    """Two durations with the unit said once: '61.1 to 63.4 ms'."""
+    return f"{bare(low, high)} to {duration(high)}"
+
+
+def bare(ns: float, beside: float) -> str:
+    """A duration to stand beside another, in that one's unit and without it: (400000, 62e6) -> '0.40'."""
+    factor = next((factor for factor, _ in _TIME if abs(beside) >= factor), 1.0)
+    return _digits(ns / factor) if ns else "0"

@@ -1,10 +1,11 @@
-"""The Report noun (JSON schema gobrrr.report/1): what every renderer shows. Built by report.build, never changed after."""
+"""The Report noun (JSON schema gobrrr.report/1): what all renderers show. Built by report.build, never changed."""
 
 from __future__ import annotations
 
 import msgspec
 
 from gobrrr.ledger.model import Account, MemoryLedger, OtherLoop, Roofline
+from gobrrr.recording.facts import SavedTensor
 from gobrrr.rules.model import Finding
 
 SCHEMA = "gobrrr.report/1"
@@ -18,7 +19,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """The step: `wall_ns` as captured (with the profiler), `plain_wall_ns` without; low and high: 95 % of the median."""
+    """The step: `wall_ns` as captured (with the profiler), `plain_wall_ns` without; low, high: 95 % of the median."""
 
     count: int
     wall_ns: int
@@ -28,6 +29,9 @@ class Step(msgspec.Struct, frozen=True):
     kind: str = "training"
     profiled_count: int = 0
     warmup_count: int = 0
+    plain_count: int = 0
+    outlier_ns: int = 0
+    """What rare slow steps (ends of epochs, checkpoints) add to the median when all steps are averaged."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -56,6 +60,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[tuple[str, float], ...] = ()
     loops: tuple[OtherLoop, ...] = ()
     memory: MemoryLedger = MemoryLedger()
+    saved: tuple[SavedTensor, ...] = ()
+    """The largest activations kept for backward, by the module and op that saved them."""
     roofline: Roofline = Roofline()
     overhead_share: float = 0.0
     profiler_overhead_share: float = 0.0

@@ -1,0 +1,128 @@
+"""Ledger and findings become the one frozen Report that every renderer shows. Pure: the same input, the same bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from gobrrr import units
+from gobrrr.ledger.model import Account, Ledger, StepStats
+from gobrrr.machine.model import Machine
+from gobrrr.report.model import Device, Report, Span, Step
+from gobrrr.report.verdict import is_doubt, judge
+from gobrrr.rules.model import REGISTRY, Finding
+
+NUM_SAVED = 10
+"""Savers of activations that the report keeps: the rest is in the recording."""
+
+
+def build(
+    ledger: Ledger,
+    machine: Machine | None,
+    findings: Sequence[Finding],
+    *,
+    skipped: Sequence[tuple[str, str]] = (),
+    command: Sequence[str] = (),
+    exit_code: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    versions: Mapping[str, str] | None = None,
+    recording: str = "",
+    portability: bool = False,
+    profiler_overhead_share: float = 0.0,
+) -> Report:
+    """The report of one run.
+
+    `skipped` are (code, why it could not be judged). Findings of rules that only matter on another device are left out
+    unless `portability`. `profiler_overhead_share` is how much slower the profiled window ran; 0 derives it.
+    """
+    ranked = rank_findings([f for f in findings if portability or not _elsewhere(f)])
+    return Report(
+        verdict=judge(ledger, ranked),
+        step=_step(ledger.step),
+        device=_device(ledger),
+        ledger=_accounts(ledger),
+        findings=ranked,
+        phases=ledger.phases,
+        loops=tuple(sorted(ledger.loops, key=lambda loop: (-loop.share, loop.name))),
+        memory=ledger.memory,
+        saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
+        roofline=ledger.roofline,
+        overhead_share=ledger.step.overhead_share,
+        profiler_overhead_share=profiler_overhead_share or _slowdown(ledger.step),
+        missing=ledger.missing,
+        skipped_rules=tuple(sorted((code, why) for code, why in skipped)),
+        command=tuple(command),
+        exit_code=exit_code,
+        rank=rank,
+        world_size=world_size,
+        threads=ledger.threads,
+        machine=describe(machine) if machine else "",
+        versions=dict(sorted((versions or {}).items())),
+        recording=recording,
+    )
+
+
+def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """By expected saving, the largest first; doubts last, but those that make the run unreliable before all."""
+
+    def key(finding: Finding) -> tuple[int, float, float, str, str]:
+        doubt = is_doubt(finding)
+        group = 1 if not doubt else 0 if finding.severity == "critical" else 2
+        where = f"{finding.where[0].file}:{finding.where[0].line:09d}" if finding.where else ""
+        return group, -_real(finding.saving.expected_ns), -_real(finding.saving.ceiling_ns), finding.code, where
+
+    return tuple(sorted(findings, key=key))
+
+
+def describe(machine: Machine) -> str:
+    """One line: the processor, its cores as counted and as measured, its memory, the accelerator."""
+    cores = f"{machine.logical_cores} cores ({machine.effective_cores.median:.1f} effective)"
+    device = (machine.device.name,) if machine.device else ()
+    return ", ".join((machine.cpu, cores, units.size(machine.memory_bytes), *device))
+
+
+def _elsewhere(finding: Finding) -> bool:
+    declared = REGISTRY.get(finding.code)
+    return declared is not None and declared.portability
+
+
+def _real(value: float) -> float:
+    return value if math.isfinite(value) else 0.0
+
+
+def _step(step: StepStats) -> Step:
+    def ns(value: float) -> int:
+        return round(_real(value))
+
+    return Step(
+        count=step.count,
+        wall_ns=ns(step.wall_ns),
+        plain_wall_ns=ns(step.plain_wall_ns),
+        low_ns=ns(step.low_ns),
+        high_ns=ns(step.high_ns),
+        kind=step.kind,
+        profiled_count=step.profiled_count,
+        warmup_count=step.warmup_count,
+        plain_count=step.plain_count,
+        outlier_ns=ns(step.outlier_ns),
+    )
+
+
+def _device(ledger: Ledger) -> Device | None:
+    device = ledger.device
+    if device is None:
+        return None
+    return Device(device.name, device.busy_ns / ledger.wall if ledger.wall else 0.0, Span(device.span_busy_share))
+
+
+def _accounts(ledger: Ledger) -> tuple[Account, ...]:
+    """The ledger's accounts; what they leave of the step is `unattributed`, said even where the ledger does not."""
+    if any(account.account == "unattributed" for account in ledger.accounts) or ledger.wall <= 0:
+        return ledger.accounts
+    rest = max(0.0, ledger.wall - sum(account.ns for account in ledger.accounts))
+    return (*ledger.accounts, Account("unattributed", rest, rest / ledger.wall))
+
+
+def _slowdown(step: StepStats) -> float:
+    return step.wall_ns / step.plain_wall_ns - 1 if step.wall_ns and step.plain_wall_ns else 0.0

@@ -1,0 +1,62 @@
+"""Strings of programs and traces made harmless: what may reach a terminal, and what may reach Markdown.
+
+File names, function names, source lines and messages come from other people's programs and files. On a terminal they
+could move the cursor, recolour, retitle or reverse what is read (CVE-2021-42574); in a comment they could
+mention people, link, or close the markup that holds them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LIMIT = 4000
+"""Characters of one string that are looked at: no honest message is longer, and the report stays readable."""
+
+_PAYLOAD = r"[^\x00-\x08\x0a-\x1f\x7f-\x9f]*"
+_SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, modes
+    rf"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]){_PAYLOAD}(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC: titles, clipboard
+    r"|\x1b[ -/]*[0-~]"  # two-byte escapes: reset, character sets
+)
+_SPACES = frozenset({"Zl", "Zp", "Zs"})
+_MARKUP = re.compile(r"([\\`*_{}\[\]()~|$^=+-])")
+_ALIVE = re.compile(r"(@|#|://|\bwww\.|\bGH-)", re.IGNORECASE)
+
+
+def plain(text: str, limit: int = LIMIT) -> str:
+    """One line that only prints: no ANSI sequence, no control, format, bidirectional or private-use character.
+
+    Every kind of line break and tab becomes one space, a lone surrogate becomes '?'; more than `limit` characters end
+    in '...'.
+    """
+    head = _SEQUENCE.sub("", text[: 4 * limit])
+    clean = "".join(map(_printable, head))
+    return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def _printable(char: str) -> str:
+    if char.isascii() and char.isprintable():
+        return char
+    category = unicodedata.category(char)
+    if category in _SPACES or char in "\t\n\v\f\r\x85":
+        return " "
+    if category == "Cs":
+        return "?"
+    return "" if category[0] == "C" else char
+
+
+def markdown(text: str) -> str:
+    """Text for a Markdown paragraph or table cell that shows as written: no markup, HTML, link, mention, reference."""
+    clean = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    escaped = _MARKUP.sub(r"\\\1", clean)
+    # GitHub looks for mentions, references and bare links in the rendered text: only something between breaks them.
+    return _ALIVE.sub(lambda found: f"{found[0][0]}<!-- -->{found[0][1:]}", escaped)
+
+
+def code(text: str) -> str:
+    """Text as a Markdown code span whose fence is longer than any run of backticks inside; safe in a table cell."""
+    clean = plain(text).strip().replace("|", "\u00a6") or " "
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", clean)), default=0))
+    gap = " " if clean.startswith("`") or clean.endswith("`") else ""
+    return f"{fence}{gap}{clean}{gap}{fence}"

@@ -1,0 +1,75 @@
+"""The report as Markdown, small enough for a comment: verdict, costs, time. Everything foreign is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr import units
+from gobrrr.report.bars import tenths
+from gobrrr.report.escape import code, markdown
+from gobrrr.report.model import Report
+from gobrrr.report.place import shown
+from gobrrr.report.verdict import is_doubt
+from gobrrr.rules.model import Finding
+
+NUM_FINDINGS = 10
+
+
+def to_markdown(report: Report, root: str = "") -> str:
+    """GitHub-flavoured Markdown that ends with a newline; quotes no source, since it leaves the machine."""
+    return "\n".join((*_head(report), *_findings(report, root), *_time(report), *_doubts(report)))
+
+
+def _head(report: Report) -> Iterator[str]:
+    step = report.step
+    interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
+    yield f"**{markdown(report.verdict.sentence)}**"
+    yield ""
+    yield (
+        f"Median of {step.plain_count} {markdown(step.kind)} steps: {units.duration(step.plain_wall_ns)}{interval}; "
+        f"watching cost {100 * report.overhead_share:.2f} % of the step."
+    )
+    yield ""
+
+
+def _findings(report: Report, root: str) -> Iterator[str]:
+    found = [f for f in report.findings if not is_doubt(f)]
+    if not found:
+        return
+    yield "| finding | where | up to | expected | at least | what |"
+    yield "|---|---|--:|--:|--:|---|"
+    for finding in found[:NUM_FINDINGS]:
+        yield _row(finding, root)
+    if len(found) > NUM_FINDINGS:
+        yield f"\nand {len(found) - NUM_FINDINGS} more"
+    yield ""
+
+
+def _row(finding: Finding, root: str) -> str:
+    saving = finding.saving
+    times = (units.duration(ns) for ns in (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
+    place = code(shown(finding.where[0], root)) if finding.where else ""
+    says = f"{markdown(finding.message)} {markdown(finding.advice)}".strip()
+    name = f"{markdown(finding.code)} {markdown(finding.severity)}: {markdown(finding.name)}"
+    return f"| {name} | {place} | {' | '.join(times)} | {says} |"
+
+
+def _time(report: Report) -> Iterator[str]:
+    if not report.ledger:
+        return
+    yield "<details><summary>Where the time goes</summary>"
+    yield ""
+    yield "| account | share | per step |"
+    yield "|---|--:|--:|"
+    for account, percent in zip(report.ledger, tenths([a.share for a in report.ledger]), strict=True):
+        yield f"| {markdown(account.account.replace('_', ' '))} | {percent:.1f} % | {units.duration(account.ns)} |"
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def _doubts(report: Report) -> Iterator[str]:
+    for doubt in filter(is_doubt, report.findings):
+        yield f"- {markdown(doubt.code)}: {markdown(doubt.message)} {markdown(doubt.advice)}"
+    for missing in report.missing:
+        yield f"- missing: {markdown(missing)}"

@@ -1,0 +1,85 @@
+"""The terminal report: in colours and as wide as the terminal where there is one, the same content plain elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from gobrrr.report import findings, sections
+from gobrrr.report.model import Report
+from gobrrr.report.page import Page
+from gobrrr.report.place import Source, no_source, reader
+
+WIDTH = 100
+"""Columns where there is no terminal, and the most that is used of a wider one: longer lines read slower."""
+MIN_WIDTH = 40
+
+
+def show(report: Report, stream: TextIO, root: str | None = None) -> None:
+    """Write the report to `stream` as suits it. Source lines and relative paths start at `root` (working directory)."""
+    root = str(root or os.getcwd())  # noqa: PTH109 - a string is wanted
+    terminal = stream.isatty()
+    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    ascii_only = "utf" not in (getattr(stream, "encoding", None) or "utf-8").lower()
+    columns, rows = os.get_terminal_size(stream.fileno()) if terminal else (WIDTH, 0)
+    stream.write(
+        render(
+            report, width=min(WIDTH, columns or WIDTH), rows=rows, color=color, ascii_only=ascii_only, root=root,
+            source=reader(root),
+        )
+    )  # fmt: skip
+
+
+def render(
+    report: Report,
+    *,
+    width: int = WIDTH,
+    rows: int = 0,
+    color: bool = False,
+    ascii_only: bool = False,
+    root: str = "",
+    source: Source = no_source,
+) -> str:
+    """The report as text that ends with a newline. Pure but for `source`, which reads the lines that are quoted.
+
+    On a terminal of `rows` rows that the report would scroll out of, the verdict is said again at the end.
+    """
+    page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
+    console = _console(page.width, color)
+    with console.capture() as capture:
+        console.print(Group(*_blocks(report, page)))
+    lines = [line.rstrip() for line in capture.get().strip("\n").split("\n")]
+    if 0 < rows <= len(lines):
+        with console.capture() as capture:
+            console.print(*sections.verdict(report, page))
+        lines += ["", *(line.rstrip() for line in capture.get().strip("\n").split("\n"))]
+    return "\n".join(lines) + "\n"
+
+
+def _console(width: int, color: bool) -> Console:
+    """Rich without anything of its own: no markup, no highlighting, no look at the environment."""
+    return Console(
+        file=io.StringIO(), width=width, height=1000, force_terminal=color, force_jupyter=False, no_color=not color,
+        color_system="standard" if color else None, markup=False, highlight=False, emoji=False, legacy_windows=False,
+        soft_wrap=False, _environ={},
+    )  # fmt: skip
+
+
+def _blocks(report: Report, page: Page) -> list[RenderableType]:
+    """Blocks with a blank line between them; the verdict is the first thing that the eye meets."""
+    blocks = (
+        sections.verdict(report, page),
+        sections.step(report, page),
+        sections.time(report, page),
+        findings.costs(report, page),
+        [*sections.resources(report, page), *sections.limits(report, page)],
+        sections.next_steps(report, page),
+    )
+    spaced: list[RenderableType] = []
+    for block in filter(None, blocks):
+        spaced += [*block, Text("")]
+    return spaced

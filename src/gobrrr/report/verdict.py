@@ -1,0 +1,120 @@
+"""The verdict: what binds the step, in one sentence with a number and an interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gobrrr import units
+from gobrrr.ledger.model import Account, Ledger
+from gobrrr.report.escape import plain
+from gobrrr.report.model import Verdict
+from gobrrr.report.place import short
+from gobrrr.rules.model import WARNING, Finding
+
+MAJORITY = 0.5
+"""An account without a finding decides the verdict only where it owns more than half of the step."""
+
+LABELS = {
+    "data": "Data-bound", "host": "Host-bound", "overhead": "Overhead-bound", "sync": "Synchronisation-bound",
+    "transfer": "Transfer-bound", "bandwidth": "Bandwidth-bound", "compute": "Compute-bound", "memory": "Memory-bound",
+    "communication": "Communication-bound", "compile": "Compile-bound", "balanced": "Balanced",
+    "unreliable": "Unreliable",
+}  # fmt: skip
+# account -> (bound, what the account is, to be read after its duration)
+OWNERS = {
+    "data_wait": ("data", "goes to waiting for the loader"),
+    "host": ("host", "goes to Python and native code between ops"),
+    "gc": ("host", "goes to garbage collection"),
+    "dispatch": ("overhead", "is what torch itself costs per op"),
+    "communication": ("communication", "goes to waiting for other ranks"),
+    "sync": ("sync", "goes to synchronisation"),
+    "copy": ("transfer", "goes to copies"),
+    "compile": ("compile", "goes to compilation"),
+}
+ROOFS = {
+    "compute": "arithmetic at the ceiling measured here: only fewer or cheaper FLOPs make it faster",
+    "bandwidth": "memory traffic at the ceiling measured here: only fewer bytes make it faster",
+}
+
+
+def is_doubt(finding: Finding) -> bool:
+    """Band 9: it doubts the measurement, and costs nothing itself."""
+    return finding.code.startswith("BRR9")
+
+
+def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
+    """Doubt first, then the costliest finding, then the ledger. `findings` sorted by expected saving."""
+    doubts = [f for f in findings if is_doubt(f) and f.severity == "critical"]
+    if doubts or ledger.wall <= 0:
+        return _verdict("unreliable", _unreliable(ledger, doubts))
+    top = next((f for f in findings if not is_doubt(f)), None)
+    if top is not None and top.saving.expected_ns >= WARNING * ledger.wall:
+        return _verdict(top.bound, f"{_cause(ledger, top)}; {_saving(top)}")
+    return _from_ledger(ledger)
+
+
+def _verdict(bound: str, says: str) -> Verdict:
+    label = LABELS.get(bound, f"{bound}-bound".capitalize())
+    return Verdict(bound, plain(f"{label}: {says}."))
+
+
+def _unreliable(ledger: Ledger, doubts: Sequence[Finding]) -> str:
+    if not doubts:
+        return "0 steps were timed without the profiler, so nothing can be said of the step; let it run for more steps"
+    first = doubts[0]
+    others = f"; and {len(doubts) - 1} more" if len(doubts) > 1 else ""
+    settles = f"; to settle it: {_clause(first.advice)}" if first.advice else ""
+    return f"{_clause(first.message)}{settles}{others} ({first.code}; {ledger.step.plain_count} plain steps)"
+
+
+def _clause(sentence: str) -> str:
+    """A sentence to go inside another: no full stop, no capital unless its first word is a name."""
+    text = sentence.strip().removesuffix(".")
+    first = text.split(" ", 1)[0]
+    return text[0].lower() + text[1:] if first[1:].islower() or len(first) == 1 else text
+
+
+def _cause(ledger: Ledger, top: Finding) -> str:
+    place = f" at {short(top.where[0])}" if top.where else ""
+    wait = ledger.account("data_wait")
+    if top.bound == "data" and wait >= top.saving.expected_ns:
+        return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}"
+    return f"{top.name} ({top.code}){place} holds {_part(ledger, top.saving.ceiling_ns)} of the {_step(ledger)}"
+
+
+def _saving(top: Finding) -> str:
+    saving = top.saving
+    ceiling, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
+    return f"up to {ceiling} could come back, {expected} expected (low {low})"
+
+
+def _part(ledger: Ledger, ns: float) -> str:
+    return f"{units.duration(ns)} ({units.share(ns / ledger.wall)})"
+
+
+def _step(ledger: Ledger) -> str:
+    step = ledger.step
+    known = 0 < step.low_ns <= step.high_ns
+    interval = f" (95 % interval {units.interval(step.low_ns, step.high_ns)})" if known else ""
+    return f"{units.duration(ledger.wall)} step{interval}"
+
+
+def _from_ledger(ledger: Ledger) -> Verdict:
+    """No finding of weight: at a roof, lost to an account that no rule explains, or balanced."""
+    largest = max(ledger.accounts, key=lambda account: account.ns, default=Account("unattributed", 0.0, 0.0))
+    part = f"{_part(ledger, largest.ns)} of the {_step(ledger)}"
+    if largest.ns > MAJORITY * ledger.wall and largest.account in ROOFS:
+        return _verdict(largest.account, f"{part} is {ROOFS[largest.account]}; {_light(ledger)}")
+    if largest.ns > MAJORITY * ledger.wall and largest.account in OWNERS:
+        bound, what = OWNERS[largest.account]
+        return _verdict(bound, f"{part} {what}, and no rule names a cause of {100 * WARNING:.0f} % of it or more")
+    named = f"the largest account is {largest.account.replace('_', ' ')} with {units.share(largest.ns / ledger.wall)}"
+    none = f"no single cause is above {100 * WARNING:.0f} %"
+    return _verdict("balanced", f"{_light(ledger)}, {none}, {named} of the {_step(ledger)}")
+
+
+def _light(ledger: Ledger) -> str:
+    light = ledger.roofline.speed_of_light
+    if light is None:
+        return "how near this step is to the speed of light could not be judged"
+    return f"this step runs at {100 * light:.0f} % of what the machine can do (speed of light)"
