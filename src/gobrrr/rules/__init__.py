@@ -11,6 +11,7 @@ from gobrrr.rules.model import REGISTRY, Finding, Rule
 
 BANDS = (
     "compute",
+    "compute_attention",
     "compute_device",
     "compute_waste",
     "bandwidth",

@@ -1,0 +1,114 @@
+"""BRR105: attention written out by hand, found by the shapes of its products and its softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import msgspec
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import size, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import FLOATS, MODEL, factors, float_dtype, inside, total
+from gobrrr.units import duration
+from gobrrr.units import size as bytes_text
+
+# Below this length the scores fit a core's cache and the fused kernel gained 1.1x at most.
+MIN_LENGTH = 128
+# SDPA's CPU kernel, forward and backward, took 1.4 times the FLOPs of the hand-made products at the fp32 ceiling: it
+# computes the scores once more in backward, and has no other product kernel for bf16 than for fp32.
+FUSED_OVER_FLOOR = 1.4
+# SDPA's own fallbacks materialise the scores too, but nobody wrote them by hand.
+LIBRARY = (
+    "aten::scaled_dot_product_attention",
+    "aten::_native_multi_head_attention",
+    "aten::_transformer_encoder_layer",
+)
+
+
+class Scores(msgspec.Struct, frozen=True):
+    """The attention matrix [..., queries, keys] of one softmax."""
+
+    queries: int
+    keys: int
+    elements: int
+
+    def is_matrix(self, shape: tuple[int, ...]) -> bool:
+        """A tensor of the scores' size, or its transpose, with any layout of batch and heads before."""
+        sides = {(self.queries, self.keys), (self.keys, self.queries)}
+        return len(shape) >= 3 and shape[-2:] in sides and prod(shape) == self.elements
+
+    def made_by(self, op: OpGroup) -> bool:
+        """A product whose result is the scores."""
+        pair = factors(op)
+        return pair is not None and self.is_matrix((*pair[0][:-1], pair[1][-1]))
+
+    def used_by(self, op: OpGroup) -> bool:
+        """A product with the scores as a factor."""
+        pair = factors(op)
+        return pair is not None and any(self.is_matrix(shape) for shape in pair)
+
+    def touched_by(self, op: OpGroup) -> bool:
+        """Any other op over them: scale, mask, softmax, dropout, copies and their backward."""
+        return factors(op) is None and any(self.is_matrix(shape) for shape in op.shapes)
+
+
+@rule("BRR105", "hand-made-attention", "compute", needs={"ops", "shapes"}, remedies=("sdpa",))
+def hand_made_attention(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A softmax over [.., N, N] between two products: attention that writes its scores to memory several times."""
+    ops = [op for op in ledger.ops if op.phase in MODEL and not inside(op, *LIBRARY)]
+    softmaxes: dict[Scores, OpGroup] = {}
+    for op in sorted(ops, key=lambda op: -op.ns):
+        if op.name == "aten::_softmax" and op.phase != "backward" and (scores := _scores(op)):
+            softmaxes.setdefault(scores, op)
+    for scores, softmax in softmaxes.items():
+        yield from _judge(ledger, machine, ops, scores, softmax)
+
+
+def _scores(softmax: OpGroup) -> Scores | None:
+    shape = softmax.shapes[0] if softmax.shapes else ()
+    if len(shape) < 3 or min(shape[-2:]) < MIN_LENGTH:
+        return None
+    return Scores(shape[-2], shape[-1], prod(shape))
+
+
+def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores, softmax: OpGroup) -> Iterator[Finding]:
+    products = [op for op in ops if scores.made_by(op) or scores.used_by(op)]
+    passes = [op for op in ops if scores.touched_by(op)]
+    forward = [op for op in products if op.phase != "backward"]
+    if not any(map(scores.made_by, forward)) or not any(map(scores.used_by, forward)):
+        return
+    fp32 = machine.flop_rate("fp32", ledger.threads)
+    floor = sum(map(_flops, products)) / fp32 * 1e9 if fp32 else 0.7 * total(products)
+    spent = total(products) + total(passes)
+    expected = 0.85 * (spent - FUSED_OVER_FLOOR * floor)
+    if not worth_telling(ledger, expected):
+        return
+    held = scores.elements * FLOATS.get(float_dtype(softmax) or "float", 4)
+    calls = softmax.calls or 1.0
+    yield finding(
+        "BRR105",
+        ledger,
+        low=0.35 * expected,
+        expected=expected,
+        ceiling=spent - 0.5 * floor,  # a causal kernel skips half of the products
+        message=f"Attention is written out by hand: {duration(spent)} per step goes into scores of "
+        f"{scores.queries} x {scores.keys}, {bytes_text(held)} at a time, {duration(total(passes))} of it into passes "
+        "over them that a fused kernel does not make",
+        advice="Use torch.nn.functional.scaled_dot_product_attention (is_causal=True where the mask is causal).",
+        where=softmax.where,
+        evidence={
+            "time_in_products": time(total(products)),
+            "time_in_passes_over_scores": time(total(passes)),
+            "floor_of_products": time(floor),
+            "scores": size(held),
+        },
+        cost_bytes=round(held * calls * 2),
+    )
+
+
+def _flops(product: OpGroup) -> float:
+    pair = factors(product)
+    return 2.0 * product.calls * prod(pair[0]) * pair[1][-1] if pair else 0.0

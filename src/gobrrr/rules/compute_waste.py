@@ -1,0 +1,155 @@
+"""BRR106 to BRR108: gradients, graphs and forwards that nobody uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import ModuleFacts, OrphanFacts, Span
+from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import costliest_line, total
+from gobrrr.units import duration, share
+from gobrrr.units import size as bytes_text
+
+PAGE = 4096
+
+
+@rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze",))
+def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Parameters that receive gradients and are in no optimizer: their share of the backward pass is for nothing."""
+    orphans = ledger.facts.orphans
+    backward = ledger.phase("backward")
+    if orphans is None or not orphans.num_elements or not backward:
+        return
+    part = _orphan_share(ledger, orphans)
+    # Weight gradients are half of backward; the other half, the gradients of inputs, goes too where no updated
+    # parameter lies before the orphans. A frozen backbone under a new head is that case.
+    if not worth_telling(ledger, 0.8 * part * backward):
+        return
+    ops = [op for op in ledger.ops if op.phase == "backward"]
+    yield finding(
+        "BRR106",
+        ledger,
+        low=0.3 * part * backward,
+        expected=0.8 * part * backward,
+        ceiling=backward * 1.1,  # and what forward spends on saving activations
+        message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {_names(orphans)}) get "
+        f"gradients and are in no optimizer; backward takes {duration(backward)} per step",
+        advice="Call requires_grad_(False) on them, or run that part under torch.no_grad().",
+        where=(orphans.span,) if orphans.span else costliest_line(ops),
+        evidence={
+            "orphan_elements": count(orphans.num_elements),
+            "orphan_share": ratio(part),
+            "orphan_gradients": size(orphans.num_bytes),
+            "backward": time(backward),
+        },
+        cost_bytes=orphans.num_bytes,
+        confidence="inferred",
+    )
+
+
+def _orphan_share(ledger: Ledger, orphans: OrphanFacts) -> float:
+    updated = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    return orphans.num_elements / (orphans.num_elements + updated)
+
+
+def _names(orphans: OrphanFacts) -> str:
+    shown = ", ".join(orphans.names[:2])
+    return f"{shown}, ..." if orphans.num_tensors > 2 else shown or "unnamed"
+
+
+@rule("BRR107", "inference-builds-a-graph", "compute", needs={"ops", "facts"}, remedies=("inference_mode",))
+def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Forwards with gradients enabled and no backward: every op makes a node, every activation is kept."""
+    modules = [m for m in ledger.facts.modules if m.grad_enabled and m.trainable_params and m.calls_per_step]
+    backward = ledger.phase("backward") or any(op.phase == "backward" for op in ledger.ops)
+    if ledger.step.kind != "inference" or backward or not modules:
+        return
+    ops = [op for op in ledger.ops if op.phase != "data"]
+    nodes = sum(op.calls for op in ops) * machine.dispatch.median
+    faults = _kept_pages(ledger) * machine.fresh_page.median
+    # Measured: an add takes 0.9 us more with a node than without, of 1.2; a third of the ops that a profile shows is
+    # differentiable. Pages: what is kept till the end cannot be used again by the next op.
+    expected = 0.3 * nodes + 0.8 * faults
+    if not worth_telling(ledger, expected):
+        return
+    module = max(modules, key=lambda m: m.num_params)
+    every_fault = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high
+    spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ops)
+    yield finding(
+        "BRR107",
+        ledger,
+        low=0.3 * expected,
+        expected=expected,
+        ceiling=1.2 * nodes + max(1.3 * every_fault, spare),
+        message=f"{module.kind or 'The model'} runs with gradients enabled and no backward follows: "
+        f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {_kept(ledger)}",
+        advice="Run it under torch.inference_mode() or torch.no_grad(); eval() does not do that.",
+        where=(module.span,) if module.span else costliest_line(ops),
+        evidence={
+            "ops": count(sum(op.calls for op in ops)),
+            "kept_bytes": size(ledger.facts.saved_total or 0),
+            "page_faults": count(ledger.facts.minor_faults_per_step or 0),
+        },
+        cost_bytes=ledger.facts.saved_total,
+    )
+
+
+def _kept_pages(ledger: Ledger) -> float:
+    """Page faults per step that the kept activations explain."""
+    return min(ledger.facts.minor_faults_per_step or 0.0, (ledger.facts.saved_total or 0) / PAGE)
+
+
+def _kept(ledger: Ledger) -> str:
+    kept = ledger.facts.saved_total
+    return f"{bytes_text(kept)} of activations" if kept else "its activations"
+
+
+@rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"}, remedies=("reuse_forward",))
+def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A module called again in one step with the very tensors that it was given before."""
+    for module in ledger.facts.modules:
+        repeats = _repeats(ledger, module)
+        if repeats < 0.5:
+            continue
+        again = _again(ledger, module, repeats)
+        if not worth_telling(ledger, 0.85 * again):
+            continue
+        yield finding(
+            "BRR108",
+            ledger,
+            low=0.5 * again,
+            expected=0.85 * again,
+            ceiling=1.3 * again,
+            message=f"{module.kind or 'A module'} runs {module.calls_per_step:.0f} times a step, {repeats:.0f} of them "
+            f"on inputs that it was given before in that step: {duration(again)} per step",
+            advice="Keep the result of the first call and use it here; detach() it where no gradient is wanted.",
+            where=(module.repeated_span,) if module.repeated_span else (module.span,) if module.span else (),
+            evidence={"calls": count(module.calls_per_step), "repeated_calls": count(repeats), "time": time(again)},
+        )
+
+
+def _repeats(ledger: Ledger, module: ModuleFacts) -> float:
+    """Repeated calls per step. Micro-batches may reuse each other's memory: one call per micro-step is no repeat."""
+    micro_steps = max((o.micro_steps for o in ledger.facts.optimizers), default=1.0)
+    return min(module.repeated_inputs, module.calls_per_step - micro_steps)
+
+
+def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
+    """Nanoseconds of the repeated calls: what was seen below their line, at most their share of all calls' time."""
+    calls = sum(m.calls_per_step for m in ledger.facts.modules)
+    evenly = (ledger.phase("forward") or ledger.phase("other")) * repeats / calls if calls else 0.0
+    there = [op for op in ledger.ops if module.repeated_span and _below(op, module.repeated_span)]
+    if not there:
+        return evenly
+    forward = total(op for op in there if op.phase != "backward")
+    backward = total(op for op in there if op.phase == "backward")
+    own_line = module.span is None or module.repeated_span is None or module.span.line != module.repeated_span.line
+    part = 1.0 if own_line else repeats / module.calls_per_step
+    return part * (forward + backward)
+
+
+def _below(op: OpGroup, span: Span) -> bool:
+    return any(frame.file == span.file and frame.line == span.line for frame in op.where)

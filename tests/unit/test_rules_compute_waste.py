@@ -1,0 +1,152 @@
+"""BRR105 to BRR108: attention by hand, and gradients, graphs and forwards that nobody uses."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.ledger.model import OpGroup, StepStats
+from gobrrr.recording.facts import Facts, ModuleFacts, OptimizerFacts, OrphanFacts, Span
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
+
+
+def attention(length: int = 512, passes_ms: float = 6.0, products_ms: float = 4.0) -> list[OpGroup]:
+    heads, dim = 16, 64
+    scores = (heads, length, length)
+    split = (2, 8, length, length)
+    return [
+        op("bmm", (heads, length, dim), (heads, dim, length), ms=products_ms, bound="compute"),
+        op("div", split, (), ms=passes_ms),
+        op("masked_fill", split, (length, length), ms=passes_ms),
+        op("_softmax", split, ms=passes_ms, where=(OTHER_LINE,)),
+        op("bmm", scores, (heads, length, dim), ms=products_ms, bound="compute"),
+        op("_softmax_backward_data", split, split, ms=passes_ms, phase="backward"),
+        op("bmm", (heads, length, dim), (heads, dim, length), ms=products_ms, phase="backward"),
+    ]
+
+
+def test_attention_by_hand_is_found_at_its_softmax():
+    (found,) = Case(ops=tuple(attention())).raised("BRR105")
+    assert found.where == (OTHER_LINE,)
+    assert found.severity == "critical"
+    # 36 ms spent; three products of 0.54 GFLOP take 8.05 ms at 200 GFLOP/s, the fused kernel 1.4 times that.
+    assert found.saving.expected_ns == pytest.approx(0.85 * (36 - 1.4 * 8.05) * MS, rel=0.01)
+    assert found.saving.ceiling_ns < 36 * MS
+    assert found.evidence["time_in_passes_over_scores"].value == 24 * MS
+
+
+def test_attention_is_silent_for_short_sequences():
+    assert not Case(ops=tuple(attention(length=64))).raised("BRR105")
+
+
+def test_a_softmax_without_products_is_no_attention():
+    rest = [group for group in attention() if "bmm" not in group.name]
+    assert not Case(ops=tuple(rest)).raised("BRR105")
+
+
+def test_a_gram_matrix_without_a_second_product_is_no_attention():
+    assert not Case(ops=tuple(attention()[:4])).raised("BRR105")
+
+
+def test_the_librarys_own_fallback_is_not_hand_made():
+    inside = [replace(group, parents=("aten::scaled_dot_product_attention",)) for group in attention()]
+    assert not Case(ops=tuple(inside)).raised("BRR105")
+
+
+def test_attention_is_silent_where_the_fused_kernel_would_not_gain():
+    # Products far above the fp32 ceiling, as in bf16: the fused kernel, at fp32 speed, would take longer.
+    assert not Case(ops=tuple(attention(passes_ms=1.0, products_ms=0.9))).raised("BRR105")
+
+
+def frozen(num_elements: int, **fields: object) -> Case:
+    orphans = OrphanFacts(
+        num_tensors=8, num_elements=num_elements, num_bytes=4 * num_elements, names=("stem", "a", "b")
+    )
+    return Case(
+        ops=(op("convolution_backward", (8, 3, 64, 64), ms=40, phase="backward"),),
+        facts=Facts(orphans=orphans, optimizers=(OptimizerFacts(id=0, num_elements=1_000_000),)),
+        phases=(("forward", 40 * MS), ("backward", 50 * MS)),
+    )
+
+
+def test_gradients_never_used_cost_their_share_of_backward():
+    (found,) = frozen(9_000_000).raised("BRR106")
+    assert found.where == (LINE,)
+    assert found.saving.expected_ns == pytest.approx(0.8 * 0.9 * 50 * MS)
+    assert "stem, a, ..." in found.message and "9,000,000" in found.message
+
+
+def test_few_orphans_are_not_worth_a_word():
+    assert not frozen(10_000).raised("BRR106")
+
+
+def test_no_orphans_no_finding():
+    case = frozen(9_000_000)
+    case.facts = Facts(optimizers=case.facts.optimizers)
+    assert not case.raised("BRR106")
+
+
+def inference(**fields: object) -> Case:
+    module = ModuleFacts(
+        id=0, kind="Net", num_params=100, trainable_params=100, training=False, calls_per_step=1.0, span=OTHER_LINE
+    )
+    return Case(
+        ops=(op("relu", (8, 48, 128, 128), ms=30, calls=6, floor_ns=2e6), op("add", (1,), ms=1, calls=10)),
+        step=StepStats(count=90, plain_count=80, kind="inference"),
+        facts=Facts(modules=(replace(module, **fields),), minor_faults_per_step=20_000, saved_total=20_000 * 4096),
+    )
+
+
+def test_inference_with_a_graph_pays_for_kept_pages_and_nodes():
+    (found,) = inference().raised("BRR107")
+    assert found.where == (OTHER_LINE,)
+    assert found.saving.expected_ns == pytest.approx(16 * MS, rel=0.01)
+    assert found.saving.ceiling_ns >= 20 * MS
+    assert found.cost_bytes == 20_000 * 4096
+
+
+@pytest.mark.parametrize("fields", [{"grad_enabled": False}, {"trainable_params": 0}, {"calls_per_step": 0.0}])
+def test_inference_without_a_graph_is_silent(fields):
+    assert not inference(**fields).raised("BRR107")
+
+
+def test_training_is_no_inference():
+    case = inference()
+    case.step = StepStats(count=90, plain_count=80, kind="training")
+    assert not case.raised("BRR107")
+    case = inference()
+    case.ops += (op("mm", (8, 8), (8, 8), phase="backward"),)
+    assert not case.raised("BRR107")
+
+
+def twice(repeated: float = 1.0, calls: float = 2.0, micro_steps: float = 1.0) -> Case:
+    module = ModuleFacts(
+        id=0, kind="Net", calls_per_step=calls, repeated_inputs=repeated, span=LINE, repeated_span=OTHER_LINE
+    )
+    inner = Span("model.py", 7, "forward")
+    return Case(
+        ops=(
+            op("addmm", (8,), (8, 8), (8, 8), ms=30, where=(inner, LINE)),
+            op("addmm", (8,), (8, 8), (8, 8), ms=30, where=(inner, OTHER_LINE)),
+        ),
+        facts=Facts(modules=(module,), optimizers=(OptimizerFacts(id=0, micro_steps=micro_steps),)),
+        phases=(("forward", 62 * MS), ("backward", 30 * MS)),
+    )
+
+
+def test_same_forward_twice_costs_what_runs_below_its_line():
+    (found,) = twice().raised("BRR108")
+    assert found.where == (OTHER_LINE,)
+    assert found.saving.expected_ns == pytest.approx(0.85 * 30 * MS)
+    assert found.saving.low_ns <= 30 * MS <= found.saving.ceiling_ns
+
+
+def test_same_forward_twice_falls_back_to_an_even_share():
+    case = twice()
+    case.ops = (op("addmm", (8,), (8, 8), (8, 8), ms=60, where=(Span("model.py", 7),)),)
+    assert case.raised("BRR108")[0].saving.expected_ns == pytest.approx(0.85 * 31 * MS)
+
+
+def test_micro_batches_that_reuse_memory_are_no_repeats():
+    assert not twice(repeated=1.0, calls=2.0, micro_steps=2.0).raised("BRR108")
+    assert not twice(repeated=0.0).raised("BRR108")
