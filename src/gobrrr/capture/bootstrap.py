@@ -1,0 +1,102 @@
+"""The first moments of a watched process: give back its environment, wait for torch, begin to watch."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from gobrrr.capture.config import VARIABLE, Config
+
+# Programs that only start other programs: their children are the ones to watch, so the environment goes on to them.
+_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "pytest-forked")
+_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+
+session: Any = None
+
+
+def begin() -> None:
+    """Called by the injected sitecustomize, before the program's first line."""
+    config = Config.from_env()
+    if config is None:
+        return
+    if is_launcher(sys.orig_argv):
+        return
+    restore_environment(config)
+    sys.meta_path.insert(0, TorchWatcher(config))
+
+
+def is_launcher(argv: list[str]) -> bool:
+    """Whether this process is a launcher of ranks, by its command line."""
+    words = [os.path.basename(word) for word in argv[1:3]]  # noqa: PTH119
+    if any(word in _LAUNCHERS for word in words):
+        return True
+    return any(argv[i] == "-m" and argv[i + 1] in _LAUNCHER_MODULES for i in range(1, min(len(argv) - 1, 6)))
+
+
+def restore_environment(config: Config) -> None:
+    """Take our variables out, so that the program and its children see what a plain run sees."""
+    del os.environ[VARIABLE]
+    if config.pythonpath is None:
+        del os.environ["PYTHONPATH"]
+    else:
+        os.environ["PYTHONPATH"] = config.pythonpath
+
+
+class TorchWatcher:
+    """A meta path finder that lets torch be found as always and begins to watch once it is imported whole."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Only torch is of interest; any other name goes to the finders behind this one."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self._config)  # type: ignore[assignment]
+        return spec
+
+
+class _Loader:
+    """Runs the real loader, puts it back where it belongs, and begins."""
+
+    def __init__(self, real: Any, config: Config) -> None:
+        self._real, self._config = real, config
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        result: ModuleType | None = self._real.create_module(spec)
+        return result
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._real
+        module.__loader__ = self._real
+        self._real.exec_module(module)
+        watch(self._config)
+
+
+def watch(config: Config) -> None:
+    """Begin to watch this process; a failure is said once and costs nothing else."""
+    global session
+    from gobrrr.capture.session import Session
+
+    try:
+        session = Session(config)
+        session.begin()
+    except Exception as error:
+        sys.stderr.write(f"gobrrr: cannot watch this process: {type(error).__name__}: {error}\n")
+        session = None
+        return
+    atexit.register(session.end)
+    os.register_at_fork(after_in_child=session.forked)

@@ -1,0 +1,33 @@
+"""What the launcher tells the watched process, carried in one environment variable that the process takes back out."""
+
+from __future__ import annotations
+
+import json
+import os
+
+VARIABLE = "GOBRRR_CAPTURE"
+
+
+class Config:
+    """Where to write, and how much may be spent. `budget_ns` bounds the windows' time, `budget_bytes` their memory."""
+
+    def __init__(
+        self, folder: str, *, steps: int = 0, stop_after: int = 0, budget_ns: int = 60_000_000_000, budget_bytes: int = 1 << 29,
+        pythonpath: str | None = None,
+    ) -> None:  # fmt: skip
+        self.folder, self.steps, self.stop_after = folder, steps, stop_after
+        self.budget_ns, self.budget_bytes = budget_ns, budget_bytes
+        self.pythonpath = pythonpath
+
+    def to_env(self) -> str:
+        """One line of JSON."""
+        return json.dumps(vars(self))
+
+    @classmethod
+    def from_env(cls, text: str | None = None) -> Config | None:
+        """Read it back; None where this process is not watched."""
+        text = os.environ.get(VARIABLE) if text is None else text
+        if not text:
+            return None
+        fields = json.loads(text)
+        return cls(fields.pop("folder"), **fields)

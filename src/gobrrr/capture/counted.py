@@ -1,0 +1,176 @@
+"""The counting step: what is saved for backward, what goes into the models, what is denormal, what holds graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from gobrrr.capture.facts import _autocast
+from gobrrr.capture.loaderfacts import user_line
+from gobrrr.capture.userfiles import UserFiles
+
+MAX_SAMPLED = 4096
+MAX_TENSORS = 256
+MIN_PADDED_LENGTH = 8
+
+
+class Counted:
+    """Counts during one step. `pack` is a saved-tensor hook; `module` is called for every module call of the step."""
+
+    def __init__(self, parameters: set[int], flushes_denormals: bool, user: UserFiles) -> None:
+        self.saved: dict[tuple[str, str, int], list[int]] = {}
+        self.inputs: list[dict[str, Any]] = []
+        self.denormals: list[dict[str, Any]] = []
+        self.roots: dict[int, dict[str, Any]] = {}
+        self.switches: dict[str, Any] = {}
+        self._parameters, self._user = parameters, user
+        self._storages: set[int] = set()
+        self._given: set[tuple[Any, ...]] = set()
+        self._module = [""]
+        self._look_for_denormals = not flushes_denormals
+        self._looked = 0
+        self.error = ""
+
+    def pack(self, tensor: Any) -> Any:
+        """Count a tensor that autograd saves; returns it untouched."""
+        try:
+            self._count_saved(tensor)
+        except Exception as error:  # a strange tensor subclass: its bytes stay uncounted, the program goes on
+            self.error = repr(error)
+        return tensor
+
+    def unpack(self, tensor: Any) -> Any:
+        """Hand a saved tensor back."""
+        return tensor
+
+    def _count_saved(self, tensor: Any) -> None:
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr()
+        if address in self._parameters or address in self._storages or not address:
+            return
+        self._storages.add(address)
+        span = user_line(sys._getframe(2)) or {}
+        key = (span.get("file", ""), span.get("function", ""), span.get("line", 0))
+        entry = self.saved.setdefault(key, [0, 0])
+        entry[0] += storage.nbytes()
+        entry[1] += 1
+        self.denormal("activation", tensor, span)
+
+    def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
+        """A module is called; of those the program calls itself (depth 0) the inputs are looked at."""
+        if depth:
+            return
+        try:
+            self._root(module, list(_tensors((args, kwargs))), user_line(frame))
+        except Exception as error:
+            self.error = repr(error)
+
+    def _root(self, module: Any, tensors: list[Any], span: dict[str, Any] | None) -> None:
+        import torch
+
+        seen = self.roots.setdefault(id(module), {"module": module, "calls": 0, "repeated": 0, "span": span})
+        seen["calls"] += 1
+        self.switches = {
+            "grad_enabled": torch.is_grad_enabled(),
+            "anomaly": torch.is_anomaly_enabled(),
+            "autocast": _autocast(),
+        }
+        seen["grad_enabled"] = torch.is_grad_enabled()
+        key = (id(module), *((t.data_ptr(), t._version, tuple(t.shape)) for t in tensors))
+        if tensors and key in self._given:
+            seen["repeated"] += 1
+            seen["repeated_span"] = span
+        self._given.add(key)
+        for tensor in tensors[:8]:
+            self.inputs.append({**describe(tensor), "span": span})
+            self.denormal("input", tensor, span or {})
+
+    def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
+        """Note the share of subnormal values in a strided sample of a floating tensor."""
+        import torch
+
+        if not self._look_for_denormals or self._looked >= MAX_TENSORS or tensor.dtype not in (torch.float32, torch.float64):
+            return
+        self._looked += 1
+        with torch.no_grad():
+            flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+            values = flat[:: max(1, flat.numel() // MAX_SAMPLED)].abs()
+            share = float(((values > 0) & (values < torch.finfo(tensor.dtype).tiny)).sum()) / max(1, values.numel())
+        if share > 0:
+            self.denormals.append({"name": name, "share": share, "span": span or None})
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < 4 and isinstance(value, (list, tuple)):
+        for item in value[:16]:
+            yield from _tensors(item, depth + 1)
+    elif depth < 4 and isinstance(value, dict):
+        for item in list(value.values())[:16]:
+            yield from _tensors(item, depth + 1)
+
+
+def describe(tensor: Any) -> dict[str, Any]:
+    """Shape, dtype, bytes and padding of an input, in the shape of recording.facts.InputFacts."""
+    share, value = padding(tensor)
+    return {
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "num_bytes": tensor.numel() * tensor.element_size(),
+        "pad_share": share,
+        "pad_value": value,
+    }
+
+
+def padding(tensor: Any) -> tuple[float | None, float | None]:
+    """Share of a [batch, length] integer tensor that is a trailing run of the value most rows end with.
+
+    A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
+    run of one and the same value, or every value is 0 or 1 (a mask).
+    """
+    import torch
+
+    if tensor.dim() != 2 or tensor.is_floating_point() or tensor.is_complex() or tensor.shape[1] < MIN_PADDED_LENGTH:
+        return None, None
+    with torch.no_grad():
+        rows = tensor.detach()
+        value = rows[:, -1].mode().values
+        if rows.dtype == torch.bool or bool(((rows == 0) | (rows == 1)).all()):
+            return None, None
+        runs = (rows == value).flip(1).long().cumprod(1).sum(1)
+        runs = torch.where(runs >= 2, runs, torch.zeros_like(runs))
+        if int((runs > 0).sum()) * 2 < len(rows):
+            return 0.0, None
+        return float(runs.sum()) / rows.numel(), float(value)
+
+
+def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[tuple[str, str, str], int]:
+    """(file, function, name) -> length of every container in the user's running frames whose last item has a graph."""
+    found: dict[tuple[str, str, str], int] = {}
+    while frame is not None:
+        code = frame.f_code
+        if user.is_user(code.co_filename):
+            names = frame.f_locals
+            for name, value in list(names.items()):
+                _holds(found, (code.co_filename, code.co_name, name), value)
+                for inner, item in list(getattr(value, "__dict__", {}).items()) if name == "self" else ():
+                    _holds(found, (code.co_filename, code.co_name, inner), item)
+            if sys.version_info < (3, 13) and code.co_flags & 1:
+                names.clear()  # a function's snapshot would keep its tensors alive
+        frame = frame.f_back
+    return found
+
+
+def _holds(found: dict[tuple[str, str, str], int], key: tuple[str, str, str], value: Any) -> None:
+    if not isinstance(value, (list, tuple, dict, set, deque)) or not value:
+        return
+    items = value.values() if isinstance(value, dict) else value
+    last = next(reversed(items)) if not isinstance(items, set) else next(iter(items))  # type: ignore[call-overload]
+    if any(t.grad_fn is not None for t in _tensors(last)):
+        found[key] = len(value)

@@ -1,0 +1,23 @@
+"""The kinds of event that capture journals: each is four int64 (t_ns, kind, id, value), t on the perf_counter clock."""
+
+from __future__ import annotations
+
+DATA_BEGIN = 1  # id: loader
+DATA_END = 2
+UPDATE_BEGIN = 3  # id: optimizer
+UPDATE_END = 4
+FORWARD = 5  # id: module the program calls itself; value: training | grad_enabled << 1
+ITER = 6  # id: loader, not known yet (-1): a loader's iterator is being made
+STEP = 7  # an explicit boundary of gobrrr.steps()
+WINDOW_BEGIN = 8  # value: PROFILE, SAMPLE or COUNT; id: loop
+WINDOW_END = 9
+RSS = 10  # value: bytes
+FAULTS = 11  # value: minor page faults of this process so far
+GC = 12  # value: ns of one collection
+BACKWARD = 13  # reserved
+CPU = 14  # value: CPU ns of this process and its waited-for children so far
+BUSY = 15  # value: busy jiffies of the whole machine, in ns
+BOUNDARY = 16  # a step of the loop `id` ends here; value: 1 for update loops, 2 forward, 3 explicit, 4 data
+
+PROFILE, SAMPLE, COUNT = 1, 2, 3
+WINDOW_NAMES = {PROFILE: "profile", SAMPLE: "sample", COUNT: "count"}

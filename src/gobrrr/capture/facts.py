@@ -1,0 +1,188 @@
+"""What the program's objects and torch's switches say in the steady state, in the shape of recording.facts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from gobrrr.capture import source
+from gobrrr.capture.recorder import Recorder
+
+_DEBUG_ENV = (
+    "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG", "CUDA_LAUNCH_BLOCKING",
+    "TORCH_CPP_LOG_LEVEL", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_JIT", "TORCHDYNAMO_DISABLE", "MALLOC_CHECK_",
+    "MALLOC_PERTURB_", "PYTHONMALLOC", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "DNNL_VERBOSE", "ONEDNN_VERBOSE", "MKL_VERBOSE",
+)  # fmt: skip
+
+
+def settings(files: list[str]) -> dict[str, Any]:
+    """recording.facts.Settings as a dict. `files` are the user's source files, searched for who set what."""
+    import torch
+
+    return {
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "flush_denormal": _flushes_denormals(),
+        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
+        "autocast": _autocast(),
+        "profiler_on": torch.autograd._profiler_enabled(),
+        "debug_env": tuple(name for name in _DEBUG_ENV if os.environ.get(name) not in (None, "", "0")),
+        "mkldnn": torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
+        "anomaly_span": source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
+        "deterministic_span": source.call_line(files, ("use_deterministic_algorithms", "set_deterministic_debug_mode")),
+        "threads_span": source.call_line(files, ("set_num_threads",)),
+    }
+
+
+def _flushes_denormals() -> bool:
+    import torch
+
+    with torch.no_grad():
+        return bool((torch.full((1,), 1.2e-38) * 0.5).eq(0).item())
+
+
+def _autocast() -> str | None:
+    import torch
+
+    for device in ("cpu", "cuda"):
+        if torch.is_autocast_enabled(device):
+            return str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+    return None
+
+
+def modules(recorder: Recorder) -> list[dict[str, Any]]:
+    """Facts of every top-level module that is still alive."""
+    return [_module(number, module) for number, module in recorder.modules.alive()]
+
+
+def _module(number: int, module: Any) -> dict[str, Any]:
+    params = list(module.parameters())
+    return {
+        "id": number,
+        "kind": type(getattr(module, "_orig_mod", module)).__name__,
+        "num_params": sum(p.numel() for p in params),
+        "param_bytes": sum(_num_bytes(p) for p in params),
+        "trainable_params": sum(p.numel() for p in params if p.requires_grad),
+        "buffer_bytes": sum(_num_bytes(b) for b in module.buffers()),
+        "training": module.training,
+        "compiled": hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None,
+    }
+
+
+def optimizers(recorder: Recorder) -> list[dict[str, Any]]:
+    """Facts of every optimizer that has stepped and is still alive."""
+    return [_optimizer(number, optimizer, recorder) for number, optimizer in recorder.optimizers.alive()]
+
+
+def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any]:
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    states = [value for state in list(optimizer.state.values()) if isinstance(state, dict) for value in state.values()]
+    return {
+        "id": number,
+        "kind": type(optimizer).__name__,
+        "fused": group.get("fused"),
+        "foreach": group.get("foreach"),
+        "num_tensors": len(params),
+        "num_elements": sum(p.numel() for p in params),
+        "param_bytes": sum(_num_bytes(p) for p in params),
+        "grad_bytes": sum(_num_bytes(p.grad) for p in params if p.grad is not None),
+        "state_bytes": sum(_num_bytes(value) for value in states),
+        "supports_fused": "fused" in group and not group.get("differentiable", False),
+        "span": recorder.update_spans.get(number),
+    }
+
+
+def _num_bytes(tensor: Any) -> int:
+    try:
+        return int(tensor.numel() * tensor.element_size())
+    except (AttributeError, RuntimeError):  # a number, a sparse or a lazy tensor
+        return 0
+
+
+def orphans(recorder: Recorder) -> dict[str, Any] | None:
+    """Parameters that hold a gradient and are in no optimizer that was seen."""
+    updated = {id(p) for _, o in recorder.optimizers.alive() for group in o.param_groups for p in group["params"]}
+    found: dict[int, tuple[str, Any]] = {}
+    for _, module in recorder.modules.alive():
+        for name, param in module.named_parameters():
+            if param.grad is not None and id(param) not in updated:
+                found.setdefault(id(param), (name, param))
+    if not found or not updated:
+        return None
+    params = [param for _, param in found.values()]
+    return {
+        "num_tensors": len(params),
+        "num_elements": sum(p.numel() for p in params),
+        "num_bytes": sum(_num_bytes(p) for p in params),
+        "names": [name for name, _ in found.values()][:8],
+    }
+
+
+def loaders(recorder: Recorder) -> list[dict[str, Any]]:
+    """Facts of every loader iterator; those of one loader share their `key`."""
+    return [{"id": number, **facts} for number, facts in recorder.loader_facts.items()]
+
+
+def compiled() -> dict[str, Any]:
+    """torch.compile's own counters, or {} where dynamo was never loaded."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None or not utils.counters["stats"]:
+        return {}
+    return {
+        "used": True,
+        "num_graphs": int(utils.counters["stats"].get("unique_graphs", 0)),
+        "frames": int(utils.counters["frames"].get("total", 0)),
+        "graph_breaks": len(utils.counters["graph_break"]),
+        "break_reasons": [_line(reason) for reason in list(utils.counters["graph_break"])[:8]],
+        "break_spans": _break_spans(utils),
+        "compile_ns": int(1e9 * sum(sum(t) for name, t in utils.compilation_time_metrics.items() if name in _COMPILE)),
+        "reasons": [_line(r) for reasons in list(utils.guard_failures.values())[:4] for r in reasons[-2:]],
+        "limit_hit": any("limit" in str(reason) for reason in utils.counters["unimplemented"]),
+    }
+
+
+_COMPILE = ("_compile.compile_inner", "entire_frame_compile")
+
+
+def _line(reason: Any) -> str:
+    return str(reason).strip().split("\n")[0][:200]
+
+
+def _break_spans(utils: Any) -> list[dict[str, Any]]:
+    spans = []
+    for reason in list(getattr(utils, "graph_break_reasons", []))[:8]:
+        for frame in reversed(getattr(reason, "user_stack", None) or []):
+            spans.append({"file": frame.filename, "line": frame.lineno or 0, "function": frame.name})
+            break
+    return spans
+
+
+def memory() -> dict[str, Any]:
+    """Resident, peak and limit of this process's memory; swap in use by it."""
+    found: dict[str, Any] = {}
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+            status = dict(line.split(":", 1) for line in file if ":" in line)
+        for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"), ("swap_used", "VmSwap")):
+            if key in status:
+                found[name] = int(status[key].split()[0]) * 1024
+        found["memory_limit"] = _memory_limit()
+    except (OSError, ValueError, IndexError):
+        pass
+    return found
+
+
+def _memory_limit() -> int | None:
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(path, encoding="ascii") as file:  # noqa: PTH123
+                limits.append(int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return min(limits)

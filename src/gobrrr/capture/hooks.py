@@ -1,0 +1,213 @@
+"""Torch's own seams, watched without a frame of ours on the user's stack, and given back exactly as they were.
+
+- optimizer updates: torch's global step hooks;
+- loader waits: torch wraps `next()` of every loader in a record_function; its enter and exit are watched;
+- top-level forwards and new loader iterators: the method is looked up through a descriptor that notes the look-up and
+  hands out the very same method, so that tracebacks, identity checks and torch.compile see what they always see.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Any
+
+from gobrrr.capture import events as ev
+from gobrrr.capture.recorder import Recorder
+
+_LOADER_PREFIX = "enumerate(DataLoader)"
+_MIN_COLLECTION = 20_000  # ns: a young generation's collection is not worth an event
+
+
+class Lookup:
+    """A descriptor that calls `seen(instance, owner's frame)` whenever the method is looked up on an instance."""
+
+    def __init__(self, function: Any, seen: Callable[[Any], None]) -> None:
+        self.function, self.seen = function, seen
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self.function
+        self.seen(instance)
+        return self.function.__get__(instance, owner)
+
+
+class Hooks:
+    """Installs and removes every hook of the plain phase. `on_error` is told of an exception in a hook of ours."""
+
+    def __init__(self, recorder: Recorder, on_error: Callable[[BaseException], None]) -> None:
+        self.recorder, self._on_error = recorder, on_error
+        self._undo: list[Callable[[], None]] = []
+        self.num_lookups = 0
+        self.fetched: Callable[[], None] | None = None
+        self._waiting: list[int] = []  # a dataset may iterate over a loader of its own
+
+    @property
+    def installed(self) -> bool:
+        """Whether hooks are in place."""
+        return bool(self._undo)
+
+    def install(self) -> None:
+        """Put all hooks in place; on any failure none stays."""
+        try:
+            self._optimizers()
+            self._annotations()
+            self._modules()
+            self._loaders()
+            self._collector()
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Take every hook out again, in reverse order; safe to call twice and from inside a hook."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _guarded(self, body: Callable[..., None]) -> Callable[..., None]:
+        """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends."""
+
+        def hook(*args: Any) -> None:
+            try:
+                body(*args)
+            except Exception as error:
+                self._on_error(error)
+
+        return hook
+
+    def _here(self) -> bool:
+        return threading.get_ident() == self.recorder.thread and os.getpid() == self.recorder.pid
+
+    # optimizers
+
+    def _optimizers(self) -> None:
+        from torch.optim import optimizer
+
+        begin = optimizer.register_optimizer_step_pre_hook(self._guarded(self._update_begin))
+        self._undo.append(begin.remove)
+        end = optimizer.register_optimizer_step_post_hook(self._guarded(self._update_end))
+        self._undo.append(end.remove)
+
+    def _update_begin(self, optimizer: Any, *_: Any) -> None:
+        if self._here():
+            self.recorder.note(ev.UPDATE_BEGIN, self.recorder.optimizers.number(optimizer))
+
+    def _update_end(self, optimizer: Any, *_: Any) -> None:
+        if self._here():
+            self.recorder.update_end(self.recorder.optimizers.number(optimizer))
+
+    # loaders
+
+    def _annotations(self) -> None:
+        from torch.autograd.profiler import record_function
+
+        enter, leave = record_function.__enter__, record_function.__exit__
+        begin, end = self._guarded(self._next_begin), self._guarded(self._next_end)
+
+        def __enter__(self: Any) -> Any:
+            if self.name.startswith(_LOADER_PREFIX):
+                begin(sys._getframe(1))
+            return enter(self)
+
+        def __exit__(self: Any, *exc: Any) -> Any:
+            result = leave(self, *exc)
+            if self.name.startswith(_LOADER_PREFIX):
+                end(exc[0] if exc else None)
+            return result
+
+        _replace(record_function, "__enter__", __enter__, self._undo)
+        _replace(record_function, "__exit__", __exit__, self._undo)
+
+    def _next_begin(self, frame: Any) -> None:
+        if self._here():
+            iterator = frame.f_locals.get("self")
+            self._waiting.append(self._loader_number(iterator, frame))
+            if len(self._waiting) == 1:
+                self.recorder.note(ev.DATA_BEGIN, self._waiting[0])
+
+    def _next_end(self, exc: Any) -> None:
+        if not self._here() or not self._waiting:
+            return
+        number = self._waiting.pop()
+        if self._waiting:
+            return
+        if exc is None:
+            self.recorder.batch(number)
+        else:
+            self.recorder.note(ev.DATA_END, number, 1)
+
+    def _loader_number(self, iterator: Any, frame: Any) -> int:
+        recorder = self.recorder
+        number = recorder.loaders.number(iterator)
+        if number not in recorder.loader_facts:
+            from gobrrr.capture.loaderfacts import loader_facts
+
+            recorder.loader_facts[number] = loader_facts(iterator, frame)
+        return number
+
+    def _loaders(self) -> None:
+        from torch.utils.data import _utils
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        seen = self._guarded(lambda _: self.recorder.note(ev.ITER, -1) if self._here() else None)
+        _replace(_BaseDataLoaderIter, "__init__", Lookup(_BaseDataLoaderIter.__init__, seen), self._undo)
+        fetched = self._guarded(lambda _: self.fetched() if self.fetched else None)
+        for kind in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
+            fetcher = getattr(_utils.fetch, kind)
+            _replace(fetcher, "fetch", Lookup(fetcher.fetch, fetched), self._undo)
+
+    # modules
+
+    def _modules(self) -> None:
+        from torch.autograd import graph
+        from torch.nn import Module
+
+        call = Module.__dict__["__call__"]
+        outer, inner = call.__code__, Module._call_impl.__code__
+        backward = graph._engine_run_backward.__code__  # recomputation in backward is no forward of the program's
+        seen = self._guarded(self._forward)
+
+        def lookup(module: Any) -> None:
+            self.num_lookups += 1
+            frame = sys._getframe(2)
+            while frame is not None:
+                code = frame.f_code
+                if code is inner or code is outer or code is backward:
+                    return
+                frame = frame.f_back  # type: ignore[assignment]
+            seen(module)
+
+        _replace(Module, "__call__", Lookup(call, lookup), self._undo)
+
+    def _forward(self, module: Any) -> None:
+        if self._here():
+            import torch
+
+            flags = int(module.training) | int(torch.is_grad_enabled()) << 1
+            self.recorder.forward(self.recorder.modules.number(module), flags)
+
+    # the garbage collector
+
+    def _collector(self) -> None:
+        began = 0
+
+        def collected(phase: str, _info: dict[str, int]) -> None:
+            nonlocal began
+            if phase == "start":
+                began = perf_counter_ns()
+            elif began and self.recorder.started and self._here() and perf_counter_ns() - began > _MIN_COLLECTION:
+                self.recorder.note(ev.GC, 0, perf_counter_ns() - began)
+
+        gc.callbacks.append(collected)
+        self._undo.append(lambda: gc.callbacks.remove(collected) if collected in gc.callbacks else None)
+
+
+def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:
+    """Set a class attribute, and remember the exact object that stood there."""
+    old = owner.__dict__[name]
+    setattr(owner, name, value)
+    undo.append(lambda: setattr(owner, name, old))

@@ -1,0 +1,113 @@
+"""Starts the program as its user would, in a process of its own, and is as good as not there while it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gobrrr.capture.config import VARIABLE, Config
+from gobrrr.errors import GobrrrError
+
+_INJECT = Path(__file__).parent / "inject"
+_FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
+
+
+def command_line(words: Sequence[str], *, module: bool, command: bool) -> list[str]:
+    """The plain command: `script args`, `-m module args`, or any command that starts Python.
+
+    Raises GobrrrError for a script that is not there or is not Python.
+    """
+    if not words:
+        raise GobrrrError("no program to run", "say gobrrr run script.py [args], -m module [args], or -- command")
+    if module:
+        return [sys.executable, "-m", *words]
+    if command:
+        if shutil.which(words[0]) is None:
+            raise GobrrrError(f"no such command: {words[0]}", "what follows -- must start a program", 127)
+        return list(words)
+    _check_script(Path(words[0]))
+    return [sys.executable, *words]
+
+
+def _check_script(script: Path) -> None:
+    if not script.exists():
+        raise GobrrrError(f"no such script: {script}", "for a module say -m, for another command put -- before it")
+    if script.is_dir():
+        if not (script / "__main__.py").exists():
+            raise GobrrrError(f"{script} is a folder without __main__.py", "name the script in it")
+        return
+    try:
+        source = script.read_bytes()
+        if source[:4] == b"PK\x03\x04":
+            return  # a zip application
+        compile(source, str(script), "exec", dont_inherit=True)
+    except OSError as error:
+        raise GobrrrError(f"cannot read {script}: {error.strerror}", "check its permissions") from None
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise GobrrrError(
+            f"{script} is not Python{f' (line {line}: {error.msg})' if line else ''}",  # type: ignore[attr-defined]
+            "for another command put -- before it",
+        ) from None
+
+
+def environment(config: Config) -> dict[str, str]:
+    """The environment of the watched process: its own, plus a sitecustomize that takes itself out again."""
+    env = dict(os.environ)
+    if VARIABLE in env:
+        raise GobrrrError("a gobrrr is watching this process already", "run the program without the inner gobrrr")
+    config.pythonpath = env.get("PYTHONPATH")
+    env["PYTHONPATH"] = os.pathsep.join([str(_INJECT), *([config.pythonpath] if config.pythonpath else [])])
+    env[VARIABLE] = config.to_env()
+    return env
+
+
+def run(command: Sequence[str], config: Config) -> int:
+    """Run to the end; returns what subprocess returns (negative: the signal that ended it).
+
+    Ctrl-C reaches the program from the terminal, not from here; other signals sent to gobrrr are passed on.
+    """
+    try:
+        child = subprocess.Popen(list(command), env=environment(config))
+    except OSError as error:
+        raise GobrrrError(f"cannot start {command[0]}: {error.strerror}", "", 126) from None
+    old = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
+    for name in _FORWARDED:
+        number = getattr(signal, name, None)
+        if number is not None:
+            old[number] = signal.signal(number, lambda received, _frame: child.send_signal(received))
+    try:
+        return child.wait()
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def leave_as(code: int) -> int:
+    """The exit code of a program that ended with `code`; one that a signal killed takes this process along the same way."""
+    if code >= 0:
+        return code
+    number = -code
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    if hasattr(signal, "SIGABRT"):
+        _no_core_dump()
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+def _no_core_dump() -> None:
+    """The program has left its own core file; a second one, of gobrrr, would only mislead."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    except (ImportError, ValueError, OSError):
+        pass

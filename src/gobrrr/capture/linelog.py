@@ -1,0 +1,162 @@
+"""Which user line runs at which nanosecond: a trace function that follows user code by line and modules by call.
+
+Library code costs one call event per function; lines are followed in the user's files only. The log is what turns
+"some op inside train()" into "line 214".
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import CodeType, FrameType
+from typing import Any
+
+from gobrrr.capture.userfiles import UserFiles
+
+CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
+_LIBRARY, _USER, _MODULE, _BACKWARD = range(4)
+
+
+class LineLog:
+    """Start it at a step boundary, stop it at another, on the same thread. `events` holds (t, op, code or name, line).
+
+    `on_module(module, args, kwargs, depth)` is called for every module call where it is given; `on_event` for every
+    event (the window's budget is checked there).
+    """
+
+    def __init__(self, user: UserFiles, on_module: Callable[..., None] | None = None) -> None:
+        self.events = array("q")
+        self.codes: list[tuple[str, str, int]] = []
+        self.modules: list[str] = []
+        self.running = False
+        self._user, self._on_module = user, on_module
+        self._kinds: dict[int, int] = {}  # by id: hashing a code object reads all of it
+        self._numbers: dict[int, int] = {}
+        self._kept: list[CodeType] = []
+        self._module_numbers: dict[int, int] = {}
+        self._names: dict[int, str] = {}
+        self._depth = 0
+
+    def name_modules(self, roots: list[Any]) -> None:
+        """Learn the qualified names of all modules below `roots`."""
+        for root in roots:
+            for name, module in root.named_modules():
+                self._names.setdefault(id(module), f"{type(root).__name__}.{name}" if name else type(root).__name__)
+
+    def start(self, frame: FrameType) -> bool:
+        """Begin at `frame`; False where somebody else (a debugger, coverage) traces already."""
+        if sys.gettrace() is not None:
+            return False
+        self._kinds.update(_special_codes())
+        self.running = True
+        self._enter_frames(frame)
+        sys.settrace(self._global)
+        return True
+
+    def stop(self, frame: FrameType) -> None:
+        """End, and leave no trace function on any frame."""
+        if not self.running:
+            return
+        self.running = False
+        sys.settrace(None)
+        walk: FrameType | None = frame
+        while walk is not None:
+            if walk.f_trace is not None and walk.f_trace in (self._user_local, self._module_local, self._backward_local):
+                walk.f_trace = None
+            walk = walk.f_back
+
+    def _enter_frames(self, frame: FrameType | None) -> None:
+        """The user's frames that run already: outermost first, each as a call and its line."""
+        frames = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        for outer in reversed(frames):
+            if self._kind(outer.f_code) == _USER:
+                self.events.extend((perf_counter_ns(), CALL, self._number(outer.f_code), outer.f_lineno))
+                outer.f_trace = self._user_local
+
+    def _kind(self, code: CodeType) -> int:
+        kind = self._kinds.get(id(code))
+        if kind is None:
+            kind = self._kinds[id(code)] = _USER if self._user.is_user(code.co_filename) else _LIBRARY
+            self._kept.append(code)
+        return kind
+
+    def _number(self, code: CodeType) -> int:
+        number = self._numbers.get(id(code))
+        if number is None:
+            number = self._numbers[id(code)] = len(self.codes)
+            name = getattr(code, "co_qualname", code.co_name)  # 3.11 and newer
+            self.codes.append((code.co_filename, name, code.co_firstlineno))
+        return number
+
+    def _global(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        kind = self._kind(frame.f_code)
+        if kind == _LIBRARY or not self.running:
+            return None
+        if kind == _USER:
+            self.events.extend((perf_counter_ns(), CALL, self._number(frame.f_code), frame.f_lineno))
+            return self._user_local
+        frame.f_trace_lines = False
+        if kind == _BACKWARD:
+            self.events.extend((perf_counter_ns(), BACKWARD, 0, 0))
+            return self._backward_local
+        self._enter_module(frame)
+        return self._module_local
+
+    def _enter_module(self, frame: FrameType) -> None:
+        given = frame.f_locals
+        module = given.get("self")
+        if self._on_module is not None:
+            self._on_module(module, given.get("args", ()), given.get("kwargs", {}), self._depth, frame)
+        self._depth += 1
+        self.events.extend((perf_counter_ns(), MODULE, self._module_number(module), 0))
+
+    def _module_number(self, module: Any) -> int:
+        number = self._module_numbers.get(id(module))
+        if number is None:
+            number = self._module_numbers[id(module)] = len(self.modules)
+            self.modules.append(self._names.get(id(module)) or type(module).__name__)
+        return number
+
+    def _user_local(self, frame: FrameType, event: str, _arg: Any) -> Any:
+        if not self.running:
+            return None
+        if event == "line":
+            self.events.extend((perf_counter_ns(), LINE, self._number(frame.f_code), frame.f_lineno))
+        elif event == "return":
+            self.events.extend((perf_counter_ns(), RETURN, 0, 0))
+        return self._user_local
+
+    def _module_local(self, _frame: FrameType, event: str, _arg: Any) -> Any:
+        if event == "return" and self.running:
+            self._depth -= 1
+            self.events.extend((perf_counter_ns(), MODULE_END, 0, 0))
+        return self._module_local
+
+    def _backward_local(self, _frame: FrameType, event: str, _arg: Any) -> Any:
+        if event == "return" and self.running:
+            self.events.extend((perf_counter_ns(), BACKWARD_END, 0, 0))
+        return self._backward_local
+
+    def as_json(self) -> dict[str, Any]:
+        """The log as plain data: tables of codes and module names, and the events by column."""
+        columns = self.events
+        return {
+            "codes": self.codes,
+            "modules": self.modules,
+            "t": columns[0::4].tolist(),
+            "op": columns[1::4].tolist(),
+            "number": columns[2::4].tolist(),
+            "line": columns[3::4].tolist(),
+        }
+
+
+def _special_codes() -> dict[int, int]:
+    from torch.autograd import graph
+    from torch.nn import Module
+
+    return {id(Module._wrapped_call_impl.__code__): _MODULE, id(graph._engine_run_backward.__code__): _BACKWARD}

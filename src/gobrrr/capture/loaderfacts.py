@@ -1,0 +1,74 @@
+"""What a DataLoader's iterator tells of its loader, looked at once per iterator."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from gobrrr.capture.userfiles import UserFiles
+
+_USER = UserFiles()
+
+
+def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
+    """Facts in the shape of recording.facts.LoaderFacts, from a loader iterator and the frame of its `__next__`."""
+    dataset = getattr(iterator, "_dataset", None)
+    collate = getattr(iterator, "_collate_fn", None)
+    sampler = getattr(iterator, "_index_sampler", None)
+    return {
+        "key": [id(dataset), id(collate), getattr(iterator, "_num_workers", 0)],
+        "num_workers": getattr(iterator, "_num_workers", 0),
+        "batch_size": getattr(sampler, "batch_size", None),
+        "persistent_workers": bool(getattr(iterator, "_persistent_workers", False)),
+        "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
+        "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
+        "dataset": type(dataset).__name__,
+        "dataset_span": _defined(getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)),
+        "in_memory": _in_memory(dataset),
+        "length": _length(dataset),
+        "collate": getattr(collate, "__qualname__", type(collate).__name__),
+        "collate_span": _defined(collate),
+        "created_span": user_line(frame),
+    }
+
+
+def user_line(frame: Any) -> dict[str, Any] | None:
+    """The innermost user line at or above a frame."""
+    while frame is not None:
+        if _USER.is_user(frame.f_code.co_filename):
+            return {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
+        frame = frame.f_back
+    return None
+
+
+def _defined(function: Any) -> dict[str, Any] | None:
+    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    if code is None or not _USER.is_user(code.co_filename):
+        return None
+    return {"file": code.co_filename, "line": code.co_firstlineno, "function": code.co_name}
+
+
+def _in_memory(dataset: Any) -> bool:
+    """A TensorDataset, or a dataset that holds a tensor or array as long as itself."""
+    import torch
+    from torch.utils.data import Subset, TensorDataset
+
+    while isinstance(dataset, Subset):
+        dataset = dataset.dataset
+    if isinstance(dataset, TensorDataset):
+        return True
+    length = _length(dataset)
+    if length is None:
+        return False
+    held = vars(dataset).values() if hasattr(dataset, "__dict__") else ()
+    arrays = [v for v in held if isinstance(v, torch.Tensor) or type(v).__module__ == "numpy"]
+    return any(getattr(array, "ndim", 0) > 0 and len(array) == length for array in arrays)
+
+
+def _length(dataset: Any) -> int | None:
+    if "__len__" not in dir(type(dataset)) or type(dataset).__module__.startswith("torch.utils.data.datapipes"):
+        return None
+    try:
+        return len(dataset)
+    except Exception:  # a user's __len__ may do anything; its failure is not ours to show
+        return None

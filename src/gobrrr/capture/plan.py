@@ -1,0 +1,54 @@
+"""When to look closer: from the plain step times of a loop, whether it is steady, and how many steps a window takes."""
+
+from __future__ import annotations
+
+from statistics import median
+
+SECOND = 1_000_000_000
+MIN_STEPS, MIN_TIME = 6, SECOND // 2
+MANY_STEPS = 200
+PATIENCE_STEPS, PATIENCE_TIME = 60, 8 * SECOND
+STEADY_BAND = 0.15
+
+
+def warmup(walls: list[int]) -> int:
+    """How many leading steps are warm-up: those before the first one that is within 1.5x of the later median.
+
+    Compilation, allocator and caches make first steps slow; a step is warm when it looks like the later half.
+    """
+    if len(walls) < 2:
+        return len(walls)
+    later = median(walls[len(walls) // 2 :])
+    warm = next((i for i, wall in enumerate(walls) if wall <= 1.5 * later), len(walls) - 1)
+    return max(1, warm)
+
+
+def is_steady(walls: list[int]) -> bool:
+    """Whether enough plain steps were seen, and their two later thirds agree within the band; patience is bounded."""
+    warm = walls[warmup(walls) :]
+    total = sum(warm)
+    few = 4 if walls and median(walls) > 2 * SECOND else MIN_STEPS
+    if len(warm) < few or (total < MIN_TIME and len(warm) < MANY_STEPS):
+        return False
+    if len(warm) >= PATIENCE_STEPS or total >= PATIENCE_TIME:
+        return True
+    half = len(warm) // 2
+    early, late = median(warm[:half]), median(warm[half:])
+    return abs(early - late) <= STEADY_BAND * min(early, late)
+
+
+def profile_steps(step_ns: float, budget_ns: float) -> int:
+    """Steps of the profiled window: at least 2, at most 8, about a second of plain time within the budget."""
+    room = min(1.0 * SECOND, budget_ns / 4)
+    return int(max(2, min(8, room // max(step_ns, 1) + 1)))
+
+
+def sample_steps(step_ns: float, budget_ns: float) -> int:
+    """Steps of the sampled window: at least 3, about 1.5 s of plain time within the budget."""
+    room = min(1.5 * SECOND, budget_ns / 4)
+    return int(max(3, min(2000, room // max(step_ns, 1) + 1)))
+
+
+def sample_interval(step_ns: float) -> float:
+    """Seconds between two samples: a hundredth of a step, between 1 and 10 ms."""
+    return min(0.010, max(0.001, step_ns / 100 / SECOND))

@@ -1,0 +1,143 @@
+"""The one object behind all hooks: it notes events, finds step boundaries and tells the windows when to open."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from array import array
+from collections.abc import Callable
+from time import perf_counter_ns, process_time_ns
+from typing import Any
+
+from gobrrr.capture import events as ev
+from gobrrr.capture.journal import JournalWriter
+from gobrrr.capture.loops import Loops
+
+FLUSH_NS = 50_000_000
+FLUSH_EVENTS = 4 * 4096
+VITALS_NS = 100_000_000
+
+
+class Registry:
+    """Numbers objects in the order they are met, holding them weakly; an address that is used again gets a new number."""
+
+    def __init__(self) -> None:
+        self.refs: list[Callable[[], Any]] = []
+        self._numbers: dict[int, int] = {}
+
+    def number(self, obj: Any) -> int:
+        """The number of `obj`, a new one where it was not met before."""
+        known = self._numbers.get(id(obj))
+        if known is not None and self.refs[known]() is obj:
+            return known
+        self._numbers[id(obj)] = len(self.refs)
+        try:
+            self.refs.append(weakref.ref(obj))
+        except TypeError:
+            self.refs.append(lambda: None)
+        return len(self.refs) - 1
+
+    def alive(self) -> list[tuple[int, Any]]:
+        """(number, object) of all that still live."""
+        found = ((number, ref()) for number, ref in enumerate(self.refs))
+        return [(number, obj) for number, obj in found if obj is not None]
+
+
+class Recorder:
+    """Collects events of the thread that made it. Its methods are called from hooks and must never raise into them."""
+
+    def __init__(self, open_journal: Callable[[], JournalWriter], on_boundary: Callable[[int, int, int], None]) -> None:
+        self.thread = threading.get_ident()
+        self.pid = os.getpid()
+        self.loops = Loops()
+        self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
+        self.loader_facts: dict[int, dict[str, Any]] = {}
+        self.update_spans: dict[int, Any] = {}
+        self._open_journal, self._journal = open_journal, None
+        self._on_boundary = on_boundary
+        self._buffer = array("q")
+        self._last_flush = self._last_vitals = perf_counter_ns()
+        self._lock = threading.Lock()
+
+    @property
+    def journal(self) -> JournalWriter:
+        """The journal, opened at the first event: a process that makes no step leaves no file."""
+        if self._journal is None:
+            self._journal = self._open_journal()
+        return self._journal
+
+    @property
+    def started(self) -> bool:
+        """Whether anything was written."""
+        return self._journal is not None
+
+    def note(self, kind: int, number: int, value: int = 0) -> int:
+        """Append one event of this moment; returns its time."""
+        now = perf_counter_ns()
+        self._buffer.extend((now, kind, number, value))
+        return now
+
+    def update_end(self, number: int) -> None:
+        """An optimizer has stepped."""
+        now = self.note(ev.UPDATE_END, number)
+        self._boundary(self.loops.update(number), now)
+
+    def forward(self, number: int, flags: int) -> None:
+        """A top-level forward begins."""
+        now = self.note(ev.FORWARD, number, flags)
+        self._boundary(self.loops.forward(number, flags), now)
+
+    def batch(self, number: int) -> None:
+        """A loader has handed out a batch."""
+        now = self.note(ev.DATA_END, number)
+        self._boundary(self.loops.batch(number), now)
+
+    def explicit(self) -> None:
+        """The program itself marks a step."""
+        now = self.note(ev.STEP, 0)
+        self._boundary(self.loops.explicit(), now)
+
+    def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
+        if loop is not None:
+            kind, number = loop
+            self._buffer.extend((now, ev.BOUNDARY, number, kind))
+            self._on_boundary(kind, number, now)
+        if now - self._last_vitals > VITALS_NS:
+            self._vitals(now)
+        if now - self._last_flush > FLUSH_NS or len(self._buffer) > FLUSH_EVENTS:
+            self.flush()
+
+    def _vitals(self, now: int) -> None:
+        self._last_vitals = now
+        for kind, value in vitals():
+            self._buffer.extend((now, kind, 0, value))
+
+    def flush(self) -> None:
+        """Hand the buffered events to the kernel: from then on a kill cannot lose them."""
+        with self._lock:
+            if self._buffer and os.getpid() == self.pid:
+                full, self._buffer = self._buffer, array("q")
+                self.journal.events(full)
+                self._last_flush = perf_counter_ns()
+
+
+def vitals() -> list[tuple[int, int]]:
+    """(event kind, value): resident bytes, minor faults, CPU time of this process, busy time of the machine."""
+    found = [(ev.CPU, process_time_ns())]
+    try:
+        import resource
+
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        found.append((ev.FAULTS, usage.ru_minflt))
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123  (hot path)
+            found.append((ev.RSS, int(file.read().split()[1]) * resource.getpagesize()))
+        with open("/proc/stat", "rb") as file:  # noqa: PTH123
+            user, nice, system, _idle, _wait, irq, soft, steal = (int(x) for x in file.readline().split()[1:9])
+        busy = user + nice + system + irq + soft + steal
+        found.append((ev.BUSY, busy * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))))
+    except (ImportError, OSError, ValueError):
+        pass  # not Linux: what cannot be seen stays out of the recording
+    return found
+
+
