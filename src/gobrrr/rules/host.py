@@ -1,0 +1,244 @@
+"""BRR302 to BRR306: Python and library code that runs inside the step, charged to the user's line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gobrrr.ledger.model import HostGroup, Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.lines import (
+    COPYING,
+    FORMATTING,
+    SAMPLING,
+    WRITING,
+    Key,
+    Spent,
+    body,
+    claimed,
+    key,
+    own_name,
+    slack,
+    spent,
+    telling,
+)
+from gobrrr.rules.loops import NEAR, TINY, loops
+from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.shapes import total
+from gobrrr.units import duration, share
+
+IN_STEP = 0.05
+"""Share of the step that code between ops must take (diagnosis G2)."""
+CROWD = 0.01
+"""Lines below this share of the step do not make a cluster."""
+
+
+class Cluster(NamedTuple):
+    """Neighbouring lines of one function that keep the main thread busy between ops; ns per step."""
+
+    where: tuple[Span, ...]
+    ns: float
+    with_ops_ns: float
+    libraries: tuple[str, ...]
+    num_lines: int
+
+
+@rule("BRR302", "python-in-step", "host", needs={"plain", "ops"}, remedies=("move_out_of_step", "vectorize"))
+def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Python or library work of the user between ops that no more specific rule explains."""
+    for found in _clusters(ledger, machine):
+        if found.ns < IN_STEP * ledger.wall or not worth_telling(ledger, 0.7 * found.ns):
+            continue
+        library = f" in {found.libraries[0]}" if found.libraries else ""
+        yield finding(
+            "BRR302",
+            ledger,
+            low=0.3 * found.ns,
+            expected=0.7 * found.ns,
+            ceiling=max((1 + SAMPLING) * found.ns, found.with_ops_ns) + slack(ledger),
+            message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step) is Python{library} at this "
+            "line, while no op runs",
+            advice="Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read.",
+            where=found.where,
+            evidence={
+                "python_time": time(found.ns),
+                "with_ops": time(found.with_ops_ns),
+                "lines": count(found.num_lines),
+            },
+        )
+
+
+def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
+    """Busy lines, joined where they are neighbours in one function, costliest first."""
+    taken = claimed(ledger) | {line for loop in loops(ledger, machine) for line in loop.lines}
+    groups: dict[Key, list[HostGroup]] = defaultdict(list)
+    for group in ledger.host:
+        place = key(group.where)
+        if place is not None and group.phase != "data" and place not in taken:
+            groups[place].append(group)
+    lines = {place: _line(ledger, machine, place, there) for place, there in groups.items()}
+    busy = sorted((p for p, line in lines.items() if line.ns >= CROWD * ledger.wall), key=lambda p: (p[0], p[1]))
+    joined: list[list[Cluster]] = []
+    for place in busy:
+        line, last = lines[place], joined[-1][-1] if joined else None
+        if last is not None and _neighbours(last.where[0], line.where[0]):
+            joined[-1].append(line)
+        else:
+            joined.append([line])
+    return sorted((_join(lines) for lines in joined), key=lambda c: -c.ns)
+
+
+def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup]) -> Cluster:
+    """One line's own time between ops. Issuing an op costs Python too: a line that makes ops is let that much."""
+    costliest = max(groups, key=lambda g: g.ns)
+    between = sum(g.ns for g in groups if not _is_torch(g))
+    ops = [op for op in ledger.ops if key(op.where) == place and op.phase not in ("backward", "data")]
+    if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
+        between = 0.0
+    sampled = [line for line in body(ledger) if key(line.where) == place]
+    if sampled or "samples" in ledger.signals:
+        # The profiled steps slow Python down; the sampled ones do not, and know who slept.
+        awake = sum(line.ns for line in sampled if not line.waiting)
+        between = min(between, max(0.0, awake - total(ops)))
+    functions = tuple(name for g in groups for name in g.functions if not name.startswith("torch."))
+    return Cluster(costliest.where, between, between + total(ops), functions, 1)
+
+
+def _is_torch(group: HostGroup) -> bool:
+    """torch's own Python: modules' calls, the backward engine, optimizers. Other rules price it."""
+    return group.library.split(".", 1)[0] == "torch"
+
+
+def _neighbours(one: Span, other: Span) -> bool:
+    same = one.file == other.file and own_name(one.function) == own_name(other.function)
+    return same and abs(other.line - one.line) <= NEAR
+
+
+def _join(lines: list[Cluster]) -> Cluster:
+    top = max(lines, key=lambda line: line.ns)
+    return Cluster(
+        top.where, sum(c.ns for c in lines), sum(c.with_ops_ns for c in lines), top.libraries, len(lines)
+    )  # fmt: skip
+
+
+@rule("BRR303", "deep-copy-every-step", "host", needs={"plain"}, remedies=("less_often",))
+def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """copy.deepcopy of a model or its state, or clones of a state_dict."""
+    for line in telling(ledger, _copies(ledger)):
+        yield _rare(
+            "BRR303",
+            ledger,
+            line,
+            message=f"{own_name(line.function)} copies {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step",
+            advice="Copy when the copy is used: on a better score, every few hundred steps, or at the end.",
+        )
+
+
+def _copies(ledger: Ledger) -> list[Spent]:
+    """A state_dict that is cloned: the clones are the cost, not the dict."""
+    found = []
+    for line in spent(ledger, COPYING, less=FORMATTING + WRITING):
+        place = key(line.where)
+        clones = total(op for op in ledger.named("aten::clone", "aten::copy_") if key(op.where) == place)
+        found.append(line._replace(ns=max(line.ns, min(clones, line.line_ns))))
+    return sorted(found, key=lambda line: -line.ns)
+
+
+@rule("BRR304", "write-every-step", "host", needs={"plain"}, remedies=("less_often", "write_in_background"))
+def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A checkpoint, a log, a plot or another write in every step."""
+    for line in telling(ledger, spent(ledger, WRITING, less=FORMATTING)):
+        yield _rare(
+            "BRR304",
+            ledger,
+            line,
+            message=f"{line.function} takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) of every step",
+            advice="Write every few hundred steps, or hand it to a background thread.",
+        )
+    for line in telling(ledger, _blocked(ledger)):
+        yield _rare(
+            "BRR304",
+            ledger,
+            line,
+            message=f"the loop stands still {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here: "
+            "it waits for a file, a pipe or a timer, and no op runs",
+            advice="Do it every few hundred steps, or in a background thread.",
+            confidence="inferred",
+        )
+
+
+def _blocked(ledger: Ledger) -> list[Spent]:
+    """User lines of the loop, not of the model, where the main thread is off the processor and no library runs."""
+    found = []
+    taken = claimed(ledger)
+    for line in body(ledger):
+        place = key(line.where)
+        if not line.waiting or line.phase != "other" or line.libraries or place is None or place in taken:
+            continue
+        ns = line.ns - total(op for op in ledger.ops if key(op.where) == place)
+        if ns > 0.5 * line.ns:
+            found.append(Spent(line.where, ns, "", line.ns))
+    return sorted(found, key=lambda line: -line.ns)
+
+
+@rule("BRR305", "formatting-tensors", "host", needs={"plain"}, remedies=("less_often",))
+def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """print or f-string of a tensor in every step."""
+    for line in telling(ledger, spent(ledger, FORMATTING)):
+        yield _rare(
+            "BRR305",
+            ledger,
+            line,
+            message=f"turning a tensor into text takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step",
+            advice="Print every few hundred steps, and only numbers: loss.item(), x.mean().item().",
+        )
+
+
+def _rare(code: str, ledger: Ledger, line: Spent, *, message: str, advice: str, confidence: str = "derived") -> Finding:
+    """Work that a program may as well do once in a hundred steps: nearly all of it comes back."""
+    evidence: dict[str, Quantity] = {"time": time(line.ns), "line": time(line.line_ns)}
+    if line.function:
+        evidence["function"] = Quantity(line.function)
+    return finding(
+        code,
+        ledger,
+        low=0.6 * line.ns,
+        expected=0.95 * line.ns,
+        ceiling=(1 + SAMPLING) * line.ns + slack(ledger),
+        message=message,
+        advice=advice,
+        where=line.where,
+        evidence=evidence,
+        confidence=confidence,
+    )
+
+
+@rule("BRR306", "garbage-collection", "host", needs={"plain", "facts"}, remedies=("gc_freeze", "less_often"))
+def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Python's collector inside the step: called by hand, or set off by what the step allocates."""
+    facts = ledger.facts
+    cost = max(facts.gc_ns_per_step or 0.0, ledger.account("gc"))
+    span = facts.gc_span
+    at_line = sum(line.ns for line in body(ledger) if span and key(line.where) == (span.file, span.line))
+    if not worth_telling(ledger, 0.8 * cost):
+        return
+    who = "gc.collect() runs" if span else "the garbage collector runs by itself"
+    runs = facts.gc_runs_per_step
+    yield finding(
+        "BRR306",
+        ledger,
+        low=(0.6 if span else 0.2) * cost,
+        expected=(0.95 if span else 0.8) * cost,
+        ceiling=max((1 + SAMPLING) * cost, at_line) + slack(ledger),
+        message=f"{who} {f'{runs:.1f} times ' if runs is not None else ''}per step and takes {duration(cost)} "
+        f"({share(cost / ledger.wall)})",
+        advice="Remove gc.collect() from the loop: it frees cycles only, never a tensor that is still referenced."
+        if span
+        else "Call gc.freeze() before the loop, or collect every few hundred steps with the automatic collector off.",
+        where=(span,) if span else (),
+        evidence={"collections": time(cost)} | ({"runs_per_step": count(runs)} if runs is not None else {}),
+        confidence="measured",
+    )

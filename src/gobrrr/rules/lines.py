@@ -1,0 +1,143 @@
+"""Whose time it was: user lines, and the library functions that ran below them. No machine, no thresholds of rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gobrrr.ledger.model import HostGroup, Ledger, LineGroup
+from gobrrr.recording.facts import Span
+from gobrrr.rules.evidence import worth_telling
+
+Key = tuple[str, int]
+SAMPLING = 0.10
+"""Relative error of a line's sampled time that a ceiling allows for: one standard deviation of a share of a third that
+was seen in 200 samples."""
+
+
+class Functions(NamedTuple):
+    """Library functions by the start of their dotted name and, where given, by their own name."""
+
+    prefixes: tuple[str, ...]
+    own: frozenset[str] = frozenset()
+
+    def has(self, name: str) -> bool:
+        """Whether `name` (module.function or module.Class.function) is one of them."""
+        return name.startswith(self.prefixes) and (not self.own or name.rsplit(".", 1)[-1] in self.own)
+
+
+class Spent(NamedTuple):
+    """ns per step that some functions took below one user line; `line_ns` is all that the line took."""
+
+    where: tuple[Span, ...]
+    ns: float
+    function: str
+    line_ns: float
+
+
+FORMATTING = (
+    Functions(("torch._tensor_str.", "numpy._core.arrayprint.", "numpy.core.arrayprint.")),
+    Functions(("torch._tensor.",), frozenset({"__repr__", "__format__", "__str__"})),
+)
+COPYING = (
+    Functions(("copy.",), frozenset({"deepcopy", "_deepcopy_dict", "_deepcopy_list", "_reconstruct"})),
+    Functions(("torch.nn.modules.module.", "torch.optim.optimizer."), frozenset({"state_dict", "load_state_dict"})),
+)
+WRITING = (
+    Functions(("torch.serialization.",), frozenset({"save", "_save", "_legacy_save"})),
+    Functions(("torch.distributed.checkpoint.", "safetensors.", "h5py.", "zipfile.", "gzip.", "shutil.", "tempfile.")),
+    Functions(("pickle.",), frozenset({"dump", "dumps", "_dump", "_dumps", "save"})),
+    Functions(("json.",), frozenset({"dump", "dumps", "encode", "iterencode", "_iterencode"})),
+    Functions(("csv.", "yaml.", "logging.", "matplotlib.", "PIL.Image.Image.save", "sqlite3.", "subprocess.")),
+    Functions(("torch.utils.tensorboard.", "tensorboard.", "tensorboardX.", "wandb.", "mlflow.", "comet_ml.", "aim.")),
+    Functions(("requests.", "urllib3.", "urllib.request.", "http.client.", "socket.")),
+    Functions(("numpy.",), frozenset({"save", "savez", "savez_compressed", "savetxt", "tofile"})),
+    Functions(("pandas.",), frozenset({"to_csv", "to_parquet", "to_json", "to_pickle"})),
+    Functions(("pathlib.",), frozenset({"write_text", "write_bytes"})),
+    Functions(
+        ("tqdm.",), frozenset({"refresh", "display", "set_postfix", "set_postfix_str", "set_description", "write"})
+    ),
+    Functions(("rich.",), frozenset({"print", "update", "refresh"})),
+    Functions(("torchvision.utils.",), frozenset({"save_image", "make_grid"})),
+)
+TRACEBACKS = (Functions(("traceback.", "linecache.", "torch.fx.traceback.", "torch.utils._traceback.")),)
+LOADING = (Functions(("torch.utils.data.",)),)
+
+
+def key(where: tuple[Span, ...]) -> Key | None:
+    """File and line of the innermost user line."""
+    return (where[0].file, where[0].line) if where else None
+
+
+def own_name(function: str) -> str:
+    """'Trainer.fit.<locals>.step' -> 'step': functions are named differently by different versions of Python."""
+    return function.rsplit(".", 1)[-1]
+
+
+def below(line: LineGroup | HostGroup, kinds: Iterable[Functions]) -> tuple[float, str]:
+    """(ns per step, name) of the costliest of `kinds` below a line. Inclusive times nest, so they are never added."""
+    wanted = tuple(kinds)
+    if isinstance(line, HostGroup):
+        name = next((f for f in line.functions if any(k.has(f) for k in wanted)), "")
+        return (line.ns, name) if name else (0.0, "")
+    found = [(min(ns, line.ns), name) for name, ns in line.libraries if any(k.has(name) for k in wanted)]
+    return max(found, default=(0.0, ""))
+
+
+def body(ledger: Ledger) -> list[LineGroup]:
+    """Lines outside the loader: what a slow line costs there is the step's own."""
+    return [line for line in ledger.lines if line.phase != "data"]
+
+
+def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] = ()) -> list[Spent]:
+    """What `kinds` cost per user line outside the loader, costliest first; time in `less` belongs to another rule.
+
+    From the sampler where it ran, else from the host time of the profiled steps.
+    """
+    wanted, other = tuple(kinds), tuple(less)
+    groups: Iterable[LineGroup | HostGroup] = body(ledger) or [h for h in ledger.host if h.phase != "data"]
+    lines: dict[Key, Spent] = {}
+    for group in groups:
+        ns, name = below(group, wanted)
+        ns -= min(ns, below(group, other)[0]) if other else 0.0
+        place = key(group.where)
+        if place is None or ns <= 0:
+            continue
+        known = lines.get(place, Spent(group.where, 0.0, name, 0.0))
+        lines[place] = Spent(known.where, known.ns + ns, known.function, known.line_ns + group.ns)
+    return sorted(lines.values(), key=lambda s: -s.ns)
+
+
+def telling(ledger: Ledger, found: list[Spent], part: float = 1.0) -> list[Spent]:
+    """Those whose `part` is worth a note; where only their sum is, that sum at the costliest line."""
+    alone = [each for each in found if worth_telling(ledger, part * each.ns)]
+    total = sum(each.ns for each in found)
+    if alone or not worth_telling(ledger, part * total):
+        return alone
+    return [found[0]._replace(ns=total, line_ns=sum(each.line_ns for each in found))]
+
+
+def claimed(ledger: Ledger) -> frozenset[Key]:
+    """Lines most of whose time a specific rule explains: writing, copying, formatting, collecting garbage."""
+    lines = {key(s.where) for s in spent(ledger, FORMATTING + COPYING + WRITING) if s.ns >= 0.5 * s.line_ns}
+    collector = ledger.facts.gc_span
+    if collector is not None:
+        lines.add((collector.file, collector.line))
+    return frozenset(place for place in lines if place is not None)
+
+
+def slack(ledger: Ledger) -> float:
+    """Half the 95 % interval of the median step: what this run cannot resolve, which a ceiling must allow for."""
+    step = ledger.step
+    return max(0.0, step.high_ns - step.low_ns) / 2 if 0 < step.low_ns <= step.high_ns else 0.0
+
+
+def loop_line(ledger: Ledger) -> tuple[Span, ...]:
+    """A line of the loop itself, for what is nobody's line: the optimizer's step, the model's call, the loader."""
+    facts = ledger.facts
+    spans = [
+        *(optimizer.span for optimizer in facts.optimizers),
+        *(module.span for module in facts.modules),
+        *(loader.created_span for loader in facts.loaders),
+    ]
+    return next(((span,) for span in spans if span is not None), ())

@@ -1,0 +1,121 @@
+"""Python loops that issue many tiny ops: lines where torch's own cost per op is most of the time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.lines import Key, claimed, key
+
+TINY = 10.0
+"""An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
+kernels TraceLens draws the same line)."""
+REPEATS = 32
+"""Calls of one op with the same shapes from one line and step that make a loop over samples or time steps: the layers
+of a model repeat 6 to 24 times, samples and time steps 32 times and more (proposed)."""
+MOSTLY = 0.75
+NEAR = 3
+"""Lines between two lines of one loop: its header and what it binds make no ops."""
+BODY = ("forward", "loss", "other")
+
+
+class Loop(NamedTuple):
+    """A loop in one function: its busiest line and what everything in it costs per step."""
+
+    where: tuple[Span, ...]
+    op: str
+    calls: float
+    """Of the op that its busiest line calls most."""
+    num_ops: float
+    """All ops of the loop, those of backward too."""
+    ns: float
+    """Their self time."""
+    floor_ns: float
+    host_ns: float
+    """Python between them."""
+    lines: frozenset[Key]
+
+
+def is_tiny(op: OpGroup, machine: Machine) -> bool:
+    """Its time per call is of the order of dispatching it."""
+    return op.calls > 0 and op.ns / op.calls < TINY * machine.dispatch.median
+
+
+def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
+    """Loops of tiny ops outside loader and optimizer, costliest first."""
+    taken = claimed(ledger)
+    by_line: dict[Key, list[OpGroup]] = defaultdict(list)
+    for op in ledger.ops:
+        place = key(op.where)
+        if op.phase in BODY and place is not None and place not in taken:
+            by_line[place].append(op)
+    found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine)}
+    by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
+    for place, ops in found.items():
+        by_function[(place[0], ops[0].where[0].function)].append(place)
+    made = [_loop(ledger, frozenset(places), found) for places in by_function.values()]
+    return sorted(made, key=lambda loop: -(loop.ns + loop.host_ns))
+
+
+def _is_loop(ops: list[OpGroup], machine: Machine) -> bool:
+    """Most of the line's op time is tiny ops that repeat with the same shapes or ever new ones (a growing cat)."""
+    calls: dict[tuple[object, ...], float] = defaultdict(float)
+    shapes: dict[str, set[object]] = defaultdict(set)
+    for op in ops:
+        calls[(op.name, op.shapes)] += op.calls
+        calls[(op.name,)] += op.calls
+        shapes[op.name].add(op.shapes)
+    repeated = sum(
+        op.ns
+        for op in ops
+        if is_tiny(op, machine)
+        and (
+            calls[(op.name, op.shapes)] >= REPEATS
+            or (calls[(op.name,)] >= REPEATS and len(shapes[op.name]) >= calls[(op.name,)] / 2)
+        )
+    )
+    return repeated > 0 and repeated >= MOSTLY * sum(op.ns for op in ops)
+
+
+def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]]) -> Loop:
+    ops = [op for op in ledger.ops if key(op.where) in lines and op.phase not in ("optimizer", "data")]
+    busiest = max(lines, key=lambda place: (_most_called(by_line[place])[1], place))
+    name, calls = _most_called(by_line[busiest])
+    return Loop(
+        max(by_line[busiest], key=lambda op: op.ns).where,
+        name,
+        calls,
+        sum(op.calls for op in ops),
+        sum(op.ns for op in ops),
+        sum(op.floor_ns for op in ops),
+        _host(ledger, lines, ops),
+        lines,
+    )
+
+
+def _most_called(ops: list[OpGroup]) -> tuple[str, float]:
+    calls: dict[str, float] = defaultdict(float)
+    for op in ops:
+        calls[op.name] += op.calls
+    name = max(calls, key=lambda name: (calls[name], name))
+    return name, calls[name]
+
+
+def _host(ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup]) -> float:
+    """Python at the loop's lines and beside them, and its part of what the backward engine does between ops."""
+    functions = {(op.where[0].file, op.where[0].function) for op in ops if op.phase in BODY}
+    here = sum(
+        group.ns
+        for group in ledger.host
+        if group.phase in BODY
+        and group.where
+        and (group.where[0].file, group.where[0].function) in functions
+        and any(abs(group.where[0].line - line) <= NEAR for _, line in lines)
+    )
+    engine = sum(group.ns for group in ledger.host if group.phase == "backward")
+    backward = sum(op.calls for op in ledger.ops if op.phase == "backward")
+    own = sum(op.calls for op in ops if op.phase == "backward")
+    return here + (engine * own / backward if backward else 0.0)
