@@ -22,12 +22,12 @@ class ReportCommand:
     """Re-renders `.gobrrr/<run>/report.json`; needs no torch."""
 
     name = "report"
-    help = "show the report of a run again, as text, JSON or Markdown"
+    help = "show the report of an earlier run again"
 
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
-        parser.add_argument("run", nargs="?", default=RUNS, help=f"folder of a run, or its {NAME} (default: the latest)")
-        parser.add_argument("--format", choices=("text", "json", "markdown"), help="default: by the suffix of -o, or text")
+        parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder or {NAME} (default: the latest)")
+        parser.add_argument("--format", choices=("text", "json", "markdown"), help="default: by -o, or text")
         parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
 
     def run(self, args: argparse.Namespace) -> int:

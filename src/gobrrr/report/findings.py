@@ -68,7 +68,8 @@ def _cost(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
 def _time(saving: Saving, page: Page) -> list[str | tuple[str, str]]:
     ceiling = saving.ceiling_ns
     expected, low = units.bare(saving.expected_ns, ceiling), units.bare(saving.low_ns, ceiling)
-    return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  (expected {expected}, {'at least' if page.width >= 90 else 'low'} {low})"]
+    least = "at least" if page.width >= 90 else "low"
+    return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  (expected {expected}, {least} {low})"]
 
 
 def _place(where: tuple[Span, ...], page: Page) -> Text:

@@ -9,7 +9,7 @@ from typing import TextIO
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from gobrrr.report import findings, sections
+from gobrrr.report import findings, resources, sections, timetable
 from gobrrr.report.model import Report
 from gobrrr.report.page import Page
 from gobrrr.report.place import Source, no_source, reader
@@ -25,13 +25,22 @@ def show(report: Report, stream: TextIO, root: str | None = None) -> None:
     terminal = stream.isatty()
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     ascii_only = "utf" not in (getattr(stream, "encoding", None) or "utf-8").lower()
-    columns, rows = os.get_terminal_size(stream.fileno()) if terminal else (WIDTH, 0)
+    columns, rows = _size(stream) if terminal else (WIDTH, 0)
     stream.write(
         render(
-            report, width=min(WIDTH, columns or WIDTH), rows=rows, color=color, ascii_only=ascii_only, root=root,
+            report, width=min(WIDTH, columns), rows=rows, color=color, ascii_only=ascii_only, root=root,
             source=reader(root),
         )
     )  # fmt: skip
+
+
+def _size(stream: TextIO) -> tuple[int, int]:
+    """Columns and rows; some terminals do not say, or say zero."""
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return 80, 24
+    return columns or 80, rows or 24
 
 
 def render(
@@ -74,9 +83,9 @@ def _blocks(report: Report, page: Page) -> list[RenderableType]:
     blocks = (
         sections.verdict(report, page),
         sections.step(report, page),
-        sections.time(report, page),
+        timetable.time(report, page),
         findings.costs(report, page),
-        [*sections.resources(report, page), *sections.limits(report, page)],
+        [*resources.resources(report, page), *sections.limits(report, page)],
         sections.next_steps(report, page),
     )
     spaced: list[RenderableType] = []

@@ -1,0 +1,72 @@
+"""What the step used, in the text report: the machine's ceilings, the bytes, and the other loops that were seen."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gobrrr import units
+from gobrrr.ledger.model import MemoryLedger, Roofline
+from gobrrr.report.model import Report
+from gobrrr.report.page import Page, phrase
+
+MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace", "peak")
+
+
+def resources(report: Report, page: Page) -> list[RenderableType]:
+    """The step against the machine's ceilings, the bytes, and the loops that were seen beside this one."""
+    block: list[RenderableType] = []
+    if report.roofline.floor_ns or report.roofline.flops:
+        block.append(page.row("roofline", *_roofline(report.roofline, report, page)))
+    memory = _memory(report, page)
+    if memory:
+        block.append(page.row("memory", *memory))
+    if report.loops:
+        seen = (f"{page.clean(o.name)} {units.share(o.share)} ({o.count} steps)" for o in report.loops[:4])
+        more = f", and {len(report.loops) - 4} more" if len(report.loops) > 4 else ""
+        block.append(page.row("loops", Text(f"also seen: {', '.join(seen)}{more}")))
+    return block
+
+
+def _roofline(roof: Roofline, report: Report, page: Page) -> list[Text]:
+    wall = report.step.plain_wall_ns
+    achieved = units.flop_rate(1e9 * roof.flops / wall) if wall else "?"
+    first = f"{achieved} achieved"
+    if roof.ceiling_flop_rate and roof.mfu is not None:
+        ceiling = units.flop_rate(roof.ceiling_flop_rate)
+        same = achieved.split(" ")[-1] == ceiling.split(" ")[-1]
+        threads = f"{report.threads} thread{'s' if report.threads != 1 else ''}"
+        first = f"{achieved.split(' ')[0] if same else achieved} of {ceiling} measured in {page.clean(roof.dtype)}"
+        first += f" ({threads}): MFU {units.share(roof.mfu)}"
+    light = f", speed of light {units.share(roof.speed_of_light)}" if roof.speed_of_light is not None else ""
+    convention = "MFU: a multiply-add is 2 FLOPs, causal attention not halved, recomputation not subtracted"
+    holes = ", ".join(page.clean(name.removeprefix("aten::")) for name, _ in roof.not_counted[:3])
+    hole = f"not counted: {units.share(roof.not_counted_share)} of the step{f' ({holes})' if holes else ''}"
+    return [phrase(first, (light, "bold")), phrase((convention, "dim")), phrase((page.clip(hole, page.body), "dim"))]
+
+
+def _memory(report: Report, page: Page) -> list[Text]:
+    """Two lines of a table, then what stands out."""
+    memory = report.memory
+    sizes = [(name.split("_")[0], getattr(memory, name)) for name in MEMORY]
+    cells = [(name, units.size(value)) for name, value in sizes if value is not None]
+    if not cells:
+        return []
+    widths = [max(len(name), len(value)) for name, value in cells]
+    gap = "  " if sum(widths) + 2 * len(widths) <= page.body else " "
+    names = gap.join(f"{name:>{width}}" for (name, _), width in zip(cells, widths, strict=True))
+    values = gap.join(f"{value:>{width}}" for (_, value), width in zip(cells, widths, strict=True))
+    return [phrase((names, "dim")), Text(values), *_memory_notes(memory, report, page)]
+
+
+def _memory_notes(memory: MemoryLedger, report: Report, page: Page) -> list[Text]:
+    notes = []
+    if memory.bytes_per_parameter is not None:
+        notes.append(f"{memory.bytes_per_parameter:.1f} bytes per parameter (mixed-precision Adam: 16 to 18)")
+    if memory.growth_per_step is not None and memory.growth_per_step >= 1:
+        notes.append(f"grows {units.size(memory.growth_per_step)} per step")
+    savers = ((s.op.removeprefix("aten::"), s.module or "?", s.num_bytes) for s in report.saved[:3])
+    saved = ", ".join(f"{page.clean(op)} in {page.clean(module)} {units.size(size)}" for op, module, size in savers)
+    alive = ", ".join(f"{page.clean(name)} {units.size(size)}" for name, size in memory.alive_at_peak[:3])
+    lines = ["; ".join(notes), saved and f"saved most: {saved}", alive and f"alive at the peak: {alive}"]
+    return [phrase((page.clip(line, page.body), "dim")) for line in lines if line]

@@ -1,0 +1,82 @@
+"""Where the time goes, in the text report: accounts as bars that sum to the step, and phases."""
+
+from __future__ import annotations
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gobrrr import units
+from gobrrr.report.bars import bar, tenths
+from gobrrr.report.model import Report
+from gobrrr.report.page import GUTTER, Page, phrase
+
+# account -> (style, gloss): green is work at the ceiling, yellow torch's loss, red time that no op ran
+ACCOUNTS = {
+    "data_wait": ("red", "waiting for the next batch"),
+    "compute": ("green", "FLOPs at the ceiling measured here"),
+    "bandwidth": ("green", "bytes at the ceiling measured here"),
+    "inefficiency": ("yellow", "ops above that floor"),
+    "uncounted": ("yellow", "ops whose work is not modelled"),
+    "dispatch": ("yellow", "what torch itself costs per op"),
+    "host": ("red", "Python and native code between ops"),
+    "communication": ("red", "waiting for other ranks"),
+    "sync": ("red", "idle that synchronisation causes"),
+    "copy": ("red", "copies that nothing hides"),
+    "compile": ("red", "compilation in the steady state"),
+    "gc": ("red", "Python's garbage collection"),
+    "unattributed": ("dim", "claimed by no account"),
+}
+SMALL = 0.005
+"""Accounts below half a percent share one line."""
+
+
+def time(report: Report, page: Page) -> list[RenderableType]:
+    """The time ledger as bars that sum to the step, and the phases."""
+    if not report.ledger:
+        return []
+    rows = _rows(report)
+    percents = tenths([share for _, _, share, _ in rows])
+    lines = [_account(page, row, percent) for row, percent in zip(rows, percents, strict=True)]
+    total = f"\n{units.duration(sum(ns for _, ns, _, _ in rows))}\n{sum(percents):.1f} %"
+    label = phrase(("time", "bold"), (total if len(rows) > 2 else "", "dim"))
+    return [page.indented(label, lines, GUTTER), *_phases(report, page)]
+
+
+def _phases(report: Report, page: Page) -> list[RenderableType]:
+    """All in the step's unit, so that they compare at a glance."""
+    wall = report.step.plain_wall_ns
+    unit = units.duration(wall).split(" ")[1]
+    parts = [f"{page.clean(name)} {units.bare(ns, wall)}" for name, ns in report.phases if ns > 0]
+    dot = " | " if page.ascii_only else " · "
+    return [page.row("phases", Text(f"{dot.join(parts)} {unit}"))] if parts else []
+
+
+Row = tuple[str, float, float, str]
+"""(account, ns, share, gloss)."""
+
+
+def _rows(report: Report) -> list[Row]:
+    """Accounts of size in the ledger's order, the small ones as one, and always what nobody owns."""
+    last = "unattributed"
+    large = [a for a in report.ledger if a.share >= SMALL and a.account != last]
+    small = [a for a in report.ledger if a.share < SMALL and a.account != last and a.ns > 0]
+    rows = [(a.account, a.ns, a.share, ACCOUNTS.get(a.account, ("", ""))[1]) for a in large]
+    if small:
+        names = ", ".join(a.account.replace("_", " ") for a in small)
+        rows.append(("smaller", sum(a.ns for a in small), sum(a.share for a in small), names))
+    rest = [a for a in report.ledger if a.account == last]
+    rows.append((last, sum(a.ns for a in rest), sum(a.share for a in rest), ACCOUNTS[last][1]))
+    return rows
+
+
+def _account(page: Page, row: Row, percent: float) -> Text:
+    name, ns, share, gloss = row
+    style = ACCOUNTS.get(name, ("dim", ""))[0]
+    length = 20 if page.width >= 96 else max(8, page.width - 46)
+    drawn = bar(share, length, ascii_only=page.ascii_only)
+    room = page.width - 44 - length
+    label = page.clip(name.replace("_", " "), 13)
+    return phrase(
+        f"{label:<13} {percent:>5.1f} % {units.duration(ns):>9}  ", (f"{drawn:<{length}}", style),
+        (f"  {page.clip(gloss, room)}" if room > 12 else "", "dim"),
+    )  # fmt: skip

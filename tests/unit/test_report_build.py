@@ -1,0 +1,91 @@
+"""Building a report: order of findings, what is kept, and that nothing depends on anything but the input."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.ledger.model import Account, DeviceLedger, Ledger, StepStats
+from gobrrr.recording.facts import Facts, SavedTensor
+from gobrrr.report.build import NUM_SAVED, build, describe
+from gobrrr.report.json import to_json
+from gobrrr.rules import model as rules
+from gobrrr.rules.model import Rule
+from tests.unit import report_samples as samples
+
+MS = samples.MS
+
+
+def test_findings_by_expected_saving_then_doubts() -> None:
+    codes = [f.code for f in samples.starved().findings]
+    assert codes == ["BRR401", "BRR305", "BRR304", "BRR201", "BRR205", "BRR310", "BRR205", "BRR902"]
+
+
+def test_a_doubt_that_decides_comes_first() -> None:
+    assert [f.code for f in samples.unreliable().findings] == ["BRR902", "BRR401"]
+
+
+def test_order_of_findings_does_not_depend_on_order_of_rules() -> None:
+    tied = [samples.finding(code, 5.0) for code in ("BRR301", "BRR201", "BRR101")]
+    one, other = (build(samples.starved_ledger(), None, found) for found in (tied, tied[::-1]))
+    assert to_json(one) == to_json(other)
+
+
+def test_same_input_same_bytes() -> None:
+    assert to_json(samples.starved()) == to_json(samples.starved())
+    shuffled = samples.starved(versions={"python": "3.11.7", "torch": "2.13.0"}, skipped=(
+        ("BRR801", "torch.compile is not used"), ("BRR602", "memory was not recorded")))  # fmt: skip
+    assert to_json(shuffled) == to_json(samples.starved())
+
+
+def test_unattributed_is_always_said() -> None:
+    ledger = Ledger(step=samples.step(100.0), accounts=(Account("host", 60 * MS, 0.6),))
+    last = build(ledger, None, []).ledger[-1]
+    assert (last.account, last.ns, last.share) == ("unattributed", pytest.approx(40 * MS), pytest.approx(0.4))
+
+
+def test_accounts_sum_to_the_step() -> None:
+    report = samples.starved()
+    assert sum(a.share for a in report.ledger) == pytest.approx(1.0)
+    assert sum(a.ns for a in report.ledger) == pytest.approx(report.step.plain_wall_ns)
+
+
+def test_portability_findings_on_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rules.REGISTRY, "BRR501", Rule("BRR501", "item", "sync", lambda *_: (), portability=True))
+    found = [samples.finding("BRR501", 0.0)]
+    assert not build(samples.starved_ledger(), None, found).findings
+    assert build(samples.starved_ledger(), None, found, portability=True).findings
+
+
+@pytest.mark.parametrize(("given", "shown"), [(0.0, 0.42), (0.5, 0.5)])
+def test_profiler_overhead_is_derived_where_not_given(given: float, shown: float) -> None:
+    report = build(samples.starved_ledger(), None, [], profiler_overhead_share=given)
+    assert report.profiler_overhead_share == pytest.approx(shown)
+
+
+def test_only_the_largest_savers_are_kept() -> None:
+    saved = tuple(SavedTensor(str(i), "aten::mul", i, 1) for i in range(30))
+    kept = build(samples.starved_ledger(facts=Facts(saved=saved)), None, []).saved
+    assert [s.num_bytes for s in kept] == list(range(29, 29 - NUM_SAVED, -1))
+
+
+def test_device_busy_is_a_share_of_the_step() -> None:
+    device = DeviceLedger("GPU", busy_ns=31 * MS, idle_ns=31 * MS, span_busy_share=0.8)
+    seen = build(samples.starved_ledger(device=device), None, []).device
+    assert seen is not None
+    assert (seen.busy_share, seen.span.busy_share) == (pytest.approx(0.5), 0.8)
+
+
+def test_a_run_without_steps_is_a_report_too() -> None:
+    report = build(Ledger(step=StepStats()), None, [])
+    assert report.verdict.bound == "unreliable"
+    assert report.ledger == ()
+
+
+def test_a_saving_that_is_not_a_number_ranks_last() -> None:
+    broken = samples.finding("BRR101", float("nan"))
+    found = build(samples.starved_ledger(), None, [broken, samples.finding()]).findings
+    assert [f.code for f in found] == ["BRR401", "BRR101"]
+
+
+def test_the_machine_in_one_line() -> None:
+    assert describe(samples.machine()) == "Example CPU, 4 cores (2.0 effective), 16.0 GiB"

@@ -1,0 +1,56 @@
+"""Places: short in a sentence, openable in a list; and a report from a stranger reads nothing but source lines."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gobrrr.recording.facts import Span
+from gobrrr.report.place import MAX_SOURCE_BYTES, reader, short, shown
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (Span("/a/b/train.py", 41, "main"), "train.py:41 in main"),
+        (Span("train.py", 41, "<module>"), "train.py:41"),
+        (Span("/a/pkg/__init__.py", 3), "pkg/__init__.py:3"),
+        (Span("", 0), ":0"),
+    ],
+)
+def test_short(span: Span, text: str) -> None:
+    assert short(span) == text
+
+
+@pytest.mark.parametrize(
+    ("file", "root", "text"),
+    [
+        ("/work/p/src/a.py", "/work/p", "src/a.py:7"),
+        ("/work/pp/a.py", "/work/p", "/work/pp/a.py:7"),
+        ("src/a.py", "/work/p", "src/a.py:7"),
+        ("/work/p/a.py", "", "/work/p/a.py:7"),
+    ],
+)
+def test_shown(file: str, root: str, text: str) -> None:
+    assert shown(Span(file, 7), root) == text
+
+
+def test_the_line_itself(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(b"one = 1\n\n    two = 2  # \xff\n")
+    read = reader(str(tmp_path))
+    assert read("a.py", 3) == "two = 2  # \ufffd"
+    assert read(str(tmp_path / "a.py"), 1) == "one = 1"
+
+
+def test_nothing_but_python_files_is_read(tmp_path: Path) -> None:
+    (tmp_path / "secret.env").write_text("TOKEN=1\n")
+    (tmp_path / "huge.py").write_bytes(b"x" * (MAX_SOURCE_BYTES + 1))
+    (tmp_path / "folder.py").mkdir()
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / "a.py").write_text("x = 1\n")
+    read = reader(str(tmp_path))
+    for file in ("secret.env", "huge.py", "folder.py", "pipe.py", "absent.py", "a\0.py", "x" * 5000 + ".py", ""):
+        assert read(file, 1) == ""
+    assert [read("a.py", number) for number in (-1, 0, 2, 10**9)] == [""] * 4

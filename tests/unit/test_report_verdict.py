@@ -1,0 +1,141 @@
+"""The verdict: one sentence, a number, an interval; doubt before cause, cause before ledger."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.ledger.model import Ledger, Roofline, StepStats
+from gobrrr.recording.facts import Span
+from gobrrr.report.build import rank_findings
+from gobrrr.report.verdict import LABELS, OWNERS, ROOFS, judge
+from gobrrr.rules.model import BOUNDS, Saving
+from tests.unit import report_samples as samples
+
+MS = samples.MS
+
+
+def ledger(speed_of_light: float | None = 0.4, **accounts: float) -> Ledger:
+    """A step of 100 ms with these accounts in ms."""
+    return Ledger(
+        step=samples.step(100.0),
+        accounts=samples.accounts(100.0, **accounts),
+        roofline=Roofline(speed_of_light=speed_of_light),
+    )
+
+
+def test_data_wait_is_said_as_people_say_it() -> None:
+    verdict = judge(samples.starved_ledger(), [samples.finding()])
+    assert verdict.bound == "data"
+    assert verdict.sentence == (
+        "Data-bound: the loop waits 41.2 ms (66.5 %) of its 62.0 ms step (95 % interval 61.1 to 63.4 ms) for the "
+        "loader at train.py:41 in main; up to 41.2 ms could come back, 30.0 ms expected (low 12.0 ms)."
+    )
+
+
+def test_another_cause_is_named_with_its_line() -> None:
+    found = samples.finding(
+        "BRR305", 40.0, name="metrics-in-loop", bound="host", where=(Span("a/b/loop.py", 7, "fit"),)
+    )
+    verdict = judge(ledger(host=60.0), [found])
+    assert verdict.bound == "host"
+    assert verdict.sentence.startswith(
+        "Host-bound: metrics-in-loop (BRR305) at loop.py:7 in fit holds 54.9 ms (54.9 %) of"
+    )
+    assert "40.0 ms expected (low 16.0 ms)" in verdict.sentence
+
+
+def test_a_data_finding_that_is_not_the_wait_is_named() -> None:
+    """Padding costs compute, not waiting: the sentence must not speak of a wait that is not there."""
+    verdict = judge(ledger(data_wait=1.0), [samples.finding("BRR410", 30.0, name="padding")])
+    assert verdict.sentence.startswith("Data-bound: padding (BRR410) at train.py:41")
+
+
+@pytest.mark.parametrize(("expected", "bound"), [(9.9, "balanced"), (10.0, "data")])
+def test_a_finding_decides_from_the_warning_threshold_on(expected: float, bound: str) -> None:
+    assert judge(ledger(host=30.0), [samples.finding("BRR401", expected)]).bound == bound
+
+
+def test_critical_doubt_comes_before_every_cause() -> None:
+    verdict = judge(samples.starved_ledger(), rank_findings([samples.finding(), samples.doubt()]))
+    assert verdict.bound == "unreliable"
+    assert verdict.sentence == (
+        "Unreliable: the plain steps spread by 48 % around their median while other processes kept 1.7 cores busy; "
+        "to settle it: run it again on an idle machine (BRR902; 48 plain steps)."
+    )
+
+
+def test_a_mild_doubt_leaves_the_verdict_alone() -> None:
+    assert judge(samples.starved_ledger(), [samples.finding(), samples.doubt("warning")]).bound == "data"
+
+
+def test_several_doubts_are_counted() -> None:
+    assert "; and 1 more" in judge(samples.starved_ledger(), [samples.doubt(), samples.doubt()]).sentence
+
+
+def test_no_step_is_unreliable() -> None:
+    verdict = judge(Ledger(step=StepStats()), [samples.finding()])
+    assert verdict.bound == "unreliable"
+    assert verdict.sentence.startswith("Unreliable: 0 steps were timed")
+
+
+def test_balanced_says_how_near_the_machine() -> None:
+    verdict = judge(ledger(0.4, inefficiency=60.0, compute=30.0), [samples.finding("BRR201", 5.0)])
+    assert verdict.bound == "balanced"
+    assert verdict.sentence == (
+        "Balanced: this step runs at 40 % of what the machine can do (speed of light), no single cause is above 10 %, "
+        "the largest account is inefficiency with 60.0 % of the 100 ms step (95 % interval 98.6 to 102 ms)."
+    )
+
+
+@pytest.mark.parametrize("account", sorted(ROOFS))
+def test_at_the_roof(account: str) -> None:
+    verdict = judge(ledger(0.9, **{account: 70.0}), [])
+    assert verdict.bound == account
+    assert "70.0 ms (70.0 %)" in verdict.sentence
+    assert "90 %" in verdict.sentence
+
+
+@pytest.mark.parametrize("account", sorted(OWNERS))
+def test_most_of_the_step_lost_without_a_finding_is_not_called_balanced(account: str) -> None:
+    verdict = judge(ledger(**{account: 51.0}), [])
+    assert verdict.bound == OWNERS[account][0]
+    assert "no rule names a cause" in verdict.sentence
+
+
+def test_unknown_speed_of_light_is_said() -> None:
+    assert "could not be judged" in judge(ledger(None, inefficiency=60.0), []).sentence
+
+
+def test_hostile_names_stay_one_harmless_line() -> None:
+    where = (Span("/tmp/\x1b[2Jx\n.py", 3, "f\u202e"),)
+    sentence = judge(samples.starved_ledger(), [samples.finding(where=where)]).sentence
+    assert sentence.isprintable()
+
+
+def test_every_bound_has_a_label() -> None:
+    assert set(LABELS) == {*BOUNDS, "balanced", "unreliable"}
+
+
+milliseconds = st.floats(0, 500)
+
+
+@given(
+    wall=st.floats(0, 1000),
+    named=st.dictionaries(st.sampled_from(["data_wait", "host", "compute", "gc"]), milliseconds),
+    expected=milliseconds, bound=st.sampled_from(BOUNDS), light=st.none() | st.floats(0, 1),
+)  # fmt: skip
+def test_always_one_sentence_with_a_number(
+    wall: float, named: dict[str, float], expected: float, bound: str, light: float | None
+) -> None:
+    accounts = samples.accounts(wall, **named) if wall else ()
+    book = Ledger(step=StepStats(plain_wall_ns=wall * MS), accounts=accounts, roofline=Roofline(speed_of_light=light))
+    found = samples.finding(expected=expected, bound=bound, saving=Saving(0.0, expected * MS, expected * MS))
+    verdict = judge(book, [found])
+    assert verdict.bound in LABELS
+    assert re.search(r"\d", verdict.sentence)
+    assert verdict.sentence.startswith(f"{LABELS[verdict.bound]}: ")
+    assert verdict.sentence.endswith(".")
