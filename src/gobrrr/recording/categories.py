@@ -1,0 +1,85 @@
+"""Which table does an event belong to? The names that torch.profiler has given its events from 2021 to today."""
+
+from __future__ import annotations
+
+import re
+
+from gobrrr.recording.trace import (
+    COMMUNICATION,
+    CPU_OP,
+    DEVICE_ANNOTATION,
+    DEVICE_SYNC,
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    OTHER,
+    OVERHEAD,
+    PYTHON_FUNCTION,
+    USER_ANNOTATION,
+)
+
+# What to do with an event.
+UNKNOWN, IGNORED, HOST, DEVICE, RUNTIME, FLOW_START, FLOW_END, INSTANT, THREAD_NAME, PHASE = range(10)
+
+HOST_KINDS = {
+    "cpu_op": CPU_OP,
+    "Operator": CPU_OP,
+    "user_annotation": USER_ANNOTATION,
+    "python_function": PYTHON_FUNCTION,
+    "overhead": OVERHEAD,
+    "mtia_insight": OTHER,
+}
+DEVICE_KINDS = {
+    "kernel": KERNEL,
+    "Kernel": KERNEL,
+    "mtia_ccp_events": KERNEL,
+    "hpu_op": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "Memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "Memset": MEMSET,
+    "collective_comm": COMMUNICATION,
+    "gpu_user_annotation": DEVICE_ANNOTATION,
+    "cuda_sync": DEVICE_SYNC,
+    "xpu_sync": DEVICE_SYNC,
+}
+RUNTIMES = frozenset(
+    "cuda_runtime cuda_driver Runtime hip_runtime mtia_runtime xpu_runtime glow_runtime privateuse1_runtime "
+    "privateuse1_driver".split()
+)
+FORWARD_BACKWARD = frozenset({"fwdbwd", "forward_backward"})
+IGNORED_CATEGORIES = frozenset({"Trace"})
+"""The profiler's own span over the whole trace."""
+
+ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "gobrrr.")
+"""The format of 2021 calls annotations operators; these are torch's own (and ours)."""
+BACKWARD = ("autograd::engine::evaluate_function",)
+STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+MARKER = ("gobrrr.",)
+COLLECTIVE_KERNEL = re.compile(r"(?i)n?ccl|msccl|nvshmem|rocshmem|cross_device_reduce|all_?reduce|all_?gather_?kernel")
+"""Only asked where the kernel's own metadata does not say that it is a collective's."""
+
+
+def route(phase: str | None, category: str | None, name: str | None) -> int:
+    """What to do with an event of this phase and category; `name` is looked at for metadata events alone."""
+    if phase == "X":
+        return _route_complete(category)
+    if phase in ("s", "f", "t"):
+        if category in FORWARD_BACKWARD and phase != "t":
+            return FLOW_START if phase == "s" else FLOW_END
+        return IGNORED
+    if phase in ("i", "I", "R"):
+        return INSTANT
+    if phase == "M":
+        return THREAD_NAME if name == "thread_name" else IGNORED
+    return IGNORED if phase == "C" else PHASE
+
+
+def _route_complete(category: str | None) -> int:
+    if category in HOST_KINDS:
+        return HOST
+    if category in DEVICE_KINDS:
+        return DEVICE
+    if category in RUNTIMES:
+        return RUNTIME
+    return IGNORED if category in IGNORED_CATEGORIES else UNKNOWN

@@ -1,0 +1,256 @@
+"""How do events become columns: growing arrays of numbers, and tables of the distinct texts they point into?"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import Raw
+
+from gobrrr.recording.trace import NAME_CHARS, Collective, Ids, Shape, Signature, ThreadInfo
+from gobrrr.recording.wire import Args, Event, Int
+
+V = TypeVar("V")
+TOO_LARGE = "integers beyond 64 bits (the event is kept without them)"
+_LAST_INT = re.compile(r"(?:^|\s)(0[xX][0-9a-fA-F]{1,16}|-?\d{1,19})$")
+_DTYPES = {"q": np.int64, "i": np.int32, "B": np.uint8, "d": np.float64}
+
+
+class Table:
+    """Columns that grow by whole batches. `codes` names each with array's type code: q, i, B or d."""
+
+    def __init__(self, **codes: str) -> None:
+        self._columns = {name: array(code) for name, code in codes.items()}
+
+    def extend(self, **values: array[Any] | npt.NDArray[Any] | list[int]) -> None:
+        """Append to every column the same number of rows."""
+        assert values.keys() == self._columns.keys(), values.keys() ^ self._columns.keys()
+        for name, rows in values.items():
+            column = self._columns[name]
+            if not isinstance(rows, array):
+                rows = array(column.typecode, np.asarray(rows, _DTYPES[column.typecode]).tobytes())
+            column.extend(rows)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._columns
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """A column as it stands; once taken it can grow no more."""
+        data = self._columns[name]
+        return np.frombuffer(data, _DTYPES[data.typecode]) if data else np.empty(0, _DTYPES[data.typecode])
+
+    def sorted(self, order: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[Any]]:
+        """All columns in this order, each freed once it is copied; one with k values per row as (rows, k)."""
+        return {name: self._take(name, order) for name in list(self._columns)}
+
+    def _take(self, name: str, order: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+        column = self.column(name)
+        taken = (column if len(column) == len(order) else column.reshape(len(order), -1))[order]
+        del self._columns[name]
+        return taken
+
+
+class Texts:
+    """Distinct names, in the order in which they were first seen; too long ones are cut."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def ids(self, texts: Sequence[str]) -> array[int]:
+        """The id of every text."""
+        ids = self._ids
+        if texts and len(max(texts, key=len)) > NAME_CHARS:
+            texts = [text[:NAME_CHARS] for text in texts]
+        return array("i", [ids.setdefault(text, len(ids)) for text in texts])
+
+    def all(self) -> tuple[str, ...]:
+        """The texts by id."""
+        return tuple(self._ids)
+
+
+class Interned(Generic[V]):
+    """Distinct values behind raw bytes that repeat: each text is decoded once, each value stored once."""
+
+    def __init__(self, decode: Callable[[Any], V | None]) -> None:
+        self._decode = decode
+        self._by_key: dict[Any, int] = {}
+        self._by_value: dict[V, int] = {}
+
+    def ids(self, keys: Iterable[Any]) -> array[int]:
+        """The id of every key's value, -1 where it has none."""
+        known, find = self._by_key, self._find
+        return array("i", [known[key] if key in known else find(key) for key in keys])
+
+    def all(self) -> tuple[V, ...]:
+        """The values by id."""
+        return tuple(self._by_value)
+
+    def _find(self, key: Any) -> int:
+        value = self._decode(key)
+        index = -1 if value is None else self._by_value.setdefault(value, len(self._by_value))
+        self._by_key[key] = index
+        return index
+
+
+class Threads:
+    """Host threads by the process and thread ids that events carry."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[Int, Int], int] = {}
+        self._by_value: dict[tuple[int | str, int | str], int] = {}
+        self._names: dict[tuple[int | str, int | str], str] = {}
+
+    def ids(self, events: Sequence[Event]) -> array[int]:
+        """The thread of every event."""
+        known, find = self._by_key, self._find
+        keys = [(event.pid, event.tid) for event in events]
+        return array("i", [known[key] if key in known else find(key) for key in keys])
+
+    def name(self, event: Event) -> None:
+        """Take in a `thread_name` event."""
+        if event.args and isinstance(event.args.name, str):
+            self._names[(_id(event.pid), _id(event.tid))] = event.args.name[:NAME_CHARS]
+
+    def all(self) -> tuple[ThreadInfo, ...]:
+        """The threads that own events, by id."""
+        return tuple(ThreadInfo(*key, self._names.get(key, "")) for key in self._by_value)
+
+    def _find(self, key: tuple[Int, Int]) -> int:
+        self._by_key[key] = self._by_value.setdefault((_id(key[0]), _id(key[1])), len(self._by_value))
+        return self._by_key[key]
+
+
+def _id(value: Int) -> int | str:
+    """One form for 25738 and "25738", which the format of 2021 mixes."""
+    if value is None:
+        return ""
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 19 else value
+
+
+def ints(values: list[Int], bad: Counter[str]) -> array[int]:
+    """A column of int64. Text is read as decimal or hexadecimal, "stream 7" as 7, null and what does not fit is -1."""
+    try:
+        return array("q", values)  # type: ignore[arg-type]
+    except (TypeError, OverflowError):
+        return array("q", [_int(value, bad) for value in values])
+
+
+def _int(value: Int, bad: Counter[str]) -> int:
+    if isinstance(value, str):
+        found = _LAST_INT.search(value)
+        value = int(found[1], 0 if found[1][:2] in ("0x", "0X") else 10) if found else None
+    if value is None:
+        return -1
+    if not -(2**63) <= value < 2**63:
+        bad[TOO_LARGE] += 1
+        return -1
+    return value
+
+
+def floats(values: list[float | str | None]) -> array[float]:
+    """A column of doubles, NaN where there is no number."""
+    return array("d", [value if isinstance(value, float) else float("nan") for value in values])
+
+
+def triples(raws: Iterable[Raw], memo: dict[bytes, tuple[int, int, int]]) -> array[int]:
+    """Three int64 for each `[x, y, z]`, -1 where it is not that."""
+    flat = array("q")
+    for key in map(bytes, raws):
+        if key not in memo:
+            memo[key] = _triple(key)
+        flat.extend(memo[key])
+    return flat
+
+
+def _triple(text: bytes) -> tuple[int, int, int]:
+    value = _json(text)
+    if isinstance(value, list) and len(value) == 3 and all(type(n) is int and abs(n) < 2**63 for n in value):
+        return (value[0], value[1], value[2])
+    return (-1, -1, -1)
+
+
+def signature_key(args: Args) -> tuple[bytes, bytes, bytes, bytes]:
+    """The raw text of an op's inputs."""
+    return (bytes(args.shapes), bytes(args.dtypes), bytes(args.strides), bytes(args.concrete))
+
+
+def signature(key: tuple[bytes, bytes, bytes, bytes]) -> Signature | None:
+    """Decode an op's inputs; None where nothing was recorded."""
+    if not any(key):
+        return None
+    shapes, dtypes, strides, concrete = map(_json, key)
+    found = Signature(_shapes(shapes), _texts(dtypes), _shapes(strides), _texts(concrete))
+    return found if found != Signature() else None
+
+
+def stack(key: bytes) -> str | None:
+    """A recorded Python stack; None where it is empty."""
+    value = _json(key)
+    return value if isinstance(value, str) and value else None
+
+
+def collective(key: tuple[Any, ...]) -> Collective | None:
+    """A communication library's own record; None where the event has none."""
+    name, dtype, group, ranks, *counts = key
+    if name is None:
+        return None
+    size_in, size_out, num_ranks = (_int(count, Counter()) for count in counts)
+    return Collective(name, dtype or "", size_in, size_out, num_ranks, "" if group is None else str(group), ranks or "")
+
+
+def collective_key(args: Args) -> tuple[Any, ...]:
+    """What distinguishes one collective call from another."""
+    if args.collective is None:
+        return (None, None, None, None)
+    counts = (args.in_elements, args.out_elements, args.group_size)
+    return (args.collective, args.dtype, args.group, args.ranks, *counts)
+
+
+def _json(text: bytes) -> Any:
+    """Decode a short text, leniently; None where it is not JSON."""
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass
+    try:
+        return json.loads(text.decode("utf-8", "replace"), strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shapes(value: Any) -> tuple[Shape, ...]:
+    return tuple(_shape(item) for item in value) if isinstance(value, list) else ()
+
+
+def _shape(value: Any) -> Shape:
+    """Nested lists as nested tuples; what is neither a list nor an int64 is left out."""
+    if not isinstance(value, list):
+        return ()
+    return tuple(
+        _shape(item) if isinstance(item, list) else item
+        for item in value
+        if isinstance(item, list) or (type(item) is int and -(2**63) <= item < 2**63)
+    )
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(item if isinstance(item, str) else "" for item in value) if isinstance(value, list) else ()
+
+
+def starting_with(names: tuple[str, ...], prefixes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """For every name, whether it starts with one of the prefixes."""
+    return np.array([name.startswith(prefixes) for name in names], bool)
+
+
+def rows(ids: Ids, flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The flag of the name of every row."""
+    return flags[ids] if len(flags) else np.zeros(len(ids), bool)
