@@ -71,6 +71,14 @@ class Machine(msgspec.Struct, frozen=True):
     device: DeviceCeilings | None = None
     doubts: tuple[str, ...] = ()
     schema: str = SCHEMA
+    usable_cores: int = 0
+    """Cores that the affinity and the quota (rounded up) leave to this process; 0 where unknown."""
+    caches: dict[str, int] = {}
+    """Bytes of L1d, L2, L3 as one core sees them."""
+    max_mhz: float | None = None
+    governor: str | None = None
+    seconds: float = 0.0
+    """What the measuring took."""
 
     def flop_rate(self, dtype: str, threads: int) -> float | None:
         """Ceiling in FLOP/s at `threads` intra-op threads, interpolated between 1 and all; None if not measured."""

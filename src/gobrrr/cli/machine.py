@@ -1,0 +1,43 @@
+"""`gobrrr machine`: what this computer can do, measured here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+class MachineCommand:
+    """Prints the ceilings from the cache, or measures them; torch stays in a process of its own."""
+
+    name = "machine"
+    help = "what this computer can do, measured here"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        parser.add_argument("--refresh", action="store_true", help="measure again (at most 20 s)")
+        parser.add_argument("--json", action="store_true", help="print the machine as JSON")
+        parser.add_argument(
+            "--python", metavar="PATH", help="the interpreter whose torch to measure (default: this one)"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print to stdout, progress to stderr; raises TorchMissing where there is no torch to measure with."""
+        from gobrrr.machine.store import load_or_measure
+
+        machine = load_or_measure(refresh=args.refresh, notify=_say, interpreter=args.python)
+        if args.json:
+            import msgspec
+
+            sys.stdout.write(msgspec.json.format(msgspec.json.encode(machine), indent=2).decode() + "\n")
+        else:
+            from gobrrr.machine.render import show
+
+            show(machine, sys.stdout)
+        return 0
+
+
+def _say(text: str) -> None:
+    print(f"gobrrr: {text}", file=sys.stderr, flush=True)
+
+
+command = MachineCommand()

@@ -1,0 +1,133 @@
+"""What vendors print: dense peaks per dtype and memory bandwidth, from data sheets, never measured here.
+
+A peak is a label beside a measured ceiling, or a stand-in for the machine of someone else's trace; it is never a
+ceiling itself. Figures "with sparsity" are halved back to dense. Matrix units are meant wherever the device has them
+for the dtype (fp64 on A100, H100, B200 and MI; everything from tf32 down), vector units otherwise; fp16 and bf16
+accumulate in fp32, as torch does. A device is what torch calls one: an MI250 card is two of them, so half its sheet.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+
+class Peak(msgspec.Struct, frozen=True):
+    """A data sheet's line: `tflops[dtype]` in 1e12 dense operations per second, `gigabytes` in 1e9 bytes per second."""
+
+    device: str
+    names: str
+    """Pattern of the whole name as CUDA or ROCm report it."""
+    tflops: dict[str, float]
+    gigabytes: float
+    source: str
+
+    def flop_rate(self, dtype: str) -> float | None:
+        """Data-sheet FLOP/s (dense) for a dtype key of Machine.matmul or fp8; None where the sheet has no such unit."""
+        rate = self.tflops.get("fp32" if dtype == "fp32_medium" else dtype)
+        return None if rate is None else rate * 1e12
+
+    @property
+    def byte_rate(self) -> float:
+        """Data-sheet memory bandwidth in bytes per second."""
+        return self.gigabytes * 1e9
+
+    @property
+    def label(self) -> str:
+        """How a report must name the figures."""
+        return f"data sheet, not measured: {self.source}"
+
+
+_COLUMNS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+
+
+def _row(device: str, names: str, rates: tuple[float | None, ...], gigabytes: float, source: str) -> Peak:
+    tflops = {dtype: rate for dtype, rate in zip(_COLUMNS, rates, strict=True) if rate is not None}
+    return Peak(device, names, tflops, gigabytes, source)
+
+
+_V100 = "NVIDIA V100 Tensor Core GPU data sheet"
+_A100 = "NVIDIA A100 Tensor Core GPU data sheet"
+_H100 = "NVIDIA H100 Tensor Core GPU data sheet, sparse figures halved"
+_H200 = "NVIDIA H200 Tensor Core GPU data sheet, sparse figures halved"
+_BLACKWELL = "NVIDIA Blackwell Architecture technical brief, dense figures per GPU"
+_CDNA2 = "AMD Instinct MI200 series data sheet, per die: half of the card"
+
+# columns:  fp64   fp32   tf32   bf16    fp16    fp8     int8; None: no such unit
+PEAKS: tuple[Peak, ...] = (
+    _row("V100 SXM2", r"(Tesla )?V100-SXM[23].*", (7.8, 15.7, None, None, 125, None, None), 900, _V100),
+    _row("V100 PCIe", r"(Tesla )?V100-PCIE.*", (7.0, 14.0, None, None, 112, None, None), 900, _V100),
+    _row("V100S PCIe", r"(Tesla )?V100S-PCIE.*", (8.2, 16.4, None, None, 130, None, None), 1134, _V100),
+    _row("T4", r"(Tesla )?T4", (0.254, 8.1, None, None, 65, None, 130), 320, "NVIDIA T4 Tensor Core GPU data sheet"),
+    _row("A100 40GB", r"A100-(SXM4|SXM|PCIE)-40GB", (19.5, 19.5, 156, 312, 312, None, 624), 1555, _A100),
+    _row("A100 80GB SXM", r"A100-(SXM4|SXM)-80GB", (19.5, 19.5, 156, 312, 312, None, 624), 2039, _A100),
+    _row("A100 80GB PCIe", r"A100 80GB PCIe|A100-PCIE-80GB", (19.5, 19.5, 156, 312, 312, None, 624), 1935, _A100),
+    _row("A10", r"A10", (0.976, 31.2, 62.5, 125, 125, None, 250), 600, "NVIDIA A10 Tensor Core GPU data sheet"),
+    _row(
+        "L4",
+        r"L4",
+        (0.473, 30.3, 60, 121, 121, 242.5, 242.5),
+        300,
+        "NVIDIA L4 Tensor Core GPU data sheet, sparse figures halved",
+    ),
+    _row("L40S", r"L40S", (1.43, 91.6, 183, 362.05, 362.05, 733, 733), 864, "NVIDIA L40S GPU data sheet"),
+    _row(
+        "RTX 3090",
+        r"(GeForce )?RTX 3090",
+        (0.556, 35.6, 35.6, 71, 71, None, 284),
+        936,
+        "NVIDIA Ampere GA102 GPU architecture white paper",
+    ),
+    _row(
+        "RTX 4090",
+        r"(GeForce )?RTX 4090",
+        (1.29, 82.6, 82.6, 165.2, 165.2, 330.3, 660.6),
+        1008,
+        "NVIDIA Ada GPU architecture white paper, fp32 accumulation",
+    ),
+    _row("H100 SXM", r"H100 80GB HBM3", (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 3350, _H100),
+    _row("H100 PCIe", r"H100 PCIe", (51, 51, 378, 756, 756, 1513, 1513), 2000, _H100),
+    _row("H100 NVL", r"H100 NVL", (60, 60, 417.5, 835.5, 835.5, 1670.5, 1670.5), 3900, _H100),
+    _row("H200 SXM", r"H200", (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 4800, _H200),
+    _row("H200 NVL", r"H200 NVL", (60, 60, 417.5, 835.5, 835.5, 1670.5, 1670.5), 4800, _H200),
+    _row("B200", r"B200", (40, 80, 1100, 2250, 2250, 4500, 4500), 8000, _BLACKWELL),
+    _row("GB200", r"GB200", (45, 90, 1250, 2500, 2500, 5000, 5000), 8000, _BLACKWELL),
+    # MI250X and MI250 cards can both report "MI250X/MI250" or "MI250X / MI250": then the lesser of the two counts.
+    _row("MI250X die", r"MI250X", (47.85, 47.85, None, 191.5, 191.5, None, 191.5), 1638, _CDNA2),
+    _row("MI250 die", r"MI250|MI250X ?/ ?MI250", (45.25, 45.25, None, 181.05, 181.05, None, 181.05), 1638, _CDNA2),
+    _row(
+        "MI300X",
+        r"MI300X( OAM| VF)?",
+        (163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, 2614.9),
+        5300,
+        "AMD Instinct MI300X data sheet",
+    ),
+    _row(
+        "MI325X",
+        r"MI325X( OAM| VF)?",
+        (163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, 2614.9),
+        6000,
+        "AMD Instinct MI325X data sheet",
+    ),
+    _row(
+        "MI350X",
+        r"MI350X( OAM| VF)?",
+        (72.1, 144.2, None, 2306.9, 2306.9, 4613.7, 4613.7),
+        8000,
+        "AMD Instinct MI350X data sheet",
+    ),
+    _row(
+        "MI355X",
+        r"MI355X( OAM| VF)?",
+        (78.6, 157.3, None, 2516.6, 2516.6, 5033.2, 5033.2),
+        8000,
+        "AMD Instinct MI355X data sheet",
+    ),
+)
+
+
+def peak_of(name: str) -> Peak | None:
+    """The data sheet of a device by the name that CUDA or ROCm report; None when unknown or only a part (MIG)."""
+    bare = re.sub(r"^(NVIDIA|AMD Instinct|AMD) ", "", name.strip())
+    return next((peak for peak in PEAKS if re.fullmatch(peak.names, bare)), None)

@@ -1,0 +1,189 @@
+"""The machine's ceilings, from the user's cache folder or measured now: torch stays in another process."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.errors import GobrrrError, TorchMissing
+from gobrrr.machine import measure
+from gobrrr.machine.fingerprint import THREAD_COUNTS, fingerprint
+from gobrrr.machine.model import SCHEMA, Machine, Measured
+from gobrrr.machine.probe import probe
+
+Notify = Callable[[str], object]
+
+MAX_BYTES = 1 << 20
+"""A Machine takes 10 KiB; a file a hundred times as large is not one of ours."""
+_TIMEOUT = 180.0
+"""Seconds: 20 for the measuring, the rest for importing torch from a cold network disk."""
+# Ends the search path with gobrrr's folder, so that the other interpreter's own packages come first, and takes the
+# current folder off it, so that a random.py lying there is not imported.
+_START = "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
+_VERSION = _START + "from gobrrr.machine.measure import torch_version; print(torch_version() or '')"
+_MEASURE = _START + "from gobrrr.machine.measure import main; sys.exit(main())"
+
+
+def load_or_measure(
+    refresh: bool = False,
+    notify: Notify = lambda text: None,
+    interpreter: str | None = None,
+    folder: Path | None = None,
+) -> Machine:
+    """This machine's ceilings for the torch of `interpreter` (default: this one).
+
+    Taken from the cache where hardware, clocks, quota and torch build are those that were measured, else measured (at
+    most 20 s) and kept; `refresh` measures anyway. `notify` gets lines about what goes on. A cache that is corrupt, of
+    an older schema or not writable costs a note and never more. Raises TorchMissing without a usable torch.
+    """
+    interpreter = interpreter or sys.executable
+    version = torch_version(interpreter)
+    mark = fingerprint(probe(), version)
+    path = (folder or cache_folder()) / f"machine-{mark}.json"
+    if not refresh:
+        kept = _read(path, notify)
+        if kept is not None:
+            return kept
+    notify("measuring what this machine can do (at most 20 s, then kept) ...")
+    # the other process may see another environment: what is asked for is what the file must be found by
+    machine = msgspec.structs.replace(measure_in(interpreter), fingerprint=mark)
+    _write(path, machine, notify)
+    return machine
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """$GOBRRR_CACHE, or gobrrr/ in $XDG_CACHE_HOME or ~/.cache."""
+    if environ.get("GOBRRR_CACHE"):
+        return Path(environ["GOBRRR_CACHE"])
+    base = environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()) / "gobrrr"
+
+
+def torch_version(interpreter: str) -> str:
+    """The version of an interpreter's torch, without importing it. Raises TorchMissing if absent or too old."""
+    if interpreter == sys.executable:
+        version = measure.torch_version()
+    else:
+        done = _start(interpreter, _VERSION)
+        if done.returncode:
+            raise GobrrrError(f"{interpreter} does not run: {_last(done.stderr)}", "name a Python from 3.10 on")
+        version = done.stdout.strip() or None
+    if version is None or measure.is_too_old(version):
+        raise _missing(interpreter, version)
+    return version
+
+
+def measure_in(interpreter: str) -> Machine:
+    """Measure in a process of `interpreter`, which needs torch and nothing else, and check what comes back."""
+    done = _start(interpreter, _MEASURE)
+    if done.returncode == measure.TORCH_MISSING:
+        raise _missing(interpreter, None)
+    if done.returncode:
+        raise GobrrrError(
+            f"measuring the machine failed: {_last(done.stderr)}",
+            f'try: {interpreter} -c "import torch; print(torch.ones(2) + 1)"',
+        )
+    try:
+        return decode(done.stdout.strip().rpartition("\n")[2].encode())
+    except msgspec.MsgspecError as error:
+        raise GobrrrError(f"measuring the machine gave something else than a machine: {error}") from error
+
+
+def decode(data: bytes) -> Machine:
+    """A Machine from its JSON. Raises msgspec.ValidationError where it is not one of this schema with sane figures."""
+    machine = msgspec.json.decode(data, type=Machine)
+    if machine.schema != SCHEMA:
+        raise msgspec.ValidationError(f"schema {machine.schema!r} instead of {SCHEMA!r}")
+    if not all(_sane(measured) for measured in _figures(machine)):
+        raise msgspec.ValidationError("a figure that is negative, infinite or out of order")
+    return machine
+
+
+def _figures(machine: Machine) -> list[Measured]:
+    device = machine.device
+    return [
+        *(machine.effective_cores, machine.dispatch, machine.fresh_page),
+        *(figure for row in machine.matmul.values() for figure in row.values()),
+        *(copy.rate for copy in machine.copy),
+        *((device.copy, device.launch, device.pinned, device.pageable, *device.matmul.values()) if device else ()),
+    ]
+
+
+def _sane(measured: Measured) -> bool:
+    return 0 <= measured.low <= measured.median <= measured.high < math.inf
+
+
+def _start(interpreter: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code with gobrrr importable and torch's thread counts at their defaults."""
+    environ = {name: value for name, value in os.environ.items() if name not in THREAD_COUNTS}
+    root = str(Path(__file__).resolve().parents[2])
+    try:
+        return subprocess.run(
+            [interpreter, "-c", code, root],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            env=environ,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise GobrrrError(f"{interpreter} does not start: {reason}", "name the Python that runs your program") from None
+    except subprocess.TimeoutExpired:
+        raise GobrrrError(
+            f"{interpreter} took more than {_TIMEOUT:.0f} s to measure the machine", "try again when it is idle"
+        ) from None
+
+
+def _missing(interpreter: str, version: str | None) -> TorchMissing:
+    said = f"torch {version} is too old for gobrrr" if version else f"torch is not installed in {interpreter}"
+    least = ".".join(map(str, measure.OLDEST))
+    return TorchMissing(said, f'{interpreter} -m pip install "torch>={least}"')
+
+
+def _last(text: str) -> str:
+    return (text.strip().splitlines() or ["no message"])[-1]
+
+
+def _read(path: Path, notify: Notify) -> Machine | None:
+    """The kept Machine; None where there is none, or none that can be believed."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        notify(f"note: {path} cannot be read ({error.strerror}); measuring again")
+        return None
+    try:
+        machine = decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        notify(f"note: {path} is damaged or of another version of gobrrr; measuring again")
+        return None
+    return machine if f"machine-{machine.fingerprint}.json" == path.name else None
+
+
+def _write(path: Path, machine: Machine, notify: Notify) -> None:
+    """Replace the kept Machine in one step; a folder that cannot be written is worth a note."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.encode(machine))
+        Path(temporary).replace(path)
+    except OSError as error:
+        notify(f"note: the measurement cannot be kept in {path.parent} ({error.strerror}); set GOBRRR_CACHE")
+        if temporary:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
