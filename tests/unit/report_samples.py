@@ -100,7 +100,15 @@ def metrics() -> Finding:
 def starved(**changes: object) -> Report:
     """The typical report: one critical finding, one warning, five notes, one doubt that is a note."""
     notes = tuple(
-        finding(code, ms, name=name, bound="overhead", where=(Span("model.py", 20 + i, "forward"),), message=message)
+        finding(
+            code,
+            ms,
+            name=name,
+            advice="",
+            bound="overhead",
+            where=(Span("model.py", 20 + i, "forward"),),
+            message=message,
+        )
         for i, (code, ms, name, message) in enumerate(
             (
                 ("BRR304", 2.1, "for-loop-optimizer", "AdamW updates 148 tensors one by one: 1.7 ms per step."),

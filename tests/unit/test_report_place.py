@@ -27,10 +27,10 @@ def test_short(span: Span, text: str) -> None:
 @pytest.mark.parametrize(
     ("file", "root", "text"),
     [
-        ("/work/p/src/a.py", "/work/p", "src/a.py:7"),
-        ("/work/pp/a.py", "/work/p", "/work/pp/a.py:7"),
-        ("src/a.py", "/work/p", "src/a.py:7"),
-        ("/work/p/a.py", "", "/work/p/a.py:7"),
+        ("/srv/p/src/a.py", "/srv/p", "src/a.py:7"),
+        ("/srv/pp/a.py", "/srv/p", "/srv/pp/a.py:7"),
+        ("src/a.py", "/srv/p", "src/a.py:7"),
+        ("/srv/p/a.py", "", "/srv/p/a.py:7"),
     ],
 )
 def test_shown(file: str, root: str, text: str) -> None:

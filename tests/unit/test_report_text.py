@@ -116,8 +116,8 @@ def test_notes_beyond_three_are_folded() -> None:
 
 
 def test_doubt_that_is_the_verdict_is_not_said_twice() -> None:
-    assert render(samples.unreliable()).count("1.7 cores") == 1
-    assert render(samples.starved()).count("1.7 cores") == 0 + 1
+    assert render(samples.unreliable()).count("on an idle machine") == 1
+    assert render(samples.starved()).count("on an idle machine") == 1
 
 
 def test_cost_in_bytes_and_no_cost() -> None:
@@ -145,8 +145,8 @@ def test_many_skipped_rules_of_one_reason_are_counted() -> None:
 
 
 def test_paths_below_the_root_are_relative() -> None:
-    found = samples.finding(where=(Span("/work/project/src/train.py", 3, "main"), Span("/opt/lib/x.py", 9, "f")))
-    text = render(msgspec.structs.replace(samples.starved(), findings=(found,)), root="/work/project")
+    found = samples.finding(where=(Span("/srv/project/src/train.py", 3, "main"), Span("/opt/lib/x.py", 9, "f")))
+    text = render(msgspec.structs.replace(samples.starved(), findings=(found,)), root="/srv/project")
     assert "    src/train.py:3 main  from /opt/lib/x.py:9\n" in text
 
 
@@ -171,10 +171,9 @@ def _filled(report: Report, texts: list[str], numbers: list[float], whole: list[
     return msgspec.convert(fill(msgspec.to_builtins(report)), Report)
 
 
-TEXTS = st.lists(
-    st.text() | st.sampled_from(["\x1b[2J", "\x9b31m", "\u202e", "[bold]x[/]", "\r\n", "数" * 200, ":smile:"]),
-    min_size=1,
-)
+HOSTILE = ("\x1b[2J", "\x9b31m", "\u202e", "[bold]x[/]", "\r\n", "数" * 200, ":smile:")
+FORBIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+TEXTS = st.lists(st.text() | st.sampled_from(HOSTILE), min_size=1)
 NUMBERS = st.lists(st.floats(), min_size=1)
 WHOLE = st.lists(st.integers(-(2**62), 2**62), min_size=1)
 
@@ -187,14 +186,7 @@ def test_rendering_never_raises_and_lets_no_control_through(
     report = _filled(samples.starved(), texts, numbers, whole)
     text = render(report, width=width, ascii_only=ascii_only, source=lambda file, line: file)
     for rendered in (text, to_markdown(report)):
-        assert not {unicodedata.category(char) for char in rendered if char != "\n"} & {
-            "Cc",
-            "Cf",
-            "Cs",
-            "Co",
-            "Zl",
-            "Zp",
-        }
+        assert not {unicodedata.category(char) for char in rendered if char != "\n"} & FORBIDDEN
     assert not ascii_only or text.isascii()
 
 

@@ -20,7 +20,7 @@ _SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]"  # two-byte escapes: reset, character sets
 )
 _SPACES = frozenset({"Zl", "Zp", "Zs"})
-_MARKUP = re.compile(r"([\\`*_{}\[\]()~|$^=+-])")
+_MARKUP = re.compile(r"([\\`*_\[\]~|$])")
 _ALIVE = re.compile(r"(@|#|://|\bwww\.|\bGH-)", re.IGNORECASE)
 
 
@@ -47,7 +47,7 @@ def _printable(char: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text for a Markdown paragraph or table cell that shows as written: no markup, HTML, link, mention, reference."""
+    """Text to stand inside a line of Markdown and show as written: no markup, HTML, link, mention or reference."""
     clean = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     escaped = _MARKUP.sub(r"\\\1", clean)
     # GitHub looks for mentions, references and bare links in the rendered text: only something between breaks them.

@@ -17,7 +17,8 @@ NUM_FINDINGS = 10
 
 def to_markdown(report: Report, root: str = "") -> str:
     """GitHub-flavoured Markdown that ends with a newline; quotes no source, since it leaves the machine."""
-    return "\n".join((*_head(report), *_findings(report, root), *_time(report), *_doubts(report)))
+    lines = (*_head(report), *_findings(report, root), *_time(report), *_doubts(report))
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _head(report: Report) -> Iterator[str]:
