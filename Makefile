@@ -16,7 +16,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(READY)  ## find out why a small GPT trains slowly (about a minute)
-	$(BIN)/gobrrr run --stop-after diagnosis examples/gpt/train.py
+	$(BIN)/gobrrr run examples/gpt/train.py
 
 test: $(READY)  ## all tests but the slow ones, in at most 8 minutes on 2 cores
 	$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow and not gpu"
