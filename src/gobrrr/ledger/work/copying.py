@@ -1,0 +1,164 @@
+"""Copies, joins, fills, paddings and shuffles: no FLOPs, only traffic."""
+
+from __future__ import annotations
+
+import math
+
+from gobrrr.ledger.work.call import Call, work
+from gobrrr.ledger.work.model import NotCounted, Work
+from gobrrr.ledger.work.registry import formula
+from gobrrr.ledger.work.tensor import read, written
+
+
+@formula("""clone _conj_copy alias_copy view_copy expand_copy permute_copy transpose_copy t_copy squeeze_copy
+    unsqueeze_copy as_strided_copy detach_copy unfold_copy narrow_copy diagonal_copy slice_copy select_copy
+    unbind_copy split_copy split_with_sizes_copy unsafe_split view_as_real_copy view_as_complex_copy pixel_shuffle
+    pixel_unshuffle channel_shuffle roll flip rot90 tril triu lift _pin_memory""")
+def copy_all(call: Call) -> Work:
+    """Every element read once and written once."""
+    x = call.tensor(0)
+    return work("copy", 0, read(x), written(x))
+
+
+@formula("copy _copy_from _copy_from_and_resize")
+def copy(call: Call) -> Work:
+    """copy_(self, src): src is read and self written, whatever self held before."""
+    target, source = call.tensor(0), call.tensor(1)
+    return work("copy", 0, read(source), written(target))
+
+
+@formula("_to_copy")
+def to_copy(call: Call) -> Work:
+    """_to_copy(self, dtype, ...): read in the old dtype, written in the new."""
+    x = call.tensor(0)
+    return work("copy", 0, read(x), x.numel * call.dtype_size(1, x.itemsize))
+
+
+@formula("repeat")
+def repeat(call: Call) -> Work:
+    """repeat(self, repeats)."""
+    x = call.tensor(0)
+    return work("copy", 0, read(x), written(x) * math.prod(call.ints(1)))
+
+
+@formula("repeat_interleave")
+def repeat_interleave(call: Call) -> Work:
+    """repeat_interleave(repeats, output_size): indices, as many as the repeats add up to, where that was said."""
+    x, size = call.tensor(0), call.ints(1)
+    return work("copy", 0, read(x), size[0] * 8 if size else written(x))
+
+
+@formula("cat _cat concat stack hstack vstack block_diag _chunk_cat")
+def cat(call: Call) -> Work:
+    """Every member read once and written once. Block_diag also writes the zeros between."""
+    members = call.members(0)
+    if call.name == "block_diag":
+        shapes = [(*([1] * (2 - len(t.shape))), *t.shape) for t in members]
+        out = sum(s[0] for s in shapes) * sum(s[1] for s in shapes) * members[0].itemsize
+        return work("copy", 0, read(*members), out)
+    return work("copy", 0, read(*members), written(*members))
+
+
+@formula("fill zero")
+def fill(call: Call) -> Work:
+    """Written once; not read, unless a copy is filled (fill without an underscore reads nothing either)."""
+    return work("copy", 0, written(call.tensor(0)))
+
+
+@formula("zeros_like ones_like full_like")
+def fill_like(call: Call) -> Work:
+    """zeros_like(self, dtype, ...), full_like(self, value, dtype, ...)."""
+    x = call.tensor(0)
+    return work("copy", 0, x.numel * call.dtype_size(2 if call.name == "full_like" else 1, x.itemsize))
+
+
+@formula("new_zeros new_ones new_full")
+def new(call: Call) -> Work:
+    """new_zeros(self, size, dtype, ...), new_full(self, size, value, dtype, ...)."""
+    x = call.tensor(0)
+    return work("copy", 0, math.prod(call.ints(1)) * call.dtype_size(3 if call.name == "new_full" else 2, x.itemsize))
+
+
+@formula("zeros ones full eye tril_indices triu_indices arange range linspace logspace scalar_tensor")
+def create(call: Call) -> Work:
+    """Written once. arange and linspace pass out= or their bounds; the size is then counted from the bounds."""
+    given = [t for t in call.tensors() if t.shape]
+    if given:
+        return work("copy", 0, written(given[-1]))
+    return work("copy", 0, _created(call))
+
+
+def _created(call: Call) -> float:
+    """Bytes that a factory writes; the dtype follows the sizes, float32 (int64 for counts) where it is left out."""
+    if call.name in ("zeros", "ones"):
+        return math.prod(call.ints(0)) * call.dtype_size(1, 4)
+    if call.name == "full":
+        return math.prod(call.ints(0)) * call.dtype_size(2, 4)
+    if call.name == "scalar_tensor":
+        return call.dtype_size(1, 4)
+    plain = [call.text(i) for i in range(len(call.args))]
+    if call.name == "eye":
+        square = len(call.args) == 5
+        rows, columns = call.ints(0)[0], call.ints(0 if square else 1)[0]
+        return rows * columns * call.dtype_size(1 if square else 2, 4)
+    if call.name in ("linspace", "logspace"):
+        return call.number(2, 0) * call.dtype_size(4 if call.name == "logspace" else 3, 4)
+    if call.name == "arange":
+        return _arange(call, plain)
+    rows, columns = call.ints(0)[0], call.ints(1)[0]
+    return rows * columns * 8
+
+
+def _arange(call: Call, plain: list[str]) -> float:
+    """arange(end), (start, end) or (start, end, step), each followed by dtype, layout, device, pin_memory."""
+    count = len(call.args) - 4
+    bounds = [float(text) for text in plain[:count] if text]
+    if not 1 <= count <= 3 or len(bounds) != count:
+        raise NotCounted("bounds of arange were not recorded")
+    start, end = (0.0, bounds[0]) if count == 1 else bounds[:2]
+    numel = max(math.ceil((end - start) / (bounds[2] if count == 3 else 1.0)), 0)
+    whole = all("." not in text and "e" not in text for text in plain[:count])
+    return numel * call.dtype_size(count, 8 if whole else 4)
+
+
+@formula("""constant_pad_nd reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d
+    replication_pad3d""")
+def pad(call: Call) -> Work:
+    """pad(self, padding): pairs for the last dimensions, last first; negative ones crop."""
+    x, pads = call.tensor(0), call.ints(1)
+    sizes = list(x.shape)
+    for i in range(len(pads) // 2):
+        sizes[-1 - i] += pads[2 * i] + pads[2 * i + 1]
+    out = math.prod(sizes)
+    return work("copy", 0, min(out, x.distinct) * x.itemsize, out * x.itemsize)
+
+
+@formula("""reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward
+    replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward""")
+def pad_backward(call: Call) -> Work:
+    """(grad, self, padding): gradients of copied elements are added."""
+    grad, x = call.tensor(0), call.tensor(1)
+    return work("copy", grad.numel, read(grad), written(x))
+
+
+@formula("select_backward slice_backward diagonal_backward unfold_backward")
+def view_backward(call: Call) -> Work:
+    """(grad, input_sizes, ...): the whole input's gradient is written, zeros around the slice."""
+    grad = call.tensor(0)
+    return work("copy", 0, read(grad), math.prod(call.ints(1)) * grad.itemsize)
+
+
+@formula("select_scatter slice_scatter diagonal_scatter as_strided_scatter")
+def view_scatter(call: Call) -> Work:
+    """(self, src, ...): a copy of self with one slice replaced."""
+    x, source = call.tensor(0), call.tensor(1)
+    return work("copy", 0, (x.numel - min(source.numel, x.numel)) * x.itemsize, read(source), written(x))
+
+
+@formula("diag_embed")
+def diag_embed(call: Call) -> Work:
+    """A square matrix for each last row, zeros off its diagonal."""
+    x, offset = call.tensor(0), call.ints(1)
+    side = (x.shape[-1] if x.shape else 1) + abs(offset[0] if offset else 0)
+    rows = x.numel // max(x.shape[-1] if x.shape else 1, 1)
+    return work("copy", 0, read(x), rows * side * side * x.itemsize)

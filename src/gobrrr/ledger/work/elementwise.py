@@ -1,0 +1,175 @@
+"""Elementwise ops: one FLOP per element and arithmetic step; a transcendental (exp, erf, sigmoid's division) is one.
+
+The tables say how many leading arguments are inputs (tensors after them are outputs given with out=), what the result's
+dtype is, and how many FLOPs an element costs where that is not one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gobrrr.ledger.work.call import Call, work
+from gobrrr.ledger.work.model import Work
+from gobrrr.ledger.work.registry import FORMULAS, formula
+from gobrrr.ledger.work.tensor import broadcast, promoted, read, result_size, written
+
+ONE = """abs absolute neg negative positive sgn sign relu relu6 square ceil floor round trunc fix frac clip hardtanh
+    threshold leaky_relu elu celu selu hardswish hardshrink softshrink bitwise_not nan_to_num conj_physical
+    _conj_physical rad2deg deg2rad gelu silu mish hardsigmoid softplus logit log_sigmoid"""
+ONE_FLOAT = """acos arccos acosh arccosh asin arcsin asinh arcsinh atan arctan atanh arctanh cos cosh sin sinc sinh tan
+    tanh exp exp2 expm1 log log10 log1p log2 sqrt rsqrt reciprocal sigmoid erf erfc erfinv lgamma digamma mvlgamma i0
+    special_i0e special_i1 special_i1e special_entr special_erfcx special_ndtri special_log_ndtr special_ndtr
+    special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0
+    special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
+    special_scaled_modified_bessel_k1 special_spherical_bessel_j0"""
+ONE_REAL = "angle real imag"
+ONE_BOOL = "isnan isinf isfinite isposinf isneginf isreal signbit logical_not"
+TWO = """add sub subtract mul multiply rsub maximum minimum fmax fmin remainder fmod bitwise_and bitwise_or
+    bitwise_xor bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ floor_divide gcd
+    lcm copysign nextafter heaviside hypot pow float_power ldexp _prelu_kernel clamp_min clamp_max special_zeta
+    threshold_backward hardtanh_backward leaky_relu_backward hardswish_backward hardsigmoid_backward hardshrink_backward
+    softshrink_backward sigmoid_backward tanh_backward gelu_backward silu_backward mish_backward softplus_backward
+    logit_backward native_dropout_backward relu_backward igamma igammac logaddexp logaddexp2
+    special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
+    special_chebyshev_polynomial_w special_hermite_polynomial_h special_hermite_polynomial_he
+    special_laguerre_polynomial_l special_legendre_polynomial_p special_shifted_chebyshev_polynomial_t
+    special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
+    special_shifted_chebyshev_polynomial_w polygamma"""
+TWO_FLOAT = "div divide true_divide atan2 arctan2 xlogy special_xlog1py"
+TWO_BOOL = "eq ne lt le gt ge not_equal greater less logical_and logical_or logical_xor isclose"
+THREE = "where addcmul addcdiv lerp clamp masked_fill rrelu_with_noise_backward log_sigmoid_backward _s_where"
+
+FLOPS = {
+    **{"addcmul": 3, "addcdiv": 3, "lerp": 3, "clamp": 2, "hardtanh": 2, "hypot": 4, "where": 1, "masked_fill": 1},
+    # sigmoid: negate, exp, add, divide; silu one more; gelu: scale, erf, add, two products; mish adds log and tanh
+    **{"sigmoid": 4, "silu": 5, "gelu": 5, "mish": 7, "softplus": 4, "elu": 4, "celu": 4, "selu": 4, "logit": 3},
+    **{"hardswish": 4, "hardsigmoid": 3, "log_sigmoid": 4, "logaddexp": 5, "logaddexp2": 5, "xlogy": 2},
+    # grad times the derivative, which is itself a few steps
+    **{"sigmoid_backward": 3, "tanh_backward": 3, "gelu_backward": 10, "silu_backward": 7, "mish_backward": 12},
+    **{"softplus_backward": 5, "hardswish_backward": 4, "logit_backward": 3, "log_sigmoid_backward": 5},
+    **{"native_dropout_backward": 2, "elu_backward": 4},
+}
+_TABLES = (
+    *((1, "same", ONE), (1, "float", ONE_FLOAT), (1, "real", ONE_REAL), (1, "bool", ONE_BOOL)),
+    *((2, "same", TWO), (2, "float", TWO_FLOAT), (2, "bool", TWO_BOOL), (3, "same", THREE)),
+)
+POINTWISE = {name: (inputs, result) for inputs, result, names in _TABLES for name in names.split()}
+
+
+def pointwise(call: Call, inputs: int, result: str = "same", flops: float = 1.0, kind: str = "elementwise") -> Work:
+    """Broadcast the tensors among the first `inputs` arguments, do `flops` per element, write the result once."""
+    operands = call.tensors(0, inputs)
+    numel = math.prod(broadcast(t.shape for t in operands))
+    if call.in_place:
+        out = written(call.tensor(0))
+    else:
+        given = call.tensors(inputs)
+        out = numel * (given[-1].itemsize if given else _itemsize(call, inputs, result))
+    return work(kind, flops * numel, read(*operands), out)
+
+
+def _itemsize(call: Call, inputs: int, result: str) -> int:
+    """Bytes per element of the result; a fractional scalar makes integers float32."""
+    operands = call.tensors(0, inputs)
+    fractional = any(set(call.text(i)) & set(".en") for i in range(inputs) if call.text(i)[:1] in "-0123456789in")
+    return result_size(operands, "float" if result == "same" and fractional else result)
+
+
+def _listed(call: Call) -> Work:
+    inputs, result = POINTWISE[call.name]
+    flops = FLOPS.get(call.name, 1)
+    if call.name in ("add", "sub") and call.number(2, 1.0) not in (1.0, -1.0):
+        flops = 2
+    return pointwise(call, inputs, result, flops)
+
+
+FORMULAS.update(dict.fromkeys(POINTWISE, _listed))
+
+
+@formula("elu_backward")
+def elu_backward(call: Call) -> Work:
+    """elu_backward(grad, alpha, scale, input_scale, is_result, self_or_result)."""
+    return pointwise(call, 6, flops=4)
+
+
+@formula("frexp")
+def frexp(call: Call) -> Work:
+    """Mantissas, and exponents as int32."""
+    x = call.tensor(0)
+    return work("elementwise", x.numel, read(x), written(x), 4 * x.numel)
+
+
+@formula("complex polar")
+def complex_of(call: Call) -> Work:
+    """Two real tensors to one complex."""
+    a, b = call.tensor(0), call.tensor(1)
+    numel = math.prod(broadcast((a.shape, b.shape)))
+    return work("elementwise", numel, read(a, b), 2 * numel * promoted([a, b])[1])
+
+
+@formula("glu")
+def glu(call: Call) -> Work:
+    """Half of the channels gate the others: sigmoid and a product per element of the result."""
+    x = call.tensor(0)
+    return work("elementwise", 5 * x.numel / 2, read(x), written(x) / 2)
+
+
+@formula("glu_backward")
+def glu_backward(call: Call) -> Work:
+    """glu_backward(grad, self, dim): the gradient of both halves."""
+    grad, x = call.tensor(0), call.tensor(1)
+    return work("elementwise", 8 * grad.numel, read(grad, x), written(x))
+
+
+@formula("_prelu_kernel_backward")
+def prelu_backward(call: Call) -> Work:
+    """Gradients of the input and, elementwise, of the weight."""
+    grad, x, weight = call.tensors(0, 3)
+    return work("elementwise", 3 * x.numel, read(grad, x, weight), 2 * written(x))
+
+
+@formula("log_sigmoid_forward")
+def log_sigmoid(call: Call) -> Work:
+    """The result, and on a CPU a buffer of the same size for backward."""
+    x = call.tensor(0)
+    return work("elementwise", 4 * x.numel, read(x), 2 * written(x))
+
+
+@formula("rrelu_with_noise")
+def rrelu(call: Call) -> Work:
+    """rrelu_with_noise(self, noise, lower, upper, training): in training the noise is written."""
+    x = call.tensor(0)
+    return work("elementwise", 2 * x.numel, read(x), written(x) * (2 if call.flag(4) else 1))
+
+
+@formula("linalg_cross cross")
+def cross(call: Call) -> Work:
+    """Three products and a difference for each of three components: 9 FLOPs per vector."""
+    a, b = call.tensor(0), call.tensor(1)
+    numel = math.prod(broadcast((a.shape, b.shape)))
+    return work("elementwise", 3 * numel, read(a, b), numel * a.itemsize)
+
+
+@formula("bucketize searchsorted")
+def search(call: Call) -> Work:
+    """A binary search per value: log2 of the boundaries in comparisons; indices are int64."""
+    first, second = call.tensor(0), call.maybe(1)
+    bounds, values = (second or first, first) if call.name == "bucketize" else (first, second or first)
+    count = 1 if second is None and call.name == "searchsorted" else values.numel
+    steps = math.ceil(math.log2(max(bounds.shape[-1] if bounds.shape else 1, 1) + 1))
+    return work("gather", count * steps, read(values), min(read(bounds), count * steps * bounds.itemsize), 8 * count)
+
+
+@formula("isin")
+def isin(call: Call) -> Work:
+    """Each element looked for among the others: sorted, so a logarithm of comparisons."""
+    elements, among = call.tensors(0, 2)
+    steps = math.ceil(math.log2(among.numel + 1))
+    return work("elementwise", elements.numel * steps, read(elements, among), elements.numel)
+
+
+@formula("equal allclose")
+def same(call: Call) -> Work:
+    """Compares two tensors and answers with one boolean; it may stop early, which is not known here."""
+    a, b = call.tensor(0), call.tensor(1)
+    return work("reduction", a.numel, read(a, b))

@@ -1,0 +1,130 @@
+"""Factorisations and Fourier transforms, by the leading terms of the textbook counts (Golub and Van Loan, Matrix
+Computations, 4th edition): approximations, right for large matrices. What runs inside LAPACK is iterative for
+eigenvalues and singular values, so those are typical figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from gobrrr.ledger.work.call import Call, work
+from gobrrr.ledger.work.model import NotCounted, Work
+from gobrrr.ledger.work.registry import FORMULAS, formula
+from gobrrr.ledger.work.tensor import Tensor, read, written
+
+# FLOPs of one m by n matrix; r is the smaller side. Second figure: results, in multiples of the input's size.
+Count = Callable[[float, float], float]
+FACTORISATIONS: dict[str, tuple[Count, float]] = {
+    "linalg_cholesky_ex": (lambda m, n: n**3 / 3, 1),
+    "cholesky": (lambda m, n: n**3 / 3, 1),
+    "cholesky_inverse": (lambda m, n: 2 * n**3 / 3, 1),
+    "linalg_lu_factor_ex": (lambda m, n: 2 * m * n * min(m, n) - 4 * min(m, n) ** 3 / 3, 1),
+    "linalg_lu": (lambda m, n: 2 * m * n * min(m, n) - 4 * min(m, n) ** 3 / 3, 2),
+    "_linalg_det": (lambda m, n: 2 * n**3 / 3, 1),
+    "_linalg_slogdet": (lambda m, n: 2 * n**3 / 3, 1),
+    "linalg_inv_ex": (lambda m, n: 2 * n**3, 1),
+    "linalg_ldl_factor_ex": (lambda m, n: n**3 / 3, 1),
+    "linalg_qr": (lambda m, n: 4 * m * n * min(m, n) - 4 * min(m, n) ** 3 / 3, 2),
+    "geqrf": (lambda m, n: 2 * m * n * min(m, n) - 2 * min(m, n) ** 3 / 3, 1),
+    "linalg_householder_product": (lambda m, n: 2 * m * n**2, 1),
+    "_linalg_eigh": (lambda m, n: 9 * n**3, 1),
+    "linalg_eig": (lambda m, n: 25 * n**3, 2),
+    "_linalg_svd": (lambda m, n: 4 * max(m, n) ** 2 * min(m, n) + 22 * min(m, n) ** 3, 2),
+    "linalg_matrix_exp": (lambda m, n: 16 * n**3, 1),
+}
+
+
+def _matrices(x: Tensor) -> tuple[int, int, int]:
+    """(how many, rows, columns)."""
+    *batch, m, n = x.shape
+    return math.prod(batch), m, n
+
+
+def _factorise(call: Call) -> Work:
+    x = call.tensor(0)
+    count, results = FACTORISATIONS[call.name]
+    batch, m, n = _matrices(x)
+    return work("linalg", batch * x.madd / 2 * count(m, n), read(x), results * written(x))
+
+
+FORMULAS.update(dict.fromkeys(FACTORISATIONS, _factorise))
+
+
+def _solve(a: Tensor, b: Tensor, factor: bool, per_column: float) -> Work:
+    batch, n, _ = _matrices(a)
+    columns = b.numel / max(batch * n, 1)
+    flops = batch * ((2 * n**3 / 3 if factor else 0) + per_column * n * n * columns)
+    return work("linalg", a.madd / 2 * flops, read(a, b), written(b))
+
+
+@formula("_linalg_solve_ex")
+def solve(call: Call) -> Work:
+    """(A, B): factorise, then two triangular systems per column; the factors are kept too."""
+    solved = _solve(call.tensor(0), call.tensor(1), factor=True, per_column=2)
+    return work("linalg", solved.flops, solved.bytes, written(call.tensor(0)))
+
+
+@formula("linalg_lu_solve")
+def lu_solve(call: Call) -> Work:
+    """(LU, pivots, B)."""
+    return _solve(call.tensor(0), call.tensor(2), factor=False, per_column=2)
+
+
+@formula("linalg_ldl_solve")
+def ldl_solve(call: Call) -> Work:
+    """(LD, pivots, B)."""
+    return _solve(call.tensor(0), call.tensor(2), factor=False, per_column=2)
+
+
+@formula("linalg_solve_triangular")
+def solve_triangular(call: Call) -> Work:
+    """(A, B): one triangular system per column."""
+    return _solve(call.tensor(0), call.tensor(1), factor=False, per_column=1)
+
+
+@formula("triangular_solve cholesky_solve")
+def old_solve(call: Call) -> Work:
+    """triangular_solve(B, A) and cholesky_solve(B, L), which needs two triangular systems."""
+    return _solve(call.tensor(1), call.tensor(0), factor=False, per_column=2 if call.name[0] == "c" else 1)
+
+
+@formula("linalg_lstsq")
+def lstsq(call: Call) -> Work:
+    """(A, B): by QR."""
+    a, b = call.tensor(0), call.tensor(1)
+    batch, m, n = _matrices(a)
+    return work("linalg", batch * 2 * m * n * n + 4 * n * b.numel, read(a, b), written(b))
+
+
+@formula("ormqr")
+def ormqr(call: Call) -> Work:
+    """(A, tau, C): k reflections applied to C."""
+    tau, c = call.tensor(1), call.tensor(2)
+    return work("linalg", 4 * c.numel * tau.shape[-1], read(call.tensor(0), tau, c), written(c))
+
+
+@formula("lu_unpack")
+def lu_unpack(call: Call) -> Work:
+    """(LU, pivots): P, L and U written out."""
+    x = call.tensor(0)
+    _, m, n = _matrices(x)
+    return work("linalg", 0, read(x, call.maybe(1)), written(x) * (m + n + m * m / max(n, 1)) / max(m, n, 1))
+
+
+@formula("_fft_c2c _fft_r2c _fft_c2r")
+def fft(call: Call) -> Work:
+    """(self, dims, normalization, ...): 5 n log2 n per transform of n complex points, half of it for real ones."""
+    x, dims = call.tensor(0), call.ints(1)
+    if not dims or not x.shape:
+        raise NotCounted("dimensions of the transform were not recorded")
+    points, out = x.numel, x.numel * x.itemsize
+    last = x.shape[dims[-1] % len(x.shape)]
+    if call.name == "_fft_r2c":
+        out = 2 * x.numel * x.itemsize
+        out = out // max(last, 1) * (last // 2 + 1) if call.flag(3) else out
+    elif call.name == "_fft_c2r":
+        points = x.numel // max(last, 1) * int(call.number(3, 0))
+        out = points * x.itemsize // 2
+    length = math.prod(x.shape[d % len(x.shape)] for d in dims)
+    per_point = (5.0 if call.name == "_fft_c2c" else 2.5) * math.log2(max(length, 2))
+    return work("fft", per_point * points, read(x), out)

@@ -1,0 +1,138 @@
+"""Reductions and scans: every input element is read and takes one step (more for norms and variances)."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from gobrrr.ledger.work.call import Call, work
+from gobrrr.ledger.work.elementwise import pointwise
+from gobrrr.ledger.work.model import Work
+from gobrrr.ledger.work.registry import FORMULAS, formula
+from gobrrr.ledger.work.tensor import Tensor, read, result_size, written
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """How a reduction is called: where its dims and keepdim are, what it writes, FLOPs per input element."""
+
+    dim: int = 1
+    results: tuple[str, ...] = ("same",)
+    flops: float = 1.0
+    full_below: int = 2
+    """With fewer arguments the call is the overload that reduces everything."""
+
+
+RULES = {
+    "sum": Rule(results=("sum",), full_below=3),
+    "nansum": Rule(results=("sum",), flops=2),
+    "mean": Rule(full_below=3),
+    "nanmean": Rule(flops=2),
+    "prod": Rule(results=("sum",), full_below=3),
+    "amax": Rule(),
+    "amin": Rule(),
+    "aminmax": Rule(results=("same", "same"), flops=2, full_below=1),
+    "_aminmax": Rule(results=("same", "same"), flops=2),
+    "max": Rule(results=("same", "long")),
+    "min": Rule(results=("same", "long")),
+    "argmax": Rule(results=("long",), full_below=1),
+    "argmin": Rule(results=("long",), full_below=1),
+    "all": Rule(results=("bool",)),
+    "any": Rule(results=("bool",)),
+    "logsumexp": Rule(results=("float",), flops=3),
+    "var": Rule(flops=4),
+    "std": Rule(flops=4),
+    "var_mean": Rule(results=("same", "same"), flops=4),
+    "std_mean": Rule(results=("same", "same"), flops=4),
+    "linalg_vector_norm": Rule(dim=2, results=("real",), flops=2),
+    "norm": Rule(dim=2, results=("real",), flops=2, full_below=3),
+    "count_nonzero": Rule(results=("long",)),
+    "hash_tensor": Rule(results=("long",), full_below=1),
+}
+
+
+def reduced_numel(x: Tensor, dims: list[int]) -> int:
+    """Elements that remain when these dimensions are reduced; none given means all of them."""
+    gone = {d % len(x.shape) for d in dims} if x.shape else set()
+    return math.prod(s for i, s in enumerate(x.shape) if i not in gone) if dims else 1
+
+
+def _reduce(call: Call) -> Work:
+    rule, x = RULES[call.name], call.tensor(0)
+    if call.name in ("max", "min") and call.maybe(1) is not None:
+        if len(call.args) == 2 or call.tensor(1).shape:
+            return pointwise(call, 2)
+    dims = call.ints(rule.dim) if len(call.args) >= rule.full_below else []
+    left = reduced_numel(x, dims)
+    size = sum(result_size([x], r) for r in (rule.results if dims else rule.results[:1]))
+    return work("reduction", rule.flops * x.numel, read(x), left * size)
+
+
+FORMULAS.update(dict.fromkeys(RULES, _reduce))
+
+
+@formula("cumsum cumprod cummax cummin _cummax_helper _cummin_helper logcumsumexp")
+def scan(call: Call) -> Work:
+    """A running result of the same shape; cummax and cummin also write indices."""
+    x = call.tensor(0)
+    if call.name.startswith("_cumm"):
+        return work("reduction", x.numel, read(x), written(*call.tensors(1, 3)))
+    size = result_size([x], "sum") if call.name in ("cumsum", "cumprod") else x.itemsize
+    indices = 8 * x.numel if call.name in ("cummax", "cummin") else 0
+    return work("reduction", x.numel * (4 if call.name == "logcumsumexp" else 1), read(x), x.numel * size, indices)
+
+
+@formula("dist")
+def dist(call: Call) -> Work:
+    """The norm of a difference: subtract, raise, add."""
+    a, b = call.tensor(0), call.tensor(1)
+    return work("reduction", 3 * max(a.numel, b.numel), read(a, b), a.itemsize)
+
+
+@formula("trace")
+def trace(call: Call) -> Work:
+    """The diagonal alone is read."""
+    x = call.tensor(0)
+    return work("reduction", min(x.shape), min(x.shape) * x.itemsize, x.itemsize)
+
+
+@formula("renorm")
+def renorm(call: Call) -> Work:
+    """A norm per slice, then a scale: the input is read once in the ideal."""
+    x = call.tensor(0)
+    return work("reduction", 3 * x.numel, read(x), written(x))
+
+
+@formula("_local_scalar_dense item")
+def scalar(call: Call) -> Work:
+    """One value to Python."""
+    return work("reduction", 0, call.tensor(0).itemsize)
+
+
+@formula("segment_reduce")
+def segment_reduce(call: Call) -> Work:
+    """segment_reduce(data, reduce, lengths, indices, offsets, axis): a result per segment of the first axis."""
+    x, *pointers = call.tensors(0, 5)
+    segments = pointers[0].numel - (call.maybe(2) is None) if pointers else 0
+    per_segment = x.numel // max(x.shape[0] if x.shape else 1, 1)
+    return work("reduction", x.numel, read(x, *pointers), segments * per_segment * x.itemsize)
+
+
+@formula("_segment_reduce_backward")
+def segment_reduce_backward(call: Call) -> Work:
+    """_segment_reduce_backward(grad, output, data, reduce, lengths, ...): a gradient for every element of data."""
+    grad, output, x = call.tensors(0, 3)
+    return work("reduction", x.numel, read(grad, output, x), written(x))
+
+
+@formula("bincount histc _histogramdd_from_bin_cts")
+def histogram(call: Call) -> Work:
+    """Every value counted once; the bins are small beside the values and data-dependent, so not in the traffic."""
+    return work("reduction", call.tensor(0).numel, read(*call.tensors(0, 2)))
+
+
+@formula("histogram _histogramdd_bin_edges _histogramdd_from_bin_tensors")
+def histogram_edges(call: Call) -> Work:
+    """Like histc, with edges of any width."""
+    x = call.tensor(0)
+    return work("reduction", x.numel, read(x))
