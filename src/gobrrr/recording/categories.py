@@ -19,7 +19,7 @@ from gobrrr.recording.trace import (
 )
 
 # What to do with an event.
-UNKNOWN, IGNORED, HOST, DEVICE, RUNTIME, FLOW_START, FLOW_END, INSTANT, THREAD_NAME, PHASE = range(10)
+UNKNOWN, IGNORED, HOST, DEVICE, RUNTIME, FLOW_START, FLOW_END, INSTANT, METADATA, PHASE = range(10)
 
 HOST_KINDS = {
     "cpu_op": CPU_OP,
@@ -60,8 +60,8 @@ COLLECTIVE_KERNEL = re.compile(r"(?i)n?ccl|msccl|nvshmem|rocshmem|cross_device_r
 """Only asked where the kernel's own metadata does not say that it is a collective's."""
 
 
-def route(phase: str | None, category: str | None, name: str | None) -> int:
-    """What to do with an event of this phase and category; `name` is looked at for metadata events alone."""
+def route(phase: str | None, category: str | None) -> int:
+    """What to do with an event of this phase and category."""
     if phase == "X":
         return _route_complete(category)
     if phase in ("s", "f", "t"):
@@ -71,7 +71,7 @@ def route(phase: str | None, category: str | None, name: str | None) -> int:
     if phase in ("i", "I", "R"):
         return INSTANT
     if phase == "M":
-        return THREAD_NAME if name == "thread_name" else IGNORED
+        return METADATA
     return IGNORED if phase == "C" else PHASE
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from msgspec import Raw
 
 from gobrrr.recording.trace import NAME_CHARS, Collective, Ids, Shape, Signature, ThreadInfo
-from gobrrr.recording.wire import Args, Event, Int
+from gobrrr.recording.wire import NONE, Args, Event, Int
 
 V = TypeVar("V")
 TOO_LARGE = "integers beyond 64 bits (the event is kept without them)"
@@ -114,8 +114,8 @@ class Threads:
         return array("i", [known[key] if key in known else find(key) for key in keys])
 
     def name(self, event: Event) -> None:
-        """Take in a `thread_name` event."""
-        if event.args and isinstance(event.args.name, str):
+        """Take in a metadata event, if it names a thread."""
+        if event.name == "thread_name" and event.args and isinstance(event.args.name, str):
             self._names[(_id(event.pid), _id(event.tid))] = event.args.name[:NAME_CHARS]
 
     def all(self) -> tuple[ThreadInfo, ...]:
@@ -176,9 +176,15 @@ def _triple(text: bytes) -> tuple[int, int, int]:
     return (-1, -1, -1)
 
 
-def signature_key(args: Args) -> tuple[bytes, bytes, bytes, bytes]:
-    """The raw text of an op's inputs."""
-    return (bytes(args.shapes), bytes(args.dtypes), bytes(args.strides), bytes(args.concrete))
+def signature_keys(args: list[Args]) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """The raw text of every op's inputs."""
+    none = (b"", b"", b"", b"")
+    return [
+        none
+        if a.dtypes is NONE and a.shapes is NONE
+        else (bytes(a.shapes), bytes(a.dtypes), bytes(a.strides), bytes(a.concrete))
+        for a in args
+    ]
 
 
 def signature(key: tuple[bytes, bytes, bytes, bytes]) -> Signature | None:
@@ -196,21 +202,23 @@ def stack(key: bytes) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def collective(key: tuple[Any, ...]) -> Collective | None:
+def collective(key: tuple[Any, ...] | None) -> Collective | None:
     """A communication library's own record; None where the event has none."""
-    name, dtype, group, ranks, *counts = key
-    if name is None:
+    if key is None:
         return None
+    name, dtype, group, ranks, *counts = key
     size_in, size_out, num_ranks = (_int(count, Counter()) for count in counts)
     return Collective(name, dtype or "", size_in, size_out, num_ranks, "" if group is None else str(group), ranks or "")
 
 
-def collective_key(args: Args) -> tuple[Any, ...]:
-    """What distinguishes one collective call from another."""
-    if args.collective is None:
-        return (None, None, None, None)
-    counts = (args.in_elements, args.out_elements, args.group_size)
-    return (args.collective, args.dtype, args.group, args.ranks, *counts)
+def collective_keys(args: list[Args]) -> list[tuple[Any, ...] | None]:
+    """What distinguishes one collective call from another; None for events that are none."""
+    return [
+        None
+        if a.collective is None
+        else (a.collective, a.dtype, a.group, a.ranks, a.in_elements, a.out_elements, a.group_size)
+        for a in args
+    ]
 
 
 def _json(text: bytes) -> Any:

@@ -90,7 +90,7 @@ class Tables:
             start="q", thread="i", bytes="q", address="q", total_allocated="q", total_reserved="q", device_type="q",
             device="q",
         )  # fmt: skip
-        self._routes: dict[tuple[str | None, str | None, str | None], int] = {}
+        self._routes: dict[tuple[str | None, str | None], int] = {}
         self._triples: dict[bytes, tuple[int, int, int]] = {}
 
     def add(self, batch: Batch) -> None:
@@ -105,28 +105,32 @@ class Tables:
         for code, add in ((cat.HOST, self._add_host), (cat.DEVICE, self._add_device), (cat.RUNTIME, self._add_runtime)):
             rows = self._complete(events, start, dur, np.flatnonzero(route == code))
             if len(rows):
-                add([events[i] for i in rows], start[rows], dur[rows])
+                add([events[i] for i in rows.tolist()], start[rows], dur[rows])
         for code, table in ((cat.FLOW_START, self.flow_starts), (cat.FLOW_END, self.flow_ends)):
             self._add_flows(table, events, start, np.flatnonzero((route == code) & (start != NO_TIME)))
         self._add_instants(events, start, np.flatnonzero((route == cat.INSTANT) & (start != NO_TIME)))
-        for i in np.flatnonzero(route == cat.THREAD_NAME):
+        for i in np.flatnonzero(route == cat.METADATA):
             self.threads.name(events[i])
 
     def _route(self, events: list[Event]) -> npt.NDArray[np.uint8]:
         known = self._routes
-        keys = [(event.ph, event.cat, event.name if event.ph == "M" else None) for event in events]
-        for key in set(keys) - known.keys():
-            if len(known) > 1 << 16:  # a hostile file with a new category in every event
-                known.clear()
-                return self._route(events)
-            known[key] = cat.route(*key)
-        return np.array([known[key] for key in keys], np.uint8)
+        try:
+            return np.array([known[event.ph, event.cat] for event in events], np.uint8)
+        except KeyError:
+            return self._route_new(events)
+
+    def _route_new(self, events: list[Event]) -> npt.NDArray[np.uint8]:
+        """As `_route`, for a batch with phases or categories that were not seen before."""
+        if len(self._routes) > 1 << 16:  # a hostile file with a new category in every event
+            self._routes.clear()
+        self._routes.update({key: cat.route(*key) for key in {(event.ph, event.cat) for event in events}})
+        return np.array([self._routes[event.ph, event.cat] for event in events], np.uint8)
 
     def _complete(
         self, events: list[Event], start: Ints, dur: Ints, rows: npt.NDArray[np.intp]
     ) -> npt.NDArray[np.intp]:
         """Those of `rows` with a name, a start and a duration; the others are counted by what they lack."""
-        nameless = np.array([events[i].name is None for i in rows], bool)
+        nameless = np.array([events[i].name is None for i in rows.tolist()], bool)
         lacks = [
             ("no start, or one that is not a time", start[rows] == NO_TIME),
             ("no duration, or one that is not a time", (dur[rows] == NO_TIME) | (dur[rows] > MAX_DURATION)),
@@ -149,12 +153,12 @@ class Tables:
             dur=dur,
             thread=self.threads.ids(events),
             kind=[cat.HOST_KINDS[event.cat or ""] for event in events],
-            signature=self.signatures.ids(map(col.signature_key, args)),
+            signature=self.signatures.ids(col.signature_keys(args)),
             sequence=col.ints([a.sequence for a in args], self.skipped),
             forward_thread=col.ints([a.forward_thread for a in args], self.skipped),
             external_id=col.ints([a.external_id for a in args], self.skipped),
             stack=self.stacks.ids([bytes(a.stack) for a in args]),
-            collective=self.collectives.ids(map(col.collective_key, args)),
+            collective=self.collectives.ids(col.collective_keys(args)),
             python_id=col.ints([a.python_id for a in args], self.skipped),
             python_parent=col.ints([a.python_parent for a in args], self.skipped),
         )
@@ -182,7 +186,7 @@ class Tables:
             blocks_per_sm=col.floats([a.blocks_per_sm for a in args]),
             warps_per_sm=col.floats([a.warps_per_sm for a in args]),
             occupancy=col.floats([a.occupancy for a in args]),
-            collective=self.collectives.ids(map(col.collective_key, args)),
+            collective=self.collectives.ids(col.collective_keys(args)),
         )
 
     def _add_runtime(self, events: list[Event], start: Ints, dur: Ints) -> None:
@@ -201,16 +205,16 @@ class Tables:
         return col.ints([a.external_id if a.external_id != -1 else a.external_id_2021 for a in args], self.skipped)
 
     def _add_flows(self, table: col.Table, events: list[Event], start: Ints, rows: npt.NDArray[np.intp]) -> None:
-        ends = [events[i] for i in rows]
+        ends = [events[i] for i in rows.tolist()]
         ids = col.ints([event.id for event in ends], self.skipped)
         table.extend(id=ids, time=start[rows], thread=self.threads.ids(ends))
 
     def _add_instants(self, events: list[Event], start: Ints, rows: npt.NDArray[np.intp]) -> None:
         """Allocations and our own marks; the profiler's other instants say nothing that the windows do not."""
-        memory = [i for i in rows if events[i].name == "[memory]"]
+        memory = [i for i in rows.tolist() if events[i].name == "[memory]"]
         if memory:
             self._add_memory([events[i] for i in memory], start[memory])
-        marks = [i for i in rows if (events[i].name or "").startswith(cat.MARKER)]
+        marks = [i for i in rows.tolist() if (events[i].name or "").startswith(cat.MARKER)]
         self.num_rows += len(memory) + len(marks)
         if marks:
             marked = [events[i] for i in marks]

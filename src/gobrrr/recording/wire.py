@@ -112,9 +112,16 @@ def decode(text: bytes) -> Batch | None:
 def start_times(events: list[Event], document: bytes) -> Ints:
     """Starts of `events` in ns; where a double cannot hold the nanoseconds they are read from `document`'s text."""
     micros = np.array([event.ts for event in events], np.float64)
-    if (np.abs(micros) >= MAX_EXACT).any() and _FRACTION.search(document):
+    if (np.abs(micros) >= MAX_EXACT).any() and _has_fractions(micros, document):
         return np.array([exact_time(bytes(time.ts)) for time in _TIMES.decode(document)], np.int64)
     return nanoseconds(micros)
+
+
+def _has_fractions(micros: npt.NDArray[np.float64], document: bytes) -> bool:
+    """Whether times of this size were written with decimals; a double keeps quarters, so many do not all look whole."""
+    if len(micros) >= 64:
+        return bool((micros != np.floor(micros)).any())
+    return _FRACTION.search(document) is not None
 
 
 def nanoseconds(micros: npt.NDArray[np.float64]) -> Ints:
