@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from math import prod
 
 from gobrrr.ledger.model import OpGroup
+from gobrrr.ledger.work import work_of
 from gobrrr.recording.facts import Span
 
 FLOATS = {"double": 8, "float": 4, "c10::BFloat16": 2, "c10::Half": 2}
@@ -52,6 +53,12 @@ def float_dtype(op: OpGroup) -> str | None:
 def num_elements(op: OpGroup) -> int:
     """Elements of its largest input."""
     return max((prod(shape) for shape in op.shapes), default=0)
+
+
+def kind(op: OpGroup) -> str | None:
+    """The family of work it does (matmul, elementwise, copy, view, ...); None where it is not modelled."""
+    work = work_of(op.name, op.shapes, op.dtypes, op.concrete, op.strides)
+    return work.kind if work else None
 
 
 def factors(op: OpGroup) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

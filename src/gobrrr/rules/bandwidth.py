@@ -1,0 +1,233 @@
+"""BRR201 to BRR203: passes over memory that fusing, reusing memory or chunking would spare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+import msgspec
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import count, size, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import (
+    FLOATS,
+    MODEL,
+    costliest_line,
+    factors,
+    float_dtype,
+    inside,
+    kind,
+    line,
+    num_elements,
+    result_bytes,
+    total,
+)
+from gobrrr.units import duration, share
+from gobrrr.units import size as bytes_text
+
+PAGE = 4096
+FUSIBLE = ("elementwise", "norm", "reduction")
+# Three ops, as two are what a kernel's epilogue saves; a compiler's gain on two was within noise in a training step.
+MIN_CHAIN = 3
+# Lines of one expression that a person wrote below each other.
+ADJACENT = 2
+# Tensors below this stay in a core's own cache, and their chain costs dispatch, not traffic.
+MIN_CHAIN_BYTES = 1 << 18
+# glibc never serves a request of this size from memory it already has (DEFAULT_MMAP_THRESHOLD_MAX on 64 bits).
+ALWAYS_FRESH = 32 << 20
+LARGE_VOCABULARY = 8192
+LARGE_LOGITS = 32 << 20
+# What logits, log-probabilities and their gradient must hold together before their bytes alone are worth a word.
+TELLING_BYTES = 256 << 20
+
+
+class Chain(msgspec.Struct):
+    """Consecutive ops over tensors of one size, on one line or on lines next to each other."""
+
+    ops: list[OpGroup]
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensors that it passes over."""
+        return num_elements(self.ops[0])
+
+    @property
+    def times(self) -> float:
+        """How often per step the chain runs (once per layer, say)."""
+        return max(min(op.calls for op in self.ops), 1e-9)
+
+    @property
+    def length(self) -> float:
+        """Ops per run: an op that occurs twice in the expression counts twice."""
+        return sum(op.calls for op in self.ops) / self.times
+
+    def takes(self, op: OpGroup) -> bool:
+        """The op goes on where the last one stopped."""
+        last, here = line(self.ops[-1]), line(op)
+        near = last and here and last.file == here.file and abs(last.line - here.line) <= ADJACENT
+        return bool(near) and num_elements(op) == self.elements
+
+    def lines(self) -> set[tuple[str, int]]:
+        """(file, line) of its ops."""
+        return {(span.file, span.line) for op in self.ops if (span := line(op))}
+
+
+@rule("BRR201", "unfused-elementwise-chain", "bandwidth", needs={"ops", "shapes"}, remedies=("compile", "fused_op"))
+def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Three or more elementwise ops in a row, each of which reads and writes the whole tensor."""
+    for chain in _chains(ledger):
+        backward = [op for op in ledger.ops if op.phase == "backward" and _undoes(op, chain)]
+        spent = total(chain.ops) + total(backward)
+        fused = _fused(chain.ops, chain, ledger, machine) + _fused(backward, chain, ledger, machine)
+        if not worth_telling(ledger, 0.8 * (spent - fused)):
+            continue
+        yield finding(
+            "BRR201",
+            ledger,
+            low=0.3 * (spent - fused),
+            expected=0.8 * (spent - fused),
+            ceiling=spent - 0.5 * fused,
+            message=f"{chain.length:.0f} elementwise ops in a row pass over {bytes_text(_bytes(chain))} each: "
+            f"{duration(spent)} per step, backward included, where one pass takes {duration(fused)}",
+            advice="Put this expression under torch.compile, or use the library's one op for it.",
+            where=costliest_line(chain.ops),
+            evidence={
+                "ops_in_chain": count(chain.length),
+                "forward": time(total(chain.ops)),
+                "backward": time(total(backward)),
+                "one_pass": time(fused),
+            },
+        )
+
+
+def _chains(ledger: Ledger) -> Iterator[Chain]:
+    """Chains of the forward pass, as they ran."""
+    chain: Chain | None = None
+    for op in sorted(ledger.ops, key=lambda op: op.order):
+        if op.phase not in ("forward", "loss", "other") or _part_of_library_op(op):
+            continue
+        if chain and _fusible(op) and chain.takes(op):
+            chain.ops.append(op)
+        elif _fusible(op) or kind(op) in ("matmul", "convolution", "attention"):
+            if chain and chain.length >= MIN_CHAIN:
+                yield chain
+            chain = Chain([op]) if _fusible(op) else None
+    if chain and chain.length >= MIN_CHAIN:
+        yield chain
+
+
+def _fusible(op: OpGroup) -> bool:
+    """An op that a person called on a large tensor, whose time is traffic."""
+    large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
+    return large and bool(op.where) and kind(op) in FUSIBLE and op.ns > op.dispatch_ns
+
+
+def _part_of_library_op(op: OpGroup) -> bool:
+    """It runs inside another op (dropout's mask, a loss): nobody wrote that chain."""
+    return any(parent.startswith("aten::") and parent != op.name for parent in op.parents)
+
+
+def _undoes(op: OpGroup, chain: Chain) -> bool:
+    span = line(op)
+    here = span is not None and (span.file, span.line) in chain.lines()
+    return here and num_elements(op) == chain.elements and kind(op) in (*FUSIBLE, "copy")
+
+
+def _bytes(chain: Chain) -> int:
+    return chain.elements * FLOATS.get(float_dtype(chain.ops[0]) or "float", 4)
+
+
+def _fused(ops: list[OpGroup], chain: Chain, ledger: Ledger, machine: Machine) -> float:
+    """One pass over two inputs and a result; never less than the slowest op of the chain, whose arithmetic stays."""
+    if not ops:
+        return 0.0
+    one_pass = 3 * _bytes(chain) / machine.byte_rate(3 * _bytes(chain), ledger.threads) * 1e9
+    slowest = max(op.ns / max(op.calls, 1e-9) for op in ops)
+    return chain.times * max(one_pass, 1.2 * slowest)
+
+
+@rule("BRR202", "page-faults-of-fresh-allocations", "bandwidth", needs={"ops", "facts"}, remedies=("allocator",))
+def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Large results whose memory the system hands out page by page in every step, and takes back."""
+    faults = ledger.facts.minor_faults_per_step or 0.0
+    # Memory that grows is touched for the first time too, and no allocator setting spares that: BRR601.
+    faults -= max(0.0, ledger.facts.rss_growth_per_step or 0.0) / PAGE
+    cost = max(0.0, faults) * machine.fresh_page.median
+    spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ledger.ops)
+    expected = min(0.8 * cost, 0.9 * spare)
+    if not worth_telling(ledger, expected):
+        return
+    large = [op for op in ledger.ops if result_bytes(op) >= ALWAYS_FRESH and kind(op) not in ("view", None)]
+    yield finding(
+        "BRR202",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=max(expected, faults * machine.fresh_page.high * 1.3),
+        message=f"{faults:,.0f} page faults per step cost {duration(cost)} ({share(cost / ledger.wall)} of the step): "
+        + (f"results of {bytes_text(ALWAYS_FRESH)} and more get fresh memory every time" if large else "memory is "
+           "given back and fetched again in every step"),
+        advice="Let malloc keep large blocks (MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the environment), "
+        "or write into existing tensors with out= or in place.",
+        where=costliest_line(large or [op for op in ledger.ops if op.ns > op.floor_ns + op.dispatch_ns]),
+        evidence={
+            "minor_faults": count(faults),
+            "one_fault": time(machine.fresh_page.median),
+            "largest_result": size(max((result_bytes(op) for op in large), default=0)),
+        },
+        level=None if large else "note",
+    )  # fmt: skip
+
+
+@rule("BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss",))
+def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
+    for softmax in ledger.named("aten::_log_softmax"):
+        shape = softmax.shapes[0] if softmax.shapes else ()
+        held = prod(shape) * FLOATS.get(float_dtype(softmax) or "float", 4)
+        if len(shape) < 2 or shape[-1] < LARGE_VOCABULARY or held < LARGE_LOGITS or not _feeds_a_loss(ledger):
+            continue
+        yield from _judge_logits(ledger, machine, softmax, prod(shape), held)
+
+
+def _feeds_a_loss(ledger: Ledger) -> bool:
+    return any(op.name.startswith(("aten::nll_loss", "aten::cross_entropy", "aten::gather")) for op in ledger.ops)
+
+
+def _judge_logits(ledger: Ledger, machine: Machine, softmax: OpGroup, elements: int, held: int) -> Iterator[Finding]:
+    training = any(op.phase == "backward" for op in ledger.ops)
+    copies = 3 if training else 2  # logits, log-probabilities, and their gradient
+    ops = [op for op in ledger.ops if op.phase in MODEL and _holds(op, elements)]
+    passes = [op for op in ops if factors(op) is None]
+    spare = sum(max(0.0, op.ns - op.floor_ns) for op in ops)
+    fresh = (copies + training) * held / PAGE * machine.fresh_page.median * max(softmax.calls, 1.0)
+    # Chunks whose logits stay in the cache spare the pages and most of the traffic; the products stay.
+    expected = min(0.7 * fresh, 0.5 * total(passes) + 0.5 * spare)
+    if copies * held < TELLING_BYTES and not worth_telling(ledger, expected):
+        return
+    yield finding(
+        "BRR203",
+        ledger,
+        low=0.0,
+        expected=expected,
+        ceiling=total(passes) + sum(max(0.0, op.ns - op.floor_ns) for op in ops if factors(op)),
+        message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over, and "
+        f"{duration(total(passes))} per step in passes over them",
+        advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",
+        where=softmax.where,
+        evidence={
+            "logits": size(held),
+            "passes": time(total(passes)),
+            "head_products": time(total(ops) - total(passes)),
+        },
+        cost_bytes=copies * held,
+    )
+
+
+def _holds(op: OpGroup, elements: int) -> bool:
+    """It reads or writes a tensor of as many elements; a product also where its result is one."""
+    pair = factors(op)
+    made = prod(pair[0][:-1]) * pair[1][-1] if pair else 0
+    return not inside(op, "Optimizer.") and (made == elements or any(prod(shape) == elements for shape in op.shapes))

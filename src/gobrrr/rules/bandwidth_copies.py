@@ -1,0 +1,100 @@
+"""BRR204 and BRR205: copies that only change a tensor's layout, and casts that only change its format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import FLOATS, MODEL, by_line, costliest_line, inside, total
+from gobrrr.units import duration, share
+
+
+@rule("BRR204", "layout-copies", "bandwidth", needs={"ops", "shapes"}, remedies=("layout", "channels_last"))
+def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Copies between tensors of one dtype and shape whose strides differ: contiguous(), reshape(), clone()."""
+    copies = [op for op in ledger.ops if op.phase in MODEL and _changes_layout(op)]
+    cost = total(copies)
+    if not worth_telling(ledger, 0.8 * cost):
+        return
+    lines = by_line(copies)
+    first = next(iter(lines.values()))
+    yield finding(
+        "BRR204",
+        ledger,
+        low=0.3 * cost,
+        expected=0.8 * cost,
+        ceiling=1.15 * cost,
+        message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into copies that only change a layout, "
+        f"{_shape(first[0])} most of all",
+        advice="Keep one layout through the model: drop the permute and contiguous() pair, or use einsum, "
+        "channels_last or a view where the next op takes strides.",
+        where=costliest_line(copies),
+        evidence={
+            "copies": count(sum(op.calls for op in copies)),
+            "time": time(cost),
+            "lines": count(len(lines)),
+            "share_of_first_line": ratio(total(first) / cost),
+        },
+    )
+
+
+def _changes_layout(op: OpGroup) -> bool:
+    """copy_(target, source) of one shape and dtype whose strides differ where a dimension is longer than one."""
+    if op.name != "aten::copy_" or len(op.shapes) < 2 or len(op.strides) < 2 or inside(op, "Optimizer."):
+        return False
+    (shape, source), (to, origin) = op.shapes[:2], op.strides[:2]
+    if shape != source or len(shape) < 2 or len(op.dtypes) < 2 or op.dtypes[0] != op.dtypes[1]:
+        return False
+    moved = [(a, b) for a, b, length in zip(to, origin, shape, strict=False) if length > 1]
+    expanded = all(b == 0 for _, b in moved)  # the gradient of a sum, spread by autograd: nobody's layout
+    return not expanded and any(a != b for a, b in moved)
+
+
+@rule("BRR205", "dtype-casts", "bandwidth", needs={"ops", "shapes", "facts"}, remedies=("one_dtype",))
+def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Copies between two floating formats, in every step. Those that autocast makes are its price, not a mistake."""
+    if ledger.facts.settings.autocast:
+        return
+    casts = [op for op in ledger.ops if op.phase in MODEL and _casts(op)]
+    around = [op for op in ledger.ops if op.phase in MODEL and op.name in ("aten::_to_copy", "aten::to")]
+    lines = by_line(casts)
+    cost = total(casts) + total(op for op in around if op.where and op.where[0] in lines)
+    if not worth_telling(ledger, 0.8 * cost):
+        return
+    yield finding(
+        "BRR205",
+        ledger,
+        low=0.4 * cost,
+        expected=0.8 * cost,
+        ceiling=1.3 * cost,
+        message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into casts between "
+        f"{_formats(casts)}" + (", back and forth over the same shapes" if _round_trip(casts) else ""),
+        advice="Cast once, where the tensor is made, and let the ops between work in one format.",
+        where=costliest_line(casts),
+        evidence={"casts": count(sum(op.calls for op in casts)), "time": time(cost), "lines": count(len(lines))},
+    )
+
+
+def _casts(op: OpGroup) -> bool:
+    """copy_(target, source) between two floating formats; float64 is BRR101's."""
+    if op.name != "aten::copy_" or len(op.shapes) < 2 or not op.shapes[0] or inside(op, "Optimizer."):
+        return False
+    formats = set(op.dtypes[:2])
+    return len(formats) == 2 and formats <= set(FLOATS) - {"double"}
+
+
+def _round_trip(casts: list[OpGroup]) -> bool:
+    made = {(op.shapes[0], op.dtypes[:2]) for op in casts if op.phase != "backward"}
+    return any((shape, (source, target)) in made for shape, (target, source) in made)
+
+
+def _formats(casts: list[OpGroup]) -> str:
+    names = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
+    return " and ".join(sorted({names.get(dtype, dtype) for op in casts for dtype in op.dtypes[:2]}))
+
+
+def _shape(op: OpGroup) -> str:
+    return " x ".join(map(str, op.shapes[0]))

@@ -1,0 +1,170 @@
+"""BRR206 to BRR208: gradients and updates that pass over more memory, or more often, than the update needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import OptimizerFacts
+from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import FLOATS, MATMULS, costliest_line, inside, total
+from gobrrr.units import duration, share
+
+# A gradient that touches more than one row in eight is dense for all practical purposes.
+SPARSE_ENOUGH = 1 / 8
+# One tensor in a fused optimizer took 4.3 us where a small op took 1.2 us.
+FUSED_PER_TENSOR = 3.5
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+@rule("BRR206", "dense-embedding-gradient", "bandwidth", needs={"ops", "shapes"}, remedies=("sparse_gradient",))
+def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A gradient as large as the whole embedding table for the few rows that a batch looks up."""
+    for op in ledger.named("aten::embedding_dense_backward"):
+        table = _table(op)
+        if table is None or _has_head_of(ledger, table):
+            continue
+        rows, dim = table
+        touched = min(1.0, prod(op.shapes[1]) / rows)
+        if touched > SPARSE_ENOUGH:
+            continue
+        gradient, update = _gradient_cost(ledger, op), _update_cost(ledger, op, table)
+        cost = (gradient + update) * (1 - touched)
+        if not worth_telling(ledger, 0.8 * cost):
+            continue
+        yield finding(
+            "BRR206",
+            ledger,
+            low=0.35 * cost,
+            expected=0.8 * cost,
+            ceiling=1.15 * cost,
+            message=f"A batch looks up at most {share(touched)} of {rows:,} rows, and the whole table's gradient is "
+            f"written ({duration(gradient)}) and updated ({duration(update)}) in every step",
+            advice="Make the embedding with sparse=True and give it an optimizer of its own, SparseAdam or SGD.",
+            where=op.where,
+            evidence={
+                "rows": count(rows),
+                "rows_touched": ratio(touched),
+                "gradient": time(gradient),
+                "update": time(update),
+            },
+            cost_bytes=rows * dim * FLOATS.get(op.dtypes[0], 4),
+        )
+
+
+def _table(op: OpGroup) -> tuple[int, int] | None:
+    """(rows, dim) of embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq)."""
+    if len(op.shapes) < 2 or not op.shapes[0] or len(op.concrete) < 3 or not op.concrete[2].isdigit():
+        return None
+    return int(op.concrete[2]), op.shapes[0][-1]
+
+
+def _has_head_of(ledger: Ledger, table: tuple[int, int]) -> bool:
+    """A product with a matrix of the table's size: weights tied to a head get a dense gradient anyway."""
+    sides = {table, table[::-1]}
+    return any(op.name in MATMULS and any(shape in sides for shape in op.shapes) for op in ledger.ops)
+
+
+def _gradient_cost(ledger: Ledger, op: OpGroup) -> float:
+    inner = (child for child in ledger.ops if child.where == op.where and inside(child, op.name))
+    return op.ns + total(inner)
+
+
+def _update_cost(ledger: Ledger, op: OpGroup, table: tuple[int, int]) -> float:
+    """What optimizer, zero_grad and clipping spend on this table; by its share of the elements where shapes hide."""
+    after = [
+        other
+        for other in ledger.ops
+        if table in other.shapes and other.phase in ("backward", "optimizer", "other") and not inside(other, op.name)
+    ]
+    elements = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    by_share = ledger.phase("optimizer") * prod(table) / elements if elements else 0.0
+    return max(total(after), by_share if not any(inside(o, "Optimizer.step") for o in after) else 0.0)
+
+
+@rule("BRR207", "gradients-zeroed-by-writing", "bandwidth", needs={"ops"}, remedies=("set_to_none",))
+def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """zero_grad that writes zeros: one pass to write them, and one to add to them what could have been put there."""
+    zeros = [op for op in ledger.ops if inside(op, "Optimizer.zero_grad")]
+    if not zeros:
+        zeros = _zeroed_by_hand(ledger)
+    if not zeros:
+        return
+    micro_steps = max((o.micro_steps for o in ledger.facts.optimizers), default=1.0)
+    adds = total(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_") / max(micro_steps, 1.0)
+    cost = total(zeros) + adds
+    if not worth_telling(ledger, 0.75 * cost):
+        return
+    yield finding(
+        "BRR207",
+        ledger,
+        low=0.3 * cost,
+        expected=0.75 * cost,
+        ceiling=1.2 * cost,
+        message=f"Zeros are written into the gradients ({duration(total(zeros))} per step), so that backward must add "
+        f"to them ({duration(adds)})",
+        advice="Call zero_grad() as it is by default, with set_to_none=True.",
+        where=costliest_line(zeros),
+        evidence={"zeroing": time(total(zeros)), "adding": time(adds), "micro_steps": count(micro_steps)},
+    )
+
+
+def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
+    """zero_() on the user's own line, over at least half of the parameters."""
+    zeros = [
+        op
+        for op in ledger.named("aten::zero_", "aten::_foreach_zero_")
+        if op.phase in ("optimizer", "other") and not any(parent.startswith("aten::") for parent in op.parents)
+    ]
+    written = sum(op.calls * prod(op.shapes[0]) for op in zeros if op.shapes)
+    elements = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    return zeros if elements and written >= 0.5 * elements else []
+
+
+@rule("BRR208", "unfused-optimizer", "bandwidth", needs={"ops", "facts"}, remedies=("fused_optimizer",))
+def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""
+    every = [o for o in ledger.facts.optimizers if o.num_elements]
+    ill = [o for o in every if o.supports_fused and not o.fused]
+    if not ill:
+        return
+    ops = [op for op in ledger.ops if inside(op, "Optimizer.step")]
+    part = sum(o.num_elements for o in ill) / sum(o.num_elements for o in every)
+    spent = part * (ledger.phase("optimizer") or total(ops))
+    floor = sum(_update_floor(o, ledger, machine) for o in ill)
+    fused = 1.1 * floor + sum(o.num_tensors for o in ill) * FUSED_PER_TENSOR * machine.dispatch.median
+    saved = spent - fused
+    if not worth_telling(ledger, 0.9 * saved):
+        return
+    main = max(ill, key=lambda o: o.num_elements)
+    yield finding(
+        "BRR208",
+        ledger,
+        low=0.35 * saved,
+        expected=0.9 * saved,
+        ceiling=spent - 0.5 * floor,
+        message=f"{main.kind}.step updates {sum(o.num_tensors for o in ill)} tensors {_how(main)} in {duration(spent)} "
+        f"per step ({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
+        advice=f"Make it with {main.kind}(..., fused=True).",
+        where=(main.span,) if main.span else costliest_line(ops),
+        evidence={
+            "optimizer_step": time(spent),
+            "one_pass": time(floor),
+            "tensors": count(sum(o.num_tensors for o in ill)),
+            "state": size(sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in ill)),
+        },
+    )
+
+
+def _update_floor(optimizer: OptimizerFacts, ledger: Ledger, machine: Machine) -> float:
+    """Parameters and state are read and written once, gradients read once."""
+    held = optimizer.param_bytes + optimizer.state_bytes
+    moved = 2 * held + optimizer.grad_bytes
+    return moved / machine.byte_rate(held + optimizer.grad_bytes, ledger.threads) * 1e9
+
+
+def _how(optimizer: OptimizerFacts) -> str:
+    return "in lists, op by op (foreach)" if optimizer.foreach else "one by one, op by op"

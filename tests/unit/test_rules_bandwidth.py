@@ -1,0 +1,184 @@
+"""BRR201 to BRR205: chains, page faults, logits, layout copies and casts."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.ledger.model import OpGroup
+from gobrrr.recording.facts import Facts, Settings, Span
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
+
+TENSOR = (64, 1024, 256)  # 64 MiB: one pass of read, read, write takes 10.07 ms at 20 GB/s
+NEXT_LINE = Span("train.py", 43, "forward")
+
+
+def gelu_by_hand(ms: float = 8.0, shape: tuple[int, ...] = TENSOR, **fields: object) -> list[OpGroup]:
+    return [
+        op("pow", shape, (), ms=ms, calls=2, **fields),
+        op("mul", shape, (), ms=3 * ms, calls=6, **fields),
+        op("add", shape, shape, ms=ms, calls=2, **fields),
+        op("tanh", shape, ms=ms, calls=2, **fields),
+    ]
+
+
+def test_chain_is_one_pass_against_many():
+    (found,) = Case(ops=tuple(gelu_by_hand()), ms=100).raised("BRR201")
+    assert found.where == (LINE,)
+    assert found.evidence["ops_in_chain"].value == 6
+    # 48 ms; fused: twice the 10.07 ms of one pass.
+    assert found.saving.expected_ns == pytest.approx(0.8 * (48 - 20.13) * MS, rel=0.01)
+    assert found.saving.ceiling_ns < 48 * MS
+
+
+def test_chain_takes_its_backward_along():
+    back = replace(op("mul", TENSOR, TENSOR, ms=20, calls=2), phase="backward", parents=("MulBackward0",))
+    alone = Case(ops=tuple(gelu_by_hand())).raised("BRR201")[0]
+    both = Case(ops=(*gelu_by_hand(), back)).raised("BRR201")[0]
+    assert both.evidence["backward"].value == 20 * MS
+    assert both.saving.ceiling_ns > alone.saving.ceiling_ns
+
+
+def test_chain_may_go_over_neighbouring_lines_but_not_over_far_ones():
+    near = [*gelu_by_hand()[:2], *(replace(group, where=(NEXT_LINE,)) for group in gelu_by_hand()[2:])]
+    (found,) = Case(ops=tuple(near)).raised("BRR201")
+    assert found.evidence["ops_in_chain"].value == 6
+    spread = [replace(group, where=(Span("train.py", 10 * place),)) for place, group in enumerate(gelu_by_hand(), 1)]
+    assert [f.evidence["ops_in_chain"].value for f in Case(ops=tuple(spread)).raised("BRR201")] in ([], [3])
+
+
+def test_a_product_between_ends_the_chain():
+    pow_, mul, add, tanh = (replace(group, calls=2.0) for group in gelu_by_hand())
+    between = op("mm", (8, 8), (8, 8), ms=1)
+    assert not Case(ops=(pow_, mul, between, add, tanh)).raised("BRR201")
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        gelu_by_hand()[:1],
+        gelu_by_hand(shape=(64, 64)),
+        gelu_by_hand(parents=("aten::dropout",)),
+        gelu_by_hand(where=()),
+        gelu_by_hand(ms=0.2),
+    ],
+    ids=["one op", "small", "library", "nowhere", "no time"],
+)
+def test_chain_is_silent(ops):
+    assert not Case(ops=tuple(ops)).raised("BRR201")
+
+
+def faulting(faults: float = 20_000, shape: tuple[int, ...] = (16, 1024, 1024), **facts: object) -> Case:
+    big = op("add", shape, shape, ms=40, floor_ns=10 * MS, where=(OTHER_LINE,))
+    return Case(ops=(op("relu", (8, 8), ms=1), big), facts=Facts(minor_faults_per_step=faults, **facts))
+
+
+def test_page_faults_cost_what_a_fresh_page_costs_here():
+    (found,) = faulting().raised("BRR202")
+    assert found.where == (OTHER_LINE,)
+    assert found.saving.expected_ns == pytest.approx(16 * MS)
+    assert found.severity == "warning"
+
+
+def test_page_faults_explain_no_more_than_what_is_above_the_floors():
+    (found,) = faulting(faults=90_000).raised("BRR202")
+    assert found.saving.expected_ns == pytest.approx(0.9 * 30.2 * MS)
+
+
+def test_page_faults_without_a_large_result_are_a_note():
+    (found,) = faulting(shape=(1024, 1024)).raised("BRR202")
+    assert found.severity == "note"
+
+
+def test_page_faults_of_growing_memory_are_not_the_allocators():
+    assert not faulting(rss_growth_per_step=20_000 * 4096.0).raised("BRR202")
+    assert not faulting(faults=500).raised("BRR202")
+
+
+def logits(classes: int = 50_000, rows: int = 1024) -> Case:
+    shape = (rows, classes)
+    products = {"bound": "compute", "floor_ns": 80 * MS}
+    return Case(
+        ops=(
+            op("mm", (rows, 768), (768, classes), ms=100, **products),
+            op("_log_softmax", shape, ms=60, phase="loss", where=(OTHER_LINE,), floor_ns=20 * MS),
+            op("nll_loss_forward", shape, (rows,), ms=1, phase="loss"),
+            op("nll_loss_backward", (), shape, (rows,), ms=50, phase="backward", floor_ns=10 * MS),
+            op("_log_softmax_backward_data", shape, shape, ms=90, phase="backward", floor_ns=30 * MS),
+            op("mm", (classes, rows), (rows, 768), ms=100, phase="backward", **products),
+        ),
+        ms=500,
+    )
+
+
+def test_large_logits_cost_bytes_and_passes():
+    (found,) = logits().raised("BRR203")
+    assert found.where == (OTHER_LINE,)
+    assert found.cost_bytes == 3 * 1024 * 50_000 * 4
+    assert found.evidence["passes"].value == 201 * MS
+    assert found.saving.expected_ns == pytest.approx(0.7 * 200 * MS, rel=0.01)
+    assert found.saving.low_ns == 0
+
+
+@pytest.mark.parametrize(("classes", "rows"), [(1000, 1024), (50_000, 64)])
+def test_small_logits_are_silent(classes, rows):
+    assert not logits(classes, rows).raised("BRR203")
+
+
+def test_a_large_log_softmax_without_a_loss_is_silent():
+    case = logits()
+    case.ops = tuple(group for group in case.ops if "nll" not in group.name)
+    assert not case.raised("BRR203")
+
+
+def copy(shape=(32, 64, 128), source=(8192, 1, 64), dtypes=("float", "float"), ms=20.0, **fields) -> OpGroup:
+    own = op("copy_", shape).strides[0]
+    return op("copy_", shape, shape, dtypes=dtypes, strides=(own, source), ms=ms, **fields)
+
+
+def test_layout_copies_are_summed_and_shown_at_the_costliest_line():
+    ops = (copy(ms=8), copy(ms=14, where=(OTHER_LINE,)), copy(ms=4, phase="backward", where=(OTHER_LINE,)))
+    (found,) = Case(ops=ops).raised("BRR204")
+    assert found.where == (OTHER_LINE,)
+    assert found.saving.expected_ns == pytest.approx(0.8 * 26 * MS)
+    assert found.evidence["lines"].value == 2
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        copy(source=(8192, 128, 1)),
+        copy(dtypes=("float", "c10::BFloat16")),
+        copy(source=(0, 0, 0)),
+        copy(shape=(32, 1, 128), source=(128, 7, 1)),
+        copy(phase="data"),
+        copy(phase="optimizer"),
+        copy(ms=2),
+    ],
+    ids=["same layout", "a cast", "a sum's gradient", "length one", "data", "optimizer", "little"],
+)
+def test_layout_copies_are_silent(group):
+    assert not Case(ops=(group,)).raised("BRR204")
+
+
+def casts(autocast: str | None = None) -> Case:
+    there = copy(source=(8192, 128, 1), dtypes=("c10::BFloat16", "float"), ms=6)
+    back = copy(source=(8192, 128, 1), dtypes=("float", "c10::BFloat16"), ms=8, where=(OTHER_LINE,))
+    around = op("_to_copy", (32, 64, 128), ms=1)
+    return Case(ops=(there, around, back), facts=Facts(settings=Settings(autocast=autocast)))
+
+
+def test_casts_back_and_forth_are_told():
+    (found,) = casts().raised("BRR205")
+    assert "back and forth" in found.message and "bfloat16 and float32" in found.message
+    assert found.where == (OTHER_LINE,)
+    assert found.saving.expected_ns == pytest.approx(0.8 * 15 * MS)
+
+
+def test_casts_of_autocast_are_its_price():
+    assert not casts(autocast="bf16").raised("BRR205")
+
+
+def test_casts_of_integers_and_of_double_are_not_this_rules():
+    for dtypes in (("float", "long int"), ("float", "double"), ("float", "float")):
+        assert not Case(ops=(copy(source=(8192, 128, 1), dtypes=dtypes),)).raised("BRR205")
