@@ -1,0 +1,128 @@
+"""BRR801 to BRR803: torch.compile in the steady state: compiling again, breaking graphs, giving up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import kind, total
+from gobrrr.units import duration, share
+
+# Entering a compiled graph (guards, its prologue, the hand-over of tensors) took 20 to 50 us where a small op took 1.2.
+ENTRY_IN_DISPATCHES = 30
+FUSIBLE = ("elementwise", "norm", "reduction", "softmax")
+
+
+@rule("BRR801", "recompilations", "compile", needs={"facts"}, remedies=("mark_dynamic", "pad_shapes"))
+def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Graphs that are compiled again after the first step that was measured as steady."""
+    facts = ledger.facts.compile
+    steps = max(ledger.step.count - ledger.step.warmup_count, 1)
+    cost = max(ledger.account("compile"), facts.recompile_ns / steps)
+    if not facts.recompiles or not worth_telling(ledger, 0.9 * cost):
+        return
+    reason = f": {facts.reasons[0]}" if facts.reasons else ""
+    yield finding(
+        "BRR801",
+        ledger,
+        low=0.4 * cost,
+        expected=0.9 * cost,
+        ceiling=1.2 * cost + ledger.step.outlier_ns,
+        message=f"{facts.recompiles} recompilations after warm-up, {duration(facts.recompile_ns)} in all, "
+        f"{duration(cost)} per step{reason}",
+        advice="Mark the size that changes with torch._dynamo.mark_dynamic, pad to a few sizes, or keep numbers that "
+        "change out of the compiled function.",
+        where=(facts.span,) if facts.span else (),
+        evidence={
+            "recompilations": count(facts.recompiles),
+            "compile_time": time(facts.recompile_ns),
+            "steps": count(steps),
+        },
+        confidence="measured",
+    )
+
+
+@rule("BRR802", "graph-breaks", "compile", needs={"ops", "facts"}, remedies=("remove_graph_break",))
+def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Places where a compiled graph ends early: Python runs between, and nothing is fused across."""
+    facts = ledger.facts.compile
+    if not facts.graph_breaks or facts.limit_hit:
+        return
+    places = {(span.file, span.line) for span in facts.break_spans}
+    python = sum(group.ns for group in ledger.host if _at(group, places))
+    eager = [op for op in ledger.ops if op.where and (op.where[0].file, op.where[0].line) in places]
+    entries = facts.graph_breaks * ENTRY_IN_DISPATCHES * machine.dispatch.median
+    expected = python + 0.5 * sum(op.dispatch_ns for op in eager) + entries
+    if not worth_telling(ledger, expected):
+        return
+    reason = f": {facts.break_reasons[0]}" if facts.break_reasons else ""
+    yield finding(
+        "BRR802",
+        ledger,
+        low=0.2 * expected,
+        expected=expected,
+        ceiling=expected + ledger.account("dispatch") + ledger.account("host") + _passes(eager),
+        message=f"{facts.graph_breaks} graph breaks cut what is compiled into {max(facts.num_graphs, 2)} graphs{reason}",
+        advice="Take the print, the .item() or the unsupported call out of the compiled function; "
+        "fullgraph=True makes a break an error.",
+        where=facts.break_spans[:1] or ((facts.span,) if facts.span else ()),
+        evidence={
+            "graph_breaks": count(facts.graph_breaks),
+            "python_at_breaks": time(python),
+            "entries": time(entries),
+            "graphs": count(facts.num_graphs),
+        },
+        confidence="inferred",
+    )
+
+
+def _at(group: HostGroup, places: set[tuple[str, int]]) -> bool:
+    return any((span.file, span.line) in places for span in group.where[:1])
+
+
+@rule(
+    "BRR803", "recompile-limit", "compile", needs={"ops", "facts"}, remedies=("mark_dynamic", "raise_recompile_limit")
+)
+def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The recompile limit was hit: torch warns once and runs that code eagerly from then on."""
+    facts = ledger.facts.compile
+    if not facts.limit_hit:
+        return
+    model = [op for op in ledger.ops if op.phase in ("forward", "loss", "backward", "other")]
+    dispatch = sum(op.dispatch_ns for op in model)
+    passes = _passes(model)
+    # What a compiled step would not pay: half of dispatch, and most passes over memory but the first and the last.
+    expected = 0.5 * dispatch + 0.4 * passes
+    yield finding(
+        "BRR803",
+        ledger,
+        low=0.0,
+        expected=expected,
+        ceiling=dispatch + passes + ledger.account("host") + sum(_inefficiency(op) for op in model),
+        message=f"torch.compile hit its recompile limit and runs this code eagerly since; dispatch and passes over "
+        f"memory that it would spare take {share((dispatch + passes) / ledger.wall if ledger.wall else 0)} of the step",
+        advice="Give the compiled function fewer kinds of inputs (dynamic=True, padded sizes), or raise "
+        "torch._dynamo.config.recompile_limit.",
+        where=_compiled_at(facts.span, ledger),
+        evidence={"dispatch": time(dispatch), "passes": time(passes), "recompilations": count(facts.recompiles)},
+        confidence="inferred",
+        level="warning" if expected < 0.2 * ledger.wall else None,
+    )
+
+
+def _compiled_at(span: Span | None, ledger: Ledger) -> tuple[Span, ...]:
+    compiled = (module.span for module in ledger.facts.modules if module.compiled and module.span)
+    found = span or next(compiled, None)
+    return (found,) if found else ()
+
+
+def _passes(ops: list[OpGroup]) -> float:
+    return total(op for op in ops if kind(op) in FUSIBLE)
+
+
+def _inefficiency(op: OpGroup) -> float:
+    return max(0.0, op.ns - op.floor_ns - op.dispatch_ns)

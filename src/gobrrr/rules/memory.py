@@ -1,0 +1,157 @@
+"""BRR601 to BRR603: memory that grows, that runs out, and that costs more per parameter than training needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import HeldGraph
+from gobrrr.rules.evidence import count, ratio, size, time
+from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.shapes import costliest_line
+from gobrrr.units import share
+from gobrrr.units import size as bytes_text
+
+PAGE = 4096
+# Without a container that was seen to grow, only much and steady growth counts: caches grow too, for a while.
+# TraceML calls 1 GiB a creep.
+CREEP_BYTES = 1 << 30
+CREEP_PER_STEP = 1 << 20
+# Steps until memory is full: a run of an hour or two makes thousands.
+FULL_SOON, FULL_LATER = 1_000, 10_000
+# Share of the limit. gpuprof warns at 90 and 97 %, TraceML at 92 and 97 %.
+PRESSURE, CRITICAL_PRESSURE = 0.90, 0.97
+SWAPPED = 64 << 20
+# Parameter, gradient and two moments in fp32 are 16 bytes; mixed precision with a 16-bit copy 18.
+BYTES_PER_PARAMETER = 18.0
+
+
+@rule("BRR601", "memory-grows", "memory", needs={"facts"}, remedies=("detach", "release_graph"))
+def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A container that keeps tensors with their graphs, or memory that rises with every step."""
+    growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0)
+    held = max(
+        (graph for graph in ledger.facts.held_graphs if graph.growth_per_step >= 0.5),
+        key=lambda graph: graph.growth_per_step,
+        default=None,
+    )
+    creeps = growth >= CREEP_PER_STEP and growth * ledger.step.count >= CREEP_BYTES
+    if held is None and not creeps:
+        return
+    pages = growth / PAGE * machine.fresh_page.median
+    # What is kept cannot be used again: every page of it is a fresh one. A graph that grows makes backward longer too.
+    longer = max(0.0, ledger.step.drift) * ledger.wall if held else 0.0
+    freed = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high * 1.3
+    left = _left(ledger, machine)
+    yield finding(
+        "BRR601",
+        ledger,
+        low=0.3 * pages,
+        expected=0.8 * pages + 0.4 * longer,
+        ceiling=max(pages, freed) + longer + (ledger.facts.gc_ns_per_step or 0.0),
+        message=_what_grows(held, growth) + _until_full(left, growth),
+        advice="Keep numbers, not tensors with a graph: loss.item() or loss.detach()."
+        if held
+        else "Look for what the loop keeps from step to step: lists, caches, hooks, state carried without detach().",
+        where=(held.span,) if held and held.span else costliest_line(ledger.ops),
+        evidence={
+            "growth_per_step": size(growth),
+            "steps_until_full": count(left / growth if growth else 0),
+            "entries_per_step": count(held.growth_per_step if held else 0),
+            "drift_of_the_step": ratio(ledger.step.drift),
+            "fresh_pages": time(pages),
+        },
+        cost_bytes=round(growth) or None,
+        confidence="measured" if held else "inferred",
+        level=_urgency(left, growth),
+    )
+
+
+def _what_grows(held: HeldGraph | None, growth: float) -> str:
+    rate = f"{bytes_text(growth)} per step"
+    if held is None:
+        return f"Memory grows by {rate}"
+    return (
+        f"{held.name} keeps {held.length} tensors with their graphs and grows by {held.growth_per_step:.0f} per step"
+        + (f" ({rate})" if growth else "")
+    )
+
+
+def _left(ledger: Ledger, machine: Machine) -> float:
+    limit = ledger.facts.memory_limit or machine.memory_bytes
+    return max(0.0, float(limit - (ledger.facts.rss_bytes or 0)))
+
+
+def _until_full(left: float, growth: float) -> str:
+    return f": full after {left / growth:,.0f} more steps" if growth and left / growth < FULL_LATER else ""
+
+
+def _urgency(left: float, growth: float) -> str | None:
+    """Critical where memory is full within a thousand steps, warning within ten thousand; else by the time it costs."""
+    steps = left / growth if growth else float("inf")
+    return "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
+
+
+@rule("BRR602", "memory-pressure", "memory", needs={"facts"}, remedies=("checkpointing", "smaller_batch", "amp"))
+def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Peak memory near the limit, or swap in use: the next larger batch dies, or this one crawls."""
+    on_device = ledger.device is not None and machine.device is not None
+    limit = machine.device.memory_bytes if on_device and machine.device else ledger.facts.memory_limit
+    limit = limit or machine.memory_bytes
+    peak = ledger.memory.peak if on_device else ledger.facts.peak_rss_bytes or ledger.memory.peak
+    if not peak or not limit:
+        return
+    part = peak / limit
+    swapped = (ledger.facts.swap_used or 0) >= SWAPPED
+    if part < PRESSURE and not swapped:
+        return
+    yield finding(
+        "BRR602",
+        ledger,
+        low=0.0,
+        expected=0.0,
+        ceiling=0.5 * ledger.wall if swapped else 0.0,
+        message=f"Peak memory is {bytes_text(peak)}, {share(part)} of the {bytes_text(limit)} there are"
+        + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else ""),
+        advice="Take a smaller micro-batch with accumulation, checkpoint activations, or free what is not used.",
+        evidence={"peak": size(peak), "limit": size(limit), "share": ratio(part), **_largest(ledger)},
+        cost_bytes=peak,
+        confidence="measured",
+        level="critical" if part >= CRITICAL_PRESSURE or swapped else "warning",
+    )
+
+
+def _largest(ledger: Ledger) -> dict[str, Quantity]:
+    return {name: size(held) for name, held in ledger.memory.alive_at_peak[:3]}
+
+
+@rule("BRR603", "bytes-per-parameter", "memory", needs={"facts"}, remedies=("optimizer_state_bf16", "sgd", "adafactor"))
+def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Parameters, gradients and optimizer state above what mixed-precision Adam needs."""
+    memory = ledger.memory
+    each = memory.bytes_per_parameter or 0.0
+    held = sum(part or 0 for part in (memory.parameters, memory.gradients, memory.optimizer_state))
+    if each <= BYTES_PER_PARAMETER * 1.02 or not held:
+        return
+    spare = round(held * (1 - BYTES_PER_PARAMETER / each))
+    yield finding(
+        "BRR603",
+        ledger,
+        low=0.0,
+        expected=0.0,
+        ceiling=0.0,
+        message=f"Training holds {each:.1f} bytes per parameter; mixed-precision Adam needs 16 to 18: "
+        f"{bytes_text(spare)} more than that",
+        advice="Look for double-precision state, amsgrad, or a second copy of the parameters.",
+        where=tuple(o.span for o in ledger.facts.optimizers[:1] if o.span),
+        evidence={
+            "bytes_per_parameter": Quantity(round(each, 1), "B"),
+            "parameters": size(memory.parameters or 0),
+            "gradients": size(memory.gradients or 0),
+            "optimizer_state": size(memory.optimizer_state or 0),
+        },
+        cost_bytes=spare,
+        confidence="measured",
+        level="note",
+    )

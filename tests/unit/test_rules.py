@@ -1,0 +1,63 @@
+"""The judge: which rules are asked, in what order findings come, and what becomes of a rule that fails."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.rules import judge, load
+from gobrrr.rules import model as rules_model
+from tests.unit.handmade import ALL_SIGNALS, Case, machine
+from tests.unit.test_rules_compute import fp32_products, in_double
+
+
+def test_codes_are_unique_and_their_band_fits_their_bound():
+    rules = load()
+    assert list(rules) == sorted(rules)
+    assert all(rule.bound in rules_model.BOUNDS for rule in rules.values())
+    assert all(code.startswith("BRR") and len(code) == 6 for code in rules)
+    bands = {"1": {"compute"}, "2": {"bandwidth"}, "6": {"memory"}, "8": {"compile"}}
+    assert all(rule.bound in bands.get(code[3], {rule.bound}) for code, rule in rules.items())
+
+
+def test_an_empty_ledger_finds_nothing_and_breaks_nothing():
+    found, _ = judge(Case().ledger, machine(), strict=True)
+    assert found == []
+
+
+def test_rules_without_their_signals_are_skipped_with_the_reason():
+    case = in_double()
+    found, skipped = judge(replace(case.ledger, signals=ALL_SIGNALS - {"shapes"}), case.machine, strict=True)
+    assert not any(f.code == "BRR101" for f in found)
+    assert dict(skipped)["BRR101"] == "needs shapes, which this recording lacks"
+
+
+def test_findings_come_in_the_order_of_their_expected_saving():
+    case = in_double()
+    case.ops += fp32_products().ops
+    case.machine = machine(bf16=400, fp32_medium=300)
+    found, _ = judge(case.ledger, case.machine, strict=True)
+    savings = [f.saving.expected_ns for f in found]
+    assert len(found) >= 2 and savings == sorted(savings, reverse=True)
+    assert judge(case.ledger, case.machine)[0] == found, "the same ledger, the same findings"
+
+
+def test_a_rule_that_fails_is_named_and_costs_no_other_finding(monkeypatch):
+    def broken(ledger, machine):
+        raise ZeroDivisionError
+        yield
+
+    case = in_double()
+    monkeypatch.setitem(rules_model.REGISTRY, "BRR102", replace(load()["BRR102"], check=broken))
+    found, skipped = judge(case.ledger, case.machine)
+    assert any(f.code == "BRR101" for f in found)
+    assert "ZeroDivisionError" in dict(skipped)["BRR102"]
+    with pytest.raises(ZeroDivisionError):
+        judge(case.ledger, case.machine, strict=True)
+
+
+def test_rules_of_other_devices_are_asked_for_portability_only(monkeypatch):
+    case = in_double()
+    monkeypatch.setitem(rules_model.REGISTRY, "BRR101", replace(load()["BRR101"], portability=True))
+    assert not any(f.code == "BRR101" for f in judge(case.ledger, case.machine)[0])
+    assert any(f.code == "BRR101" for f in judge(case.ledger, case.machine, portability=True)[0])
