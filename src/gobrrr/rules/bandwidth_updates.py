@@ -17,42 +17,49 @@ from gobrrr.units import duration, share
 SPARSE_ENOUGH = 1 / 8
 # One tensor in a fused optimizer took 4.3 us where a small op took 1.2 us.
 FUSED_PER_TENSOR = 3.5
+DENSE = "aten::embedding_dense_backward"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 @rule("BRR206", "dense-embedding-gradient", "bandwidth", needs={"ops", "shapes"}, remedies=("sparse_gradient",))
 def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A gradient as large as the whole embedding table for the few rows that a batch looks up."""
-    for op in ledger.named("aten::embedding_dense_backward"):
-        table = _table(op)
-        if table is None or _has_head_of(ledger, table):
-            continue
-        rows, dim = table
-        touched = min(1.0, prod(op.shapes[1]) / rows)
-        if touched > SPARSE_ENOUGH:
-            continue
-        gradient, update = _gradient_cost(ledger, op), _update_cost(ledger, op, table)
-        cost = (gradient + update) * (1 - touched)
-        if not worth_telling(ledger, 0.8 * cost):
-            continue
-        yield finding(
-            "BRR206",
-            ledger,
-            low=0.35 * cost,
-            expected=0.8 * cost,
-            ceiling=1.15 * cost,
-            message=f"A batch looks up at most {share(touched)} of {rows:,} rows, and the whole table's gradient is "
-            f"written ({duration(gradient)}) and updated ({duration(update)}) in every step",
-            advice="Make the embedding with sparse=True and give it an optimizer of its own, SparseAdam or SGD.",
-            where=op.where,
-            evidence={
-                "rows": count(rows),
-                "rows_touched": ratio(touched),
-                "gradient": time(gradient),
-                "update": time(update),
-            },
-            cost_bytes=rows * dim * FLOATS.get(op.dtypes[0], 4),
-        )
+    ill = [
+        (op, table)
+        for op in ledger.named(DENSE)
+        if (table := _table(op)) and not _has_head_of(ledger, table) and _touched(op, table) <= SPARSE_ENOUGH
+    ]
+    tables = {table for _, table in ill}
+    gradient, update = _gradient_cost(ledger, [op for op, _ in ill]), _update_cost(ledger, tables)
+    touched = max((_touched(op, table) for op, table in ill), default=0.0)
+    cost = (gradient + update) * (1 - touched)
+    if not ill or not worth_telling(ledger, 0.8 * cost):
+        return
+    largest, (rows, _) = max(ill, key=lambda each: prod(each[1]))
+    yield finding(
+        "BRR206",
+        ledger,
+        low=0.35 * cost,
+        expected=0.8 * cost,
+        ceiling=1.15 * (gradient + update),
+        message=f"A batch looks up at most {share(touched)} of {rows:,} rows, and the whole table's gradient is "
+        f"written ({duration(gradient)}) and updated ({duration(update)}) in every step",
+        advice="Make the embedding with sparse=True and give it an optimizer of its own, SparseAdam or SGD.",
+        where=largest.where,
+        evidence={
+            "rows": count(rows),
+            "rows_touched": ratio(touched),
+            "gradient": time(gradient),
+            "update": time(update),
+            "tables": count(len(tables)),
+        },
+        cost_bytes=sum(prod(table) * FLOATS.get(op.dtypes[0], 4) for op, table in ill),
+    )
+
+
+def _touched(op: OpGroup, table: tuple[int, int]) -> float:
+    """Share of the table's rows that a batch can touch at most."""
+    return min(1.0, prod(op.shapes[1]) / table[0])
 
 
 def _table(op: OpGroup) -> tuple[int, int] | None:
@@ -68,21 +75,24 @@ def _has_head_of(ledger: Ledger, table: tuple[int, int]) -> bool:
     return any(op.name in MATMULS and any(shape in sides for shape in op.shapes) for op in ledger.ops)
 
 
-def _gradient_cost(ledger: Ledger, op: OpGroup) -> float:
-    inner = (child for child in ledger.ops if child.where == op.where and inside(child, op.name))
-    return op.ns + total(inner)
+def _gradient_cost(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """The ops and what runs inside them: making zeros as large as the table."""
+    places = {op.where for op in ops}
+    return total(ops) + total(op for op in ledger.ops if op.where in places and inside(op, DENSE))
 
 
-def _update_cost(ledger: Ledger, op: OpGroup, table: tuple[int, int]) -> float:
-    """What optimizer, zero_grad and clipping spend on this table; by its share of the elements where shapes hide."""
+def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
+    """What optimizer, zero_grad and clipping spend on the tables; by their share of the elements where shapes hide."""
     after = [
-        other
-        for other in ledger.ops
-        if table in other.shapes and other.phase in ("backward", "optimizer", "other") and not inside(other, op.name)
+        op
+        for op in ledger.ops
+        if op.phase in ("backward", "optimizer", "other") and tables & set(op.shapes) and not inside(op, DENSE)
     ]
+    if any(inside(op, "Optimizer.step") for op in after):
+        return total(after)
     elements = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
-    by_share = ledger.phase("optimizer") * prod(table) / elements if elements else 0.0
-    return max(total(after), by_share if not any(inside(o, "Optimizer.step") for o in after) else 0.0)
+    part = min(1.0, sum(map(prod, tables)) / elements) if elements else 0.0
+    return total(after) + ledger.phase("optimizer") * part
 
 
 @rule("BRR207", "gradients-zeroed-by-writing", "bandwidth", needs={"ops"}, remedies=("set_to_none",))
