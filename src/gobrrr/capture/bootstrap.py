@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from importlib.machinery import ModuleSpec
@@ -15,6 +16,7 @@ from gobrrr.capture.config import VARIABLE, Config
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "pytest-forked")
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
+OLDEST = (2, 6)
 session: Any = None
 
 
@@ -26,7 +28,18 @@ def begin() -> None:
     if is_launcher(sys.orig_argv):
         return
     restore_environment(config)
+    _seen(config, None)
     sys.meta_path.insert(0, TorchWatcher(config))
+
+
+def _seen(config: Config, torch: str | None) -> None:
+    """Leave a note that this process was reached: without steps it is all there is to explain an empty recording."""
+    path = os.path.join(config.folder, f"seen-{os.getpid()}.json")  # noqa: PTH118
+    try:
+        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+            json.dump({"executable": sys.executable, "argv": sys.orig_argv, "torch": torch}, file)
+    except OSError as error:
+        sys.stderr.write(f"gobrrr: cannot write into {config.folder}: {error.strerror}\n")
 
 
 def is_launcher(argv: list[str]) -> bool:
@@ -89,6 +102,11 @@ class _Loader:
 def watch(config: Config) -> None:
     """Begin to watch this process; a failure is said once and costs nothing else."""
     global session
+    import torch
+
+    _seen(config, torch.__version__)
+    if _too_old(torch.__version__):
+        return
     from gobrrr.capture.session import Session
 
     try:
@@ -100,3 +118,9 @@ def watch(config: Config) -> None:
         return
     atexit.register(session.end)
     os.register_at_fork(after_in_child=session.forked)
+
+
+def _too_old(version: str) -> bool:
+    """Whether torch lacks what capture stands on."""
+    numbers = [int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()]
+    return tuple(numbers) < OLDEST

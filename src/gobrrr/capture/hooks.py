@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from gobrrr.capture import events as ev
+from gobrrr.recording import marks as ev
 from gobrrr.capture.recorder import Recorder
 
 _LOADER_PREFIX = "enumerate(DataLoader)"

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from statistics import median
 
+from gobrrr.recording.warmup import warmup
+
 SECOND = 1_000_000_000
 MIN_STEPS, MIN_TIME = 6, SECOND // 2
 MANY_STEPS = 200
 PATIENCE_STEPS, PATIENCE_TIME = 60, 8 * SECOND
 STEADY_BAND = 0.15
-
-
-def warmup(walls: list[int]) -> int:
-    """How many leading steps are warm-up: those before the first one that is within 1.5x of the later median.
-
-    Compilation, allocator and caches make first steps slow; a step is warm when it looks like the later half.
-    """
-    if len(walls) < 2:
-        return len(walls)
-    later = median(walls[len(walls) // 2 :])
-    warm = next((i for i, wall in enumerate(walls) if wall <= 1.5 * later), len(walls) - 1)
-    return max(1, warm)
 
 
 def is_steady(walls: list[int]) -> bool:

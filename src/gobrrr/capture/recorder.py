@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
-from gobrrr.capture import events as ev
+from gobrrr.recording import marks as ev
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loops import Loops
 

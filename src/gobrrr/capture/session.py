@@ -13,7 +13,6 @@ from statistics import median
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture import events as ev
 from gobrrr.capture import facts, plan
 from gobrrr.capture.config import Config
 from gobrrr.capture.counted import Counted, held_graphs
@@ -28,6 +27,8 @@ from gobrrr.capture.sampler import Sampler
 from gobrrr.capture.source import growth_line
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.workers import WorkerSampling
+from gobrrr.recording import marks as ev
+from gobrrr.recording.warmup import warmup
 
 ORDER = (ev.PROFILE, ev.SAMPLE, ev.COUNT)
 MAX_LOOPS = 3
@@ -115,6 +116,7 @@ class Session:
             "clock": [time.time_ns(), time.perf_counter_ns()],
             "pid": os.getpid(),
             "argv": list(getattr(sys, "orig_argv", sys.argv)),
+            "executable": sys.executable,
             "cwd": str(Path.cwd()),
             "rank": _number(os.environ.get("RANK")),
             "world_size": _number(os.environ.get("WORLD_SIZE")),
@@ -199,7 +201,7 @@ class Session:
     # windows
 
     def _open(self, key: tuple[int, int], loop: Loop) -> None:
-        step_ns = median(loop.walls[plan.warmup(loop.walls) :])
+        step_ns = median(loop.walls[warmup(loop.walls) :])
         kind = ORDER[loop.done]
         loop.attempts += 1
         began = time.perf_counter_ns()

@@ -1,4 +1,7 @@
-"""The kinds of event that capture journals: each is four int64 (t_ns, kind, id, value), t on the perf_counter clock."""
+"""The kinds of event in a journal: each is four int64 (t_ns, kind, id, value), t on the watched process's steady clock.
+
+Standard library only: the watched process writes them.
+"""
 
 from __future__ import annotations
 

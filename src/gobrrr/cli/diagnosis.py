@@ -1,0 +1,99 @@
+"""From a run's folder to its report: read, account, judge, tell. Every rank has its own; the first one is shown whole."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from gobrrr.errors import GobrrrError
+from gobrrr.machine.model import Machine
+from gobrrr.recording.run import Recording
+from gobrrr.report.model import Report
+
+
+def explain(folder: Path, command: list[str], code: int, *, json_file: str | None = None, portability: bool = False) -> None:
+    """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr."""
+    from gobrrr.recording.run import load_run
+
+    if not any(folder.glob("rank*.journal")):
+        raise why_empty(folder, code)
+    recordings = load_run(folder)
+    reports = [_diagnose(recording, folder, command, code, portability) for recording in recordings]
+    for recording, report in zip(recordings, reports, strict=True):
+        _write(folder / _file(recording, recordings[0]), report)
+    if json_file:
+        _write(Path(json_file), reports[0])
+    _show(reports)
+
+
+def _file(recording: Recording, first: Recording) -> str:
+    return "report.json" if recording is first else f"report.rank{recording.start.rank}-{recording.start.pid}.json"
+
+
+def _diagnose(recording: Recording, folder: Path, command: list[str], code: int, portability: bool) -> Report:
+    from gobrrr.ledger.build import build_ledger
+    from gobrrr.report.build import build
+    from gobrrr.rules import judge
+
+    machine = ceilings(recording)
+    ledger = build_ledger(recording, machine)
+    findings, skipped = judge(ledger, machine, portability=portability)
+    start = recording.start
+    return build(
+        ledger, machine, findings, skipped=skipped, command=command, exit_code=code, rank=start.rank,
+        world_size=start.world_size, versions={"python": start.python, "torch": start.torch}, recording=str(folder),
+        portability=portability,
+    )  # fmt: skip
+
+
+def ceilings(recording: Recording) -> Machine:
+    """This machine's ceilings, measured once in the program's own interpreter and cached."""
+    from gobrrr.machine.store import load_or_measure
+
+    return load_or_measure(interpreter=recording.start.executable or sys.executable, notify=_say)
+
+
+def _say(text: str) -> None:
+    print(f"gobrrr: {text}", file=sys.stderr)
+
+
+def _write(file: Path, report: Report) -> None:
+    from gobrrr.report.json import to_json
+
+    file.write_bytes(to_json(report))
+
+
+def _show(reports: list[Report]) -> None:
+    from gobrrr.report.text import show
+
+    show(reports[0], sys.stderr)
+    for other in reports[1:]:
+        print(f"rank {other.rank}: {other.verdict.sentence}", file=sys.stderr)
+
+
+def why_empty(folder: Path, code: int) -> GobrrrError:
+    """Why a folder holds no step: no Python reached, no torch, too old a torch, or a program without steps."""
+    seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seen-*.json"))]
+    versions = [entry["torch"] for entry in seen if entry.get("torch")]
+    ended = f"; the program ended with {code}" if code else ""
+    if not seen:
+        return GobrrrError(
+            f"nothing was recorded: the command started no Python that could be watched{ended}",
+            "python -I, -E and -S keep gobrrr out; run the script itself",
+        )
+    if not versions:
+        interpreter = seen[0].get("executable", "python")
+        return GobrrrError(
+            f"nothing was recorded: the program never imported torch{ended}",
+            f"if it should have: {interpreter} -m pip install torch",
+        )
+    from gobrrr.capture.bootstrap import OLDEST, _too_old
+
+    if all(_too_old(version) for version in versions):
+        oldest = ".".join(map(str, OLDEST))
+        return GobrrrError(f"torch {versions[0]} is too old to watch", f"gobrrr needs torch {oldest} or newer")
+    return GobrrrError(
+        f"nothing was recorded: the program made no step that could be seen{ended}",
+        "mark its loop with `for batch in gobrrr.steps(loader): ...` or wrap it in `with gobrrr.watch(): ...`",
+    )

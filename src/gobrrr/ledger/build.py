@@ -1,0 +1,125 @@
+"""Recording and Machine in, Ledger out: pure, the same bytes for the same recording."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from gobrrr.ledger.accounts import accounts, phases, scale
+from gobrrr.ledger.gaps import host_groups
+from gobrrr.ledger.hostops import host_ops
+from gobrrr.ledger.memory import memory_ledger
+from gobrrr.ledger.model import Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
+from gobrrr.ledger.optable import Prices, op_groups
+from gobrrr.ledger.places import replay
+from gobrrr.ledger.roofline import roofline
+from gobrrr.ledger.stacks import line_groups, worker_groups
+from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Facts
+from gobrrr.recording.noted import facts_of
+from gobrrr.recording.run import Recording
+
+
+def build_ledger(recording: Recording, machine: Machine) -> Ledger:
+    """The account of the main loop's median plain step. A recording without a window gives steps and phases only."""
+    plain = plain_steps(recording)
+    stats = step_stats(recording)
+    facts = facts_of(recording, plain)
+    threads = facts.settings.threads or recording.start.threads
+    prices = Prices(machine, threads, facts.settings.matmul_precision)
+    data = float(np.median([s.wait for s in plain])) if plain else 0.0
+    ops, host = _window(recording, prices, machine.dispatch.median)
+    scaled = scale(ops, host, data, stats.plain_wall_ns, machine.dispatch.median)
+    lines = _lines(recording, stats)
+    profiled = bool(scaled.ops)
+    gc_ns = facts.gc_ns_per_step or 0.0
+    return Ledger(
+        step=stats,
+        accounts=accounts(scaled.ops, scaled.host, data, stats.plain_wall_ns, gc_ns) if profiled else _by_lines(data, stats),
+        phases=phases(scaled.ops, scaled.host, data, stats.plain_wall_ns) if profiled else _phases_by_lines(lines, data, stats),
+        ops=tuple(scaled.ops),
+        host=tuple(_with_libraries(scaled.host, lines)),
+        lines=lines,
+        workers=tuple(worker_groups(recording.workers, 0)),
+        loops=other_loops(recording),
+        memory=memory_ledger(facts),
+        roofline=roofline(scaled.ops, stats.plain_wall_ns, prices),
+        facts=facts,
+        threads=threads,
+        missing=recording.missing,
+        signals=_signals(recording, stats, facts),
+    )
+
+
+def _window(recording: Recording, prices: Prices, dispatch_ns: float) -> tuple[list[OpGroup], list[HostGroup]]:
+    window = recording.window("profile")
+    if window is None or recording.trace is None or not window.steps:
+        return [], []
+    places = replay(window.lines, window.offset)
+    host = host_ops(recording, window, recording.trace, places)
+    groups = op_groups(host, recording.trace, places, prices, window.steps, dispatch_ns)
+    return groups, host_groups(host, places, window.steps)
+
+
+def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
+    """Sampled lines, scaled from the sampled steps' mean to the plain median."""
+    window = recording.window("sample")
+    if window is None or window.samples is None or not window.steps:
+        return ()
+    groups = line_groups(window.samples, window.began, window.ended, window.steps)
+    total = sum(group.ns for group in groups)
+    factor = stats.plain_wall_ns / total if total else 0.0
+    return tuple(
+        msgspec.structs.replace(g, ns=g.ns * factor, libraries=tuple((n, ns * factor) for n, ns in g.libraries))
+        for g in groups
+    )
+
+
+def _with_libraries(host: Sequence[HostGroup], lines: Sequence[LineGroup]) -> list[HostGroup]:
+    """Host time with the library functions that the sampler saw below the same line."""
+    below = {line.where[0]: line for line in lines if line.where}
+    found = []
+    for group in host:
+        line = below.get(group.where[0]) if group.where else None
+        named = tuple(name for name, _ in line.libraries[:6]) if line else ()
+        library = named[0].split(".")[0] if named else ""
+        found.append(msgspec.structs.replace(group, library=library, functions=named))
+    return found
+
+
+def _by_lines(data: float, stats: StepStats) -> tuple[Account, ...]:
+    rest = stats.plain_wall_ns - data
+    wall = stats.plain_wall_ns or 1.0
+    named = [("data_wait", data)] if data else []
+    return tuple(Account(name, ns, ns / wall) for name, ns in [*named, ("unattributed", rest)])
+
+
+def _phases_by_lines(lines: Sequence[LineGroup], data: float, stats: StepStats) -> tuple[tuple[str, float], ...]:
+    sums = {"data": data}
+    for line in lines:
+        if line.phase != "data":
+            sums[line.phase] = sums.get(line.phase, 0.0) + line.ns
+    sums["other"] = sums.get("other", 0.0) + stats.plain_wall_ns - sum(sums.values())
+    return tuple((name, ns) for name, ns in sums.items() if abs(ns) > 0.5)
+
+
+def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[str]:
+    found = set()
+    if stats.plain_count:
+        found.add("plain")
+    if recording.trace is not None:
+        found |= {"ops"} | (recording.trace.signals & {"shapes", "device"})
+    window = recording.window("profile")
+    if window is not None and window.lines is not None:
+        found.add("stacks")
+    sampled = recording.window("sample")
+    if sampled is not None and sampled.samples is not None and sampled.samples.t:
+        found.add("samples")
+    if recording.workers:
+        found.add("workers")
+    if recording.raw_facts and facts != Facts():
+        found.add("facts")
+    return frozenset(found)

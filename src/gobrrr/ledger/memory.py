@@ -1,0 +1,26 @@
+"""The memory ledger: bytes of a step by what they are for."""
+
+from __future__ import annotations
+
+from gobrrr.ledger.model import MemoryLedger
+from gobrrr.recording.facts import Facts
+
+
+def memory_ledger(facts: Facts) -> MemoryLedger:
+    """From the modules, the optimizers, the counting step and the process's resident peak. Unseen stays null."""
+    parameters = sum(m.param_bytes for m in facts.modules) or sum(o.param_bytes for o in facts.optimizers) or None
+    gradients = sum(o.grad_bytes for o in facts.optimizers) if facts.optimizers else None
+    state = sum(o.state_bytes for o in facts.optimizers) if facts.optimizers else None
+    inputs = sum(i.num_bytes for i in facts.inputs) if facts.inputs else None
+    named = [("parameters", parameters), ("gradients", gradients), ("optimizer state", state)]
+    named += [("activations", facts.saved_total), ("inputs", inputs)]
+    known = [(name, value) for name, value in named if value]
+    peak = facts.peak_rss_bytes
+    rest = max(0, peak - sum(value for _, value in known)) if peak is not None else None
+    elements = sum(o.num_elements for o in facts.optimizers)
+    model = sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in facts.optimizers)
+    return MemoryLedger(
+        parameters, gradients, state, facts.saved_total, inputs, rest, peak,
+        tuple(sorted(known, key=lambda item: -item[1])), facts.rss_growth_per_step,
+        model / elements if elements else None,
+    )  # fmt: skip

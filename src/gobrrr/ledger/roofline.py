@@ -1,0 +1,35 @@
+"""The step against the ceilings: FLOPs, bytes, floor, MFU, and what was not counted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from gobrrr.ledger.model import OpGroup, Roofline
+from gobrrr.ledger.optable import CEILING_OF, Prices
+
+MAX_NAMED = 8
+
+
+def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
+    """Of all ops outside the wait for data. `dtype` is that of most FLOPs."""
+    counted = [op for op in ops if op.phase != "data" and op.flops is not None]
+    flops = sum(op.flops or 0.0 for op in counted)
+    by_dtype: dict[str, float] = defaultdict(float)
+    for op in counted:
+        by_dtype[next((CEILING_OF[d] for d in op.dtypes if d in CEILING_OF), "fp32")] += op.flops or 0.0
+    dtype = max(by_dtype, key=lambda d: by_dtype[d]) if by_dtype else "fp32"
+    spelled = next((name for name, key in CEILING_OF.items() if key == dtype), "float")
+    ceiling = prices.flop_rate((spelled,))
+    missing: dict[str, float] = defaultdict(float)
+    for op in ops:
+        if op.phase != "data" and op.leaf and op.bound is None:
+            missing[op.name] += op.ns
+    floor = sum(op.floor_ns for op in counted)
+    ranked = sorted(missing.items(), key=lambda item: -item[1])[:MAX_NAMED]
+    return Roofline(
+        flops=flops, bytes=sum(op.bytes or 0.0 for op in counted), floor_ns=floor,
+        mfu=1e9 * flops / plain / ceiling if ceiling and plain else None, dtype=dtype, ceiling_flop_rate=ceiling,
+        speed_of_light=floor / plain if plain else None,
+        not_counted_share=sum(missing.values()) / plain if plain else 0.0,
+        not_counted=tuple((name, ns / plain) for name, ns in ranked) if plain else (),
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""What the steps of a loop say: the median plain step with its interval, spread, drift, outliers and waits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from gobrrr.ledger.model import OtherLoop, StepStats
+from gobrrr.recording import marks
+from gobrrr.recording.run import Recording
+from gobrrr.recording.steps import LOOP_NAMES, Step
+from gobrrr.recording.warmup import warmup
+
+MAX_KEPT = 2000
+_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop"}
+
+
+def plain_steps(recording: Recording) -> list[Step]:
+    """The main loop's plain steps after its warm-up."""
+    main = recording.main
+    steps = main.plain if main is not None else []
+    return steps[warmup([s.wall for s in steps]) :]
+
+
+def step_stats(recording: Recording) -> StepStats:
+    """Statistics of the main loop; all zero where no step was seen."""
+    main = recording.main
+    if main is None:
+        return StepStats()
+    plain = plain_steps(recording)
+    walls = np.array([s.wall for s in plain], float)
+    profiled = [s.wall for s in main.steps if s.window == marks.PROFILE]
+    if not len(walls):
+        return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), profiled_count=len(profiled))
+    middle = float(np.median(walls))
+    low, high = median_interval(walls)
+    lower, upper = np.percentile(walls, [25, 75])
+    return StepStats(
+        count=len(main.steps), plain_count=len(walls), plain_wall_ns=middle, low_ns=low, high_ns=high,
+        quartile_spread=float((upper - lower) / middle), wall_ns=float(np.median(profiled)) if profiled else middle,
+        profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_KINDS.get(main.kind, "loop"),
+        mean_ns=float(walls.mean()), outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(walls),
+        overhead_share=_overhead(recording, middle), waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
+        walls=tuple(walls[:MAX_KEPT].tolist()),
+    )  # fmt: skip
+
+
+def median_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
+    """Distribution-free interval of the median from order statistics (binomial, normal approximation with n >= 6)."""
+    ordered = np.sort(np.asarray(values, float))
+    n = len(ordered)
+    if n < 6:
+        return float(ordered[0]), float(ordered[-1])
+    half = 1.959964 * math.sqrt(n) / 2 if confidence == 0.95 else 2.575829 * math.sqrt(n) / 2
+    low = max(0, math.floor(n / 2 - half) - 1)
+    high = min(n - 1, math.ceil(n / 2 + half))
+    return float(ordered[low]), float(ordered[high])
+
+
+def _drift(walls: np.ndarray) -> float:
+    third = len(walls) // 3
+    if third < 3:
+        return 0.0
+    return float(np.median(walls[-third:]) / np.median(walls[:third]) - 1)
+
+
+def _overhead(recording: Recording, step_ns: float) -> float:
+    """Own cost per step: events and look-ups of this run, times what each was measured to cost in this process."""
+    costs, main = recording.start.costs, recording.main
+    if main is None or not step_ns or not main.steps:
+        return 0.0
+    hooked = np.isin(
+        recording.events[:, 1],
+        (marks.DATA_BEGIN, marks.DATA_END, marks.UPDATE_BEGIN, marks.UPDATE_END, marks.FORWARD, marks.BOUNDARY),
+    )
+    num_steps = max(1, sum(len(loop.steps) for loop in recording.loops))
+    events = float(np.count_nonzero(hooked)) / num_steps
+    flushes = step_ns / 50e6
+    spent = events * costs.get("event_ns", 0.0) + recording.lookups / num_steps * costs.get("lookup_ns", 0.0)
+    return float((spent + min(1.0, flushes) * costs.get("flush_ns", 0.0)) / step_ns)
+
+
+def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
+    """Loops beside the main one, with their share of the time that all loops took."""
+    total = sum(loop.total for loop in recording.loops) or 1
+    return tuple(
+        OtherLoop(f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}", loop.total / total, len(loop.steps))
+        for loop in recording.loops[1:]
+    )
+
+
+def _what(recording: Recording, kind: int, number: int) -> str:
+    table = {1: "optimizers", 2: "modules", 4: "loaders"}.get(kind, "")
+    for facts in recording.raw_facts:
+        for entry in facts.get(table) or []:
+            if entry.get("id") == number:
+                return str(entry.get("kind") or entry.get("dataset") or number)
+    return f"#{number}"

@@ -1,0 +1,220 @@
+"""The Recording of a live run: its folder read back, one Recording per rank, with a note of everything that is missing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.errors import GobrrrError
+from gobrrr.recording.facts import Span
+from gobrrr.recording.journal import read_journal
+from gobrrr.recording.kineto import read_trace
+from gobrrr.recording.limits import DEFAULT, Limits
+from gobrrr.recording.steps import LoopSteps, find_loops
+from gobrrr.recording.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What the process was when its first step came."""
+
+    clock: tuple[int, int] = (0, 0)
+    """(unix ns, steady ns) of one moment."""
+    pid: int = 0
+    argv: tuple[str, ...] = ()
+    executable: str = ""
+    cwd: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    python: str = ""
+    torch: str = ""
+    threads: int = 1
+    device: str | None = None
+    costs: dict[str, float] = {}
+
+
+class LineLog(msgspec.Struct, frozen=True):
+    """Columns of capture.linelog: times on the steady clock, what happened, in which code or module, at which line."""
+
+    codes: tuple[tuple[str, str, int], ...] = ()
+    modules: tuple[str, ...] = ()
+    t: list[int] = []
+    op: list[int] = []
+    number: list[int] = []
+    line: list[int] = []
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """Stacks of one thread, sampled. `frames`: (file, function, line, is_user); `cpu`: the thread's CPU ns, -1 unknown."""
+
+    frames: tuple[tuple[str, str, int, bool], ...] = ()
+    stacks: tuple[tuple[int, ...], ...] = ()
+    t: list[int] = []
+    stack: list[int] = []
+    cpu: list[int] = []
+    cost_ns: int = 0
+    interval: float = 0.0
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """Bytes that one line's ops saved for backward."""
+
+    span: Span
+    num_bytes: int
+    count: int
+
+
+class Window(msgspec.Struct, frozen=True):
+    """One closer look. `began` and `ended` are on the steady clock, `clock` ties it to the trace's."""
+
+    kind: str
+    loop: tuple[int, int]
+    steps: int
+    began: int
+    ended: int
+    clock: tuple[int, int]
+    complete: bool = True
+    trace: str | None = None
+    stop_ns: int = 0
+    lines: LineLog | None = None
+    samples: Samples | None = None
+    saved: tuple[Saved, ...] | None = None
+
+    @property
+    def offset(self) -> int:
+        """Add it to a steady time to get Unix ns."""
+        return self.clock[0] - self.clock[1]
+
+
+class Worker(msgspec.Struct, frozen=True):
+    """A loader worker, sampled while the main process was."""
+
+    pid: int
+    batches: int
+    wall_ns: int
+    samples: Samples
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Everything one process left behind."""
+
+    folder: Path
+    start: Start
+    events: Ints
+    loops: tuple[LoopSteps, ...]
+    windows: tuple[Window, ...]
+    trace: Trace | None
+    """The profiled window of the main loop."""
+    workers: tuple[Worker, ...]
+    raw_facts: tuple[dict[str, Any], ...]
+    counted: dict[str, Any]
+    ended: str | None
+    lookups: int
+    missing: tuple[str, ...]
+
+    @property
+    def main(self) -> LoopSteps | None:
+        """The loop that takes the time."""
+        return self.loops[0] if self.loops else None
+
+    def window(self, kind: str) -> Window | None:
+        """The main loop's window of this kind, the last complete one."""
+        main = self.main
+        if main is None:
+            return None
+        fitting = [w for w in self.windows if w.kind == kind and w.loop == (main.kind, main.number) and w.complete]
+        return fitting[-1] if fitting else None
+
+
+def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
+    """One Recording per rank, rank 0 first. Raises GobrrrError where there is none, TraceError where one can't be read."""
+    journals = sorted(folder.glob("rank*.journal"))
+    if not journals:
+        raise GobrrrError(f"{folder} holds no recording", "name a folder that gobrrr run has written")
+    return sorted((_load(path, limits) for path in journals), key=lambda r: (r.start.rank or 0, -len(r.events)))
+
+
+def _load(path: Path, limits: Limits) -> Recording:
+    journal = read_journal(path, limits)
+    records = journal.records
+    missing = [journal.note] if journal.note else []
+    start = _first(records, "start", Start) or Start()
+    ended = next((str(r.get("reason")) for r in records if r.get("type") == "end"), None)
+    missing += _complaints(records, ended)
+    windows = tuple(
+        w for w in (_typed(r, Window, missing) for r in records if r.get("type") == "window") if w is not None
+    )
+    loops = tuple(find_loops(journal.events))
+    recording = Recording(
+        path.parent, start, journal.events, loops, windows, None, _workers(path.parent, missing),
+        tuple(r for r in records if r.get("type") == "facts"), _counted(records, loops), ended,
+        int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
+    )  # fmt: skip
+    trace = _trace(recording, limits, missing)
+    return _with(recording, trace=trace, missing=tuple(missing))
+
+
+def _with(recording: Recording, **changes: Any) -> Recording:
+    return Recording(**{**{name: getattr(recording, name) for name in Recording.__dataclass_fields__}, **changes})
+
+
+def _first(records: tuple[dict[str, Any], ...], kind: str, shape: Any) -> Any:
+    for record in records:
+        if record.get("type") == kind:
+            return _typed(record, shape, [])
+    return None
+
+
+def _typed(record: dict[str, Any], shape: Any, missing: list[str]) -> Any:
+    try:
+        return msgspec.convert(record, shape)
+    except msgspec.ValidationError as error:
+        missing.append(f"a {record.get('type', 'record')} could not be read: {error}")
+        return None
+
+
+def _complaints(records: tuple[dict[str, Any], ...], ended: str | None) -> list[str]:
+    found = [
+        f"watching failed inside gobrrr: {r.get('error')} ({r.get('at')})" for r in records if r.get("type") == "failed"
+    ]
+    found += [str(r.get("text")) for r in records if r.get("type") == "note"]
+    if ended is None:
+        found.append("the program was cut short: its last moments are not in the recording")
+    return found
+
+
+def _counted(records: tuple[dict[str, Any], ...], loops: tuple[LoopSteps, ...]) -> dict[str, Any]:
+    main = [loops[0].kind, loops[0].number] if loops else None
+    fitting = [r for r in records if r.get("type") == "window" and r.get("kind") == "count" and r.get("loop") == main]
+    return fitting[-1] if fitting else {}
+
+
+def _workers(folder: Path, missing: list[str]) -> tuple[Worker, ...]:
+    found = []
+    for path in sorted(folder.glob("worker-*.json")):
+        try:
+            found.append(msgspec.convert(json.loads(path.read_bytes()), Worker))
+        except (ValueError, msgspec.ValidationError, OSError) as error:
+            missing.append(f"{path.name} could not be read: {error}")
+    return tuple(found)
+
+
+def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | None:
+    window = recording.window("profile")
+    if window is None or window.trace is None:
+        if recording.loops:
+            missing.append("no profiled window: the program ended, or was too short, before its steps were steady")
+        return None
+    path = recording.folder / Path(window.trace).name
+    if not path.exists():
+        missing.append(f"the trace {window.trace} is gone")
+        return None
+    return read_trace(path, limits)

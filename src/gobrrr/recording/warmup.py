@@ -1,0 +1,18 @@
+"""How many leading steps are warm-up. Standard library only: capture asks while the program runs, the ledger after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+
+def warmup(walls: Sequence[float]) -> int:
+    """Number of leading steps before the first one that is within 1.5x of the later half's median; at least 1.
+
+    Compilation, allocator and caches make first steps slow; a step is warm when it looks like the later ones.
+    """
+    if len(walls) < 2:
+        return len(walls)
+    later = median(walls[len(walls) // 2 :])
+    warm = next((i for i, wall in enumerate(walls) if wall <= 1.5 * later), len(walls) - 1)
+    return max(1, warm)
