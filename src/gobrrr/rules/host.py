@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gobrrr.ledger.model import HostGroup, Ledger
+from gobrrr.ledger.model import HostGroup, Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, time, worth_telling
@@ -15,8 +15,10 @@ from gobrrr.rules.lines import (
     FORMATTING,
     SAMPLING,
     WRITING,
+    Functions,
     Key,
     Spent,
+    below,
     body,
     claimed,
     key,
@@ -32,6 +34,7 @@ from gobrrr.units import duration, share
 
 IN_STEP = 0.05
 """Share of the step that code between ops must take (diagnosis G2)."""
+ENGINE = (Functions(("torch.autograd.",)), Functions(("torch._tensor.",), frozenset({"backward"})))
 CROWD = 0.01
 """Lines below this share of the step do not make a cluster."""
 
@@ -77,39 +80,39 @@ def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
     groups: dict[Key, list[HostGroup]] = defaultdict(list)
     for group in ledger.host:
         place = key(group.where)
-        if place is not None and group.phase != "data" and place not in taken:
+        if place is not None and group.phase not in ("data", "optimizer") and place not in taken:
             groups[place].append(group)
     lines = {place: _line(ledger, machine, place, there) for place, there in groups.items()}
-    busy = sorted((p for p, line in lines.items() if line.ns >= CROWD * ledger.wall), key=lambda p: (p[0], p[1]))
+    busy = sorted(place for place, line in lines.items() if line.ns >= CROWD * ledger.wall)
     joined: list[list[Cluster]] = []
     for place in busy:
-        line, last = lines[place], joined[-1][-1] if joined else None
-        if last is not None and _neighbours(last.where[0], line.where[0]):
-            joined[-1].append(line)
+        if joined and _neighbours(joined[-1][-1].where[0], lines[place].where[0]):
+            joined[-1].append(lines[place])
         else:
-            joined.append([line])
+            joined.append([lines[place]])
     return sorted((_join(lines) for lines in joined), key=lambda c: -c.ns)
 
 
 def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup]) -> Cluster:
     """One line's own time between ops. Issuing an op costs Python too: a line that makes ops is let that much."""
-    costliest = max(groups, key=lambda g: g.ns)
-    between = sum(g.ns for g in groups if not _is_torch(g))
     ops = [op for op in ledger.ops if key(op.where) == place and op.phase not in ("backward", "data")]
+    sampled = [line for line in body(ledger) if key(line.where) == place]
+    between = sum(g.ns for g in groups if g.phase != "backward" or not _is_engine(sampled))
     if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
         between = 0.0
-    sampled = [line for line in body(ledger) if key(line.where) == place]
-    if sampled or "samples" in ledger.signals:
+    if "samples" in ledger.signals:
         # The profiled steps slow Python down; the sampled ones do not, and know who slept.
         awake = sum(line.ns for line in sampled if not line.waiting)
         between = min(between, max(0.0, awake - total(ops)))
-    functions = tuple(name for g in groups for name in g.functions if not name.startswith("torch."))
-    return Cluster(costliest.where, between, between + total(ops), functions, 1)
+    functions = (name for line in sampled for name, _ in line.libraries[:1] if not name.startswith("torch."))
+    where = max(groups, key=lambda g: g.ns).where
+    return Cluster(where, between, between + total(ops), tuple(functions), 1)
 
 
-def _is_torch(group: HostGroup) -> bool:
-    """torch's own Python: modules' calls, the backward engine, optimizers. Other rules price it."""
-    return group.library.split(".", 1)[0] == "torch"
+def _is_engine(sampled: list[LineGroup]) -> bool:
+    """The line that calls backward(): torch's engine runs there between ops. Unsampled, it is taken for that."""
+    here = sum(line.ns for line in sampled)
+    return sum(below(line, ENGINE)[0] for line in sampled) >= 0.5 * here
 
 
 def _neighbours(one: Span, other: Span) -> bool:

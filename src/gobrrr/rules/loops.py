@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.lines import Key, claimed, key
@@ -32,10 +32,10 @@ class Loop(NamedTuple):
     num_ops: float
     """All ops of the loop, those of backward too."""
     ns: float
-    """Their self time."""
+    """All that the loop takes: its lines as sampled in plain steps, its ops in backward and the engine between them."""
+    op_ns: float
+    """Self time of the ops alone."""
     floor_ns: float
-    host_ns: float
-    """Python between them."""
     lines: frozenset[Key]
 
 
@@ -57,7 +57,7 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     for place, ops in found.items():
         by_function[(place[0], ops[0].where[0].function)].append(place)
     made = [_loop(ledger, frozenset(places), found) for places in by_function.values()]
-    return sorted(made, key=lambda loop: -(loop.ns + loop.host_ns))
+    return sorted(made, key=lambda loop: -loop.ns)
 
 
 def _is_loop(ops: list[OpGroup], machine: Machine) -> bool:
@@ -84,14 +84,16 @@ def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup
     ops = [op for op in ledger.ops if key(op.where) in lines and op.phase not in ("optimizer", "data")]
     busiest = max(lines, key=lambda place: (_most_called(by_line[place])[1], place))
     name, calls = _most_called(by_line[busiest])
+    forward = sum(op.ns for op in ops if op.phase != "backward")
+    backward = sum(op.ns for op in ops if op.phase == "backward")
     return Loop(
         max(by_line[busiest], key=lambda op: op.ns).where,
         name,
         calls,
         sum(op.calls for op in ops),
-        sum(op.ns for op in ops),
+        max(forward, _at_lines(ledger, lines, ops, forward)) + backward + _engine(ledger, ops),
+        forward + backward,
         sum(op.floor_ns for op in ops),
-        _host(ledger, lines, ops),
         lines,
     )
 
@@ -104,18 +106,23 @@ def _most_called(ops: list[OpGroup]) -> tuple[str, float]:
     return name, calls[name]
 
 
-def _host(ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup]) -> float:
-    """Python at the loop's lines and beside them, and its part of what the backward engine does between ops."""
+def _at_lines(ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup], forward: float) -> float:
+    """Ops and Python at the loop's lines and beside them: as sampled, else ops and host time as profiled."""
     functions = {(op.where[0].file, op.where[0].function) for op in ops if op.phase in BODY}
-    here = sum(
-        group.ns
-        for group in ledger.host
-        if group.phase in BODY
-        and group.where
-        and (group.where[0].file, group.where[0].function) in functions
-        and any(abs(group.where[0].line - line) <= NEAR for _, line in lines)
-    )
+
+    def of_loop(group: LineGroup | HostGroup) -> bool:
+        at = group.where[0] if group.where else None
+        if at is None or group.phase not in BODY or (at.file, at.function) not in functions:
+            return False
+        return any(abs(at.line - line) <= NEAR for file, line in lines if file == at.file)
+
+    sampled = sum(line.ns for line in ledger.lines if of_loop(line))
+    return sampled or forward + sum(host.ns for host in ledger.host if of_loop(host))
+
+
+def _engine(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """The loop's part of what the backward engine does between ops."""
     engine = sum(group.ns for group in ledger.host if group.phase == "backward")
     backward = sum(op.calls for op in ledger.ops if op.phase == "backward")
     own = sum(op.calls for op in ops if op.phase == "backward")
-    return here + (engine * own / backward if backward else 0.0)
+    return engine * own / backward if backward else 0.0

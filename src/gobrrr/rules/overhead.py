@@ -35,7 +35,7 @@ def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _gain(loop: Loop) -> float:
-    return loop.ns - loop.floor_ns + loop.host_ns
+    return loop.ns - loop.floor_ns
 
 
 def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
@@ -46,16 +46,16 @@ def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
         low=0.3 * gain,
         expected=0.7 * gain,
         ceiling=gain + slack(ledger),
-        message=f"{loop.num_ops:.0f} tiny ops of a loop take {duration(loop.ns + loop.host_ns)} "
-        f"({share((loop.ns + loop.host_ns) / ledger.wall)} of the step): this line alone calls {loop.op} "
+        message=f"{loop.num_ops:.0f} tiny ops of a loop take {duration(loop.ns)} "
+        f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} "
         f"{loop.calls:.0f} times per step",
         advice="Replace the loop over samples or time steps by ops on the whole batch.",
         where=loop.where,
         evidence={
             "calls_per_step": count(loop.calls),
             "ops_per_step": count(loop.num_ops),
-            "op_time": time(loop.ns),
-            "python_time": time(loop.host_ns),
+            "op_time": time(loop.op_ns),
+            "python_time": time(loop.ns - loop.op_ns),
             "floor": time(loop.floor_ns),
             "dispatch": time(machine.dispatch.median),
         },

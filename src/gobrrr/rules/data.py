@@ -1,0 +1,181 @@
+"""BRR401, 402, 403, 407 and 408: why the loop waits for its batch.
+
+One usual wait has one cause: `waits.cause` names it, and the other codes of the same nanoseconds keep still. What rare
+slow samples (BRR407) and starting workers (BRR404) cost comes on top of the usual wait and is told beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.lines import slack
+from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.waits import Wait, cause, cores_busy, first_span, main_loader, rare_waits, start_cost, tail, wait
+from gobrrr.units import duration, share
+
+WORKERS = 4
+"""Workers that a reading loader is promised: latency overlaps whatever the cores do."""
+
+
+def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
+    return wait(ledger, machine) if cause(ledger, machine) == code else None
+
+
+def told(found: Wait, ledger: Ledger) -> str:
+    return f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) of every step is spent waiting for a batch"
+
+
+def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
+    told_of = {"data_wait": time(found.ns), "num_workers": count(found.loader.num_workers)}
+    if found.idle_share is not None:
+        told_of["off_cpu_share"] = ratio(found.idle_share)
+    if found.collate_share is not None:
+        told_of["collate_share"] = ratio(found.collate_share)
+    if found.item_ns is not None:
+        told_of["per_sample"] = time(found.item_ns)
+    busy = cores_busy(ledger)
+    return told_of | ({"cores_busy": ratio(busy)} if busy is not None else {})
+
+
+@rule(
+    "BRR401",
+    "transform-bound-loader",
+    "data",
+    needs={"plain", "facts"},
+    remedies=("cache_dataset", "faster_transform", "loader_workers"),
+)
+def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The loop waits while samples are computed: the processor is busy in __getitem__."""
+    found = _is(ledger, machine, "BRR401")
+    if found is None or not worth_telling(ledger, 0.7 * found.ns):
+        return
+    yield finding(
+        "BRR401",
+        ledger,
+        low=0.25 * found.ns,
+        expected=0.7 * found.ns,
+        ceiling=found.ns + slack(ledger),
+        message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
+        advice="Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
+        "cores are idle.",
+        where=found.where,
+        evidence=quantities(found, ledger),
+    )
+
+
+@rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers", "cache_dataset"))
+def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The loop waits while samples are being read: nobody computes."""
+    found = _is(ledger, machine, "BRR402")
+    if found is None:
+        return
+    compute = max(0.0, ledger.wall - found.ns)
+    # Reading overlaps with the step and with other reads: step = max(compute, reading / workers).
+    workers, more = found.loader.num_workers, max(WORKERS, 2 * found.loader.num_workers)
+    reading = ledger.wall * workers if workers else found.ns
+    gain = found.ns - max(0.0, reading / more - compute)
+    if not worth_telling(ledger, 0.85 * gain):
+        return
+    yield finding(
+        "BRR402",
+        ledger,
+        low=0.4 * gain,
+        expected=0.85 * gain,
+        ceiling=found.ns + slack(ledger),
+        message=f"{told(found, ledger)}, {share(found.idle_share or 0.0)} of it with the processor idle: the samples "
+        "are being read",
+        advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
+        where=found.where,
+        evidence=quantities(found, ledger),
+    )
+
+
+@rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("faster_collate", "loader_workers"))
+def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Most of the wait is putting samples together."""
+    found = _is(ledger, machine, "BRR403")
+    if found is None:
+        return
+    part = (found.collate_share or 0.0) * found.ns
+    if not worth_telling(ledger, 0.8 * part):
+        return
+    yield finding(
+        "BRR403",
+        ledger,
+        low=0.3 * part,
+        expected=0.8 * part,
+        ceiling=found.ns + slack(ledger),
+        message=f"{told(found, ledger)}, {share(found.collate_share or 0.0)} of it for "
+        f"{found.loader.collate or 'collate'}",
+        advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
+        where=found.where,
+        evidence=quantities(found, ledger) | {"collate": time(part)},
+    )
+
+
+@rule("BRR407", "slow-samples", "data", needs={"plain"}, remedies=("cache_dataset", "unordered_loader"))
+def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A few waits are many times the usual one."""
+    cost, limit = tail(ledger)
+    start = start_cost(ledger)
+    if start > 0.5 * cost or not worth_telling(ledger, 0.8 * cost):
+        return  # late first batches of epochs: BRR404
+    waits = sorted(ledger.step.waits)
+    rare = rare_waits(ledger)
+    usual = waits[len(waits) // 2]
+    found = wait(ledger, machine)
+    loader = main_loader(ledger)
+    place = found.where if found else _dataset_line(ledger)
+    yield finding(
+        "BRR407",
+        ledger,
+        low=0.3 * cost,
+        expected=0.8 * cost,
+        ceiling=limit + slack(ledger),
+        message=f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
+        f"{duration(usual)}: {duration(cost)} per step",
+        advice="See what those samples have in common (size, file, retry) and mend, cache or drop them.",
+        where=place,
+        evidence={
+            "slow_batches": count(len(rare)),
+            "usual_wait": time(usual),
+            "p95_wait": time(waits[int(0.95 * (len(waits) - 1))]),
+            "longest_wait": time(waits[-1]),
+            "num_workers": count(loader.num_workers if loader else 0),
+        },
+        confidence="measured",
+    )
+
+
+def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
+    lines = [line for line in ledger.lines if line.phase == "data" and line.where]
+    if lines:
+        return max(lines, key=lambda line: line.ns).where
+    loader = main_loader(ledger)
+    span = (loader.dataset_span or loader.created_span) if loader else None
+    return (span,) if span else ()
+
+
+@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"}, remedies=("batched_fetch",))
+def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Tensors in memory that are taken apart into samples and stacked into a batch again."""
+    found = _is(ledger, machine, "BRR408")
+    if found is None or not worth_telling(ledger, 0.9 * found.ns):
+        return
+    loader = found.loader
+    yield finding(
+        "BRR408",
+        ledger,
+        low=0.5 * found.ns,
+        expected=0.9 * found.ns,
+        ceiling=found.ns + slack(ledger),
+        message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
+        f"({duration(found.item_ns or 0.0)} each) and stacked again",
+        advice="Index the whole tensor with a batch of indices (__getitems__, or batch_size=None and a BatchSampler).",
+        where=first_span(loader.dataset_span, loader.created_span),
+        evidence=quantities(found, ledger),
+    )

@@ -1,0 +1,124 @@
+"""BRR404 to BRR406: how many workers load, and how often they are started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.data import quantities, told
+from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.lines import slack
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.waits import SATURATED, Wait, batches_per_step, cause, cores_busy, main_loader, start_cost, wait
+from gobrrr.units import duration, share
+
+CONTENTION = 0.28
+"""Throughput lost by 8 workers on 1 effective core against 1 worker: 94 of 130 samples per second."""
+CROWDED = 2.0
+"""Workers per effective core from which they are too many."""
+
+
+@rule("BRR404", "workers-start-every-epoch", "data", needs={"plain", "facts"}, remedies=("persistent_workers",))
+def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Workers are started anew in every epoch, and epochs are short."""
+    loader = main_loader(ledger)
+    cost = start_cost(ledger)
+    if loader is None or not worth_telling(ledger, 0.85 * cost):
+        return
+    epochs = len(loader.iter_ns)
+    # Where there are too many workers, BRR406 has the part of those that should not be there.
+    part = min(1.0, CROWDED * machine.effective_cores.median / loader.num_workers)
+    yield finding(
+        "BRR404",
+        ledger,
+        low=0.4 * part * cost,
+        expected=0.85 * part * cost,
+        ceiling=1.1 * cost + slack(ledger),
+        message=f"{loader.num_workers} workers start anew in each of {epochs} epochs of "
+        f"{loader.num_batches / epochs:.0f} batches: {duration(cost)} per step "
+        f"({share(cost / ledger.wall)} of a usual one)",
+        advice="DataLoader(..., persistent_workers=True).",
+        where=(loader.created_span,) if loader.created_span else (),
+        evidence={
+            "start_per_step": time(cost),
+            "start_per_epoch": time(cost * loader.num_batches / batches_per_step(ledger) / epochs),
+            "epochs": count(epochs),
+            "num_workers": count(loader.num_workers),
+        },
+        confidence="measured",
+    )
+
+
+@rule("BRR405", "too-few-workers", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
+def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Samples are computed while cores stand idle during the step."""
+    found = wait(ledger, machine)
+    if found is None or cause(ledger, machine) not in ("BRR401", "BRR403"):
+        return
+    cores = machine.effective_cores.median
+    if found.loader.num_workers > cores:
+        return
+    compute = max(0.0, ledger.wall - found.ns)
+    in_step = _cores_in_step(ledger, found, compute, cores)
+    hidden = min(found.ns, max(0.0, cores - in_step) * compute)
+    if not worth_telling(ledger, 0.9 * hidden):
+        return
+    packed = max(compute, (in_step * compute + found.ns) / cores)
+    yield finding(
+        "BRR405",
+        ledger,
+        low=0.4 * hidden if cores - in_step >= 0.5 else 0.0,
+        expected=0.9 * hidden,
+        ceiling=min(found.ns, max(hidden, ledger.wall - packed)) + slack(ledger),
+        message=f"{told(found, ledger)} from {found.loader.num_workers} workers, and the rest of the step keeps only "
+        f"{in_step:.1f} of {cores:.1f} effective cores busy",
+        advice=f"DataLoader(..., num_workers={max(1, round(cores))}, persistent_workers=True).",
+        where=(found.loader.created_span,) if found.loader.created_span else found.where,
+        evidence=quantities(found, ledger) | {"effective_cores": count(cores), "cores_in_step": count(in_step)},
+    )
+
+
+def _cores_in_step(ledger: Ledger, found: Wait, compute: float, cores: float) -> float:
+    """Cores that the step itself keeps busy outside its wait: what is left of them is all that workers can use."""
+    busy = cores_busy(ledger)
+    if busy is None or compute <= 0:
+        return min(float(ledger.threads), cores)
+    waiting = 0.0 if found.loader.num_workers else found.ns  # without workers the wait is work of one core
+    return max(0.0, (busy * ledger.wall - waiting) / compute)
+
+
+@rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
+def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Workers that only take the cores from each other and from the step."""
+    loader, busy = main_loader(ledger), cores_busy(ledger)
+    cores = machine.effective_cores.median
+    if loader is None or busy is None or cores <= 0 or loader.num_workers <= CROWDED * cores:
+        return
+    if busy < SATURATED * cores:
+        return
+    crowd = loader.num_workers / cores
+    start = start_cost(ledger) * (1 - CROWDED / crowd)
+    expected = CONTENTION * min(1.0, (crowd - 1) / 7) * ledger.wall + start
+    if not worth_telling(ledger, expected):
+        return
+    slowed = ledger.account("inefficiency") + ledger.account("data_wait")
+    yield finding(
+        "BRR406",
+        ledger,
+        low=0.0,
+        expected=expected,
+        ceiling=max(expected, slowed + start) + slack(ledger),
+        message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores, which "
+        f"are busy ({busy:.1f}): they take them from the step",
+        advice=f"DataLoader(..., num_workers={max(1, round(cores))}).",
+        where=(loader.created_span,) if loader.created_span else (),
+        evidence={
+            "num_workers": count(loader.num_workers),
+            "threads": count(ledger.threads),
+            "effective_cores": count(cores),
+            "cores_busy": ratio(busy),
+            "start_per_step": time(start),
+        },
+        confidence="inferred",
+    )

@@ -1,0 +1,152 @@
+"""BRR501 to BRR504: an accelerator that waits for the host, priced by its idle time, not by how long calls take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import DeviceLedger, Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.lines import key, slack
+from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.shapes import costliest_line
+from gobrrr.units import duration, share, size
+
+EXPOSED = 0.05
+"""Share of the step in copies that nothing hides (TraceLens: memcpy > 5 %)."""
+IDLE = 0.15
+"""Idle share from which launches bind the step (TraceLens 15 %, XProf 15 %)."""
+SHORT = 0.5
+"""Share of kernels under 10 us from which launching them costs more than running them (TraceLens)."""
+LAUNCHING = frozenset({"launch", "dispatch", "overhead", "framework", "host"})
+"""Causes of idle time in which the host was on its way to the next launch."""
+STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"})
+"""Ops whose result the host must read: on a GPU they wait until everything before them is done."""
+
+
+@rule("BRR501", "synchronisation", "sync", needs={"plain", "device"}, remedies=("no_sync",))
+def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Calls that wait for the device, priced by how long the device then idles until the next kernel."""
+    for call, calls, idle, where in sorted(ledger.device.syncs if ledger.device else (), key=lambda s: -s[2]):
+        if not worth_telling(ledger, 0.8 * idle):
+            continue
+        yield finding(
+            "BRR501",
+            ledger,
+            low=0.3 * idle,
+            expected=0.8 * idle,
+            ceiling=idle + slack(ledger),
+            message=f"{call} stops the host {calls:.0f} times per step, and the device idles {duration(idle)} "
+            f"({share(idle / ledger.wall)}) until the next kernel comes",
+            advice="Keep the value on the device and read it every few hundred steps.",
+            where=where,
+            evidence={"idle_caused": time(idle), "calls_per_step": count(calls)},
+        )
+
+
+@rule("BRR502", "exposed-copies", "transfer", needs={"plain", "device"}, remedies=("pin_memory", "non_blocking"))
+def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Copies between host and device that no kernel hides; from pageable memory they cannot be hidden."""
+    device = ledger.device
+    if device is None or device.exposed_copy_ns < EXPOSED * ledger.wall:
+        return
+    copies = [copy for copy in device.copies if "HtoD" in copy[0] or "DtoH" in copy[0]] or list(device.copies)
+    pageable = [copy for copy in copies if "Pageable" in copy[0]]
+    everything, slow = sum(copy[3] for copy in copies), sum(copy[3] for copy in pageable)
+    num_bytes = sum(copy[2] for copy in copies)
+    if not worth_telling(ledger, 0.7 * device.exposed_copy_ns):
+        return
+    part = f", {share(slow / everything)} of them from pageable memory" if slow and everything else ""
+    yield finding(
+        "BRR502",
+        ledger,
+        low=(0.4 if slow else 0.2) * device.exposed_copy_ns,
+        expected=0.7 * device.exposed_copy_ns,
+        ceiling=device.exposed_copy_ns + slack(ledger),
+        message=f"copies of {size(num_bytes)} hold up the device for {duration(device.exposed_copy_ns)} "
+        f"({share(device.exposed_copy_ns / ledger.wall)}) per step{part}",
+        advice="DataLoader(..., pin_memory=True) and .to(device, non_blocking=True), one batch ahead.",
+        where=costliest_line(op for op in ledger.named("aten::_to_copy", "aten::copy_") if op.where),
+        evidence={
+            "exposed": time(device.exposed_copy_ns),
+            "copies": count(sum(copy[1] for copy in copies)),
+            "bytes": Quantity(round(num_bytes), "B"),
+            "pageable": time(slow),
+        }
+        | _rates(machine),
+    )
+
+
+def _rates(machine: Machine) -> dict[str, Quantity]:
+    device = machine.device
+    if device is None:
+        return {}
+    return {
+        "pinned_rate": Quantity(round(device.pinned.median), "B/s"),
+        "pageable_rate": Quantity(round(device.pageable.median), "B/s"),
+    }
+
+
+@rule("BRR503", "would-stall-a-gpu", "sync", needs={"ops"}, portability=True)
+def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """.item(), .tolist(), bool(tensor), nonzero: free on a CPU, a stall on a GPU. Costs nothing here."""
+    if ledger.device is not None:
+        return  # BRR501 prices them
+    lines: dict[tuple[str, int] | None, float] = {}
+    for op in ledger.ops:
+        if op.name in STALLS and op.where and op.phase != "data" and _outermost(op.parents):
+            lines[key(op.where)] = lines.get(key(op.where), 0.0) + op.calls
+    for place, calls in sorted(lines.items(), key=lambda item: -item[1]):
+        where = next(op.where for op in ledger.ops if key(op.where) == place and op.name in STALLS)
+        yield finding(
+            "BRR503",
+            ledger,
+            low=0.0,
+            expected=0.0,
+            ceiling=0.0,
+            level="note",
+            message=f"this line reads a tensor {max(1.0, calls):.0f} times per step: free here, on a GPU each waits "
+            "for all work before it",
+            advice="Keep it a tensor; read it every few hundred steps.",
+            where=where,
+            evidence={"calls_per_step": count(calls)},
+            confidence="inferred",
+        )
+
+
+def _outermost(parents: tuple[str, ...]) -> bool:
+    """item() calls _local_scalar_dense: one stall, not two."""
+    return not any(parent in STALLS for parent in parents)
+
+
+@rule("BRR504", "launch-bound", "overhead", needs={"plain", "device"}, remedies=("compile", "cuda_graphs"))
+def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Kernels so short that the host cannot launch them as fast as the device runs them."""
+    device = ledger.device
+    if device is None or device.idle_ns < IDLE * ledger.wall or device.short_kernel_share <= SHORT:
+        return
+    launching = _launching(device)
+    if launching < SHORT * device.idle_ns or not worth_telling(ledger, 0.6 * launching):
+        return
+    calls = sum(kernel[1] for kernel in device.kernels)
+    yield finding(
+        "BRR504",
+        ledger,
+        low=0.2 * launching,
+        expected=0.6 * launching,
+        ceiling=launching + slack(ledger),
+        message=f"the device idles {share(device.idle_ns / ledger.wall)} of the step, {duration(launching)} of it "
+        f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us",
+        advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or fused optimizers.',
+        where=costliest_line(op for op in ledger.ops if op.where),
+        evidence={
+            "idle": time(device.idle_ns),
+            "idle_launching": time(launching),
+            "short_kernel_share": ratio(device.short_kernel_share),
+            "kernels_per_step": count(calls),
+        },
+    )
+
+
+def _launching(device: DeviceLedger) -> float:
+    return sum(ns for cause, ns in device.idle_by_cause if cause in LAUNCHING)

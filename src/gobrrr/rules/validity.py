@@ -1,0 +1,189 @@
+"""BRR901 to BRR908: doubts about the measurement itself. They cost nothing; a critical one ends in "unreliable"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import count, ratio, time
+from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.units import duration, share
+
+UNTRUSTED_STEPS, FEW_STEPS = 3, 20
+"""Below three there is no spread; TraceML calls nothing critical below 20 steps."""
+UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
+"""Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
+SLOWED, VERY_SLOWED = 2.0, 10.0
+"""Profiled over plain step. With all of its options torch.profiler makes a step of tiny ops 18 times longer."""
+CROWDED, VERY_CROWDED = 0.25, 0.5
+"""Share of the cores that others kept busy (a quarter moves medians by 10 %: proposed)."""
+WATCHED = 0.01
+"""What gobrrr promises to stay under in the plain phase."""
+UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
+"""Share of the step that no account owns (gpuprof tells 10 %), or of the mean that rare slow steps own."""
+WANTED = ("plain", "ops", "shapes", "samples", "facts")
+WHAT = {
+    "plain": "steps timed without the profiler",
+    "ops": "the ops of the step",
+    "shapes": "their shapes, so no FLOPs and bytes",
+    "samples": "sampled stacks, so lines only where ops ran",
+    "facts": "settings, loaders and optimizers",
+}
+CUT = re.compile(r"cut short|truncat|torn|checksum|killed|broke|ends (?:within|before|early)", re.IGNORECASE)
+
+
+def _doubt(
+    code: str, ledger: Ledger, level: str, message: str, advice: str, evidence: dict[str, Quantity] | None = None
+) -> Finding:
+    return finding(
+        code, ledger, low=0.0, expected=0.0, ceiling=0.0, level=level, message=message, advice=advice,
+        evidence=evidence, confidence="measured",
+    )  # fmt: skip
+
+
+@rule("BRR901", "too-few-steps", "unreliable")
+def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Fewer than three plain steps tell nothing, fewer than twenty little."""
+    steps = ledger.step.plain_count
+    if steps >= FEW_STEPS:
+        return
+    yield _doubt(
+        "BRR901",
+        ledger,
+        "critical" if steps < UNTRUSTED_STEPS else "note",
+        f"only {steps} steady steps were timed without the profiler",
+        "Let the program run for more steps (more epochs, more data, a larger --steps).",
+        {"plain_steps": count(steps), "all_steps": count(ledger.step.count), "warmup": count(ledger.step.warmup_count)},
+    )
+
+
+@rule("BRR902", "unsteady-steps", "unreliable", needs={"plain"})
+def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Steps that differ, or get slower or faster while they are watched."""
+    step = ledger.step
+    worst = max(step.quartile_spread, abs(step.drift))
+    if step.plain_count < UNTRUSTED_STEPS or worst <= UNSTEADY or ledger.wall <= 0:
+        return
+    width = max(0.0, step.high_ns - step.low_ns) / ledger.wall
+    drifts = abs(step.drift) > step.quartile_spread
+    what = f"drift by {share(step.drift)}" if drifts else f"differ: the middle half spans {share(step.quartile_spread)}"
+    yield _doubt(
+        "BRR902",
+        ledger,
+        "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
+        f"the steps {what} of the median, which is known to {share(width / 2)} either way",
+        "Watch more steps, on a machine that does nothing else, with steps of equal size.",
+        {"quartile_spread": ratio(step.quartile_spread), "drift": ratio(step.drift), "interval": ratio(width)},
+    )
+
+
+@rule("BRR903", "profiler-overhead", "unreliable", needs={"plain"})
+def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
+    step = ledger.step
+    slowed = step.wall_ns / ledger.wall if ledger.wall > 0 else 0.0
+    if not step.profiled_count or slowed <= SLOWED:
+        return
+    yield _doubt(
+        "BRR903",
+        ledger,
+        "warning" if slowed > VERY_SLOWED else "note",
+        f"a step took {duration(step.wall_ns)} under the profiler, {slowed:.1f} times {duration(ledger.wall)}: "
+        "shares of small ops are too high",
+        "Trust the plain step and the sampled lines more than the split between ops.",
+        {"slowed": ratio(slowed), "profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)},
+    )
+
+
+@rule("BRR904", "signals-missing", "unreliable")
+def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """What was not seen, and so could not be judged."""
+    lacking = [signal for signal in WANTED if signal not in ledger.signals]
+    if not lacking:
+        return
+    yield _doubt(
+        "BRR904",
+        ledger,
+        "warning" if {"plain", "ops"} & set(lacking) else "note",
+        f"the recording lacks {'; '.join(WHAT[signal] for signal in lacking)}",
+        "Let the program make enough steps for all windows (--steps, --budget), and run no other profiler or debugger.",
+        {"missing": Quantity(", ".join(lacking))},
+    )
+
+
+@rule("BRR905", "other-processes", "unreliable", needs={"facts"})
+def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Cores that other processes kept busy while the steps were timed."""
+    load = ledger.facts.other_load
+    cores = machine.logical_cores
+    if load is None or cores <= 0 or load <= CROWDED * cores:
+        return
+    yield _doubt(
+        "BRR905",
+        ledger,
+        "warning" if load > VERY_CROWDED * cores else "note",
+        f"other processes kept {load:.1f} of {cores} cores busy while the steps were timed",
+        "Stop them or wait, and run again: this step may be much faster alone.",
+        {"other_load": ratio(load), "cores": count(cores)},
+    )
+
+
+@rule("BRR906", "recording-cut-short", "unreliable")
+def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The program or its recording ended before its time."""
+    notes = [note for note in ledger.missing if CUT.search(note)]
+    if not notes:
+        return
+    yield _doubt(
+        "BRR906",
+        ledger,
+        "note",
+        notes[0],
+        "What was recorded until then is judged; let the program end by itself for the rest.",
+        {"notes": count(len(notes))},
+    )
+
+
+@rule("BRR907", "watching-costs", "unreliable", needs={"plain"})
+def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """gobrrr's own hooks took more than the 1 % that it promises."""
+    cost = ledger.step.overhead_share
+    if cost <= WATCHED:
+        return
+    yield _doubt(
+        "BRR907",
+        ledger,
+        "warning" if cost > 5 * WATCHED else "note",
+        f"watching cost {share(cost)} of the plain step of {duration(ledger.wall)}",
+        "Steps of a fraction of a millisecond are too short to watch one by one; use a larger batch for the diagnosis.",
+        {"overhead_share": ratio(cost)},
+    )
+
+
+@rule("BRR908", "unexplained-time", "unreliable", needs={"plain"})
+def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Time that no account owns, or that the median step does not show."""
+    step = ledger.step
+    unowned = ledger.account("unattributed") / ledger.wall if ledger.wall > 0 else 0.0
+    if unowned > UNEXPLAINED:
+        yield _doubt(
+            "BRR908",
+            ledger,
+            "warning" if unowned > HARDLY_EXPLAINED else "note",
+            f"{share(unowned)} of the step ({duration(unowned * ledger.wall)}) could not be charged to anything",
+            "Work on other threads or in compiled code that calls no torch op hides here; watch more steps.",
+            {"unattributed": ratio(unowned)},
+        )
+    rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
+    if rare > UNEXPLAINED:
+        yield _doubt(
+            "BRR908",
+            ledger,
+            "note",
+            f"rare slow steps (ends of epochs, checkpoints, evaluation) add {duration(step.outlier_ns)} to the mean "
+            f"step, {share(rare)} of it, which the median step does not show",
+            "Look at the other loops that the report names, and at what runs between epochs.",
+            {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
+        )
