@@ -157,12 +157,13 @@ def test_layout_copies_are_summed_and_shown_at_the_costliest_line():
         copy(source=(8192, 128, 1)),
         copy(dtypes=("float", "c10::BFloat16")),
         copy(source=(0, 0, 0)),
+        copy(source=(0, 128, 1)),
         copy(shape=(32, 1, 128), source=(128, 7, 1)),
         copy(phase="data"),
         copy(phase="optimizer"),
         copy(ms=2),
     ],
-    ids=["same layout", "a cast", "a sum's gradient", "length one", "data", "optimizer", "little"],
+    ids=["same layout", "a cast", "a sum's gradient", "a bias", "length one", "data", "optimizer", "little"],
 )
 def test_layout_copies_are_silent(group):
     assert not Case(ops=(group,)).raised("BRR204")

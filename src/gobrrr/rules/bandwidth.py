@@ -29,7 +29,7 @@ from gobrrr.units import size as bytes_text
 
 PAGE = 4096
 FUSIBLE = ("elementwise", "norm", "reduction")
-# Three ops, as two are what a kernel's epilogue saves; a compiler's gain on two was within noise in a training step.
+# Two ops in a row are in every program; three that no product separates are an expression somebody wrote.
 MIN_CHAIN = 3
 # Lines of one expression that a person wrote below each other.
 ADJACENT = 2

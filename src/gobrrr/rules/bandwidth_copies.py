@@ -49,8 +49,8 @@ def _changes_layout(op: OpGroup) -> bool:
     if shape != source or len(shape) < 2 or len(op.dtypes) < 2 or op.dtypes[0] != op.dtypes[1]:
         return False
     moved = [(a, b) for a, b, length in zip(to, origin, shape, strict=False) if length > 1]
-    expanded = all(b == 0 for _, b in moved)  # the gradient of a sum, spread by autograd: nobody's layout
-    return not expanded and any(a != b for a, b in moved)
+    spread = any(b == 0 for _, b in moved)  # a bias over its rows, the gradient of a sum: no layout, and no way round
+    return not spread and any(a != b for a, b in moved)
 
 
 @rule("BRR205", "dtype-casts", "bandwidth", needs={"ops", "shapes", "facts"}, remedies=("one_dtype",))

@@ -31,7 +31,7 @@ def misaligned_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     part = sum(op.flops or 0.0 for op in odd) / work
     cost = part * _kernels(ledger.device, "matmul") * _device_share(ledger)
     # cuBLAS 11 and newer use tensor cores at any size, "most efficiently" at multiples of 8: how much is lost is
-    # a matter of the shape. A vocabulary of 50257 padded to 50304 gave 25 % of a GPT-2 step.
+    # a matter of the shape. nanoGPT reported 25 % of a step for a vocabulary of 50257 padded to 50304.
     if not worth_telling(ledger, 0.15 * cost):
         return
     worst = max(odd, key=lambda op: op.flops or 0.0)
