@@ -28,7 +28,7 @@ def attention(length: int = 512, passes_ms: float = 6.0, products_ms: float = 4.
 def test_attention_by_hand_is_found_at_its_softmax():
     (found,) = Case(ops=tuple(attention())).raised("BRR105")
     assert found.where == (OTHER_LINE,)
-    assert found.severity == "critical"
+    assert found.severity == "warning"
     # 36 ms spent; three products of 0.54 GFLOP take 8.05 ms at 200 GFLOP/s, the fused kernel 1.6 times that.
     assert found.saving.expected_ns == pytest.approx(0.85 * (36 - 1.6 * 8.05) * MS, rel=0.01)
     assert found.saving.ceiling_ns < 36 * MS
