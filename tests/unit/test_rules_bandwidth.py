@@ -54,6 +54,15 @@ def test_chains_of_one_step_are_one_finding_at_the_costliest():
     assert found.evidence["forward"].value == 72 * MS
 
 
+def test_runs_of_one_expression_in_several_layers_are_one_chain():
+    between = op("mm", (8, 8), (8, 8), ms=1)
+    back = replace(op("mul", TENSOR, TENSOR, ms=20, calls=2), phase="backward")
+    (found,) = Case(ops=(*gelu_by_hand(), between, *gelu_by_hand(), between, back), ms=200).raised("BRR201")
+    assert found.evidence["chains"].value == 1 and found.evidence["ops_in_chain"].value == 6
+    assert found.evidence["forward"].value == 96 * MS
+    assert found.evidence["backward"].value == 20 * MS, "not once per layer"
+
+
 def test_a_product_between_ends_the_chain():
     pow_, mul, add, tanh = (replace(group, calls=2.0) for group in gelu_by_hand())
     between = op("mm", (8, 8), (8, 8), ms=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 
 import msgspec
@@ -47,6 +47,8 @@ class Chain(msgspec.Struct):
     """Consecutive ops over tensors of one size, on one line or on lines next to each other."""
 
     ops: list[OpGroup]
+    times: float = 0.0
+    """How often per step it runs (once per layer, say): set when it is complete."""
 
     @property
     def elements(self) -> int:
@@ -54,14 +56,13 @@ class Chain(msgspec.Struct):
         return num_elements(self.ops[0])
 
     @property
-    def times(self) -> float:
-        """How often per step the chain runs (once per layer, say)."""
-        return max(min(op.calls for op in self.ops), 1e-9)
-
-    @property
     def length(self) -> float:
         """Ops per run: an op that occurs twice in the expression counts twice."""
-        return sum(op.calls for op in self.ops) / self.times
+        return sum(op.calls for op in self.ops) / (self.times or self.least_calls())
+
+    def least_calls(self) -> float:
+        """Runs of a chain that was met once: every op runs at least once per run."""
+        return max(min(op.calls for op in self.ops), 1e-9)
 
     def takes(self, op: OpGroup) -> bool:
         """The op goes on where the last one stopped."""
@@ -123,8 +124,20 @@ def _spent(chain: Chain, ledger: Ledger, machine: Machine) -> Spent:
     return Spent(chain, total(chain.ops), total(backward), fused)
 
 
-def _chains(ledger: Ledger) -> Iterator[Chain]:
-    """Chains of the forward pass, as they ran."""
+def _chains(ledger: Ledger) -> Iterable[Chain]:
+    """Chains of the forward pass; the runs of one expression (in every layer, say) are one chain."""
+    merged: dict[tuple[frozenset[tuple[str, int]], int], Chain] = {}
+    for chain in _runs(ledger):
+        if chain.length < MIN_CHAIN:
+            continue
+        known = merged.setdefault((frozenset(chain.lines()), chain.elements), Chain([]))
+        known.times += chain.least_calls()
+        known.ops += chain.ops
+    return merged.values()
+
+
+def _runs(ledger: Ledger) -> Iterator[Chain]:
+    """Runs of fusible ops as they came, ended by a product or by another line."""
     chain: Chain | None = None
     for op in sorted(ledger.ops, key=lambda op: op.order):
         if op.phase not in ("forward", "loss", "other") or _part_of_library_op(op):
@@ -132,10 +145,10 @@ def _chains(ledger: Ledger) -> Iterator[Chain]:
         if chain and _fusible(op) and chain.takes(op):
             chain.ops.append(op)
         elif _fusible(op) or kind(op) in ("matmul", "convolution", "attention"):
-            if chain and chain.length >= MIN_CHAIN:
+            if chain:
                 yield chain
             chain = Chain([op]) if _fusible(op) else None
-    if chain and chain.length >= MIN_CHAIN:
+    if chain:
         yield chain
 
 
@@ -165,7 +178,10 @@ def _fused(ops: list[OpGroup], chain: Chain, ledger: Ledger, machine: Machine) -
     if not ops:
         return 0.0
     one_pass = 3 * _bytes(chain) / machine.byte_rate(3 * _bytes(chain), ledger.threads) * 1e9
-    slowest = max(op.ns / max(op.calls, 1e-9) for op in ops)
+    alike: dict[tuple[str, tuple[tuple[int, ...], ...]], list[OpGroup]] = {}
+    for op in ops:
+        alike.setdefault((op.name, op.shapes), []).append(op)
+    slowest = max(total(same) / max(sum(op.calls for op in same), 1e-9) for same in alike.values())
     return chain.times * max(one_pass, 1.2 * slowest)
 
 

@@ -66,7 +66,7 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=0.2 * expected,
         expected=expected,
         ceiling=expected + ledger.account("dispatch") + ledger.account("host") + _passes(eager),
-        message=f"{facts.graph_breaks} graph breaks cut the compiled code into {max(facts.num_graphs, 2)} graphs{reason}",
+        message=f"{facts.graph_breaks} graph breaks cut the compiled code into {max(facts.num_graphs, 2)}{reason}",
         advice="Take the print, the .item() or the unsupported call out of the compiled function; "
         "fullgraph=True makes a break an error.",
         where=facts.break_spans[:1] or ((facts.span,) if facts.span else ()),
