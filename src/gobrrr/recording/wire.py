@@ -118,10 +118,11 @@ def start_times(events: list[Event], document: bytes) -> Ints:
 
 
 def _has_fractions(micros: npt.NDArray[np.float64], document: bytes) -> bool:
-    """Whether times of this size were written with decimals; a double keeps quarters, so many do not all look whole."""
-    if len(micros) >= 64:
-        return bool((micros != np.floor(micros)).any())
-    return _FRACTION.search(document) is not None
+    """Whether times of this size were written with decimals: a double shows quarters at most, so look at the text too.
+
+    The first events are enough, as a writer uses one format for all.
+    """
+    return bool((micros != np.floor(micros)).any()) or _FRACTION.search(document, 0, 1 << 16) is not None
 
 
 def nanoseconds(micros: npt.NDArray[np.float64]) -> Ints:
