@@ -90,16 +90,16 @@ def _gauges(
     gauges += cpu_matmuls(torch, threads, enter, budget)
     for count in sorted({1, threads}):
         enter(Setting(count))
-        gauges += copy_gauges(torch, sizes, count, budget.clock)
+        gauges += copy_gauges(torch, sizes, count, budget)
     return gauges + accelerator.gauges(torch, enter, budget)
 
 
 def _matmul(figures: dict[str, dict[str, Any]], threads: int) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {"1": {}, "all": {}}
     for key, figure in figures.items():
-        if key.startswith("matmul/") and figure["count"]:
-            _, label, dtype = key.split("/")
-            found[label][dtype] = figure
+        kind, *rest = key.split("/")
+        if kind == "matmul" and rest[0] in found and figure["count"]:
+            found[rest[0]][rest[1]] = figure
     return found if threads > 1 else {"1": found["1"], "all": found["1"]}
 
 

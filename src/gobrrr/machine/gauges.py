@@ -116,24 +116,27 @@ def waiting(run: Run, wait: Callable[[], object] | None) -> Run:
 
 
 def copy_sizes(memory_bytes: int, last_cache: int) -> tuple[int, ...]:
-    """Working sets to copy: the fixed steps and four times the last cache, up to 1 GiB and a 16th of the memory."""
-    most = min(1 << 30, max(1 << 20, memory_bytes // 16))
-    sizes = {*COPY_SIZES, min(most, 1 << (4 * last_cache - 1).bit_length() if last_cache else 0)}
+    """Working sets to copy: the fixed steps, and twice the last cache if that is more; up to a 16th of the memory."""
+    most = min(512 << 20, max(1 << 20, memory_bytes // 16))
+    beyond = min(512 << 20, 2 * last_cache)
+    sizes = {*COPY_SIZES, beyond if beyond > max(COPY_SIZES) else 0}
     return tuple(sorted(size for size in sizes if COPY_SIZES[0] <= size <= most))
 
 
-def copy_gauges(torch: Any, sizes: tuple[int, ...], threads: int, clock: Clock) -> list[Repeated]:
+def copy_gauges(torch: Any, sizes: tuple[int, ...], threads: int, budget: Budget) -> list[Repeated]:
     """One gauge per working set: target and source are the heads of two buffers that were touched before.
 
     What a copy of one element costs is taken off, so that small working sets give the rate of the cache and not the
-    cost of the call.
+    cost of the call. The largest comes first, because main memory matters most when half of the time is gone.
     """
     target, source = (torch.ones(max(sizes) // 8, dtype=torch.float32) for _ in range(2))
-    overhead = _copy_overhead(target[:1], source[:1], clock)
-    gauges = []
-    for size in sizes:
+    overhead = _copy_overhead(target[:1], source[:1], budget.clock)
+    gauges: list[Repeated] = []
+    for size in (sizes[-1], *sizes[:-1]):
+        if gauges and budget.over(0.5):
+            break
         run = _copier(target[: size // 8], source[: size // 8])
-        calls = calls_for(run, clock)
+        calls = calls_for(run, budget.clock)
         key = f"copy/{threads}/{size}"
         gauges.append(Repeated(key, "B/s", run, calls, Setting(threads), float(size), overhead, warm=calls > 1))
     return gauges

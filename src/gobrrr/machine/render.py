@@ -17,20 +17,25 @@ Row = tuple[str, ...]
 
 
 def text(machine: Machine) -> str:
-    """Plain text, the same on every terminal."""
+    """Plain text, the same everywhere."""
     out = io.StringIO()
-    show(machine, out, color=False)
-    return out.getvalue()
+    _print(machine, out, terminal=False)
+    return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
 
-def show(machine: Machine, out: IO[str], color: bool | None = None) -> None:
-    """Write the tables to `out`: with colour and its width on a terminal, plain elsewhere (or as `color` says)."""
+def show(machine: Machine, out: IO[str]) -> None:
+    """Write the tables to `out`: with colour and in its width on a terminal, as plain text elsewhere."""
+    if out.isatty():
+        _print(machine, out, terminal=True)
+    else:
+        out.write(text(machine))
+
+
+def _print(machine: Machine, out: IO[str], terminal: bool) -> None:
     from rich.console import Console
 
-    terminal = out.isatty() if color is None else color
-    width = None if terminal else WIDTH
     console = Console(
-        file=out, no_color=not terminal, force_terminal=terminal, width=width, highlight=False, markup=False
+        file=out, force_terminal=terminal, width=None if terminal else WIDTH, highlight=False, markup=False
     )
     console.print(_heading(machine), style="bold" if terminal else "")
     for title, header, rows in _tables(machine):
