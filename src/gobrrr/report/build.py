@@ -58,7 +58,7 @@ def build(
         world_size=world_size,
         threads=ledger.threads,
         machine=describe(machine) if machine else "",
-        versions=dict(sorted((versions or {}).items())),
+        versions=dict(versions or {}),
         recording=recording,
     )
 
