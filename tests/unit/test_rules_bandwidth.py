@@ -65,8 +65,31 @@ def test_runs_of_one_expression_in_several_layers_are_one_chain():
 
 def test_a_product_between_ends_the_chain():
     pow_, mul, add, tanh = (replace(group, calls=2.0) for group in gelu_by_hand())
-    between = op("mm", (8, 8), (8, 8), ms=1)
+    between = op("mm", (8, 8), (8, 8), ms=1, parents=("aten::linear",))
     assert not Case(ops=(pow_, mul, between, add, tanh)).raised("BRR201")
+
+
+def test_one_activation_in_every_layer_is_no_chain():
+    layer = [
+        op("mkldnn_convolution", (8, 64, 56, 56), (64, 64, 3, 3), parents=("aten::conv2d",), ms=5),
+        op("relu", TENSOR, ms=0.1, floor_ns=0.0),
+        op("clamp_min", TENSOR, (), ms=12, parents=("aten::relu",)),
+    ]
+    back = op("threshold_backward", TENSOR, TENSOR, ms=60, phase="backward")
+    assert not Case(ops=(*layer * 4, back), ms=200).raised("BRR201")
+
+
+def test_the_copy_of_a_number_parts_no_chain():
+    pow_, *rest = gelu_by_hand()
+    number = op("copy_", (), (), ms=0.1, parents=("aten::mul", "aten::to", "aten::_to_copy"))
+    (found,) = Case(ops=(pow_, number, *rest)).raised("BRR201")
+    assert found.evidence["ops_in_chain"].value == 6
+
+
+def test_an_alias_is_a_part_of_the_chain_that_calls_it():
+    squared = replace(gelu_by_hand()[0], parents=("aten::square",))
+    (found,) = Case(ops=(squared, *gelu_by_hand()[1:])).raised("BRR201")
+    assert found.evidence["ops_in_chain"].value == 6
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,11 @@ from gobrrr.units import duration, share
 from gobrrr.units import size as bytes_text
 
 PAGE = 4096
-FUSIBLE = ("elementwise", "norm", "reduction")
+FUSIBLE = ("elementwise", "reduction")
+# What may come between two ops of a chain without parting them: no work of its own.
+IDLE = (*FUSIBLE, "view", None)
+# One op for whoever calls it, though torch hands it to another.
+ALIASES = frozenset(f"aten::{name}{end}" for name in ("relu", "square", "clip", "silu", "abs") for end in ("", "_"))
 # Two ops in a row are in every program; three that no product separates are an expression somebody wrote.
 MIN_CHAIN = 3
 # Lines of one expression that a person wrote below each other.
@@ -137,17 +141,18 @@ def _chains(ledger: Ledger) -> Iterable[Chain]:
 
 
 def _runs(ledger: Ledger) -> Iterator[Chain]:
-    """Runs of fusible ops as they came, ended by a product or by another line."""
+    """Runs of fusible ops as they came, ended by any other work or by another line."""
     chain: Chain | None = None
     for op in sorted(ledger.ops, key=lambda op: op.order):
-        if op.phase not in ("forward", "loss", "other") or _part_of_library_op(op):
+        if op.phase not in ("forward", "loss", "other"):
             continue
-        if chain and _fusible(op) and chain.takes(op):
+        fusible = _fusible(op)
+        if chain and fusible and chain.takes(op):
             chain.ops.append(op)
-        elif _fusible(op) or kind(op) in ("matmul", "convolution", "attention"):
+        elif fusible or (num_elements(op) > 1 and kind(op) not in IDLE):  # x * 2.0 makes copies of its number
             if chain:
                 yield chain
-            chain = Chain([op]) if _fusible(op) else None
+            chain = Chain([op]) if fusible else None
     if chain:
         yield chain
 
@@ -155,12 +160,13 @@ def _runs(ledger: Ledger) -> Iterator[Chain]:
 def _fusible(op: OpGroup) -> bool:
     """An op that a person called on a large tensor, whose time is traffic."""
     large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
-    return large and bool(op.where) and kind(op) in FUSIBLE and op.ns > op.dispatch_ns
+    own = large and op.floor_ns > 0 and op.ns > op.dispatch_ns and not _part_of_library_op(op)
+    return own and bool(op.where) and kind(op) in FUSIBLE
 
 
 def _part_of_library_op(op: OpGroup) -> bool:
     """It runs inside another op (dropout's mask, a loss): nobody wrote that chain."""
-    return any(parent.startswith("aten::") and parent != op.name for parent in op.parents)
+    return any(parent.startswith("aten::") and parent not in {op.name, *ALIASES} for parent in op.parents)
 
 
 def _undoes(op: OpGroup, chain: Chain) -> bool:
@@ -249,7 +255,7 @@ def _judge_logits(ledger: Ledger, machine: Machine, softmax: OpGroup, elements: 
         ledger,
         low=0.0,
         expected=expected,
-        ceiling=total(passes) + sum(max(0.0, op.ns - op.floor_ns) for op in ops if factors(op)),
+        ceiling=total(ops),  # where the loss uses few rows, most of the products go too
         message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over, and "
         f"{duration(total(passes))} per step in passes over them",
         advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",
