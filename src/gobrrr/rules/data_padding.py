@@ -17,8 +17,9 @@ from gobrrr.units import duration, share
 @rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("bucketing", "packing", "dynamic_padding"))
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
-    padded = [given for given in ledger.facts.inputs if (given.pad_share or 0.0) > PADDED and len(given.shape) >= 2]
-    if not padded:
+    inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
+    padded = [given for given in inputs if (given.pad_share or 0.0) > PADDED]
+    if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
         return
     worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
     pad = worst.pad_share or 0.0
@@ -45,6 +46,8 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 PADDED = 0.10
 """diagnosis G17."""
+LARGE = 0.25
+"""Of the bytes of the largest input: the few tokens beside a picture are not what the model works on (proposed)."""
 LEFT = 0.15
 """Padding that sorting by length leaves (5 to 22 % measured); remedies are proposed from 15 % on."""
 

@@ -82,7 +82,7 @@ def _is_loop(ops: list[OpGroup], machine: Machine) -> bool:
 
 def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]]) -> Loop:
     ops = [op for op in ledger.ops if key(op.where) in lines and op.phase not in ("optimizer", "data")]
-    busiest = max(lines, key=lambda place: (_most_called(by_line[place])[1], place))
+    busiest = max(sorted(lines), key=lambda place: sum(op.calls for op in by_line[place]))
     name, calls = _most_called(by_line[busiest])
     forward = sum(op.ns for op in ops if op.phase != "backward")
     backward = sum(op.ns for op in ops if op.phase == "backward")

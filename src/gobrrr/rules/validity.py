@@ -9,6 +9,7 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, ratio, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.waits import cores_of_workers
 from gobrrr.units import duration, share
 
 UNTRUSTED_STEPS, FEW_STEPS = 3, 20
@@ -43,7 +44,7 @@ def _doubt(
     )  # fmt: skip
 
 
-@rule("BRR901", "too-few-steps", "unreliable")
+@rule("BRR901", "too-few-steps", "host")
 def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Fewer than three plain steps tell nothing, fewer than twenty little."""
     steps = ledger.step.plain_count
@@ -59,7 +60,7 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR902", "unsteady-steps", "unreliable", needs={"plain"})
+@rule("BRR902", "unsteady-steps", "host", needs={"plain"})
 def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Steps that differ, or get slower or faster while they are watched."""
     step = ledger.step
@@ -79,7 +80,7 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR903", "profiler-overhead", "unreliable", needs={"plain"})
+@rule("BRR903", "profiler-overhead", "host", needs={"plain"})
 def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
     step = ledger.step
@@ -97,7 +98,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR904", "signals-missing", "unreliable")
+@rule("BRR904", "signals-missing", "host")
 def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """What was not seen, and so could not be judged."""
     lacking = [signal for signal in WANTED if signal not in ledger.signals]
@@ -113,12 +114,15 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR905", "other-processes", "unreliable", needs={"facts"})
+@rule("BRR905", "other-processes", "host", needs={"facts"})
 def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Cores that other processes kept busy while the steps were timed."""
-    load = ledger.facts.other_load
+    seen = ledger.facts.other_load
     cores = machine.logical_cores
-    if load is None or cores <= 0 or load <= CROWDED * cores:
+    if seen is None or cores <= 0:
+        return
+    load = seen - cores_of_workers(ledger)  # the program's own loader workers are other processes too
+    if load <= CROWDED * cores:
         return
     yield _doubt(
         "BRR905",
@@ -130,7 +134,7 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR906", "recording-cut-short", "unreliable")
+@rule("BRR906", "recording-cut-short", "host")
 def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The program or its recording ended before its time."""
     notes = [note for note in ledger.missing if CUT.search(note)]
@@ -146,7 +150,7 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR907", "watching-costs", "unreliable", needs={"plain"})
+@rule("BRR907", "watching-costs", "host", needs={"plain"})
 def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """gobrrr's own hooks took more than the 1 % that it promises."""
     cost = ledger.step.overhead_share
@@ -162,7 +166,7 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR908", "unexplained-time", "unreliable", needs={"plain"})
+@rule("BRR908", "unexplained-time", "host", needs={"plain"})
 def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Time that no account owns, or that the median step does not show."""
     step = ledger.step

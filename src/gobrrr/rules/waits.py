@@ -121,15 +121,20 @@ def start_cost(ledger: Ledger) -> float:
 
 def cores_busy(ledger: Ledger) -> float | None:
     """Cores that the program keeps busy. Loader workers that live on are in no account of this process's time."""
-    load = ledger.facts.process_load
-    groups = _worker_groups(ledger, main_loader(ledger))
-    cpu = sum(g.ns * g.cpu_share for g in groups if g.cpu_share is not None) * batches_per_step(ledger)
-    in_workers = cpu / ledger.wall if ledger.wall else 0.0
+    load, in_workers = ledger.facts.process_load, cores_of_workers(ledger)
     return load + in_workers if load is not None else in_workers or None
 
 
+def cores_of_workers(ledger: Ledger) -> float:
+    """Cores that loader workers keep busy."""
+    groups = _worker_groups(ledger, main_loader(ledger))
+    cpu = sum(g.ns * g.cpu_share for g in groups if g.cpu_share is not None) * batches_per_step(ledger)
+    return cpu / ledger.wall if ledger.wall else 0.0
+
+
 def _worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGroup]:
-    return [group for group in ledger.workers if loader is not None and group.loader == loader.id]
+    own = [group for group in ledger.workers if loader is not None and group.loader == loader.id]
+    return own or list(ledger.workers)  # a recording may not know whose workers they are
 
 
 def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:

@@ -1,0 +1,261 @@
+"""BRR401 to BRR409: waits of ledgers made by hand. One wait has one cause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.ledger.model import Account, StepStats
+from gobrrr.recording.facts import Facts, InputFacts, OptimizerFacts, Span
+from tests.unit.handmade import LINE, MS, Case, machine, measured, op
+from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, line, loader, waiting, worker
+
+WAIT_CODES = ("BRR401", "BRR402", "BRR403", "BRR408")
+DECODE = line(30, GETITEM, LOOP, phase="data")
+STACK = line(3, LOOP, phase="data", torch__utils__data___utils__collate__default_collate=3.0)
+
+
+def raised(case: Case) -> list[str]:
+    return [code for code in (*WAIT_CODES, "BRR404", "BRR405", "BRR406", "BRR407") if case.raised(code)]
+
+
+def transform(ms: float = 40.0, **fields: Any) -> Case:
+    return waiting(ms, DECODE, STACK, facts={"process_load": 2.0}, **fields)
+
+
+def test_samples_that_are_computed_are_told_at_the_executing_line():
+    case = transform()
+    (found,) = case.raised("BRR401")
+    assert found.where == (GETITEM, LOOP) and found.severity == "critical"
+    assert found.saving.expected_ns == pytest.approx(28 * MS) and found.saving.ceiling_ns == 40 * MS
+    assert raised(case) == ["BRR401"], "one wait, one cause"
+
+
+def test_the_ceiling_of_a_wait_is_its_account_and_what_the_run_cannot_resolve():
+    case = transform()
+    case.step = replace(case.step, low_ns=96 * MS, high_ns=104 * MS)
+    assert case.raised("BRR401")[0].saving.ceiling_ns == 44 * MS
+
+
+def test_without_sampled_lines_the_dataset_is_shown():
+    case = waiting(40, facts={"process_load": 2.0})
+    assert case.raised("BRR401")[0].where == (Span("data.py", 10, "__getitem__"),)
+    case = waiting(40, dataset_span=None, facts={"process_load": 2.0})
+    assert case.raised("BRR401")[0].where == (LOOP,)
+
+
+@pytest.mark.parametrize("case", [transform(4.9), Case(accounts=(Account("data_wait", 40 * MS, 0.4),)), Case()])
+def test_small_waits_and_programs_without_a_loader_are_silent(case):
+    assert raised(case) == []
+
+
+def test_reading_is_told_where_the_processor_idles():
+    case = waiting(60, line(50, GETITEM, LOOP, phase="data", waiting=True), STACK, facts={"process_load": 0.5})
+    (found,) = case.raised("BRR402")
+    assert found.where == (GETITEM, LOOP) and raised(case) == ["BRR402"]
+    # Four workers read 60 ms of a batch in 15, which the 40 ms of the step hide: all of it goes.
+    assert found.saving.expected_ns == pytest.approx(0.85 * 60 * MS)
+    assert found.evidence["off_cpu_share"].value == pytest.approx(50 / 53, abs=1e-3)
+
+
+def test_reading_that_four_workers_cannot_hide_is_not_promised():
+    case = waiting(95, line(95, GETITEM, phase="data", waiting=True))
+    assert case.raised("BRR402")[0].saving.expected_ns == pytest.approx(0.85 * (95 - (95 / 4 - 5)) * MS)
+
+
+def test_workers_that_idle_are_reading_and_the_main_threads_waiting_is_no_evidence():
+    queue = line(40, LOOP, phase="data", waiting=True)
+    idle = waiting(40, queue, num_workers=1, workers=(worker(100, cpu=0.1),), facts={"process_load": 0.9})
+    assert raised(idle) == ["BRR402"] and idle.raised("BRR402")[0].where == (GETITEM,)
+    busy = waiting(40, queue, num_workers=1, workers=(worker(100, cpu=0.95),), facts={"process_load": 1.0})
+    assert raised(busy) == ["BRR401"]
+
+
+def test_workers_without_a_core_are_not_reading():
+    queue = line(40, LOOP, phase="data", waiting=True)
+    crowded = waiting(40, queue, num_workers=2, workers=(worker(100, cpu=0.4),), facts={"process_load": 1.9})
+    assert raised(crowded) == ["BRR401"]
+
+
+def test_idle_workers_do_not_dilute_what_they_do():
+    parts = (worker(60, COLLATE, kind="collate"), worker(20), worker(500, LOOP, kind="other", cpu=0.0))
+    case = waiting(40, num_workers=2, workers=parts, facts={"process_load": 1.9})
+    assert raised(case) == ["BRR403"] and case.raised("BRR403")[0].where == (COLLATE,)
+
+
+def test_collating_by_hand_is_told_at_the_users_line():
+    case = waiting(
+        40, line(28, COLLATE, LOOP, phase="data"), line(12, GETITEM, phase="data"),
+        collate="collate", collate_span=Span("data.py", 28, "collate"), facts={"process_load": 2.0},
+    )  # fmt: skip
+    (found,) = case.raised("BRR403")
+    assert found.where == (COLLATE, LOOP) and raised(case) == ["BRR403"]
+    assert found.saving.expected_ns == pytest.approx(0.8 * 28 * MS)
+
+
+def test_tensors_in_memory_taken_apart_are_told_where_the_dataset_or_the_loader_is():
+    fetch = line(30, LOOP, phase="data", torch__utils__data__dataset__TensorDataset____getitem__=20.0)
+    fields = {"in_memory": True, "batch_size": 1024, "dataset_span": None, "facts": {"process_load": 2.0}}
+    case = waiting(40, fetch, **fields)
+    (found,) = case.raised("BRR408")
+    assert found.where == (LOOP,) and raised(case) == ["BRR408"]
+    assert found.evidence["per_sample"].value == pytest.approx(40 * MS / 1024, abs=1)
+
+
+def test_a_transform_of_data_in_memory_is_a_transform():
+    case = waiting(40, DECODE, in_memory=True, batch_size=64, facts={"process_load": 2.0})
+    assert raised(case) == ["BRR401"], "0.6 ms per sample is no indexing"
+    assert raised(waiting(40, DECODE, in_memory=True, batch_size=None, facts={"process_load": 2.0})) == ["BRR401"]
+
+
+def test_every_micro_step_takes_a_batch():
+    facts = {"optimizers": (OptimizerFacts(0, micro_steps=4.0),), "process_load": 2.0}
+    case = waiting(40, in_memory=True, batch_size=256, facts=facts)
+    assert case.raised("BRR408")[0].evidence["per_sample"].value == pytest.approx(40 * MS / 1024, abs=1)
+
+
+def idle_cores(load: float, **fields: Any) -> Case:
+    return waiting(40, DECODE, facts={"process_load": load}, **fields)
+
+
+def test_workers_are_offered_where_cores_idle_during_the_step():
+    (found,) = idle_cores(0.6).raised("BRR405")  # 20 ms of work in the 60 ms beside the wait
+    assert found.saving.expected_ns == pytest.approx(0.9 * 40 * MS) and found.saving.low_ns > 0
+    assert found.where == (LOOP,) and "num_workers=2" in found.advice
+    expected = idle_cores(0.6).raised("BRR401")[0].saving.expected_ns
+    assert found.saving.expected_ns > expected, "idle cores make workers the first thing to try"
+
+
+def test_workers_gain_nothing_where_the_step_has_all_cores():
+    assert not idle_cores(1.6).raised("BRR405")  # 120 ms of work in 60 ms
+    case = idle_cores(0.6)
+    case.machine = replace(machine(), effective_cores=measured(1.0, "1"))
+    assert case.raised("BRR405")[0].saving.ceiling_ns <= 40 * MS
+    single = idle_cores(1.0)
+    single.machine = case.machine
+    assert not single.raised("BRR405")
+
+
+def test_half_a_core_is_no_promise():
+    (found,) = idle_cores(1.35).raised("BRR405")  # 95 ms of work in 60 ms: 0.4 cores are left
+    assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(0.9 * 25 * MS)
+
+
+def test_unknown_load_is_taken_for_a_full_machine():
+    assert not waiting(40, DECODE).raised("BRR405")
+
+
+def crowd(workers: int = 12, load: float = 1.9, **fields: Any) -> Case:
+    slowed = (Account("inefficiency", 30 * MS, 0.3),)
+    return waiting(10, num_workers=workers, facts={"process_load": load}, accounts=slowed, **fields)
+
+
+def test_workers_that_crowd_the_cores_are_too_many():
+    (found,) = crowd().raised("BRR406")
+    assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(0.28 * 5 / 7 * 100 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(40 * MS) and found.where == (LOOP,)
+
+
+@pytest.mark.parametrize("case", [crowd(4), crowd(12, load=1.0), waiting(10, num_workers=12)])
+def test_workers_with_room_are_not_too_many(case):
+    assert not case.raised("BRR406")
+
+
+def epochs(persistent: bool = False, num: int = 5, workers: int = 2) -> Case:
+    return waiting(
+        1, num_workers=workers, persistent_workers=persistent, num_batches=20 * num, waits=(1.0,) * 20,
+        iter_ns=(int(100 * MS),) * num, first_wait_ns=(int(101 * MS),) * num,
+    )  # fmt: skip
+
+
+def test_workers_started_every_epoch_cost_start_and_first_batch():
+    (found,) = epochs().raised("BRR404")
+    assert found.saving.expected_ns == pytest.approx(0.85 * 10 * MS) and found.where == (LOOP,)
+    assert found.evidence["start_per_epoch"].value == pytest.approx(200 * MS)
+
+
+@pytest.mark.parametrize("case", [epochs(persistent=True), epochs(num=1), epochs(workers=0)])
+def test_workers_that_stay_or_start_once_are_silent(case):
+    assert not case.raised("BRR404")
+
+
+def test_too_many_workers_have_their_part_of_the_start():
+    case = epochs(workers=8)
+    case.facts = replace(case.facts, process_load=2.0)
+    crowded, started = case.raised("BRR406")[0], case.raised("BRR404")[0]
+    assert started.saving.expected_ns == pytest.approx(0.5 * 0.85 * 10 * MS)
+    assert crowded.evidence["start_per_step"].value == pytest.approx(5 * MS)
+
+
+def slow_ones(*slow: float, usual: float = 2.0, count: int = 40, **fields: Any) -> Case:
+    waits = (usual,) * (count - len(slow)) + slow
+    return waiting(usual, line(2, GETITEM, phase="data"), waits=waits, **fields)
+
+
+def test_a_slow_sample_in_many_is_told_by_what_it_adds_to_the_mean():
+    case = slow_ones(200.0, 202.0)
+    (found,) = case.raised("BRR407")
+    assert found.evidence["slow_batches"].value == 2 and raised(case) == ["BRR407"]
+    assert found.saving.expected_ns == pytest.approx(0.8 * (198 + 200) / 40 * MS)
+    assert found.saving.ceiling_ns == pytest.approx((198 + 200) / 40 * (1 + 0.5**0.5) * MS), "two are a small sample"
+
+
+def test_bursts_of_workers_and_steady_waits_are_not_slow_samples():
+    bursts = waiting(0, waits=(0.0, 0.0, 0.0, 80.0) * 10, num_workers=4, facts={"process_load": 1.9})
+    assert raised(bursts) == ["BRR401"], "the mean wait is 20 ms, though the median step waits for nothing"
+    assert not slow_ones().raised("BRR407")
+    assert not slow_ones(200.0, count=8).raised("BRR407"), "too few steps to say what is usual"
+
+
+def test_late_first_batches_belong_to_the_start_of_workers():
+    case = slow_ones(
+        100.0, 100.0, num_workers=1, num_batches=40, iter_ns=(int(9 * MS),) * 2, first_wait_ns=(int(100 * MS),) * 2
+    )
+    assert case.raised("BRR404") and not case.raised("BRR407")
+
+
+def padded(share: float | None, *ops: Any, shape: tuple[int, ...] = (16, 512), num_bytes: int = 65536) -> Case:
+    given = InputFacts(shape, "torch.int64", num_bytes, share, 0.0, LINE)
+    return Case(
+        ops=ops, facts=Facts(inputs=(given, InputFacts((16,), "torch.int64", 128, 0.9))),
+        phases=(("forward", 30 * MS), ("loss", 5 * MS), ("backward", 50 * MS), ("optimizer", 15 * MS)),
+    )  # fmt: skip
+
+
+def test_padding_is_priced_by_what_the_model_does_on_it():
+    (found,) = padded(0.84).raised("BRR409")
+    assert found.where == (LINE,) and found.saving.ceiling_ns == pytest.approx(0.84 * 85 * MS)
+    assert found.saving.expected_ns == pytest.approx((0.84 - 0.15) / 0.85 * 85 * MS)
+
+
+def test_attention_on_padding_is_quadratic():
+    fused = op("_scaled_dot_product_flash_attention_for_cpu", (16, 8, 512, 64), ms=10)
+    scores = op("softmax", (16, 8, 512, 512), ms=10)
+    (found,) = padded(0.5, fused, scores).raised("BRR409")
+    assert found.saving.ceiling_ns == pytest.approx((20 * 0.75 + 65 * 0.5) * MS)
+
+
+@pytest.mark.parametrize("case", [padded(0.08), padded(0.15), padded(None), padded(0.9, shape=(512,)), Case()])
+def test_little_padding_or_none_seen_is_silent(case):
+    assert not case.raised("BRR409")
+
+
+def test_a_small_padded_input_beside_a_large_one_is_not_what_the_model_works_on():
+    case = padded(0.9)
+    case.facts = Facts(inputs=(*case.facts.inputs, InputFacts((16, 3, 224, 224), "float32", 9633792)))
+    assert not case.raised("BRR409")
+
+
+def test_loader_with_most_batches_is_the_loops():
+    case = transform()
+    other = replace(loader(num_workers=9, num_batches=3), id=1)
+    case.facts = replace(case.facts, loaders=(other, *case.facts.loaders))
+    assert case.raised("BRR401")[0].evidence["num_workers"].value == 0
+
+
+def test_a_usual_wait_is_the_ledgers_even_where_few_waits_are_known():
+    case = transform()
+    case.step = StepStats(count=9, plain_count=9, waits=(40 * MS,) * 9)
+    assert case.raised("BRR401")[0].saving.ceiling_ns == 40 * MS

@@ -1,0 +1,164 @@
+"""BRR302 to BRR306: code inside the step, charged to its line, on ledgers made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.ledger.model import Account
+from gobrrr.recording.facts import Facts, Span
+from tests.unit.handmade import ALL_SIGNALS, LINE, MS, OTHER_LINE, Case, op
+from tests.unit.rule_lines import LOOP, host, line, lines
+from tests.unit.test_rules_overhead import recurrence
+
+NEXT = Span("train.py", 44, "forward")
+
+
+def metric(ms: float = 30.0, sampled: float | None = None, waits: bool = False, **fields) -> Case:
+    parts = () if sampled is None else (line(sampled, LINE, waiting=waits, sklearn__metrics__f1_score=sampled / 2),)
+    signals = ALL_SIGNALS if parts else ALL_SIGNALS - {"samples"}
+    return Case(signals=signals, extra={"host": (host(ms, LINE),), "lines": parts}, **fields)
+
+
+def test_python_between_ops_is_told_at_its_line():
+    (found,) = metric(30, sampled=28).raised("BRR302")
+    assert found.where == (LINE,) and found.severity == "warning"
+    assert found.evidence["python_time"].value == 28 * MS, "the sampler is the truth, the profiler slows Python down"
+    assert "sklearn.metrics.f1_score" in found.message
+    assert found.saving.ceiling_ns == pytest.approx(1.1 * 28 * MS)
+
+
+def test_the_profile_alone_will_do():
+    assert metric(30).raised("BRR302")[0].evidence["python_time"].value == 30 * MS
+
+
+def test_neighbouring_lines_of_one_function_are_one_finding():
+    crowd = tuple(host(4, at) for at in (LINE, NEXT, Span("train.py", 46, "forward"), Span("train.py", 60, "forward")))
+    (found,) = Case(signals=ALL_SIGNALS - {"samples"}, extra={"host": crowd}).raised("BRR302")
+    assert found.evidence["lines"].value == 3 and found.evidence["python_time"].value == 12 * MS
+
+
+def test_python_that_issues_ops_is_dispatch_and_not_the_users_work():
+    issuing = metric(8, ops=(op("add", (99, 99), ms=20, calls=1000),))
+    assert not issuing.raised("BRR302")
+    assert metric(12, ops=(op("add", (99, 99), ms=20, calls=1000),)).raised("BRR302")
+
+
+def test_below_the_threshold_or_asleep_or_in_the_loader_is_silent():
+    assert not metric(4.9).raised("BRR302")
+    assert not metric(30, sampled=28, waits=True).raised("BRR302"), "the main thread sleeps: no Python runs"
+    assert not Case(extra={"host": (host(30, LINE, phase="data"), host(30, LINE, phase="optimizer"))}).raised("BRR302")
+    assert not Case().raised("BRR302")
+
+
+def test_the_backward_engine_is_not_the_users_line():
+    engine = host(20, OTHER_LINE, phase="backward")
+    sampled = line(60, OTHER_LINE, phase="backward", torch__autograd__graph___engine_run_backward=59.0)
+    assert not Case(extra={"host": (engine,), "lines": (sampled,)}).raised("BRR302")
+    own = line(60, OTHER_LINE, phase="backward", numpy__linalg__svd=59.0)
+    assert Case(extra={"host": (engine,), "lines": (own,)}).raised("BRR302"), "a Function.backward of the user's"
+
+
+def test_lines_that_a_more_specific_rule_has_are_left_to_it():
+    copied = line(40, LINE, copy__deepcopy=39.0)
+    case = Case(extra={"host": (host(40, LINE),), "lines": (copied,)})
+    assert not case.raised("BRR302") and case.raised("BRR303")
+    loop = recurrence(extra={"host": (host(5, LINE, phase="forward"),)})
+    assert not loop.raised("BRR302") and loop.raised("BRR301")
+
+
+def test_deep_copies_cost_what_was_sampled():
+    (found,) = lines(line(25, LOOP, copy__deepcopy=24.0, copy___deepcopy_dict=20.0)).raised("BRR303")
+    assert found.where == (LOOP,) and found.evidence["function"].value == "copy.deepcopy"
+    assert found.saving.expected_ns == pytest.approx(0.95 * 24 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(1.1 * 24 * MS)
+
+
+def test_clones_of_a_state_dict_are_priced_by_the_clones():
+    state = line(20, LOOP, torch__nn__modules__module__Module__state_dict=1.0)
+    clones = op("copy_", (1000, 1000), ms=18, where=(LOOP,))
+    (found,) = lines(state, ops=(clones,)).raised("BRR303")
+    assert found.saving.expected_ns == pytest.approx(0.95 * 18 * MS)
+    assert not lines(state).raised("BRR303"), "a state_dict alone costs nothing worth telling"
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "torch.serialization.save", "json.dumps", "logging.Logger.info", "matplotlib.figure.Figure.savefig",
+        "torch.utils.tensorboard.writer.SummaryWriter.add_histogram", "numpy.lib._npyio_impl.save", "wandb.sdk.run.log",
+        "pandas.core.generic.NDFrame.to_csv", "tqdm.std.tqdm.set_postfix",
+    ],
+)  # fmt: skip
+def test_writing_every_step_is_told_whoever_writes(function):
+    (found,) = lines(line(20, LOOP, **{function.replace(".", "__"): 19.0})).raised("BRR304")
+    assert function in found.message and found.where == (LOOP,) and found.severity == "warning"
+
+
+def test_reading_batches_through_a_progress_bar_is_not_writing():
+    assert not lines(line(50, LOOP, phase="data", tqdm__std__tqdm____iter__=50.0)).raised("BRR304")
+    assert not lines(line(50, LOOP, tqdm__std__tqdm____iter__=50.0)).raised("BRR304")
+
+
+def test_saving_a_state_dict_is_writing_and_not_copying():
+    saved = line(20, LOOP, torch__serialization__save=19.0, torch__nn__modules__module__Module__state_dict=1.0)
+    assert lines(saved).raised("BRR304") and not lines(saved).raised("BRR303")
+
+
+def test_a_loop_that_stands_still_waits_for_a_file_or_a_timer():
+    (found,) = lines(line(30, LOOP, waiting=True)).raised("BRR304")
+    assert found.confidence == "inferred" and "stands still" in found.message
+    assert not lines(line(30, LOOP, waiting=True, phase="forward")).raised("BRR304"), "the model's own business"
+    assert not lines(line(30, LOOP, waiting=True), ops=(op("mm", (8, 8), ms=29, where=(LOOP,)),)).raised("BRR304")
+
+
+@pytest.mark.parametrize(
+    "function", ["torch._tensor_str._str", "torch._tensor.Tensor.__format__", "torch._tensor.__repr__"]
+)
+def test_tensors_as_text_have_their_own_rule(function):
+    case = lines(line(20, LOOP, **{function.replace(".", "__", function.count(".")): 19.0}))
+    library = ((function, 19.0 * MS),)
+    case.extra["lines"] = tuple(
+        type(each)(each.where, each.ns, each.phase, (), library) for each in case.extra["lines"]
+    )
+    assert case.raised("BRR305")[0].where == (LOOP,)
+
+
+def test_a_log_line_that_formats_a_tensor_is_told_once():
+    log = line(20, LOOP, logging__Logger__info=20.0, torch___tensor_str___str=19.0)
+    assert lines(log).raised("BRR305") and not lines(log).raised("BRR304")
+
+
+def test_small_change_adds_up_to_one_finding_at_its_costliest_line():
+    many = tuple(line(1.0 + 0.1 * n, Span("train.py", n, "main"), json__dumps=1.0 + 0.1 * n) for n in range(6))
+    (found,) = lines(*many).raised("BRR304")
+    assert found.where[0].line == 5 and found.saving.expected_ns == pytest.approx(0.95 * 7.5 * MS)
+    assert not lines(many[0]).raised("BRR304"), "one per cent of the step"
+
+
+def test_without_samples_the_profiled_functions_name_the_cause():
+    case = Case(extra={"host": (host(20, LOOP, functions=("copy._deepcopy_dict", "copy.deepcopy")),)})
+    assert case.raised("BRR303")[0].where == (LOOP,)
+    assert not any(Case(extra={"host": (host(20, LOOP),)}).raised(f"BRR30{n}") for n in (3, 4, 5))
+
+
+def collected(ms: float, at: Span | None = None, **extra) -> Case:
+    facts = Facts(gc_ns_per_step=ms * MS, gc_runs_per_step=1.0, gc_span=at)
+    return Case(facts=facts, accounts=(Account("gc", ms * MS, ms / 100),), extra=extra)
+
+
+def test_collecting_by_hand_is_told_at_its_line():
+    (found,) = collected(20, LOOP, lines=(line(23, LOOP),)).raised("BRR306")
+    assert found.where == (LOOP,) and found.saving.expected_ns == pytest.approx(19 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(23 * MS), "all that the line takes"
+    both = collected(20, LOOP, lines=(line(23, LOOP),), host=(host(23, LOOP),))
+    assert not both.raised("BRR302")
+
+
+def test_the_automatic_collector_is_nobodys_line():
+    (found,) = collected(12).raised("BRR306")
+    assert found.where == () and "gc.freeze" in found.advice and found.severity == "note"
+
+
+def test_a_collector_that_costs_little_or_was_not_seen_is_not_told():
+    assert not collected(3).raised("BRR306")
+    assert not Case(facts=Facts()).raised("BRR306")

@@ -1,0 +1,220 @@
+"""BRR301 and BRR307 to BRR310: torch's own cost and the switches that raise it, on ledgers made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.ledger.model import OpGroup, StepStats
+from gobrrr.recording.facts import DenormalFacts, Facts, OptimizerFacts, Settings, Span
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, measured, op, product
+from tests.unit.rule_lines import LOOP, host, line
+
+SWITCH = Span("train.py", 3, "<module>")
+BELOW = Span("train.py", 43, "forward")
+
+
+def tiny(name: str, calls: float, *shapes: tuple[int, ...], **fields: Any) -> OpGroup:
+    """`calls` ops of 4 us each, of which 1 us is dispatch."""
+    return op(name, *(shapes or ((8, 8),)), ms=calls * 0.004, calls=calls, floor_ns=calls * 100.0, **fields)
+
+
+def recurrence(calls: float = 256, ms: float = 10.0, **fields: Any) -> Case:
+    ops = (
+        tiny("mm", calls),
+        tiny("add", calls),
+        tiny("tanh", calls, where=(BELOW,)),
+        tiny("mm", calls, phase="backward"),
+    )
+    return Case(ops=(*ops, op("mse_loss", (8, 8), where=(OTHER_LINE,), ms=0.01)), ms=ms, **fields)
+
+
+def test_a_loop_over_time_steps_is_told_at_its_busiest_line():
+    (found,) = recurrence().raised("BRR301")
+    assert found.where == (LINE,) and found.severity == "critical"
+    assert found.evidence["calls_per_step"].value == 256
+    assert "vectorize" in found.remedies
+    # 4 x 256 ops of 4 us, less their floor of 0.1 us each.
+    assert found.saving.ceiling_ns == pytest.approx(4 * 256 * 3900)
+
+
+def test_the_python_of_the_loop_is_part_of_its_cost_and_its_ceiling():
+    sampled = (line(4.0, LINE, phase="forward"), line(2.0, BELOW, phase="forward"), line(1.0, OTHER_LINE))
+    (found,) = recurrence(extra={"lines": sampled}).raised("BRR301")
+    assert found.saving.ceiling_ns == pytest.approx(6.0 * MS + 256 * 4000 - 4 * 256 * 100)
+    assert found.evidence["python_time"].value == pytest.approx(6.0 * MS - 3 * 256 * 4000)
+
+
+def test_without_samples_the_profiled_host_time_stands_in_and_the_engine_is_shared():
+    between = (host(2.0, LINE, phase="forward"), host(1.0, OTHER_LINE), host(0.8, OTHER_LINE, phase="backward"))
+    case = recurrence(extra={"host": between})
+    case.ops += (tiny("add", 256, phase="backward", where=(OTHER_LINE,)),)
+    (found,) = case.raised("BRR301")
+    assert found.saving.ceiling_ns == pytest.approx(4 * 256 * 3900 + 2.0 * MS + 0.4 * MS)
+
+
+def test_what_the_run_cannot_resolve_widens_the_ceiling():
+    step = StepStats(count=60, plain_count=50, low_ns=9.5 * MS, high_ns=10.5 * MS)
+    (found,) = recurrence(step=step).raised("BRR301")
+    assert found.saving.ceiling_ns == pytest.approx(4 * 256 * 3900 + 0.5 * MS)
+
+
+def test_a_cat_that_grows_is_a_loop_though_no_two_calls_have_one_shape():
+    growing = tuple(tiny("cat", 1, (n, 8)) for n in range(1, 129))
+    assert Case(ops=growing, ms=1.0).raised("BRR301")[0].evidence["calls_per_step"].value == 128
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        (product(1024, 1024, 1024, calls=64.0),),  # many calls, none of them tiny
+        (tiny("mm", 256, phase="optimizer"), tiny("add", 256, phase="data")),  # other rules' phases
+        (tiny("view", 256), op("conv", (64, 64), ms=30)),  # the line's time is elsewhere
+    ],
+)
+def test_what_is_no_loop_of_tiny_ops_is_not_told(ops):
+    assert not Case(ops=ops, ms=100).raised("BRR301")
+
+
+def test_a_small_model_without_a_loop_is_a_note_that_asks_for_larger_batches():
+    layers = tuple(tiny(name, 6, where=(Span("net.py", n, "forward"),)) for n in range(60) for name in ("mm", "relu"))
+    (found,) = Case(ops=layers, ms=4).raised("BRR301")
+    assert found.severity == "note" and "batch larger" in found.advice
+    assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(0.12 * 720 * 3900)
+    assert not Case(ops=layers, ms=40).raised("BRR301"), "a third of the step is not overhead-bound"
+
+
+def test_printing_makes_tiny_ops_too_and_has_its_own_rule():
+    printed = line(5.0, LINE, torch___tensor_str___str=4.9)
+    assert not recurrence(extra={"lines": (printed, line(0.1, BELOW, torch___tensor_str___str=0.1))}).raised("BRR301")
+
+
+def anomaly(on: bool = True, **fields: Any) -> Case:
+    checks = tuple(
+        tiny(name, 100, phase="backward", where=()) for name in ("isnan", "ne", "any", "item", "_local_scalar_dense")
+    )
+    settings = Settings(anomaly=on, anomaly_span=SWITCH)
+    return Case(ops=(*checks, op("addmm", (64, 64), ms=6)), ms=10, facts=Facts(settings=settings), **fields)
+
+
+def test_anomaly_mode_is_told_where_it_was_switched_on():
+    stacks = line(4.0, LINE, phase="forward", torch__fx__traceback__format_stack=3.0, traceback__extract_stack=2.5)
+    (found,) = anomaly(extra={"lines": (stacks,)}).raised("BRR307")
+    assert found.where == (SWITCH,) and found.severity == "critical" and found.confidence == "derived"
+    assert found.saving.expected_ns == pytest.approx(2.0 * MS + 3.0 * MS)
+    assert found.saving.low_ns == pytest.approx(0.6 * 5.0 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(2.0 * MS + 1.3 * 3.0 * MS)
+
+
+def test_anomaly_mode_without_samples_is_judged_by_its_ops():
+    (found,) = anomaly().raised("BRR307")
+    assert found.saving.expected_ns == pytest.approx(2.0 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(2.0 * MS + 1.2 * MS), "addmm above its floor may be stacks"
+
+
+def test_anomaly_mode_off_or_unknown_is_silent():
+    assert not anomaly(on=False).raised("BRR307")
+    case = anomaly()
+    case.facts = Facts()
+    assert not case.raised("BRR307")
+
+
+def deterministic(**fields: Any) -> Case:
+    fills = op("fill_", (1024, 1024), ms=20, calls=10, parents=("aten::linear", "aten::empty"))
+    own = op("fill_", (1024, 1024), ms=30, parents=("aten::zero_",))
+    settings = Settings(**{"deterministic": True, "deterministic_span": SWITCH, **fields})
+    return Case(ops=(fills, own), facts=Facts(settings=settings))
+
+
+def test_deterministic_fills_of_fresh_memory_are_told_and_the_programs_own_are_not():
+    (found,) = deterministic().raised("BRR308")
+    assert found.where == (SWITCH,)
+    assert found.saving.ceiling_ns == pytest.approx(20 * MS) and found.saving.expected_ns == pytest.approx(18 * MS)
+
+
+def test_deterministic_mode_off_is_silent():
+    assert not deterministic(deterministic=None).raised("BRR308")
+
+
+def test_a_profiler_that_is_left_on_costs_per_op():
+    case = Case(ops=(tiny("mm", 1000),), ms=20, facts=Facts(settings=Settings(profiler_on=True)))
+    case.extra["lines"] = (line(3.0, LOOP, torch__autograd__profiler__profile____exit__=2.0),)
+    (found,) = case.raised("BRR308")
+    assert found.saving.expected_ns == pytest.approx(1.5 * MS + 2.0 * MS) and found.where == (LOOP,)
+    assert found.confidence == "inferred"
+    case.facts = Facts(settings=Settings(profiler_on=False))
+    assert not case.raised("BRR308")
+
+
+def threads(count: int, **facts: Any) -> Case:
+    settings = Settings(threads=count, threads_span=SWITCH)
+    return Case(ops=(product(2048, 2048, 2048, gflops=90),), ms=200, facts=Facts(settings=settings, **facts))
+
+
+def test_too_few_threads_gain_what_the_ceilings_say():
+    (found,) = threads(1).raised("BRR309")
+    product_ns = threads(1).ops[0].ns
+    assert found.where == (SWITCH,)
+    assert found.saving.expected_ns == pytest.approx(0.7 * 0.5 * product_ns)
+    assert found.saving.ceiling_ns == pytest.approx(0.5 * product_ns)
+
+
+def test_one_thread_is_right_where_cores_are_busy_or_missing():
+    assert not threads(1, process_load=1.9).raised("BRR309")
+    single = threads(1)
+    single.machine = replace(machine(), effective_cores=measured(1.2, "1"))
+    assert not single.raised("BRR309")
+    assert not threads(2).raised("BRR309")
+
+
+def test_work_that_does_not_divide_gains_nothing_from_threads():
+    tiny_step = Case(ops=(tiny("mm", 1000),), ms=5, facts=Facts(settings=Settings(threads=1)))
+    assert not tiny_step.raised("BRR309")
+
+
+def test_too_many_threads_wait_for_each_other():
+    case = threads(16)
+    (found,) = case.raised("BRR309")
+    lost = case.ops[0].ns - case.ops[0].floor_ns
+    assert found.saving.expected_ns == pytest.approx(min(lost, 3 * 0.13 * case.ops[0].ns))
+    assert found.saving.ceiling_ns == pytest.approx(lost) and "set_num_threads(2)" in found.advice
+
+
+def test_torchs_own_default_is_not_the_users_fault_unless_a_quota_says_so():
+    case = threads(16)
+    case.machine = replace(machine(), threads=16, effective_cores=measured(8, "1"))
+    assert not case.raised("BRR309")
+    case.machine = replace(machine(), threads=16, quota=2.0)
+    assert case.raised("BRR309")
+
+
+def subnormal(share: float = 0.3, flushed: bool | None = None, times: float = 20, **fields: Any) -> Case:
+    slow = op("mul", (1024, 1024), ms=40, floor_ns=40 * MS / times, where=(OTHER_LINE,))
+    seen = (DenormalFacts("state", share, **fields), DenormalFacts("input", 0.0))
+    return Case(
+        ops=(slow, product(512, 512, 512)), facts=Facts(settings=Settings(flush_denormal=flushed), denormals=seen)
+    )
+
+
+def test_denormals_with_slow_ops_are_told_at_the_costliest_of_them():
+    (found,) = subnormal().raised("BRR310")
+    assert found.where == (OTHER_LINE,) and found.saving.ceiling_ns == pytest.approx(38 * MS)
+    assert subnormal(span=SWITCH).raised("BRR310")[0].where == (SWITCH,)
+
+
+def test_denormals_that_slow_nothing_or_are_few_or_flushed_are_not_told():
+    assert not subnormal(times=2).raised("BRR310"), "this processor does not mind them"
+    assert not subnormal(share=0.001).raised("BRR310")
+    assert not subnormal(flushed=True).raised("BRR310")
+    case = subnormal()
+    case.facts = Facts()
+    assert not case.raised("BRR310")
+
+
+def test_a_switch_that_is_nobodys_line_is_shown_at_the_loop():
+    case = anomaly()
+    loop = (OptimizerFacts(0, span=LOOP),)
+    case.facts = Facts(settings=Settings(anomaly=True), optimizers=loop)
+    assert case.raised("BRR307")[0].where == (LOOP,)

@@ -1,0 +1,104 @@
+"""BRR501 to BRR504 and BRR701, on devices and ranks made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gobrrr.ledger.model import Account, DeviceLedger, OpGroup
+from gobrrr.recording.facts import Facts, OptimizerFacts
+from gobrrr.rules import load
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
+from tests.unit.rule_lines import LOOP
+
+PAGEABLE = ("Memcpy HtoD (Pageable -> Device)", 2, 64 << 20, 18 * MS)
+PINNED = ("Memcpy HtoD (Pinned -> Device)", 2, 64 << 20, 4 * MS)
+
+
+def device(**fields: Any) -> DeviceLedger:
+    return DeviceLedger("A100", **{"busy_ns": 60 * MS, "idle_ns": 40 * MS, "span_busy_share": 0.7, **fields})
+
+
+def case(found: DeviceLedger | None, *ops: OpGroup) -> Case:
+    return Case(ops=ops, extra={"device": found})
+
+
+def test_a_sync_costs_the_idle_time_it_causes():
+    syncs = (("cudaStreamSynchronize", 64.0, 20 * MS, (LINE,)), ("cudaMemcpy", 1.0, 1 * MS, (OTHER_LINE,)))
+    (found,) = case(device(syncs=syncs)).raised("BRR501")
+    assert found.where == (LINE,) and found.saving.ceiling_ns == 20 * MS and found.severity == "warning"
+    assert found.evidence["calls_per_step"].value == 64
+
+
+def test_a_long_call_that_leaves_no_idle_time_is_not_told():
+    assert not case(device(syncs=(("cudaDeviceSynchronize", 1.0, 0.0, (LINE,)),))).raised("BRR501")
+    assert not case(None).raised("BRR501")
+
+
+def test_exposed_pageable_copies_are_told_with_their_part():
+    moved = op("_to_copy", (64, 3, 224, 224), ms=1, where=(OTHER_LINE,))
+    (found,) = case(device(copies=(PAGEABLE, PINNED), exposed_copy_ns=15 * MS), moved).raised("BRR502")
+    assert "pageable" in found.message and found.where == (OTHER_LINE,)
+    assert found.saving.ceiling_ns == 15 * MS and found.bound == "transfer"
+
+
+def test_hidden_copies_are_no_matter():
+    assert not case(device(copies=(PAGEABLE,), exposed_copy_ns=4 * MS)).raised("BRR502")
+    assert not case(None).raised("BRR502")
+
+
+def test_pinned_copies_that_show_promise_less():
+    pinned = case(device(copies=(PINNED,), exposed_copy_ns=15 * MS)).raised("BRR502")[0]
+    pageable = case(device(copies=(PAGEABLE,), exposed_copy_ns=15 * MS)).raised("BRR502")[0]
+    assert "pageable" not in pinned.message and pinned.saving.low_ns < pageable.saving.low_ns
+
+
+def reading(*ops: OpGroup, on: DeviceLedger | None = None) -> list[Any]:
+    return list(load()["BRR503"].check(case(on, *ops).ledger, Case().machine))
+
+
+def test_reading_a_tensor_is_a_note_that_costs_nothing_here():
+    item = op("item", ms=0.1, calls=100.0)
+    inner = op("_local_scalar_dense", ms=0.1, calls=100.0, parents=("aten::item",))
+    (found,) = reading(item, inner, op("nonzero", ms=0.1, phase="data"))
+    assert found.where == (LINE,) and found.severity == "note" and found.saving.ceiling_ns == 0
+    assert found.evidence["calls_per_step"].value == 100, "one stall, not two"
+    assert load()["BRR503"].portability
+
+
+def test_on_a_device_the_price_is_known_and_nothing_is_read_in_a_clean_step():
+    assert not reading(op("item", ms=0.1), on=device())
+    assert not reading(op("mm", (8, 8)))
+
+
+LAUNCHING = {"short_kernel_share": 0.8, "idle_by_cause": (("launch", 25 * MS), ("data_wait", 5 * MS)), "kernels": ()}
+
+
+def test_short_kernels_and_a_late_host_are_launch_bound():
+    (found,) = case(device(**LAUNCHING), op("add", (8, 8))).raised("BRR504")
+    assert found.saving.ceiling_ns == 25 * MS and found.saving.expected_ns == 15 * MS and found.where == (LINE,)
+
+
+@pytest.mark.parametrize(
+    "other", [{"short_kernel_share": 0.4}, {"idle_ns": 14 * MS}, {"idle_by_cause": (("data_wait", 38 * MS),)}]
+)
+def test_idle_for_other_reasons_is_not_launch_bound(other):
+    assert not case(device(**{**LAUNCHING, **other})).raised("BRR504")
+    assert not case(None).raised("BRR504")
+
+
+def ranks(ms: float, **facts: Any) -> Case:
+    reduced = OpGroup("c10d::allreduce_", where=(LOOP,), calls=2.0, ns=1 * MS, phase="backward")
+    return Case(ops=(reduced,), facts=Facts(**facts), accounts=(Account("communication", ms * MS, ms / 100),))
+
+
+def test_waiting_for_other_ranks_is_told_within_its_account():
+    (found,) = ranks(30).raised("BRR701")
+    assert found.where == (LOOP,) and found.saving.ceiling_ns == 30 * MS and found.saving.expected_ns == 15 * MS
+    assert "no_sync" in ranks(30, optimizers=(OptimizerFacts(0, micro_steps=4.0),)).raised("BRR701")[0].advice
+
+
+@pytest.mark.parametrize("silent", [ranks(4), Case()])
+def test_little_communication_or_one_rank_is_silent(silent):
+    assert not silent.raised("BRR701")

@@ -1,0 +1,97 @@
+"""BRR901 to BRR908: doubts cost nothing, and only a verdict that cannot be trusted is critical."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gobrrr.ledger.model import Account, StepStats
+from gobrrr.recording.facts import Facts
+from gobrrr.rules import load
+from gobrrr.rules.model import Finding
+from tests.unit.handmade import ALL_SIGNALS, MS, Case, machine
+from tests.unit.rule_lines import waiting, worker
+
+DOUBTS = [f"BRR90{n}" for n in range(1, 9)]
+
+
+def doubts(case: Case) -> list[Finding]:
+    found = [finding for code in DOUBTS for finding in load()[code].check(case.ledger, case.machine)]
+    assert all(f.saving.ceiling_ns == 0 and f.advice and f.where == () for f in found)
+    return found
+
+
+def step(**fields: Any) -> Case:
+    return Case(step=StepStats(**{"count": 60, "plain_count": 50, "mean_ns": 100 * MS, **fields}))
+
+
+def levels(case: Case) -> list[tuple[str, str]]:
+    return [(finding.code, finding.severity) for finding in doubts(case)]
+
+
+def test_a_good_measurement_raises_no_doubt():
+    good = step(
+        quartile_spread=0.05, drift=-0.02, low_ns=99 * MS, high_ns=101 * MS, wall_ns=150 * MS, profiled_count=5,
+        overhead_share=0.002, outlier_ns=2 * MS,
+    )  # fmt: skip
+    good.facts = Facts(other_load=0.1)
+    good.accounts = (Account("unattributed", 4 * MS, 0.04),)
+    assert levels(good) == []
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (step(plain_count=0), ("BRR901", "critical")),
+        (step(plain_count=2), ("BRR901", "critical")),
+        (step(plain_count=19), ("BRR901", "note")),
+        (step(quartile_spread=0.12), ("BRR902", "note")),
+        (step(quartile_spread=0.30), ("BRR902", "warning")),
+        (step(drift=-0.30), ("BRR902", "warning")),
+        (step(quartile_spread=0.9, low_ns=40 * MS, high_ns=150 * MS), ("BRR902", "critical")),
+        (step(wall_ns=300 * MS, profiled_count=5), ("BRR903", "note")),
+        (step(wall_ns=1500 * MS, profiled_count=5), ("BRR903", "warning")),
+        (Case(signals=ALL_SIGNALS - {"samples"}), ("BRR904", "note")),
+        (Case(signals=ALL_SIGNALS - {"ops", "shapes"}), ("BRR904", "warning")),
+        (Case(facts=Facts(other_load=0.6)), ("BRR905", "note")),
+        (Case(facts=Facts(other_load=1.2)), ("BRR905", "warning")),
+        (Case(extra={"missing": ("the program was cut short: its last moments are gone",)}), ("BRR906", "note")),
+        (step(overhead_share=0.02), ("BRR907", "note")),
+        (step(overhead_share=0.08), ("BRR907", "warning")),
+        (Case(accounts=(Account("unattributed", 15 * MS, 0.15),)), ("BRR908", "note")),
+        (Case(accounts=(Account("unattributed", 30 * MS, 0.30),)), ("BRR908", "warning")),
+        (step(outlier_ns=60 * MS, mean_ns=160 * MS), ("BRR908", "note")),
+    ],
+)
+def test_each_doubt_at_its_threshold(case, expected):
+    assert levels(case) == [expected]
+
+
+def test_a_profiled_window_that_never_came_has_no_overhead():
+    assert levels(step(wall_ns=300 * MS, profiled_count=0)) == []
+
+
+def test_what_is_missing_is_named():
+    (found,) = doubts(Case(signals=ALL_SIGNALS - {"shapes", "facts"}))
+    assert found.evidence["missing"].value == "shapes, facts" and "FLOPs" in found.message
+
+
+def test_a_drift_is_called_a_drift_and_a_spread_a_spread():
+    assert "drift by 30.0 %" in doubts(step(drift=0.3, quartile_spread=0.2))[0].message
+    assert "differ" in doubts(step(drift=0.1, quartile_spread=0.2))[0].message
+
+
+def test_the_programs_own_workers_are_not_other_processes():
+    case = waiting(1, num_workers=1, workers=(worker(95),), facts={"other_load": 1.0})
+    assert levels(case) == []
+
+
+def test_other_notes_of_the_recording_are_not_a_cut():
+    assert levels(Case(extra={"missing": ("worker-3.json could not be read: no such file",)})) == []
+
+
+def test_an_empty_step_breaks_no_rule():
+    assert levels(Case(ms=0.0, step=StepStats(), machine=machine(), signals=frozenset())) == [
+        ("BRR901", "critical"), ("BRR904", "warning"),
+    ]  # fmt: skip
