@@ -24,8 +24,9 @@ from gobrrr.recording.wire import MAX_TIME, NONE, Args, Batch, Event, exact_time
 _KEYS = "ph|cat|name|pid|tid|ts|dur|id|s|bp|args"
 BETWEEN = re.compile(rb'\}\s*,\s*\{\s*"(?:' + _KEYS.encode() + rb')"\s*:')
 """Where one event ends and the next begins. It cannot match within a string: that has no quote without a backslash."""
-_BETWEEN = re.compile(BETWEEN.pattern.decode())
-_END = re.compile(r"\}\s*\]\s*(?=[,}]|$)")
+_NEXT = re.compile(r",\s*\{\s*\"(?:" + _KEYS + r")\"\s*:")
+"""Where to go on after a broken event, which may lack its own closing brace."""
+_END = re.compile(r"(?<=\})\s*\]\s*(?=[,}]|$)")
 _SPACE = re.compile(r"[\s,\x00]*")
 _BARE = re.compile(r"(:\s*)(?:N/A|n/a|None|undefined|-?nan(?:\([^)]*\))?|-?inf)(?=\s*[,}\]])")
 
@@ -96,8 +97,8 @@ def _take(text: str, place: int, found: Salvage) -> int | None:
 
 def _skip(text: str, place: int, last: bool, found: Salvage) -> int:
     """Go past an event that cannot be read, mending it first if that is enough; return where the next one begins."""
-    after = _BETWEEN.search(text, place) or (_END.search(text, place) if last else None)
-    end = after.start() + 1 if after else len(text)
+    after = _NEXT.search(text, place) or (_END.search(text, place) if last else None)
+    end = after.start() if after else len(text)
     mended, changes = _BARE.subn(r"\1null", text[place:end])
     if changes and _take(mended, 0, found) is not None:
         return end
