@@ -8,16 +8,19 @@ import os
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.config import VARIABLE, Config
+
+if TYPE_CHECKING:
+    from gobrrr.capture.session import Session
 
 # Programs that only start other programs: their children are the ones to watch, so the environment goes on to them.
 _LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "pytest-forked")
 _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 OLDEST = (2, 6)
-session: Any = None
+session: Session | None = None
 
 
 def begin() -> None:
@@ -99,14 +102,14 @@ class _Loader:
         watch(self._config)
 
 
-def watch(config: Config) -> None:
+def watch(config: Config) -> Session | None:
     """Begin to watch this process; a failure is said once and costs nothing else."""
     global session
     import torch
 
     _seen(config, torch.__version__)
     if _too_old(torch.__version__):
-        return
+        return None
     from gobrrr.capture.session import Session
 
     try:
@@ -115,9 +118,10 @@ def watch(config: Config) -> None:
     except Exception as error:
         sys.stderr.write(f"gobrrr: cannot watch this process: {type(error).__name__}: {error}\n")
         session = None
-        return
+        return None
     atexit.register(session.end)
     os.register_at_fork(after_in_child=session.forked)
+    return session
 
 
 def _too_old(version: str) -> bool:

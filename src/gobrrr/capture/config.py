@@ -12,8 +12,8 @@ class Config:
     """Where to write, and how much may be spent. `budget_ns` bounds the windows' time, `budget_bytes` their memory."""
 
     def __init__(
-        self, folder: str, *, steps: int = 0, stop_after: int = 0, budget_ns: int = 60_000_000_000, budget_bytes: int = 1 << 29,
-        pythonpath: str | None = None,
+        self, folder: str, *, steps: int = 0, stop_after: int = 0, budget_ns: int = 60_000_000_000,
+        budget_bytes: int = 1 << 29, pythonpath: str | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.steps, self.stop_after = folder, steps, stop_after
         self.budget_ns, self.budget_bytes = budget_ns, budget_bytes

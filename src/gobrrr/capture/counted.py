@@ -92,7 +92,11 @@ class Counted:
         """Note the share of subnormal values in a strided sample of a floating tensor."""
         import torch
 
-        if not self._look_for_denormals or self._looked >= MAX_TENSORS or tensor.dtype not in (torch.float32, torch.float64):
+        if (
+            not self._look_for_denormals
+            or self._looked >= MAX_TENSORS
+            or tensor.dtype not in (torch.float32, torch.float64)
+        ):
             return
         self._looked += 1
         with torch.no_grad():
@@ -171,6 +175,6 @@ def _holds(found: dict[tuple[str, str, str], int], key: tuple[str, str, str], va
     if not isinstance(value, (list, tuple, dict, set, deque)) or not value:
         return
     items = value.values() if isinstance(value, dict) else value
-    last = next(reversed(items)) if not isinstance(items, set) else next(iter(items))  # type: ignore[call-overload]
+    last = next(reversed(items)) if not isinstance(items, set) else next(iter(items))
     if any(t.grad_fn is not None for t in _tensors(last)):
         found[key] = len(value)

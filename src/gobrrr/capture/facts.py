@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from gobrrr.capture import source
 from gobrrr.capture.recorder import Recorder
 
 _DEBUG_ENV = (
-    "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG", "CUDA_LAUNCH_BLOCKING",
-    "TORCH_CPP_LOG_LEVEL", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_JIT", "TORCHDYNAMO_DISABLE", "MALLOC_CHECK_",
-    "MALLOC_PERTURB_", "PYTHONMALLOC", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "DNNL_VERBOSE", "ONEDNN_VERBOSE", "MKL_VERBOSE",
+    "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG",
+    "CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_JIT",
+    "TORCHDYNAMO_DISABLE", "MALLOC_CHECK_", "MALLOC_PERTURB_", "PYTHONMALLOC", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE",
+    "DNNL_VERBOSE", "ONEDNN_VERBOSE", "MKL_VERBOSE",
 )  # fmt: skip
 
 
@@ -29,9 +31,9 @@ def settings(files: list[str]) -> dict[str, Any]:
         "flush_denormal": _flushes_denormals(),
         "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
         "autocast": _autocast(),
-        "profiler_on": torch.autograd._profiler_enabled(),
+        "profiler_on": torch._C._autograd._profiler_enabled(),
         "debug_env": tuple(name for name in _DEBUG_ENV if os.environ.get(name) not in (None, "", "0")),
-        "mkldnn": torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled,
+        "mkldnn": bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
         "anomaly_span": source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
         "deterministic_span": source.call_line(files, ("use_deterministic_algorithms", "set_deterministic_debug_mode")),
         "threads_span": source.call_line(files, ("set_num_threads",)),
@@ -179,10 +181,6 @@ def memory() -> dict[str, Any]:
 
 def _memory_limit() -> int | None:
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:  # noqa: PTH123
-                limits.append(int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return min(limits)
+    groups = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    texts = [Path(path).read_text(encoding="ascii").strip() for path in groups if os.access(path, os.R_OK)]
+    return min([*limits, *(int(text) for text in texts if text.isdigit())])

@@ -14,10 +14,11 @@ import sys
 import threading
 from collections.abc import Callable
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
-from gobrrr.recording import marks as ev
 from gobrrr.capture.recorder import Recorder
+from gobrrr.recording import marks as ev
 
 _LOADER_PREFIX = "enumerate(DataLoader)"
 _MIN_COLLECTION = 20_000  # ns: a young generation's collection is not worth an event
@@ -26,7 +27,7 @@ _MIN_COLLECTION = 20_000  # ns: a young generation's collection is not worth an 
 class Lookup:
     """A descriptor that calls `seen(instance, owner's frame)` whenever the method is looked up on an instance."""
 
-    def __init__(self, function: Any, seen: Callable[[Any], None]) -> None:
+    def __init__(self, function: Any, seen: Callable[[Any], object]) -> None:
         self.function, self.seen = function, seen
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -68,7 +69,7 @@ class Hooks:
         while self._undo:
             self._undo.pop()()
 
-    def _guarded(self, body: Callable[..., None]) -> Callable[..., None]:
+    def _guarded(self, body: Callable[..., object]) -> Callable[..., None]:
         """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends."""
 
         def hook(*args: Any) -> None:
@@ -105,7 +106,8 @@ class Hooks:
     def _annotations(self) -> None:
         from torch.autograd.profiler import record_function
 
-        enter, leave = record_function.__enter__, record_function.__exit__
+        enter: Any = record_function.__enter__
+        leave: Any = record_function.__exit__
         begin, end = self._guarded(self._next_begin), self._guarded(self._next_end)
 
         def __enter__(self: Any) -> Any:
@@ -173,12 +175,12 @@ class Hooks:
 
         def lookup(module: Any) -> None:
             self.num_lookups += 1
-            frame = sys._getframe(2)
+            frame: FrameType | None = sys._getframe(2)
             while frame is not None:
                 code = frame.f_code
                 if code is inner or code is outer or code is backward:
                     return
-                frame = frame.f_back  # type: ignore[assignment]
+                frame = frame.f_back
             seen(module)
 
         _replace(Module, "__call__", Lookup(call, lookup), self._undo)

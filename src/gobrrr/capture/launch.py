@@ -51,7 +51,7 @@ def _check_script(script: Path) -> None:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         raise GobrrrError(
-            f"{script} is not Python{f' (line {line}: {error.msg})' if line else ''}",  # type: ignore[attr-defined]
+            f"{script} is not Python{f' (line {line})' if line else ''}: {getattr(error, 'msg', error)}",
             "for another command put -- before it",
         ) from None
 
@@ -89,7 +89,7 @@ def run(command: Sequence[str], config: Config) -> int:
 
 
 def leave_as(code: int) -> int:
-    """The exit code of a program that ended with `code`; one that a signal killed takes this process along the same way."""
+    """The exit code of a program that ended with `code`; of one that a signal killed, die of the same signal."""
     if code >= 0:
         return code
     number = -code

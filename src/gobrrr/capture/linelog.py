@@ -63,7 +63,11 @@ class LineLog:
         sys.settrace(None)
         walk: FrameType | None = frame
         while walk is not None:
-            if walk.f_trace is not None and walk.f_trace in (self._user_local, self._module_local, self._backward_local):
+            if walk.f_trace is not None and walk.f_trace in (
+                self._user_local,
+                self._module_local,
+                self._backward_local,
+            ):
                 walk.f_trace = None
             walk = walk.f_back
 

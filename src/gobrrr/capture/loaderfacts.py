@@ -23,7 +23,9 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
         "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
         "dataset": type(dataset).__name__,
-        "dataset_span": _defined(getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)),
+        "dataset_span": _defined(
+            getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)
+        ),
         "in_memory": _in_memory(dataset),
         "length": _length(dataset),
         "collate": getattr(collate, "__qualname__", type(collate).__name__),

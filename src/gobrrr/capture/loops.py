@@ -1,4 +1,4 @@
-"""Which events end a step: the program's loops are found from optimizer updates, top-level forwards or explicit marks."""
+"""Which events end a step: loops are found from optimizer updates, top-level forwards or explicit marks."""
 
 from __future__ import annotations
 

@@ -26,10 +26,12 @@ class Profiled:
         import torch
         from torch.autograd import profiler
 
-        if torch.autograd._profiler_enabled():
+        if torch._C._autograd._profiler_enabled():
             return False
         with_device = torch.cuda.is_available()
-        self._profile = profiler.profile(record_shapes=True, use_device="cuda" if with_device else None, use_kineto=True)
+        self._profile = profiler.profile(
+            record_shapes=True, use_device="cuda" if with_device else None, use_kineto=True
+        )
         with _quiet():
             self._profile._prepare_trace()
             self._profile._start_trace()
@@ -44,7 +46,7 @@ class Profiled:
         began = time.perf_counter_ns()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        result = torch.autograd._disable_profiler()
+        result = torch._C._autograd._disable_profiler()
         self._profile.entered = False
         self._profile = None
         result.save(str(self.path))
@@ -58,7 +60,7 @@ class Profiled:
             import torch
 
             with contextlib.suppress(Exception):
-                torch.autograd._disable_profiler()
+                torch._C._autograd._disable_profiler()
 
 
 @contextlib.contextmanager

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
-from gobrrr.recording import marks as ev
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loops import Loops
+from gobrrr.recording import marks as ev
 
 FLUSH_NS = 50_000_000
 FLUSH_EVENTS = 4 * 4096
@@ -20,7 +20,7 @@ VITALS_NS = 100_000_000
 
 
 class Registry:
-    """Numbers objects in the order they are met, holding them weakly; an address that is used again gets a new number."""
+    """Numbers objects in the order they are met, holding them weakly; an address used again gets a new number."""
 
     def __init__(self) -> None:
         self.refs: list[Callable[[], Any]] = []
@@ -54,7 +54,8 @@ class Recorder:
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.update_spans: dict[int, Any] = {}
-        self._open_journal, self._journal = open_journal, None
+        self._open_journal = open_journal
+        self._journal: JournalWriter | None = None
         self._on_boundary = on_boundary
         self._buffer = array("q")
         self._last_flush = self._last_vitals = perf_counter_ns()
@@ -139,5 +140,3 @@ def vitals() -> list[tuple[int, int]]:
     except (ImportError, OSError, ValueError):
         pass  # not Linux: what cannot be seen stays out of the recording
     return found
-
-

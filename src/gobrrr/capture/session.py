@@ -1,10 +1,9 @@
-"""One watched program: plain phase, then the windows, then the rest; every part of it may fail without the program noticing."""
+"""One watched program: plain phase, windows, the rest; any part of it may fail without the program noticing."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import gc
 import os
 import sys
 import time
@@ -15,17 +14,15 @@ from typing import Any
 
 from gobrrr.capture import facts, plan
 from gobrrr.capture.config import Config
-from gobrrr.capture.counted import Counted, held_graphs
+from gobrrr.capture.counted import held_graphs
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
-from gobrrr.capture.linelog import LineLog
 from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.loops import UPDATE
-from gobrrr.capture.profiled import Profiled
 from gobrrr.capture.recorder import Recorder
-from gobrrr.capture.sampler import Sampler
 from gobrrr.capture.source import growth_line
 from gobrrr.capture.userfiles import UserFiles
+from gobrrr.capture.window import Window
 from gobrrr.capture.workers import WorkerSampling
 from gobrrr.recording import marks as ev
 from gobrrr.recording.warmup import warmup
@@ -66,7 +63,8 @@ class Session:
         self._compiled: dict[str, Any] = {}
         self._busy = False
         self._spent_ns = 0
-        self._ended = False
+        self.ended = False
+        self.nested = False
 
     # life
 
@@ -76,9 +74,9 @@ class Session:
 
     def end(self, reason: str = "exit") -> None:
         """Remove everything and write the last facts; safe to call twice and at any moment."""
-        if self._ended or os.getpid() != self.recorder.pid:
+        if self.ended or os.getpid() != self.recorder.pid:
             return
-        self._ended = True
+        self.ended = True
         with contextlib.suppress(Exception):
             self._abandon_window()
         self.hooks.remove()
@@ -92,8 +90,15 @@ class Session:
             self.recorder.journal.json({"type": "end", "reason": reason, "lookups": self.hooks.num_lookups})
             self.recorder.journal.close()
 
+    def mark(self) -> None:
+        """An explicit step ends here."""
+        try:
+            self.recorder.explicit()
+        except Exception as error:
+            self._failed(error)
+
     def forked(self) -> None:
-        """In a forked child: the hooks stay where they are (a loader's worker is one) and see that this is not theirs."""
+        """In a forked child: the hooks stay (a loader's worker is one) and see that this process is not theirs."""
         atexit.unregister(self.end)
 
     def _open_journal(self) -> JournalWriter:
@@ -281,165 +286,17 @@ class Session:
     def growth(self, frame: FrameType) -> list[dict[str, Any]]:
         """Containers that hold graphs and grew since the windows began."""
         since, before = self._held
-        grown = []
+        grown: list[dict[str, Any]] = []
         for (file, function, name), length in held_graphs(frame, self.user).items():
             rate = (length - before.get((file, function, name), 0)) / max(1, self._steps - since)
             span = growth_line(file, name) or {"file": file, "line": frame.f_lineno, "function": function}
-            grown.append({"name": name, "kind": "", "length": length, "growth_per_step": rate, "span": span})
-        return [held for held in grown if held["growth_per_step"] > 0]
+            if rate > 0:
+                grown.append({"name": name, "length": length, "growth_per_step": rate, "span": span})
+        return grown
 
 
 class StopProgram(SystemExit):
     """--stop-after: the program ends here, unwinding as sys.exit() does."""
-
-
-class Window:
-    """One closer look at some steps of a loop."""
-
-    def __init__(self, session: Session, kind: int, loop: tuple[int, int], step_ns: float) -> None:
-        self.session, self.kind, self.loop = session, kind, loop
-        self.steps = 0
-        budget = session.config.budget_ns
-        planned = {ev.PROFILE: plan.profile_steps, ev.SAMPLE: plan.sample_steps}.get(kind)
-        self.goal = session.config.steps if kind == ev.PROFILE and session.config.steps else planned(step_ns, budget) if planned else 1
-        self._limit = budget / 3 + 20 * step_ns
-        self._step_ns = step_ns
-        self._began = 0
-        self._rss = 0
-        self._lines: LineLog | None = None
-        self._profiled: Profiled | None = None
-        self._sampler: Sampler | None = None
-        self._counted: Counted | None = None
-        self._saved: Any = None
-
-    def open(self) -> bool:
-        """Start the instruments; False where they cannot run."""
-        self._began = time.perf_counter_ns()
-        self._rss = dict_of_vitals().get(ev.RSS, 0)
-        opened = {ev.PROFILE: self._open_profile, ev.SAMPLE: self._open_sample, ev.COUNT: self._open_count}[self.kind]()
-        self._began = time.perf_counter_ns()
-        return opened
-
-    def exhausted(self, now: int) -> bool:
-        """Whether time or bytes of the budget are spent."""
-        grown = dict_of_vitals().get(ev.RSS, 0) - self._rss if self.kind == ev.PROFILE else 0
-        return now - self._began > self._limit or grown > self.session.config.budget_bytes
-
-    def close(self, complete: bool) -> None:
-        """Stop the instruments and write what they saw."""
-        ended = time.perf_counter_ns()
-        note = {"type": "window", "kind": ev.WINDOW_NAMES[self.kind], "loop": list(self.loop), "steps": self.steps}
-        note |= {"complete": complete, "began": self._began, "ended": ended, "clock": [time.time_ns(), time.perf_counter_ns()]}
-        if self._lines is not None:
-            self._lines.stop(sys._getframe())
-        closing = {ev.PROFILE: self._close_profile, ev.SAMPLE: self._close_sample, ev.COUNT: self._close_count}[self.kind]
-        self.session.recorder.journal.json(note | closing())
-
-    # profile
-
-    def _open_profile(self) -> bool:
-        session = self.session
-        path = Path(session.config.folder) / f"{session.stem}.window{len(session.loops)}-{self.session._steps}.trace.json"
-        self._profiled = Profiled(path)
-        if not self._profiled.start():
-            session.recorder.journal.json({"type": "note", "text": "the program runs a profiler itself: no window of ours"})
-            return False
-        self._lines = LineLog(session.user)
-        self._lines.name_modules([module for _, module in session.recorder.modules.alive()])
-        if not self._lines.start(sys._getframe()):
-            session.recorder.journal.json({"type": "note", "text": "another tracer is active: lines come from samples only"})
-            self._lines = None
-        return True
-
-    def _close_profile(self) -> dict[str, Any]:
-        assert self._profiled is not None
-        written = self._profiled.stop()
-        found: dict[str, Any] = {"trace": self._profiled.path.name if written else None, "stop_ns": self._profiled.stop_ns}
-        if self._lines is not None:
-            found["lines"] = self._lines.as_json()
-        return found
-
-    # sample
-
-    def _open_sample(self) -> bool:
-        session = self.session
-        interval = plan.sample_interval(self._step_ns)
-        self._sampler = Sampler(session.recorder.thread, interval, session.user.is_user)
-        self._sampler.start()
-        session.workers.switch(True, interval)
-        return True
-
-    def _close_sample(self) -> dict[str, Any]:
-        assert self._sampler is not None
-        self._sampler.stop()
-        self.session.workers.switch(False, 0.0)
-        return {"samples": self._sampler.as_json()}
-
-    # count
-
-    def _open_count(self) -> bool:
-        session, recorder = self.session, self.session.recorder
-        owned = {
-            tensor.untyped_storage().data_ptr()
-            for _, module in recorder.modules.alive()
-            for tensor in (*module.parameters(), *module.buffers())
-            if type(tensor).__module__.startswith("torch") and tensor.layout == _strided()
-        }
-        self._counted = Counted(owned, facts._flushes_denormals(), session.user)
-        for _, module in recorder.modules.alive():
-            for name, param in list(module.named_parameters())[:64]:
-                if type(param).__module__.startswith("torch") and param.layout == _strided():
-                    self._counted.denormal(f"parameter {name}", param, {})
-        self._lines = LineLog(session.user, self._counted.module)
-        if not self._lines.start(sys._getframe()):
-            self._lines = None
-        if not facts.compiled():
-            import torch
-
-            self._saved = torch.autograd.graph.saved_tensors_hooks(self._counted.pack, self._counted.unpack)
-            self._saved.__enter__()
-        return True
-
-    def _close_count(self) -> dict[str, Any]:
-        session, counted = self.session, self._counted
-        assert counted is not None
-        found: dict[str, Any] = {}
-        if self._saved is not None:
-            self._saved.__exit__(None, None, None)
-            found["saved"] = [
-                {"span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
-                for (f, fn, ln), (b, c) in counted.saved.items()
-            ]
-        roots = {session.recorder.modules.number(root.pop("module")): root for root in counted.roots.values()}
-        return found | {
-            "roots": roots,
-            "inputs": counted.inputs[:32],
-            "denormals": sorted(counted.denormals, key=lambda d: -d["share"])[:16],
-            "switches": counted.switches,
-            "orphans": facts.orphans(session.recorder),
-            "held": session.growth(sys._getframe()),
-            "gc_span": _gc_span(session),
-            "error": counted.error,
-        }
-
-
-def _gc_span(session: Session) -> dict[str, Any] | None:
-    from gobrrr.capture import source
-
-    return source.call_line(session.user_sources(), ("collect",)) if gc.isenabled() or gc.get_count() else None
-
-
-def _strided() -> Any:
-    import torch
-
-    return torch.strided
-
-
-def dict_of_vitals() -> dict[int, int]:
-    """Resident bytes, faults and CPU time of this moment by event kind."""
-    from gobrrr.capture.recorder import vitals
-
-    return dict(vitals())
 
 
 def _number(text: str | None) -> int | None:

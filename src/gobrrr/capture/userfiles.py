@@ -17,7 +17,7 @@ def _library_roots() -> tuple[str, ...]:
 
 
 class UserFiles:
-    """Answers `is_user(filename)`, cached. The program's own main file and its folder are the user's wherever they lie."""
+    """Answers `is_user(filename)`, cached. The program's own main file is the user's wherever it lies."""
 
     def __init__(self) -> None:
         self._roots = _library_roots()

@@ -49,7 +49,9 @@ class WorkerSampling:
         if self._started_in != pid:
             self._started_in = pid
             self._batches = 1
-            threading.Thread(target=self._follow, args=(threading.get_ident(),), name="gobrrr-worker", daemon=True).start()
+            threading.Thread(
+                target=self._follow, args=(threading.get_ident(),), name="gobrrr-worker", daemon=True
+            ).start()
 
     def _state(self) -> tuple[bool, float]:
         on, interval = struct.unpack("<dd", self._flag[:16])

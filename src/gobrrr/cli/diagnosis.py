@@ -1,4 +1,4 @@
-"""From a run's folder to its report: read, account, judge, tell. Every rank has its own; the first one is shown whole."""
+"""From a run's folder to its report: read, account, judge, tell. Every rank has its own; the first is shown whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from gobrrr.recording.run import Recording
 from gobrrr.report.model import Report
 
 
-def explain(folder: Path, command: list[str], code: int, *, json_file: str | None = None, portability: bool = False) -> None:
+def explain(
+    folder: Path, command: list[str], code: int, *, json_file: str | None = None, portability: bool = False
+) -> None:
     """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr."""
     from gobrrr.recording.run import load_run
 

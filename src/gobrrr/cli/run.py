@@ -26,9 +26,15 @@ class Run:
         parser.usage = "gobrrr run [options] script.py [args] | -m module [args] | -- command [args]"
         parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the recording (default .gobrrr/<run>)")
         parser.add_argument("--json", metavar="FILE", help="write the report as JSON (gobrrr.report/1)")
-        parser.add_argument("--steps", type=_positive, default=0, metavar="N", help="steps to profile (default: 2 to 8)")
-        parser.add_argument("--stop-after", type=_positive, default=0, metavar="N", help="end the program after N steps")
-        parser.add_argument("--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks")
+        parser.add_argument(
+            "--steps", type=_positive, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
+        )
+        parser.add_argument(
+            "--stop-after", type=_positive, default=0, metavar="N", help="end the program after N steps"
+        )
+        parser.add_argument(
+            "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
+        )
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -91,7 +97,9 @@ def parse_budget(text: str) -> tuple[int, int]:
         elif match and unit.upper() in _BYTES:
             found[1] = int(float(match.group(1)) * _BYTES[unit.upper()])
         else:
-            raise GobrrrError(f"cannot read the budget {part!r}", "say --budget 30s, --budget 200MB or both with a comma")
+            raise GobrrrError(
+                f"cannot read the budget {part!r}", "say --budget 30s, --budget 200MB or both with a comma"
+            )
     return found[0], found[1]
 
 
@@ -108,7 +116,9 @@ def _folder(named: str | None, command: list[str]) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise GobrrrError(f"cannot write into {folder}: {error.strerror}", "name a folder that can be written with -o DIR") from None
+        raise GobrrrError(
+            f"cannot write into {folder}: {error.strerror}", "name a folder that can be written with -o DIR"
+        ) from None
     return folder
 
 

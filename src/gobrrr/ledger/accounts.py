@@ -1,4 +1,4 @@
-"""The time ledger: the profiled window's proportions, brought to the length of the plain step, every nanosecond once."""
+"""The time ledger: the profiled window's proportions at the length of the plain step, every nanosecond once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def _data_ops(ops: list[OpGroup], data: float) -> list[OpGroup]:
     total = sum(op.ns for op in inside)
     factor = min(1.0, data / total) if total else 0.0
     return [
-        msgspec.structs.replace(op, ns=op.ns * factor, floor_ns=op.floor_ns * factor, dispatch_ns=op.dispatch_ns * factor)
+        msgspec.structs.replace(
+            op, ns=op.ns * factor, floor_ns=op.floor_ns * factor, dispatch_ns=op.dispatch_ns * factor
+        )
         for op in inside
     ]
 
@@ -107,8 +109,8 @@ def _charge(sums: dict[str, float], op: OpGroup) -> None:
 def phases(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float) -> tuple[tuple[str, float], ...]:
     """Nanoseconds per phase of the plain step; they sum to it."""
     sums: dict[str, float] = defaultdict(float)
-    for group in (*ops, *host):
-        sums[group.phase] += group.ns
+    for phase, ns in [(op.phase, op.ns) for op in ops] + [(gap.phase, gap.ns) for gap in host]:
+        sums[phase] += ns
     sums["data"] = data
     sums["other"] += plain - sum(sums.values())
     order = ("data", "forward", "loss", "backward", "optimizer", "other")

@@ -38,8 +38,12 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     gc_ns = facts.gc_ns_per_step or 0.0
     return Ledger(
         step=stats,
-        accounts=accounts(scaled.ops, scaled.host, data, stats.plain_wall_ns, gc_ns) if profiled else _by_lines(data, stats),
-        phases=phases(scaled.ops, scaled.host, data, stats.plain_wall_ns) if profiled else _phases_by_lines(lines, data, stats),
+        accounts=accounts(scaled.ops, scaled.host, data, stats.plain_wall_ns, gc_ns)
+        if profiled
+        else _by_lines(data, stats),
+        phases=phases(scaled.ops, scaled.host, data, stats.plain_wall_ns)
+        if profiled
+        else _phases_by_lines(lines, data, stats),
         ops=tuple(scaled.ops),
         host=tuple(_with_libraries(scaled.host, lines)),
         lines=lines,

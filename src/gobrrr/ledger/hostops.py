@@ -37,7 +37,7 @@ class HostOps:
 
     def name(self, row: int) -> str:
         """The op's name."""
-        return self.names[self.ops.name[row]]
+        return self.names[int(self.ops.name[row])]
 
 
 def host_ops(recording: Recording, window: Window, trace: Trace, places: Places) -> HostOps:

@@ -68,7 +68,7 @@ class OpGroup(msgspec.Struct, frozen=True):
 
 
 class HostGroup(msgspec.Struct, frozen=True):
-    """Main-thread time outside torch ops, by user line. `library` is the package whose code ran ("" = the user's own)."""
+    """Main-thread time outside torch ops, by user line. `library`: the package whose code ran, "" the user's own."""
 
     where: tuple[Span, ...]
     ns: float
@@ -227,7 +227,7 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     copies: tuple[tuple[str, int, float, float], ...] = ()
     """(kind such as 'Memcpy HtoD (Pageable -> Device)', count, bytes, ns) per step."""
     kernels: tuple[tuple[str, float, float, str], ...] = ()
-    """(name, calls, ns, class: matmul, convolution, attention, elementwise, reduction, communication, other) per step."""
+    """(name, calls, ns, class: matmul, convolution, attention, elementwise, reduction, communication, other)."""
     syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] = ()
     """(call, calls per step, idle ns it causes, user lines)."""
     short_kernel_share: float = 0.0

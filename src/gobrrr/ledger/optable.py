@@ -89,7 +89,9 @@ def origins(host: HostOps, places: Places) -> npt.NDArray[np.int32]:
     return found
 
 
-def op_groups(host: HostOps, trace: Trace, places: Places, prices: Prices, num_steps: int, dispatch_ns: float) -> list[OpGroup]:
+def op_groups(
+    host: HostOps, trace: Trace, places: Places, prices: Prices, num_steps: int, dispatch_ns: float
+) -> list[OpGroup]:
     """All groups of the window, per step, in the order of their first call. Annotations have none of their own."""
     origin = origins(host, places)
     sums: dict[tuple[Any, ...], list[float]] = {}

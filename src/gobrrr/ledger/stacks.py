@@ -90,7 +90,7 @@ def _read(samples: Samples, numbers: tuple[int, ...]) -> _Stack:
 
 
 def qualified(file: str, function: str) -> str:
-    """A library function as module.function: .../site-packages/torch/serialization.py, save -> torch.serialization.save."""
+    """A library function as module.function: site-packages/torch/serialization.py, save -> torch.serialization.save."""
     found = _PACKAGES.search(file.replace("\\", "/"))
     module = found.group(1).replace("/", ".").removesuffix(".__init__") if found else file.rsplit("/", 1)[-1]
     return f"{module}.{function}"

@@ -86,7 +86,11 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
     """Loops beside the main one, with their share of the time that all loops took."""
     total = sum(loop.total for loop in recording.loops) or 1
     return tuple(
-        OtherLoop(f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}", loop.total / total, len(loop.steps))
+        OtherLoop(
+            f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}",
+            loop.total / total,
+            len(loop.steps),
+        )
         for loop in recording.loops[1:]
     )
 

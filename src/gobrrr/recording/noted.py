@@ -1,15 +1,16 @@
-"""The Facts of a recording: what capture noted at several moments, put together and set against the journal's counts."""
+"""The Facts of a recording: what capture noted at several moments, put together with the journal's counts."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from gobrrr.recording import marks
-from gobrrr.recording.facts import CompileFacts, Facts
+from gobrrr.recording.facts import Facts
 from gobrrr.recording.run import Recording
 from gobrrr.recording.steps import Step
 
@@ -133,10 +134,10 @@ def _loaders(recording: Recording, raw: list[dict[str, Any]]) -> list[dict[str, 
 
 def _compile(recording: Recording) -> dict[str, Any]:
     """torch.compile's counters now, less what they were when the steps became steady."""
-    last = next((f["compile"] for f in reversed(recording.raw_facts) if f.get("compile")), {})
+    last: dict[str, Any] = next((f["compile"] for f in reversed(recording.raw_facts) if f.get("compile")), {})
     first = _moment(recording, "steady").get("compile") or {}
     if not last:
-        return msgspec.to_builtins(CompileFacts())
+        return {}
     kept = {
         name: last[name] for name in ("used", "num_graphs", "graph_breaks", "break_reasons", "break_spans", "limit_hit")
     }
@@ -177,14 +178,14 @@ def _stretches(recording: Recording, plain: list[Step]) -> list[tuple[int, int]]
     events = recording.events
     cuts = events[np.isin(events[:, 1], (marks.WINDOW_BEGIN, marks.WINDOW_END)), 0].tolist()
     edges = [plain[0].start, *cuts, plain[-1].end]
-    inside = [(a, b) for a, b in zip(edges, edges[1:], strict=False) if any(a <= s.start and s.end <= b for s in plain)]
+    inside = [(a, b) for a, b in pairwise(edges) if any(a <= s.start and s.end <= b for s in plain)]
     return inside
 
 
 def _vitals(recording: Recording, kind: int, begin: int, end: int) -> np.ndarray[Any, Any]:
     events = recording.events
-    rows = events[(events[:, 1] == kind) & (events[:, 0] >= begin) & (events[:, 0] <= end)]
-    return rows[:, (0, 3)]
+    rows: np.ndarray[Any, Any] = events[(events[:, 1] == kind) & (events[:, 0] >= begin) & (events[:, 0] <= end)]
+    return np.stack((rows[:, 0], rows[:, 3]), axis=1)
 
 
 def _total(recording: Recording, kind: int, plain: list[Step]) -> float | None:
@@ -209,7 +210,7 @@ def _per_step(recording: Recording, kind: int, plain: list[Step]) -> float | Non
 
 
 def _growth(recording: Recording, plain: list[Step]) -> float | None:
-    """Bytes of resident memory per step: the median slope between pairs of samples (Theil-Sen) of the longest stretch."""
+    """Resident bytes per step: the median slope between pairs of samples (Theil-Sen) of the longest stretch."""
     stretches = _stretches(recording, plain)
     if not stretches:
         return None

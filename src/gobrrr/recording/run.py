@@ -1,8 +1,7 @@
-"""The Recording of a live run: its folder read back, one Recording per rank, with a note of everything that is missing."""
+"""The Recording of a live run: its folder read back, one Recording per rank, with a note of what is missing."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +51,7 @@ class LineLog(msgspec.Struct, frozen=True):
 
 
 class Samples(msgspec.Struct, frozen=True):
-    """Stacks of one thread, sampled. `frames`: (file, function, line, is_user); `cpu`: the thread's CPU ns, -1 unknown."""
+    """Stacks of one thread, sampled. `frames`: (file, function, line, is_user); `cpu`: its CPU ns, -1 unknown."""
 
     frames: tuple[tuple[str, str, int, bool], ...] = ()
     stacks: tuple[tuple[int, ...], ...] = ()
@@ -135,7 +134,7 @@ class Recording:
 
 
 def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
-    """One Recording per rank, rank 0 first. Raises GobrrrError where there is none, TraceError where one can't be read."""
+    """One Recording per rank, rank 0 first. Raises GobrrrError where there is none, TraceError where it is broken."""
     journals = sorted(folder.glob("rank*.journal"))
     if not journals:
         raise GobrrrError(f"{folder} holds no recording", "name a folder that gobrrr run has written")
@@ -198,13 +197,16 @@ def _counted(records: tuple[dict[str, Any], ...], loops: tuple[LoopSteps, ...]) 
 
 
 def _workers(folder: Path, missing: list[str]) -> tuple[Worker, ...]:
-    found = []
-    for path in sorted(folder.glob("worker-*.json")):
-        try:
-            found.append(msgspec.convert(json.loads(path.read_bytes()), Worker))
-        except (ValueError, msgspec.ValidationError, OSError) as error:
-            missing.append(f"{path.name} could not be read: {error}")
-    return tuple(found)
+    read = (_worker(path, missing) for path in sorted(folder.glob("worker-*.json")))
+    return tuple(worker for worker in read if worker is not None)
+
+
+def _worker(path: Path, missing: list[str]) -> Worker | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Worker)
+    except (msgspec.DecodeError, OSError) as error:
+        missing.append(f"{path.name} could not be read: {error}")
+        return None
 
 
 def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | None:

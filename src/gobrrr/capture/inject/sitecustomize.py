@@ -1,14 +1,14 @@
 """Runs at the start of a watched Python: hands over to gobrrr.capture.bootstrap, then to the sitecustomize it hides."""
 
 import importlib.util
-import os
 import sys
+from pathlib import Path
 
 
-def _begin():
-    here = os.path.dirname(os.path.abspath(__file__))
-    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
+def _begin() -> None:
+    here = Path(__file__).resolve().parent
+    root = str(here.parents[2])
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
     had = root in sys.path
     if not had:
         sys.path.append(root)
@@ -23,7 +23,7 @@ def _begin():
             sys.path.remove(root)
 
 
-def _hidden():
+def _hidden() -> None:
     """The environment's own sitecustomize, which ours stands before on the path."""
     ours = sys.modules.pop("sitecustomize", None)
     spec = importlib.util.find_spec("sitecustomize")

@@ -1,0 +1,81 @@
+"""`gobrrr.watch()` and `gobrrr.steps()`: for notebooks, and for programs whose steps cannot be found."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Generator, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from gobrrr.capture import bootstrap
+from gobrrr.capture.config import Config
+from gobrrr.errors import GobrrrError, TorchMissing
+
+if TYPE_CHECKING:
+    from gobrrr.capture.session import Session
+
+T = TypeVar("T")
+
+
+class Watched:
+    """What `watch()` gives: the folder of its recording and, once the block has ended, `report()`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def report(self) -> None:
+        """Show the diagnosis on stderr (again)."""
+        from gobrrr.cli import diagnosis
+
+        diagnosis.explain(self.folder, list(sys.argv), 0)
+
+
+@contextlib.contextmanager
+def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[Watched, None, None]:
+    """Watch the steps inside the block as `gobrrr run` would, and report when it ends.
+
+    Raises GobrrrError where a watch is on already (under `gobrrr run` the block changes nothing: the run is watched),
+    TorchMissing where torch is not installed.
+    """
+    if bootstrap.session is not None and not bootstrap.session.ended:
+        if bootstrap.session.nested:
+            raise GobrrrError("gobrrr.watch() inside gobrrr.watch()", "end the outer block first")
+        yield Watched(Path(bootstrap.session.config.folder))
+        return
+    target = Path(folder) if folder is not None else Path(".gobrrr") / f"watch-{time.strftime('%Y%m%d-%H%M%S')}"
+    target.mkdir(parents=True, exist_ok=True)
+    if any(target.glob("rank*.journal")):
+        raise GobrrrError(f"{target} holds a recording already", "name a new folder")
+    session = _begin(target)
+    watched = Watched(target)
+    try:
+        yield watched
+    finally:
+        session.end("block ended")
+        bootstrap.session = None
+        if show:
+            with contextlib.suppress(GobrrrError):
+                watched.report()
+
+
+def _begin(target: Path) -> Session:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise TorchMissing("torch is not installed", f"{sys.executable} -m pip install torch") from None
+    session = bootstrap.watch(Config(str(target.resolve())))
+    if session is None:
+        raise GobrrrError("this process cannot be watched", "gobrrr needs torch 2.6 or newer")
+    session.nested = True
+    return session
+
+
+def steps(batches: Iterable[T]) -> Iterator[T]:
+    """Yield the batches unchanged, each iteration one step of a watched run; does nothing where none is watched."""
+    for batch in batches:
+        yield batch
+        session = bootstrap.session
+        if session is not None and not session.ended:
+            session.mark()

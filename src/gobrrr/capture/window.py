@@ -1,0 +1,186 @@
+"""One closer look at some steps of a loop: profiled, sampled or counted, each with its own instruments."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.capture import facts, plan, source
+from gobrrr.capture.counted import Counted
+from gobrrr.capture.linelog import LineLog
+from gobrrr.capture.profiled import Profiled
+from gobrrr.capture.recorder import vitals
+from gobrrr.capture.sampler import Sampler
+from gobrrr.recording import marks as ev
+
+if TYPE_CHECKING:
+    from gobrrr.capture.session import Session
+
+
+class Window:
+    """One closer look at some steps of a loop."""
+
+    def __init__(self, session: Session, kind: int, loop: tuple[int, int], step_ns: float) -> None:
+        self.session, self.kind, self.loop = session, kind, loop
+        self.steps = 0
+        budget = session.config.budget_ns
+        planned = {ev.PROFILE: plan.profile_steps, ev.SAMPLE: plan.sample_steps}.get(kind)
+        self.goal = (
+            session.config.steps
+            if kind == ev.PROFILE and session.config.steps
+            else planned(step_ns, budget)
+            if planned
+            else 1
+        )
+        self._limit = budget / 3 + 20 * step_ns
+        self._step_ns = step_ns
+        self._began = 0
+        self._rss = 0
+        self._lines: LineLog | None = None
+        self._profiled: Profiled | None = None
+        self._sampler: Sampler | None = None
+        self._counted: Counted | None = None
+        self._saved: Any = None
+
+    def open(self) -> bool:
+        """Start the instruments; False where they cannot run."""
+        self._began = time.perf_counter_ns()
+        self._rss = dict(vitals()).get(ev.RSS, 0)
+        opened = {ev.PROFILE: self._open_profile, ev.SAMPLE: self._open_sample, ev.COUNT: self._open_count}[self.kind]()
+        self._began = time.perf_counter_ns()
+        return opened
+
+    def exhausted(self, now: int) -> bool:
+        """Whether time or bytes of the budget are spent."""
+        grown = dict(vitals()).get(ev.RSS, 0) - self._rss if self.kind == ev.PROFILE else 0
+        return now - self._began > self._limit or grown > self.session.config.budget_bytes
+
+    def close(self, complete: bool) -> None:
+        """Stop the instruments and write what they saw."""
+        ended = time.perf_counter_ns()
+        note: dict[str, Any] = {
+            "type": "window",
+            "kind": ev.WINDOW_NAMES[self.kind],
+            "loop": list(self.loop),
+            "steps": self.steps,
+        }
+        note |= {
+            "complete": complete,
+            "began": self._began,
+            "ended": ended,
+            "clock": [time.time_ns(), time.perf_counter_ns()],
+        }
+        if self._lines is not None:
+            self._lines.stop(sys._getframe())
+        closing = {ev.PROFILE: self._close_profile, ev.SAMPLE: self._close_sample, ev.COUNT: self._close_count}[
+            self.kind
+        ]
+        self.session.recorder.journal.json(note | closing())
+
+    # profile
+
+    def _open_profile(self) -> bool:
+        session = self.session
+        path = (
+            Path(session.config.folder) / f"{session.stem}.window{len(session.loops)}-{self.session._steps}.trace.json"
+        )
+        self._profiled = Profiled(path)
+        if not self._profiled.start():
+            session.recorder.journal.json(
+                {"type": "note", "text": "the program runs a profiler itself: no window of ours"}
+            )
+            return False
+        self._lines = LineLog(session.user)
+        self._lines.name_modules([module for _, module in session.recorder.modules.alive()])
+        if not self._lines.start(sys._getframe()):
+            session.recorder.journal.json(
+                {"type": "note", "text": "another tracer is active: lines come from samples only"}
+            )
+            self._lines = None
+        return True
+
+    def _close_profile(self) -> dict[str, Any]:
+        assert self._profiled is not None
+        written = self._profiled.stop()
+        found: dict[str, Any] = {
+            "trace": self._profiled.path.name if written else None,
+            "stop_ns": self._profiled.stop_ns,
+        }
+        if self._lines is not None:
+            found["lines"] = self._lines.as_json()
+        return found
+
+    # sample
+
+    def _open_sample(self) -> bool:
+        session = self.session
+        interval = plan.sample_interval(self._step_ns)
+        self._sampler = Sampler(session.recorder.thread, interval, session.user.is_user)
+        self._sampler.start()
+        session.workers.switch(True, interval)
+        return True
+
+    def _close_sample(self) -> dict[str, Any]:
+        assert self._sampler is not None
+        self._sampler.stop()
+        self.session.workers.switch(False, 0.0)
+        return {"samples": self._sampler.as_json()}
+
+    # count
+
+    def _open_count(self) -> bool:
+        session, recorder = self.session, self.session.recorder
+        owned = {
+            tensor.untyped_storage().data_ptr()
+            for _, module in recorder.modules.alive()
+            for tensor in (*module.parameters(), *module.buffers())
+            if type(tensor).__module__.startswith("torch") and tensor.layout == _strided()
+        }
+        self._counted = Counted(owned, facts._flushes_denormals(), session.user)
+        for _, module in recorder.modules.alive():
+            for name, param in list(module.named_parameters())[:64]:
+                if type(param).__module__.startswith("torch") and param.layout == _strided():
+                    self._counted.denormal(f"parameter {name}", param, {})
+        self._lines = LineLog(session.user, self._counted.module)
+        if not self._lines.start(sys._getframe()):
+            self._lines = None
+        if not facts.compiled():
+            import torch
+
+            self._saved = torch.autograd.graph.saved_tensors_hooks(self._counted.pack, self._counted.unpack)
+            self._saved.__enter__()
+        return True
+
+    def _close_count(self) -> dict[str, Any]:
+        session, counted = self.session, self._counted
+        assert counted is not None
+        found: dict[str, Any] = {}
+        if self._saved is not None:
+            self._saved.__exit__(None, None, None)
+            found["saved"] = [
+                {"span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
+                for (f, fn, ln), (b, c) in counted.saved.items()
+            ]
+        roots = {session.recorder.modules.number(root.pop("module")): root for root in counted.roots.values()}
+        return found | {
+            "roots": roots,
+            "inputs": counted.inputs[:32],
+            "denormals": sorted(counted.denormals, key=lambda d: -d["share"])[:16],
+            "switches": counted.switches,
+            "orphans": facts.orphans(session.recorder),
+            "held": session.growth(sys._getframe()),
+            "gc_span": _gc_span(session),
+            "error": counted.error,
+        }
+
+
+def _gc_span(session: Session) -> dict[str, Any] | None:
+    return source.call_line(session.user_sources(), ("collect",))
+
+
+def _strided() -> Any:
+    import torch
+
+    return torch.strided
