@@ -42,8 +42,8 @@ def machine(**changes: object) -> Machine:
             for working_set, rate in ((1 << 16, 100e9), (1 << 20, 90e9), (256 << 20, 20e9))
             for threads in (1, 2)
         ),
-        "dispatch": figure(1000, "ns"),
-        "fresh_page": figure(500, "ns"),
+        "dispatch": figure(1000.0, "ns"),
+        "fresh_page": figure(500.0, "ns"),
         "fp32_error": 2.5e-7,
         "fp32_medium_error": 5.7e-7,
         "threads": 2,

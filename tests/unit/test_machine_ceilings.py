@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gobrrr.machine import ceilings, cores, gauges
+from gobrrr.machine import accelerator, ceilings, cores, gauges
 from gobrrr.machine.doubts import doubts_of
 from gobrrr.machine.model import Machine
 from gobrrr.machine.probe import Hardware, probe
@@ -179,6 +179,11 @@ class TestDevice:
     def test_a_launch_is_the_host_s_part_alone(self, machine: Machine) -> None:
         assert machine.device is not None
         assert machine.device.launch.median == pytest.approx(5000)  # not the 2000 of the device on top
+
+    def test_launches_are_waited_for_outside_the_timed_part(self, clock: FakeClock) -> None:
+        torch = FakeTorch(clock, AMD, device=H100)
+        assert accelerator._launches(torch).sample(clock) == pytest.approx(5000)
+        assert torch.queued == 0, "launches were left in the queue for the next gauge to wait for"
 
     def test_one_that_fails_leaves_the_processor_s(self, clock: FakeClock) -> None:
         torch = FakeTorch(clock, AMD, device=H100)

@@ -98,6 +98,14 @@ class TestLimits:
             ),
             (
                 {
+                    "proc/self/cgroup": "0::/a/b\n",
+                    "sys/fs/cgroup/a/cpu.max": "400000 100000",
+                    "sys/fs/cgroup/a/b/cpu.max": "250000 100000",
+                },
+                2.5,
+            ),
+            (
+                {
                     "proc/self/cgroup": "4:cpu,cpuacct:/box\n0::/\n",
                     "sys/fs/cgroup/cpu/box/cpu.cfs_quota_us": "300000",
                     "sys/fs/cgroup/cpu/box/cpu.cfs_period_us": "100000",
@@ -129,6 +137,11 @@ class TestLimits:
     )
     def test_memory_is_the_tighter_of_limit_and_host(self, tmp_path: Path, files: dict[str, str], limit: int) -> None:
         assert probe(tree(tmp_path, {"proc/meminfo": MEMINFO, **files})).memory_bytes == limit
+
+    def test_no_limit_and_no_total_is_unknown(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "sysconf", lambda name: int("not told here"))
+        files = {"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712"}
+        assert probe(tree(tmp_path, files)).memory_bytes == 0
 
     @pytest.mark.parametrize(
         ("affinity", "quota", "usable"),

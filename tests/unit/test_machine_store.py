@@ -11,7 +11,7 @@ import pytest
 
 from gobrrr.errors import GobrrrError, TorchMissing
 from gobrrr.machine import measure, model, store
-from tests.unit.machine_samples import figure, machine
+from tests.unit.machine_samples import machine
 
 
 @pytest.fixture
@@ -42,6 +42,14 @@ class TestCache:
         assert len(notes) == 1 and "at most 20 s" in notes[0]
         assert kept(tmp_path).name == f"machine-{first.fingerprint}.json"
         assert [path.name for path in tmp_path.iterdir()] == [kept(tmp_path).name], "a temporary file is left"
+
+    def test_kept_doubts_are_mentioned(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(store, "torch_version", lambda interpreter: "2.13.0")
+        monkeypatch.setattr(store, "measure_in", lambda interpreter: machine(doubts=("One.", "Two.")))
+        notes: list[str] = []
+        store.load_or_measure(folder=tmp_path)
+        assert store.load_or_measure(notify=notes.append, folder=tmp_path).doubts == ("One.", "Two.")
+        assert [note.startswith("note: 2 doubts about") for note in notes] == [True]
 
     def test_refresh_measures_again(self, tmp_path: Path, measurings: list[str]) -> None:
         store.load_or_measure(folder=tmp_path)

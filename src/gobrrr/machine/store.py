@@ -51,6 +51,8 @@ def load_or_measure(
     if not refresh:
         kept = _read(path, notify)
         if kept is not None:
+            if kept.doubts:
+                notify(f"note: {len(kept.doubts)} doubts about the ceilings kept in {path}: see gobrrr machine")
             return kept
     notify("measuring what this machine can do (at most 20 s, then kept) ...")
     # the other process may see another environment: what is asked for is what the file must be found by
