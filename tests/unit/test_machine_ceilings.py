@@ -33,7 +33,7 @@ def measured(torch: FakeTorch, hardware: Hardware = HOST, seconds: float = 100.0
 
 
 @pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> FakeTorch:
+def amd(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> FakeTorch:
     """The torch of an AMD machine, its page faults counted."""
     torch = FakeTorch(clock, AMD)
     monkeypatch.setattr(gauges, "_minor_faults", lambda: torch.faults)
@@ -41,8 +41,8 @@ def pages(monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> FakeTorch:
 
 
 class TestOneMachine:
-    def test_finds_the_speeds_that_it_was_given(self, pages: FakeTorch) -> None:
-        machine = measured(pages)
+    def test_finds_the_speeds_that_it_was_given(self, amd: FakeTorch) -> None:
+        machine = measured(amd)
         for dtype, name in (("fp64", "float64"), ("fp32", "float32"), ("bf16", "bfloat16"), ("int8", "int8")):
             assert machine.matmul["1"][dtype].median == pytest.approx(AMD[name], rel=0.03), dtype
             assert machine.matmul["all"][dtype].median == pytest.approx(2 * AMD[name], rel=0.03), dtype
@@ -53,17 +53,17 @@ class TestOneMachine:
         assert machine.device is None
         assert machine.doubts == ()
 
-    def test_copies_are_those_of_the_memory_and_not_of_the_call(self, pages: FakeTorch) -> None:
-        machine = measured(pages)
+    def test_copies_are_those_of_the_memory_and_not_of_the_call(self, amd: FakeTorch) -> None:
+        machine = measured(amd)
         for copy in machine.copy:
             assert copy.rate.median == pytest.approx(30e9 * copy.threads, rel=0.02), copy
         assert {copy.threads for copy in machine.copy} == {1, 2}
         assert sorted(copy.working_set for copy in machine.copy if copy.threads == 1) == list(gauges.COPY_SIZES)
 
-    def test_fp16_without_hardware_is_measured_and_stays_cheap(self, pages: FakeTorch) -> None:
-        machine = measured(pages)
+    def test_fp16_without_hardware_is_measured_and_stays_cheap(self, amd: FakeTorch) -> None:
+        machine = measured(amd)
         assert machine.matmul["1"]["fp16"].median == pytest.approx(0.3e9, rel=0.05)
-        assert pages.longest_call < 0.5e9, "one call took half a second"
+        assert amd.longest_call < 0.5e9, "one call took half a second"
 
     @pytest.mark.parametrize("rate", [1e6, 1e7, 1e8, 1e9, 1e12, 1e14])
     def test_no_call_is_ever_long_however_slow_the_dtype(self, clock: FakeClock, rate: float) -> None:
@@ -71,14 +71,14 @@ class TestOneMachine:
         gauges.matmul_gauge(torch, "x", "fp16", gauges.Setting(1), clock)
         assert torch.longest_call < 0.5e9
 
-    def test_a_dtype_that_torch_refuses_is_absent_not_zero(self, pages: FakeTorch) -> None:
-        pages.rates = {name: rate for name, rate in AMD.items() if name not in ("float16", "int8")}
-        machine = measured(pages)
+    def test_a_dtype_that_torch_refuses_is_absent_not_zero(self, amd: FakeTorch) -> None:
+        amd.rates = {name: rate for name, rate in AMD.items() if name not in ("float16", "int8")}
+        machine = measured(amd)
         assert "fp16" not in machine.matmul["1"]
         assert machine.flop_rate("int8", 2) is None
 
-    def test_the_error_of_medium_precision_is_that_of_medium(self, pages: FakeTorch) -> None:
-        machine = measured(pages)
+    def test_the_error_of_medium_precision_is_that_of_medium(self, amd: FakeTorch) -> None:
+        machine = measured(amd)
         assert machine.fp32_error == pytest.approx(2.5e-7)
         assert machine.fp32_medium_error == pytest.approx(5.7e-7)
 
@@ -95,44 +95,44 @@ class TestOneMachine:
         assert measured(torch, host).threads == 2
         assert {threads for threads, _ in torch.settings_seen} == {1, 2}
 
-    def test_memory_that_never_faults_costs_nothing(self, pages: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_memory_that_never_faults_costs_nothing(self, amd: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(gauges, "_minor_faults", lambda: 7)
-        assert measured(pages).fresh_page.median == 0
+        assert measured(amd).fresh_page.median == 0
 
 
 class TestNothingIsLeftBehind:
-    def test_threads_precision_and_grad_are_as_before(self, pages: FakeTorch) -> None:
-        pages.precision, pages.threads = "high", 2
-        measured(pages)
-        assert (pages.threads, pages.precision, pages.grad) == (2, "high", True)
-        assert {precision for _, precision in pages.settings_seen} == {"highest", "medium"}
+    def test_threads_precision_and_grad_are_as_before(self, amd: FakeTorch) -> None:
+        amd.precision, amd.threads = "high", 2
+        measured(amd)
+        assert (amd.threads, amd.precision, amd.grad) == (2, "high", True)
+        assert {precision for _, precision in amd.settings_seen} == {"highest", "medium"}
 
-    def test_also_when_it_fails(self, pages: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_also_when_it_fails(self, amd: FakeTorch, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object) -> None:
-            assert pages.threads == 1
+            assert amd.threads == 1
             raise MemoryError
 
         monkeypatch.setattr(ceilings, "collect", fail)
         monkeypatch.setattr(ceilings, "fp32_errors", lambda torch, enter, threads: enter(gauges.Setting(1, "medium")))
         with pytest.raises(MemoryError):
-            measured(pages)
-        assert (pages.threads, pages.precision, pages.grad) == (2, "highest", True)
+            measured(amd)
+        assert (amd.threads, amd.precision, amd.grad) == (2, "highest", True)
 
 
 class TestTime:
     @pytest.mark.parametrize("seconds", [0.05, 0.5, 3.0])
-    def test_keeps_to_it(self, pages: FakeTorch, seconds: float) -> None:
-        machine = measured(pages, seconds=seconds)
+    def test_keeps_to_it(self, amd: FakeTorch, seconds: float) -> None:
+        machine = measured(amd, seconds=seconds)
         assert machine.seconds < seconds + 1.5  # what finding the sizes takes at least, and one sample
 
-    def test_says_what_it_did_not_get_to(self, pages: FakeTorch) -> None:
-        machine = measured(pages, seconds=0.05)
+    def test_says_what_it_did_not_get_to(self, amd: FakeTorch) -> None:
+        machine = measured(amd, seconds=0.05)
         assert any("The time was up before" in doubt for doubt in machine.doubts)
         assert machine.byte_rate(1 << 20, 1) > 0
 
-    def test_tells_what_it_is_at(self, pages: FakeTorch) -> None:
+    def test_tells_what_it_is_at(self, amd: FakeTorch) -> None:
         lines: list[str] = []
-        measured(pages, notify=lines.append)
+        measured(amd, notify=lines.append)
         assert lines == ["finding sizes", "measuring 29 ceilings in turn"]
 
 

@@ -17,7 +17,7 @@ Clock = Callable[[], int]
 
 MAX_SPREAD = 0.25
 """(high - low) / median above which a figure is doubted: the quietest shared 2-core machine that gobrrr was
-developed on shows 0.05 to 0.23 for its matrix products, so 0.25 means that something else ran or the clock moved."""
+developed on shows 0.02 to 0.23 for its matrix products, so 0.25 means that something else ran or the clock moved."""
 
 Kind = Literal["rate", "cost", "level"]
 """What is attainable: a rate's best is its highest, a cost's its lowest; a level is what one typically gets."""
