@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import OpGroup
-from gobrrr.recording.facts import Facts, Settings, Span
+from gobrrr.ledger.model import OpGroup, StepStats
+from gobrrr.recording.facts import Facts, ModuleFacts, Settings, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
 TENSOR = (64, 1024, 256)  # 64 MiB: one pass of read, read, write takes 10.07 ms at 20 GB/s
@@ -132,6 +132,14 @@ def test_page_faults_without_a_large_result_are_a_note():
 def test_page_faults_of_growing_memory_are_not_the_allocators():
     assert not faulting(rss_growth_per_step=20_000 * 4096.0).raised("BRR202")
     assert not faulting(faults=500).raised("BRR202")
+
+
+def test_page_faults_of_a_graph_that_nobody_uses_are_not_the_allocators():
+    module = ModuleFacts(id=0, trainable_params=5)
+    case = faulting(modules=(module,), saved_total=20_000 * 4096)
+    assert case.raised("BRR202")
+    case.step = StepStats(kind="inference", count=50)
+    assert not case.raised("BRR202")
 
 
 def logits(classes: int = 50_000, rows: int = 1024) -> Case:

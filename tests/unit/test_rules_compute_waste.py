@@ -119,17 +119,19 @@ def test_training_is_no_inference():
     assert not case.raised("BRR107")
 
 
-def twice(repeated: float = 1.0, calls: float = 2.0, micro_steps: float = 1.0) -> Case:
+def twice(repeated: float = 1.0, calls: float = 2.0, passes: float = 1.0) -> Case:
     module = ModuleFacts(
         id=0, kind="Net", calls_per_step=calls, repeated_inputs=repeated, span=LINE, repeated_span=OTHER_LINE
     )
     inner = Span("model.py", 7, "forward")
+    accumulate = OpGroup(name="torch::autograd::AccumulateGrad", phase="backward", calls=4 * passes)
     return Case(
         ops=(
             op("addmm", (8,), (8, 8), (8, 8), ms=30, where=(inner, LINE)),
             op("addmm", (8,), (8, 8), (8, 8), ms=30, where=(inner, OTHER_LINE)),
+            accumulate,
         ),
-        facts=Facts(modules=(module,), optimizers=(OptimizerFacts(id=0, micro_steps=micro_steps),)),
+        facts=Facts(modules=(module,), optimizers=(OptimizerFacts(id=0, num_tensors=4),)),
         phases=(("forward", 62 * MS), ("backward", 30 * MS)),
     )
 
@@ -148,5 +150,5 @@ def test_same_forward_twice_falls_back_to_an_even_share():
 
 
 def test_micro_batches_that_reuse_memory_are_no_repeats():
-    assert not twice(repeated=1.0, calls=2.0, micro_steps=2.0).raised("BRR108")
+    assert not twice(repeated=1.0, calls=2.0, passes=2.0).raised("BRR108")
     assert not twice(repeated=0.0).raised("BRR108")

@@ -9,6 +9,7 @@ import msgspec
 
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
+from gobrrr.rules.compute_waste import idle_graph_pages
 from gobrrr.rules.evidence import count, size, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import (
@@ -197,6 +198,7 @@ def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     faults = ledger.facts.minor_faults_per_step or 0.0
     # Memory that grows is touched for the first time too, and no allocator setting spares that: BRR601.
     faults -= max(0.0, ledger.facts.rss_growth_per_step or 0.0) / PAGE
+    faults -= idle_graph_pages(ledger)  # BRR107 has them
     cost = max(0.0, faults) * machine.fresh_page.median
     spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ledger.ops)
     expected = min(0.8 * cost, 0.9 * spare)

@@ -113,7 +113,7 @@ def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * cost,
         expected=0.75 * cost,
-        ceiling=1.2 * cost,
+        ceiling=1.2 * cost + 0.4 * ledger.phase("optimizer"),  # whose gradients are then fresh in the cache
         message=f"Zeros are written into the gradients ({duration(total(zeros))} per step), so that backward must add "
         f"to them ({duration(adds)})",
         advice="Call zero_grad() as it is by default, with set_to_none=True.",

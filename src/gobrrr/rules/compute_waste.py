@@ -34,7 +34,7 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * part * backward,
         expected=0.8 * part * backward,
-        ceiling=backward * 1.1,  # and what forward spends on saving activations
+        ceiling=backward + 0.3 * ledger.phase("forward"),  # which saves activations for it
         message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {_names(orphans)}) get "
         f"gradients and are in no optimizer; backward takes {duration(backward)} per step",
         advice="Call requires_grad_(False) on them, or run that part under torch.no_grad().",
@@ -69,7 +69,7 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
         return
     ops = [op for op in ledger.ops if op.phase != "data"]
     nodes = sum(op.calls for op in ops) * machine.dispatch.median
-    faults = _kept_pages(ledger) * machine.fresh_page.median
+    faults = idle_graph_pages(ledger) * machine.fresh_page.median
     # Measured: an add takes 0.9 us more with a node than without, of 1.2; a third of the ops that a profile shows is
     # differentiable. Pages: what is kept till the end cannot be used again by the next op.
     expected = 0.3 * nodes + 0.8 * faults
@@ -97,8 +97,10 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
     )
 
 
-def _kept_pages(ledger: Ledger) -> float:
-    """Page faults per step that the kept activations explain."""
+def idle_graph_pages(ledger: Ledger) -> float:
+    """Page faults per step that a graph explains which no backward uses; 0 in training."""
+    if ledger.step.kind != "inference" or not any(m.grad_enabled and m.trainable_params for m in ledger.facts.modules):
+        return 0.0
     return min(ledger.facts.minor_faults_per_step or 0.0, (ledger.facts.saved_total or 0) / PAGE)
 
 
@@ -132,9 +134,11 @@ def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _repeats(ledger: Ledger, module: ModuleFacts) -> float:
-    """Repeated calls per step. Micro-batches may reuse each other's memory: one call per micro-step is no repeat."""
-    micro_steps = max((o.micro_steps for o in ledger.facts.optimizers), default=1.0)
-    return min(module.repeated_inputs, module.calls_per_step - micro_steps)
+    """Repeated calls per step. Micro-batches may reuse each other's memory: one call per backward pass is no repeat."""
+    tensors = sum(optimizer.num_tensors for optimizer in ledger.facts.optimizers)
+    gradients = sum(op.calls for op in ledger.named("torch::autograd::AccumulateGrad"))
+    passes = max(1.0, gradients / tensors) if tensors else 1.0
+    return min(module.repeated_inputs, module.calls_per_step - passes)
 
 
 def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
