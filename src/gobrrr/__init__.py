@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gobrrr.capture.api import steps, watch
+
 __version__ = "0.1.0"
 __all__ = ["__version__", "steps", "watch"]
 

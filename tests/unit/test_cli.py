@@ -170,7 +170,8 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-m", "gobrrr", "--help"]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, env=buffered)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
