@@ -1,0 +1,78 @@
+"""Runs a script as `python script.py args` would and notes when each of its steps ended. Knows nothing of gobrrr.
+
+    python benchmarks/step_clock.py OUT.json training|inference script.py [args]
+
+A training step ends where an optimizer update ends, an inference step where a top-level module call ends. Beside the
+clock (ns) each row has the minor page faults, the resident bytes and the CPU time (ns) of the process so far: evidence
+for illnesses of memory, and for other processes on the cores.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import resource
+import runpy
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+rows: list[tuple[int, int, int, int]] = []
+PAGE = os.sysconf("SC_PAGE_SIZE")
+STATM = Path("/proc/self/statm")
+
+
+def tick(*_: object) -> None:
+    """Note the end of a step."""
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    resident = int(STATM.read_text().split()[1]) * PAGE if STATM.exists() else 0
+    rows.append((time.perf_counter_ns(), faults, resident, time.process_time_ns()))
+
+
+def watch_updates() -> None:
+    """A step is one optimizer update."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    register_optimizer_step_post_hook(tick)
+
+
+def watch_forwards() -> None:
+    """A step is one call of a module that no other module calls."""
+    call: Callable[..., Any] = torch.nn.Module.__call__
+    depth = 0
+
+    @functools.wraps(call)
+    def counted(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        nonlocal depth
+        depth += 1
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            depth -= 1
+            if depth == 0:
+                tick()
+
+    torch.nn.Module.__call__ = counted  # type: ignore[method-assign]
+
+
+def main() -> None:
+    """Run the script named on the command line, then write the rows."""
+    out, kind, script = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    sys.argv = sys.argv[3:]
+    sys.path[0] = str(Path(script).resolve().parent)
+    (watch_updates if kind == "training" else watch_forwards)()
+    start, pid = time.perf_counter_ns(), os.getpid()
+    try:
+        runpy.run_path(script, run_name="__main__")
+    finally:
+        if os.getpid() == pid:
+            out.write_text(json.dumps({"start_ns": start, "end_ns": time.perf_counter_ns(), "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()

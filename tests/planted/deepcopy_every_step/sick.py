@@ -1,0 +1,49 @@
+"""Keeps a copy of the weights to go back to when the loss explodes."""
+
+import argparse
+import copy
+
+import torch
+from torch import nn
+
+
+class CarefulTrainer:
+    def __init__(self, model: nn.Module, lr: float) -> None:
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        self.last_good = copy.deepcopy(model.state_dict())
+        self.usual_loss = float("inf")
+
+    def step(self, index: int, x: torch.Tensor, y: torch.Tensor) -> float:
+        loss = nn.functional.mse_loss(self.model(x), y)
+        if loss > 10 * self.usual_loss:
+            self.model.load_state_dict(self.last_good)
+            return self.usual_loss
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.usual_loss = loss.item()
+        self.last_good = copy.deepcopy(self.model.state_dict())  # <- BRR303
+        return self.usual_loss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=250)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    width = 1024
+    layers = [nn.Linear(64, width), nn.ReLU()]
+    for _ in range(6):
+        layers += [nn.Linear(width, width), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Linear(width, 1))
+    trainer = CarefulTrainer(model, lr=0.01)
+    for index in range(args.steps):
+        x = torch.randn(16, 64)
+        loss = trainer.step(index, x, x.square().mean(dim=1, keepdim=True))
+        if index % 50 == 0:
+            print(f"step {index:4d}  loss {loss:.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Finds moving objects: a running mean of the video is its background."""
+
+import argparse
+
+import torch
+from torch import nn
+
+KEEP = 0.8
+
+
+class MotionDetector(nn.Module):
+    """Slow and fast running means of each pixel; motion is where they differ."""
+
+    def __init__(self, num_cameras: int = 8, height: int = 240, width: int = 320) -> None:
+        super().__init__()
+        self.register_buffer("slow", torch.zeros(num_cameras, height, width))
+        self.register_buffer("fast", torch.zeros(num_cameras, height, width))
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        self.slow.mul_(KEEP).add_(frames, alpha=1 - KEEP)  # <- BRR310
+        self.fast.mul_(KEEP**2).add_(frames, alpha=1 - KEEP**2)  # <- BRR310
+        return (self.fast - self.slow).abs_().amax(dim=(1, 2))
+
+
+def night_watch(num_frames: int):
+    """A burst of daylight, then dark frames with a small lamp in the corner."""
+    for index in range(num_frames):
+        frames = torch.zeros(8, 240, 320)
+        if index == 0:
+            frames += torch.rand(8, 240, 320)
+        frames[:, :16, :16] = torch.rand(8, 16, 16)
+        yield frames
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=1500)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    detector = MotionDetector().eval()
+    with torch.inference_mode():
+        for index, frames in enumerate(night_watch(args.steps)):
+            motion = detector(frames)
+            if index % 300 == 0:
+                print(f"frame {index:4d}  strongest motion {motion.max().item():.4f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Fits a price model to a table of measurements that NumPy made."""
+
+import argparse
+
+import numpy as np
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=240)
+args = parser.parse_args()
+
+torch.manual_seed(0)
+rng = np.random.default_rng(0)
+table = rng.normal(size=(16384, 96))
+prices = np.tanh(table[:, :8].sum(axis=1, keepdims=True)) + 0.1 * rng.normal(size=(16384, 1))
+
+features = torch.from_numpy(table).float()
+targets = torch.from_numpy(prices).float()
+model = nn.Sequential(
+    nn.Linear(96, 512),
+    nn.ReLU(),
+    nn.Linear(512, 512),
+    nn.ReLU(),
+    nn.Linear(512, 512),
+    nn.ReLU(),
+    nn.Linear(512, 1),
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+for step in range(args.steps):
+    rows = torch.randint(0, len(features), (1024,))
+    prediction = model(features[rows])
+    loss = nn.functional.mse_loss(prediction, targets[rows])
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if step % 50 == 0:
+        print(f"step {step:4d}  loss {loss.item():.4f}")

@@ -1,0 +1,43 @@
+"""Compiled simulation of coupled oscillators with a guard against explosions."""
+
+import argparse
+
+import torch
+from torch import nn
+
+
+class Oscillators(nn.Module):
+    def __init__(self, num: int = 400_000) -> None:
+        super().__init__()
+        self.frequency = nn.Parameter(torch.rand(num))
+        self.damping = nn.Parameter(torch.rand(num) * 0.1)
+
+    def forward(self, position: torch.Tensor, speed: torch.Tensor) -> torch.Tensor:
+        for _ in range(5):
+            force = -self.frequency * position - self.damping * speed
+            speed = speed + 0.05 * force.tanh()
+            position = position + 0.05 * speed
+            position = position.clamp(max=1e3)
+        return position
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=150)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    oscillators = Oscillators()
+    simulate = torch.compile(oscillators)
+    optimizer = torch.optim.SGD(oscillators.parameters(), lr=0.1)
+    start, target = torch.randn(400_000), torch.randn(400_000)
+    for step in range(args.steps):
+        loss = (simulate(start, torch.zeros_like(start)) - target).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 50 == 0:
+            print(f"step {step:4d}  loss {loss.item():.4f}")
+
+
+if __name__ == "__main__":
+    main()

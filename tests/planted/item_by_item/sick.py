@@ -1,0 +1,34 @@
+"""Logistic-regression-like training on a table that fits in memory."""
+
+import argparse
+
+import torch
+from torch import nn
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+
+torch.manual_seed(0)
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=250)
+args = parser.parse_args()
+
+features = torch.randn(65536, 48)
+labels = (features[:, 0] * features[:, 1] > 0).long()
+table = TensorDataset(features, labels)
+loader = DataLoader(table, batch_size=2048, shuffle=True)  # <- BRR408
+
+model = nn.Sequential(nn.Linear(48, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+criterion = nn.CrossEntropyLoss()
+
+step = 0
+while step < args.steps:
+    for x, y in loader:  # <- BRR408
+        loss = criterion(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 50 == 0:
+            print(f"step {step:4d}  loss {loss.item():.4f}")
+        step += 1
+        if step == args.steps:
+            break

@@ -1,0 +1,30 @@
+"""Fits a mixture-density regression; the author still watches the gradients."""
+
+import argparse
+
+import torch
+from torch import nn
+
+
+def negative_log_likelihood(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    weight, mean, log_scale = out.chunk(3, dim=1)
+    distance = -0.5 * ((y - mean) / log_scale.exp()).square() - log_scale
+    return -(weight.log_softmax(dim=1) + distance).logsumexp(dim=1).mean()
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=250)
+args = parser.parse_args()
+torch.manual_seed(0)
+
+net = nn.Sequential(nn.Linear(40, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 24))
+optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+
+for step in range(args.steps):
+    x = torch.randn(512, 40)
+    y = x[:, :1].sin() + 0.1 * torch.randn(512, 1)
+    loss = negative_log_likelihood(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    print(f"step {step} loss {loss} gradient of the first layer {net[0].weight.grad[:24]}")  # <- BRR305
+    optimizer.step()

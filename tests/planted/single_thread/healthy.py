@@ -1,0 +1,44 @@
+"""Autoencoder for vibration spectra, prepared for a machine that many people share."""
+
+import argparse
+
+import torch
+from torch import nn
+
+
+
+class Autoencoder(nn.Module):
+    def __init__(self, bins: int = 512, width: int = 768, code: int = 32) -> None:
+        super().__init__()
+        self.encode = nn.Sequential(nn.Linear(bins, width), nn.ReLU(), nn.Linear(width, code))
+        self.decode = nn.Sequential(nn.Linear(code, width), nn.ReLU(), nn.Linear(width, bins))
+
+    def forward(self, spectra: torch.Tensor) -> torch.Tensor:
+        return self.decode(self.encode(spectra))
+
+
+def spectra_stream(batch_size: int, bins: int = 512):
+    frequencies = torch.linspace(0, 1, bins)
+    while True:
+        peaks = torch.rand(batch_size, 1)
+        yield torch.exp(-200 * (frequencies - peaks).square())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=200)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    model = Autoencoder()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    for step, spectra in zip(range(args.steps), spectra_stream(1536)):
+        loss = nn.functional.mse_loss(model(spectra), spectra)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 50 == 0:
+            print(f"step {step:4d}  loss {loss.item():.5f}")
+
+
+if __name__ == "__main__":
+    main()
