@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.ledger.model import Account, HostGroup, StepStats
-from gobrrr.recording.facts import CompileFacts, Facts
+from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
 
@@ -58,5 +58,14 @@ def test_breaks_are_not_told_beside_a_limit_that_was_hit():
 def test_the_limit_is_told_with_what_eager_pays():
     (found,) = compiled(limit_hit=True, recompiles=8).raised("BRR803")
     assert found.severity == "warning" and found.where == (LINE,)
-    assert found.saving.expected_ns == pytest.approx((0.5 * 6 + 0.4 * 20) * MS)
+    assert found.saving.expected_ns == pytest.approx((0.5 * 6 + 0.4 * 24) * MS)
     assert not compiled().raised("BRR803")
+
+
+def test_without_a_known_call_the_costliest_line_is_shown():
+    case = compiled(limit_hit=True)
+    case.facts = Facts(compile=CompileFacts(used=True, limit_hit=True))
+    assert case.raised("BRR803")[0].where == (LINE,)
+    module = ModuleFacts(id=0, compiled=True, span=OTHER_LINE)
+    case.facts = Facts(compile=case.facts.compile, modules=(module,))
+    assert case.raised("BRR803")[0].where == (OTHER_LINE,)
