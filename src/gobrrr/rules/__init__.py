@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
@@ -35,8 +34,7 @@ BANDS = (
 def load() -> dict[str, Rule]:
     """All rules by code, in order of code."""
     for band in BANDS:
-        if find_spec(f"{__name__}.{band}") is not None:
-            import_module(f"{__name__}.{band}")
+        import_module(f"{__name__}.{band}")
     return dict(sorted(REGISTRY.items()))
 
 
