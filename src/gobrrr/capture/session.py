@@ -15,6 +15,7 @@ from typing import Any
 from gobrrr.capture import facts, plan
 from gobrrr.capture.config import Config
 from gobrrr.capture.counted import held_graphs
+from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
@@ -70,6 +71,7 @@ class Session:
 
     def begin(self) -> None:
         """Install the hooks."""
+        hide_own_code()
         self.hooks.install()
 
     def end(self, reason: str = "exit") -> None:

@@ -12,6 +12,7 @@ from gobrrr.ledger.optable import is_communication
 
 # Of what a profiled op or a gap takes, at most this share can be the profiler's own doing.
 MAX_SOFT = 0.9
+_COMPILING = "(dynamo_timed)"  # torch._dynamo's own marks of its phases
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,13 @@ def accounts(ops: list[OpGroup], host: list[HostGroup], data: float, plain: floa
 
 
 def _charge(sums: dict[str, float], op: OpGroup) -> None:
-    if is_communication(op.name):
-        sums["communication"] += op.ns
+    if is_communication(op.name) or _COMPILING in op.name:
+        sums["compile" if _COMPILING in op.name else "communication"] += op.ns
         return
     rest = op.ns - op.floor_ns - op.dispatch_ns
     sums["dispatch"] += op.dispatch_ns
     if op.bound is None:
-        sums["uncounted" if op.leaf else "dispatch"] += rest
+        sums["uncounted" if op.leaf and "::" in op.name else "dispatch"] += rest
         return
     sums[op.bound] += op.floor_ns
     sums["inefficiency"] += rest
