@@ -9,15 +9,20 @@ VARIABLE = "GOBRRR_CAPTURE"
 
 
 class Config:
-    """Where to write, and how much may be spent. `budget_ns` bounds the windows' time, `budget_bytes` their memory."""
+    """Where to write, and how much may be spent. `budget_ns` bounds the windows' time, `budget_bytes` their memory.
+
+    `plain_ns` is the least time of plain steps before the first closer look, `sample_ns` about how long samples are taken.
+    """
 
     def __init__(
         self, folder: str, *, steps: int = 0, stop_after: int = 0, budget_ns: int = 60_000_000_000,
-        budget_bytes: int = 1 << 29, pythonpath: str | None = None,
+        budget_bytes: int = 1 << 29, pythonpath: str | None = None, plain_ns: int = 500_000_000,
+        sample_ns: int = 1_500_000_000,
     ) -> None:  # fmt: skip
         self.folder, self.steps, self.stop_after = folder, steps, stop_after
         self.budget_ns, self.budget_bytes = budget_ns, budget_bytes
         self.pythonpath = pythonpath
+        self.plain_ns, self.sample_ns = plain_ns, sample_ns
 
     def to_env(self) -> str:
         """One line of JSON."""

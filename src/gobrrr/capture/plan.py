@@ -13,12 +13,12 @@ PATIENCE_STEPS, PATIENCE_TIME = 60, 8 * SECOND
 STEADY_BAND = 0.15
 
 
-def is_steady(walls: list[int]) -> bool:
+def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
     """Whether enough plain steps were seen, and their two later thirds agree within the band; patience is bounded."""
     warm = walls[warmup(walls) :]
     total = sum(warm)
     few = 4 if walls and median(walls) > 2 * SECOND else MIN_STEPS
-    if len(warm) < few or (total < MIN_TIME and len(warm) < MANY_STEPS):
+    if len(warm) < few or (total < min_time and len(warm) < MANY_STEPS):
         return False
     if len(warm) >= PATIENCE_STEPS or total >= PATIENCE_TIME:
         return True
@@ -33,9 +33,9 @@ def profile_steps(step_ns: float, budget_ns: float) -> int:
     return int(max(2, min(8, room // max(step_ns, 1) + 1)))
 
 
-def sample_steps(step_ns: float, budget_ns: float) -> int:
-    """Steps of the sampled window: at least 3, about 1.5 s of plain time within the budget."""
-    room = min(1.5 * SECOND, budget_ns / 4)
+def sample_steps(step_ns: float, budget_ns: float, wanted_ns: float = 1.5 * SECOND) -> int:
+    """Steps of the sampled window: at least 3, about `wanted_ns` of plain time within the budget."""
+    room = min(wanted_ns, budget_ns / 4)
     return int(max(3, min(2000, room // max(step_ns, 1) + 1)))
 
 

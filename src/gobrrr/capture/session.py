@@ -187,7 +187,7 @@ class Session:
             del loop.walls[:2048]
         if loop.done >= len(ORDER):
             self._tail(now)
-        elif self._may_open(loop) and plan.is_steady(loop.walls):
+        elif self._may_open(loop) and plan.is_steady(loop.walls, self.config.plain_ns):
             self._open(key, loop)
             loop.last = time.perf_counter_ns()
 

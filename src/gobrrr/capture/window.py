@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import facts, plan, source
 from gobrrr.capture.counted import Counted
-from gobrrr.capture.linelog import LineLog
+from gobrrr.capture.linelog import LineLog, module_names
 from gobrrr.capture.profiled import Profiled
 from gobrrr.capture.recorder import vitals
 from gobrrr.capture.sampler import Sampler
@@ -25,15 +25,13 @@ class Window:
     def __init__(self, session: Session, kind: int, loop: tuple[int, int], step_ns: float) -> None:
         self.session, self.kind, self.loop = session, kind, loop
         self.steps = 0
-        budget = session.config.budget_ns
-        planned = {ev.PROFILE: plan.profile_steps, ev.SAMPLE: plan.sample_steps}.get(kind)
-        self.goal = (
-            session.config.steps
-            if kind == ev.PROFILE and session.config.steps
-            else planned(step_ns, budget)
-            if planned
-            else 1
-        )
+        config = session.config
+        budget = config.budget_ns
+        self.goal = {
+            ev.PROFILE: config.steps or plan.profile_steps(step_ns, budget),
+            ev.SAMPLE: plan.sample_steps(step_ns, budget, config.sample_ns),
+            ev.COUNT: 1,
+        }[kind]
         self._limit = budget / 3 + 20 * step_ns
         self._step_ns = step_ns
         self._began = 0
@@ -79,6 +77,9 @@ class Window:
         ]
         self.session.recorder.journal.json(note | closing())
 
+    def _names(self) -> dict[int, str]:
+        return module_names([module for _, module in self.session.recorder.modules.alive()])
+
     # profile
 
     def _open_profile(self) -> bool:
@@ -92,8 +93,7 @@ class Window:
                 {"type": "note", "text": "the program runs a profiler itself: no window of ours"}
             )
             return False
-        self._lines = LineLog(session.user)
-        self._lines.name_modules([module for _, module in session.recorder.modules.alive()])
+        self._lines = LineLog(session.user, self._names())
         if not self._lines.start(sys._getframe()):
             session.recorder.journal.json(
                 {"type": "note", "text": "another tracer is active: lines come from samples only"}
@@ -138,12 +138,13 @@ class Window:
             for tensor in (*module.parameters(), *module.buffers())
             if type(tensor).__module__.startswith("torch") and tensor.layout == _strided()
         }
-        self._counted = Counted(owned, facts._flushes_denormals(), session.user)
+        names = self._names()
+        self._counted = Counted(owned, facts._flushes_denormals(), names)
         for _, module in recorder.modules.alive():
             for name, param in list(module.named_parameters())[:64]:
                 if type(param).__module__.startswith("torch") and param.layout == _strided():
                     self._counted.denormal(f"parameter {name}", param, {})
-        self._lines = LineLog(session.user, self._counted.module)
+        self._lines = LineLog(session.user, names, self._counted.module)
         if not self._lines.start(sys._getframe()):
             self._lines = None
         if not facts.compiled():
@@ -160,8 +161,8 @@ class Window:
         if self._saved is not None:
             self._saved.__exit__(None, None, None)
             found["saved"] = [
-                {"span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
-                for (f, fn, ln), (b, c) in counted.saved.items()
+                {"module": m, "op": op, "span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
+                for (m, op, f, fn, ln), (b, c) in counted.saved.items()
             ]
         roots = {session.recorder.modules.number(root.pop("module")): root for root in counted.roots.values()}
         return found | {
