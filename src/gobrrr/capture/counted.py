@@ -20,13 +20,16 @@ MIN_PADDED_LENGTH = 8
 class Counted:
     """Counts during one step. `pack` is a saved-tensor hook; `module` is called for every module call of the step."""
 
-    def __init__(self, parameters: set[int], flushes_denormals: bool, user: UserFiles) -> None:
-        self.saved: dict[tuple[str, str, int], list[int]] = {}
+    def __init__(self, parameters: set[int], flushes_denormals: bool, names: dict[int, str]) -> None:
+        from torch.nn import Module
+
+        self.saved: dict[tuple[str, str, str, str, int], list[int]] = {}
         self.inputs: list[dict[str, Any]] = []
         self.denormals: list[dict[str, Any]] = []
         self.roots: dict[int, dict[str, Any]] = {}
         self.switches: dict[str, Any] = {}
-        self._parameters, self._user = parameters, user
+        self._parameters, self._names = parameters, names
+        self._call = Module._wrapped_call_impl.__code__
         self._storages: set[int] = set()
         self._given: set[tuple[Any, ...]] = set()
         self._module = [""]
@@ -52,12 +55,25 @@ class Counted:
         if address in self._parameters or address in self._storages or not address:
             return
         self._storages.add(address)
-        span = user_line(sys._getframe(2)) or {}
-        key = (span.get("file", ""), span.get("function", ""), span.get("line", 0))
+        frame = sys._getframe(2)
+        span = user_line(frame) or {}
+        module, op = self._saver(frame)
+        key = (module, op, span.get("file", ""), span.get("function", ""), span.get("line", 0))
         entry = self.saved.setdefault(key, [0, 0])
         entry[0] += storage.nbytes()
         entry[1] += 1
         self.denormal("activation", tensor, span)
+
+    def _saver(self, frame: FrameType) -> tuple[str, str]:
+        """Qualified name of the module that runs, and the Python function that called the op."""
+        op = frame.f_code.co_name
+        walk: FrameType | None = frame
+        while walk is not None:
+            if walk.f_code is self._call:
+                module = walk.f_locals.get("self")
+                return self._names.get(id(module), type(module).__name__), op
+            walk = walk.f_back
+        return "", op
 
     def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
         """A module is called; of those the program calls itself (depth 0) the inputs are looked at."""

@@ -8,7 +8,7 @@ from types import CodeType, FunctionType
 
 
 def hide_own_code() -> None:
-    """Mark all code of gobrrr.capture as not to be compiled; without it dynamo would trace our hooks, and warn of them."""
+    """Mark all code of gobrrr.capture as not to be compiled: dynamo would trace our hooks, and warn of them."""
     skip = _skip()
     if skip is None:
         return
@@ -19,7 +19,7 @@ def hide_own_code() -> None:
 
 
 def _skip() -> Callable[[CodeType], None] | None:
-    """torch's own way to leave a code object alone, without importing torch._dynamo (a second of the program's time)."""
+    """torch's own way to leave a code object alone, without importing torch._dynamo (a second of time)."""
     from torch._C._dynamo import eval_frame
 
     if hasattr(eval_frame, "skip_code"):  # until 2.6

@@ -19,6 +19,15 @@ CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
 _LIBRARY, _USER, _MODULE, _BACKWARD = range(4)
 
 
+def module_names(roots: list[Any]) -> dict[int, str]:
+    """id -> qualified name of all modules below `roots`: GPT.blocks.0.attention."""
+    names: dict[int, str] = {}
+    for root in roots:
+        for name, module in root.named_modules():
+            names.setdefault(id(module), f"{type(root).__name__}.{name}" if name else type(root).__name__)
+    return names
+
+
 class LineLog:
     """Start it at a step boundary, stop it at another, on the same thread. `events` holds (t, op, code or name, line).
 
@@ -26,7 +35,7 @@ class LineLog:
     event (the window's budget is checked there).
     """
 
-    def __init__(self, user: UserFiles, on_module: Callable[..., None] | None = None) -> None:
+    def __init__(self, user: UserFiles, names: dict[int, str], on_module: Callable[..., None] | None = None) -> None:
         self.events = array("q")
         self.codes: list[tuple[str, str, int]] = []
         self.modules: list[str] = []
@@ -36,14 +45,8 @@ class LineLog:
         self._numbers: dict[int, int] = {}
         self._kept: list[CodeType] = []
         self._module_numbers: dict[int, int] = {}
-        self._names: dict[int, str] = {}
+        self._names = names
         self._depth = 0
-
-    def name_modules(self, roots: list[Any]) -> None:
-        """Learn the qualified names of all modules below `roots`."""
-        for root in roots:
-            for name, module in root.named_modules():
-                self._names.setdefault(id(module), f"{type(root).__name__}.{name}" if name else type(root).__name__)
 
     def start(self, frame: FrameType) -> bool:
         """Begin at `frame`; False where somebody else (a debugger, coverage) traces already."""

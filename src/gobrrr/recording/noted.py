@@ -95,7 +95,13 @@ def _module(raw: dict[str, Any], recording: Recording, num_steps: int) -> dict[s
 
 def _saved(counted: dict[str, Any]) -> list[dict[str, Any]]:
     return [
-        {"num_bytes": s["num_bytes"], "count": s["count"], "span": s["span"] if s["span"].get("file") else None}
+        {
+            "module": s.get("module", ""),
+            "op": s.get("op", ""),
+            "num_bytes": s["num_bytes"],
+            "count": s["count"],
+            "span": s["span"] if s["span"].get("file") else None,
+        }
         for s in counted.get("saved") or []
     ]
 
