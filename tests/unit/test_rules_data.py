@@ -79,6 +79,15 @@ def test_workers_without_a_core_are_not_reading():
     assert raised(crowded) == ["BRR401"]
 
 
+def test_where_strangers_have_the_cores_being_off_the_processor_is_no_evidence():
+    slept = line(50, GETITEM, LOOP, phase="data", waiting=True)
+    assert raised(waiting(60, slept, facts={"process_load": 0.5, "other_load": 1.2}))[0] == "BRR401"
+    workers = (worker(60, cpu=0.1),)
+    assert "BRR402" in raised(waiting(60, num_workers=1, workers=workers, facts={"process_load": 0.5}))
+    crowd = waiting(60, num_workers=1, workers=workers, facts={"process_load": 0.5, "other_load": 1.2})
+    assert "BRR402" not in raised(crowd)
+
+
 def test_idle_workers_do_not_dilute_what_they_do():
     parts = (worker(60, COLLATE, kind="collate"), worker(20), worker(500, LOOP, kind="other", cpu=0.0))
     case = waiting(40, num_workers=2, workers=parts, facts={"process_load": 1.9})

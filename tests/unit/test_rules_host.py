@@ -46,6 +46,7 @@ def test_python_that_issues_ops_is_dispatch_and_not_the_users_work():
 def test_below_the_threshold_or_asleep_or_in_the_loader_is_silent():
     assert not metric(4.9).raised("BRR302")
     assert not metric(30, sampled=28, waits=True).raised("BRR302"), "the main thread sleeps: no Python runs"
+    assert metric(30, sampled=28, waits=True, facts=Facts(other_load=1.5)).raised("BRR302"), "it waits its turn"
     assert not Case(extra={"host": (host(30, LINE, phase="data"), host(30, LINE, phase="optimizer"))}).raised("BRR302")
     assert not Case().raised("BRR302")
 
@@ -105,10 +106,15 @@ def test_saving_a_state_dict_is_writing_and_not_copying():
 
 
 def test_a_loop_that_stands_still_waits_for_a_file_or_a_timer():
-    (found,) = lines(line(30, LOOP, waiting=True)).raised("BRR304")
+    idle = host(28, LOOP)
+    (found,) = Case(extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}).raised("BRR304")
     assert found.confidence == "inferred" and "stands still" in found.message
-    assert not lines(line(30, LOOP, waiting=True, phase="forward")).raised("BRR304"), "the model's own business"
-    assert not lines(line(30, LOOP, waiting=True), ops=(op("mm", (8, 8), ms=29, where=(LOOP,)),)).raised("BRR304")
+    forward = {"lines": (line(30, LOOP, waiting=True, phase="forward"),), "host": (idle,)}
+    assert not Case(extra=forward).raised("BRR304"), "the model's own business"
+    barrier = op("mm", (8, 8), ms=20, where=(LOOP,))
+    assert not Case(ops=(barrier,), extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}).raised("BRR304")
+    crowded = Case(extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}, facts=Facts(other_load=1.5))
+    assert not crowded.raised("BRR304"), "it only waits its turn"
 
 
 @pytest.mark.parametrize(

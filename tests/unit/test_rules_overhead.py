@@ -218,3 +218,21 @@ def test_a_switch_that_is_nobodys_line_is_shown_at_the_loop():
     loop = (OptimizerFacts(0, span=LOOP),)
     case.facts = Facts(settings=Settings(anomaly=True), optimizers=loop)
     assert case.raised("BRR307")[0].where == (LOOP,)
+
+
+def test_a_body_that_does_nothing_else_is_told_at_the_line_that_repeats_it():
+    body, called, once = Span("net.py", 9, "Cell.forward"), Span("train.py", 28, "step"), Span("train.py", 29, "step")
+    loss = op("nll_loss", (8, 8), ms=0.01, where=(once, LOOP))
+    case = Case(
+        ops=(tiny("mm", 128, where=(body, called, LOOP)), tiny("add", 128, where=(body, called, LOOP)), loss), ms=4
+    )
+    assert case.raised("BRR301")[0].where == (called, LOOP)
+    inside = op("zeros", (8, 8), ms=0.01, where=(Span("net.py", 7, "Cell.forward"), called, LOOP))
+    case.ops += (inside,)
+    assert case.raised("BRR301")[0].where[0] == body, "the body runs once per step: the loop is in it"
+
+
+def test_ops_that_are_worth_less_than_their_dispatch_are_tiny_whatever_they_took():
+    contended = tuple(op(n, (8, 8), ms=10, calls=128.0, floor_ns=128 * 100.0) for n in ("mm", "add"))
+    assert Case(ops=contended, ms=25).raised("BRR301")
+    assert not Case(ops=tuple(replace(o, bound=None) for o in contended), ms=25).raised("BRR301"), "work unknown"

@@ -30,6 +30,7 @@ from gobrrr.rules.lines import (
 from gobrrr.rules.loops import NEAR, TINY, loops
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
+from gobrrr.rules.waits import crowded
 from gobrrr.units import duration, share
 
 IN_STEP = 0.05
@@ -102,7 +103,7 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
         between = 0.0
     if "samples" in ledger.signals:
         # The profiled steps slow Python down; the sampled ones do not, and know who slept.
-        awake = sum(line.ns for line in sampled if not line.waiting)
+        awake = sum(line.ns for line in sampled if not line.waiting or crowded(ledger, machine))
         between = min(between, max(0.0, awake - total(ops)))
     functions = (name for line in sampled for name, _ in line.libraries[:1] if not name.startswith("torch."))
     where = max(groups, key=lambda g: g.ns).where
@@ -161,7 +162,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             message=f"{line.function} takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) of every step",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
-    for line in telling(ledger, _blocked(ledger)):
+    for line in telling(ledger, _blocked(ledger, machine)):
         yield _rare(
             "BRR304",
             ledger,
@@ -173,17 +174,23 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-def _blocked(ledger: Ledger) -> list[Spent]:
-    """User lines of the loop, not of the model, where the main thread is off the processor and no library runs."""
+def _blocked(ledger: Ledger, machine: Machine) -> list[Spent]:
+    """User lines of the loop, not of the model, where the main thread is off the processor, and no op or library runs.
+
+    Where other programs take the cores, being off the processor means nothing.
+    """
+    if crowded(ledger, machine):
+        return []
     found = []
     taken = claimed(ledger)
     for line in body(ledger):
         place = key(line.where)
         if not line.waiting or line.phase != "other" or line.libraries or place is None or place in taken:
             continue
-        ns = line.ns - total(op for op in ledger.ops if key(op.where) == place)
-        if ns > 0.5 * line.ns:
-            found.append(Spent(line.where, ns, "", line.ns))
+        ops = total(op for op in ledger.ops if key(op.where) == place)
+        between = sum(group.ns for group in ledger.host if key(group.where) == place)
+        if ops <= 0.1 * line.ns and between >= 0.5 * line.ns:
+            found.append(Spent(line.where, line.ns - ops, "", line.ns))
     return sorted(found, key=lambda line: -line.ns)
 
 

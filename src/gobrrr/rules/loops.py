@@ -17,6 +17,8 @@ REPEATS = 32
 """Calls of one op with the same shapes from one line and step that make a loop over samples or time steps: the layers
 of a model repeat 6 to 24 times, samples and time steps 32 times and more (proposed)."""
 MOSTLY = 0.75
+SELDOM = 1 / 8
+"""Calls of an op, to those of the loop, from which its function is taken to hold the loop and not to be its body."""
 NEAR = 3
 """Lines between two lines of one loop: its header and what it binds make no ops."""
 BODY = ("forward", "loss", "other")
@@ -28,7 +30,7 @@ class Loop(NamedTuple):
     where: tuple[Span, ...]
     op: str
     calls: float
-    """Of the op that its busiest line calls most."""
+    """Of the op that its busiest line spends most on."""
     num_ops: float
     """All ops of the loop, those of backward too."""
     ns: float
@@ -40,8 +42,10 @@ class Loop(NamedTuple):
 
 
 def is_tiny(op: OpGroup, machine: Machine) -> bool:
-    """Its time per call is of the order of dispatching it."""
-    return op.calls > 0 and op.ns / op.calls < TINY * machine.dispatch.median
+    """Its time per call is of the order of dispatching it, or its work is worth less than that, whatever it took."""
+    dispatch = machine.dispatch.median
+    worthless = op.bound is not None and op.floor_ns < dispatch * op.calls
+    return op.calls > 0 and (worthless or op.ns < TINY * dispatch * op.calls)
 
 
 def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
@@ -83,11 +87,11 @@ def _is_loop(ops: list[OpGroup], machine: Machine) -> bool:
 def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]]) -> Loop:
     ops = [op for op in ledger.ops if key(op.where) in lines and op.phase not in ("optimizer", "data")]
     busiest = max(sorted(lines), key=lambda place: sum(op.calls for op in by_line[place]))
-    name, calls = _most_called(by_line[busiest])
+    name, calls = _costliest(by_line[busiest])
     forward = sum(op.ns for op in ops if op.phase != "backward")
     backward = sum(op.ns for op in ops if op.phase == "backward")
     return Loop(
-        max(by_line[busiest], key=lambda op: op.ns).where,
+        _where(ledger, max(by_line[busiest], key=lambda op: op.ns).where, calls),
         name,
         calls,
         sum(op.calls for op in ops),
@@ -98,11 +102,27 @@ def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup
     )
 
 
-def _most_called(ops: list[OpGroup]) -> tuple[str, float]:
+def _where(ledger: Ledger, where: tuple[Span, ...], calls: float) -> tuple[Span, ...]:
+    """From the loop outwards: a line that repeats inside a function which does nothing else is called by the loop."""
+    rarest: dict[tuple[str, str], float] = {}
+    for op in ledger.ops:
+        if op.where and op.phase in BODY:
+            function = (op.where[0].file, op.where[0].function)
+            rarest[function] = min(op.calls, rarest.get(function, op.calls))
+    for depth, span in enumerate(where):
+        if rarest.get((span.file, span.function), calls) <= SELDOM * calls:
+            return where[depth:]
+    return where
+
+
+def _costliest(ops: list[OpGroup]) -> tuple[str, float]:
+    """Name and calls of the op that the line spends most on, of those that it calls often."""
     calls: dict[str, float] = defaultdict(float)
+    spent: dict[str, float] = defaultdict(float)
     for op in ops:
         calls[op.name] += op.calls
-    name = max(calls, key=lambda name: (calls[name], name))
+        spent[op.name] += op.ns
+    name = max(calls, key=lambda name: (calls[name] >= REPEATS, spent[name], name))
     return name, calls[name]
 
 

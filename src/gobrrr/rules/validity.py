@@ -9,7 +9,7 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, ratio, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.waits import cores_of_workers
+from gobrrr.rules.waits import CROWDED, other_load
 from gobrrr.units import duration, share
 
 UNTRUSTED_STEPS, FEW_STEPS = 3, 20
@@ -18,8 +18,8 @@ UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
 """Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
 SLOWED, VERY_SLOWED = 2.0, 10.0
 """Profiled over plain step. With all of its options torch.profiler makes a step of tiny ops 18 times longer."""
-CROWDED, VERY_CROWDED = 0.25, 0.5
-"""Share of the cores that others kept busy (a quarter moves medians by 10 %: proposed)."""
+VERY_CROWDED = 0.5
+"""Share of the cores that others kept busy; a quarter (CROWDED) moves medians by 10 % (proposed)."""
 WATCHED = 0.01
 """What gobrrr promises to stay under in the plain phase."""
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
@@ -117,11 +117,8 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR905", "other-processes", "host", needs={"facts"})
 def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Cores that other processes kept busy while the steps were timed."""
-    seen = ledger.facts.other_load
     cores = machine.logical_cores
-    if seen is None or cores <= 0:
-        return
-    load = seen - cores_of_workers(ledger)  # the program's own loader workers are other processes too
+    load = other_load(ledger)
     if load <= CROWDED * cores:
         return
     yield _doubt(

@@ -21,6 +21,8 @@ SATURATED = 0.8
 SLOW = 3.0
 """Times the median from which a wait is an outlier (TraceML's step outliers: 3 x median)."""
 FEW_WAITS = 10
+CROWDED = 0.25
+"""Share of the cores in the hands of others from which BRR905 doubts the run."""
 CHEAP_ITEM = 50.0
 """Dispatches per sample under which fetching it is indexing and stacking, no transform: TensorDataset needs 4 us per
 sample where one small op costs 1.2 us; a JPEG needs 800."""
@@ -48,7 +50,7 @@ def wait(ledger: Ledger, machine: Machine) -> Wait | None:
         return None
     if loader.num_workers:
         return _by_workers(ledger, machine, loader, ns)
-    return _by_main(ledger, loader, ns)
+    return _by_main(ledger, machine, loader, ns)
 
 
 def cause(ledger: Ledger, machine: Machine) -> str | None:
@@ -132,6 +134,16 @@ def cores_of_workers(ledger: Ledger) -> float:
     return cpu / ledger.wall if ledger.wall else 0.0
 
 
+def other_load(ledger: Ledger) -> float:
+    """Cores that strangers keep busy: the program's own loader workers are other processes too."""
+    return max(0.0, (ledger.facts.other_load or 0.0) - cores_of_workers(ledger))
+
+
+def crowded(ledger: Ledger, machine: Machine) -> bool:
+    """Strangers take so much of the cores that a thread off the processor may only be waiting its turn."""
+    return other_load(ledger) > CROWDED * machine.logical_cores
+
+
 def _worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGroup]:
     own = [group for group in ledger.workers if loader is not None and group.loader == loader.id]
     return own or list(ledger.workers)  # a recording may not know whose workers they are
@@ -147,18 +159,20 @@ def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float
     busy = cores_busy(ledger)
     if busy is not None and busy >= SATURATED * machine.effective_cores.median:
         idle = 0.0 if idle is not None else None
+    if crowded(ledger, machine):
+        idle = None
     kind = "collate" if (collate or 0.0) >= HALF else "getitem"
     top = max((g for g in groups if g.kind == kind and g.where), key=lambda g: g.ns, default=None)
     item = everything / loader.batch_size if everything and loader.batch_size else None
     return Wait(loader, ns, collate, idle, item, top.where if top else _defined(loader, kind))
 
 
-def _by_main(ledger: Ledger, loader: LoaderFacts, ns: float) -> Wait:
+def _by_main(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
     lines = [line for line in ledger.lines if line.phase == "data"]
     everything = sum(line.ns for line in lines)
     collated = [(_collating(line, loader), line) for line in lines]
     collate = _part((part for part, _ in collated), everything)
-    idle = _part((line.ns for line in lines if line.waiting), everything)
+    idle = None if crowded(ledger, machine) else _part((line.ns for line in lines if line.waiting), everything)
     item = ns / batches_per_step(ledger) / loader.batch_size if loader.batch_size else None
     kind = "collate" if (collate or 0.0) >= HALF else "getitem"
     parts = collated if kind == "collate" else [(line.ns - part, line) for part, line in collated]
