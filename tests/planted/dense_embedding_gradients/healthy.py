@@ -12,7 +12,9 @@ class Recommender(nn.Module):
         super().__init__()
         self.users = nn.Embedding(num_users, width, sparse=True)
         self.items = nn.Embedding(num_items, width, sparse=True)
-        self.score = nn.Sequential(nn.Linear(2 * width, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1))
+        self.score = nn.Sequential(
+            nn.Linear(2 * width, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 1)
+        )
 
     def forward(self, users: torch.Tensor, items: torch.Tensor) -> torch.Tensor:
         pairs = torch.cat([self.users(users), self.items(items)], dim=1)

@@ -7,7 +7,6 @@ from torch import nn
 from torch.nn import functional as F
 
 
-
 class CachedLayer(nn.Module):
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()

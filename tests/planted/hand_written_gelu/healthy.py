@@ -1,7 +1,6 @@
 """A feed-forward tagger whose activation and normalisation were copied from a paper."""
 
 import argparse
-import math
 
 import torch
 from torch import nn

@@ -4,7 +4,7 @@ import argparse
 
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 parser = argparse.ArgumentParser()

@@ -34,9 +34,8 @@ def main() -> None:
     torch.manual_seed(0)
     loader = DataLoader(RemoteTable(), batch_size=16, shuffle=True)  # <- BRR405
     width = 1024
-    model = nn.Sequential(
-        nn.Linear(512, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1)
-    )
+    first, second, third = nn.Linear(512, width), nn.Linear(width, width), nn.Linear(width, width)
+    model = nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third, nn.ReLU(), nn.Linear(width, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     step = 0
     while step < args.steps:

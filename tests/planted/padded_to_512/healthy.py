@@ -59,7 +59,8 @@ class Epochs:
     def __iter__(self):
         while True:
             order = torch.randperm(len(self.batches)).tolist()
-            yield from DataLoader(self.dataset, batch_sampler=[self.batches[k] for k in order], collate_fn=collate)
+            batches = [self.batches[k] for k in order]
+            yield from DataLoader(self.dataset, batch_sampler=batches, collate_fn=collate)
 
 
 def main() -> None:

@@ -28,8 +28,6 @@ def main() -> None:
     net = nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1),
         nn.ReLU(),
-        nn.Conv2d(8, 8, 3, padding=1),
-        nn.ReLU(),
         nn.Conv2d(8, NUM_CLASSES, 1),
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)

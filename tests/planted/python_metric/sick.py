@@ -10,10 +10,10 @@ NUM_CLASSES = 4
 
 
 def confusion(predicted: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
-    matrix = [[0] * NUM_CLASSES for _ in range(NUM_CLASSES)]
-    for guess, truth in zip(predicted.flatten().tolist(), expected.flatten().tolist()):
-        matrix[truth][guess] += 1  # <- BRR302
-    return torch.tensor(matrix)
+    cells = {(truth, guess): 0 for truth in range(NUM_CLASSES) for guess in range(NUM_CLASSES)}
+    for truth, guess in zip(expected.flatten().tolist(), predicted.flatten().tolist()):
+        cells[truth, guess] += 1  # <- BRR302
+    return torch.tensor(list(cells.values())).view(NUM_CLASSES, NUM_CLASSES)
 
 
 def scans(batch_size: int = 4, size: int = 128) -> tuple[torch.Tensor, torch.Tensor]:
@@ -29,8 +29,6 @@ def main() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1),
-        nn.ReLU(),
-        nn.Conv2d(8, 8, 3, padding=1),
         nn.ReLU(),
         nn.Conv2d(8, NUM_CLASSES, 1),
     )

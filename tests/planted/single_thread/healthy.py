@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 
-
 class Autoencoder(nn.Module):
     def __init__(self, bins: int = 512, width: int = 768, code: int = 32) -> None:
         super().__init__()

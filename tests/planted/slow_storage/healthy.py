@@ -51,9 +51,8 @@ def main() -> None:
         for index in range(320):
             share.write(f"{index}.raw", bytes((index * 7 + k) % 256 for k in range(SIZE * SIZE)))
         loader = DataLoader(Patches(share, 320), batch_size=32, shuffle=True, num_workers=2, persistent_workers=True)
-        model = nn.Sequential(
-            nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(7200, 3)
-        )
+        edges, shapes = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 32, 3, stride=2)
+        model = nn.Sequential(edges, nn.ReLU(), shapes, nn.ReLU(), nn.Flatten(), nn.Linear(7200, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         step = 0
         while step < args.steps:

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 
-
 def mlp(width: int = 320, depth: int = 10) -> nn.Sequential:
     layers = [nn.Linear(64, width), nn.ReLU()]
     for _ in range(depth):
