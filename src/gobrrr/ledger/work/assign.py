@@ -121,7 +121,7 @@ def _inner_sizes(
     names: Sequence[str], parents: Sequence[int], recorded: Sequence[Recorded | None]
 ) -> dict[int, list[tuple[int, ...]]]:
     """What ops allocate (packed weights) or view (indexing) directly inside those that need it."""
-    wanted = {"aten::index": ("aten::as_strided", 1)}
+    wanted = dict.fromkeys(("aten::index", "aten::_index_put_impl_"), ("aten::as_strided", 1))
     found: dict[int, list[tuple[int, ...]]] = {}
     for i, parent in enumerate(parents):
         above = names[parent] if parent >= 0 else ""

@@ -10,10 +10,9 @@ from gobrrr.ledger.work.registry import formula
 from gobrrr.ledger.work.tensor import read, written
 
 
-@formula("""clone _conj_copy alias_copy view_copy expand_copy permute_copy transpose_copy t_copy squeeze_copy
-    unsqueeze_copy as_strided_copy detach_copy unfold_copy narrow_copy diagonal_copy slice_copy select_copy
-    unbind_copy split_copy split_with_sizes_copy unsafe_split view_as_real_copy view_as_complex_copy pixel_shuffle
-    pixel_unshuffle channel_shuffle roll flip rot90 tril triu lift _pin_memory""")
+@formula("""clone _conj_copy alias_copy view_copy permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy
+    detach_copy unbind_copy split_copy split_with_sizes_copy unsafe_split view_as_real_copy view_as_complex_copy
+    pixel_shuffle pixel_unshuffle channel_shuffle roll flip rot90 tril triu lift _pin_memory""")
 def copy_all(call: Call) -> Work:
     """Every element read once and written once."""
     x = call.tensor(0)
@@ -32,6 +31,23 @@ def to_copy(call: Call) -> Work:
     """_to_copy(self, dtype, ...): read in the old dtype, written in the new."""
     x = call.tensor(0)
     return work("copy", 0, read(x), x.numel * call.dtype_size(1, x.itemsize))
+
+
+@formula("narrow_copy")
+def narrow_copy(call: Call) -> Work:
+    """narrow_copy(self, dim, start, length)."""
+    x = call.tensor(0)
+    part = x.numel // max(x.shape[call.ints(1)[0]], 1) * call.ints(3)[0]
+    return work("copy", 0, 2 * part * x.itemsize)
+
+
+@formula("expand_copy as_strided_copy")
+def expand_copy(call: Call) -> Work:
+    """(self, size, ...): the size is that of the result; -1 keeps a dimension."""
+    x, size = call.tensor(0), call.ints(1)
+    sizes = [s if s >= 0 else x.shape[i - len(size)] for i, s in enumerate(size)]
+    out = math.prod(sizes)
+    return work("copy", 0, min(out, x.distinct) * x.itemsize, out * x.itemsize)
 
 
 @formula("repeat")
@@ -152,7 +168,8 @@ def view_backward(call: Call) -> Work:
 def view_scatter(call: Call) -> Work:
     """(self, src, ...): a copy of self with one slice replaced."""
     x, source = call.tensor(0), call.tensor(1)
-    return work("copy", 0, (x.numel - min(source.numel, x.numel)) * x.itemsize, read(source), written(x))
+    kept = min(x.numel - min(source.numel, x.numel), x.distinct)
+    return work("copy", 0, kept * x.itemsize, read(source), written(x))
 
 
 @formula("diag_embed")

@@ -13,7 +13,7 @@ from gobrrr.ledger.work.model import Work
 from gobrrr.ledger.work.registry import FORMULAS, formula
 from gobrrr.ledger.work.tensor import broadcast, promoted, read, result_size, written
 
-ONE = """abs absolute neg negative positive sgn sign relu relu6 square ceil floor round trunc fix frac clip hardtanh
+ONE = """neg negative positive sgn sign relu relu6 square ceil floor round trunc fix frac clip hardtanh
     threshold leaky_relu elu celu selu hardswish hardshrink softshrink bitwise_not nan_to_num conj_physical
     _conj_physical rad2deg deg2rad gelu silu mish hardsigmoid softplus logit log_sigmoid"""
 ONE_FLOAT = """acos arccos acosh arccosh asin arcsin asinh arcsinh atan arctan atanh arctanh cos cosh sin sinc sinh tan
@@ -22,7 +22,7 @@ ONE_FLOAT = """acos arccos acosh arccosh asin arcsin asinh arcsinh atan arctan a
     special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1 special_modified_bessel_i0
     special_modified_bessel_i1 special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
     special_scaled_modified_bessel_k1 special_spherical_bessel_j0"""
-ONE_REAL = "angle real imag"
+ONE_REAL = "abs absolute angle real imag"
 ONE_BOOL = "isnan isinf isfinite isposinf isneginf isreal signbit logical_not"
 TWO = """add sub subtract mul multiply rsub maximum minimum fmax fmin remainder fmod bitwise_and bitwise_or
     bitwise_xor bitwise_left_shift bitwise_right_shift __and__ __or__ __xor__ __lshift__ __rshift__ floor_divide gcd
@@ -154,10 +154,11 @@ def cross(call: Call) -> Work:
 def search(call: Call) -> Work:
     """A binary search per value: log2 of the boundaries in comparisons; indices are int64."""
     first, second = call.tensor(0), call.maybe(1)
-    bounds, values = (second or first, first) if call.name == "bucketize" else (first, second or first)
-    count = 1 if second is None and call.name == "searchsorted" else values.numel
+    bounds, values = (second, first) if call.name == "bucketize" and second else (first, second)
+    count = values.numel if values else 1
     steps = math.ceil(math.log2(max(bounds.shape[-1] if bounds.shape else 1, 1) + 1))
-    return work("gather", count * steps, read(values), min(read(bounds), count * steps * bounds.itemsize), 8 * count)
+    touched = min(read(bounds, call.maybe(5)), count * steps * (bounds.itemsize + 8))
+    return work("gather", count * steps, read(values), touched, (4 if call.flag(2) else 8) * count)
 
 
 @formula("isin")

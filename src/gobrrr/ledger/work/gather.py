@@ -51,7 +51,8 @@ def bag_weights_backward(call: Call) -> Work:
     """(grad, weight, indices, ...): a dot product of a row and a gradient per index."""
     grad, weight, indices = call.tensors(0, 3)
     flops = 2 * indices.numel * weight.shape[1]
-    return work("gather", flops, read(grad, indices), flops / 2 * weight.itemsize, indices.numel * grad.itemsize)
+    rows = min(flops / 2 * weight.itemsize, weight.nbytes)
+    return work("gather", flops, read(grad, indices), rows, indices.numel * grad.itemsize)
 
 
 @formula("index_select")
@@ -102,7 +103,8 @@ def _written_through(call: Call, num_written: int, accumulates: bool, *reads: Te
     """Elements of self that are written (read before, where they accumulate); out of place, the rest is copied."""
     x = call.tensor(0)
     touched = min(num_written, x.numel) * x.itemsize
-    copied = 0 if call.in_place else 2 * max(written(x) - touched, 0)
+    rest = written(x) - touched
+    copied = 0 if call.in_place else min(rest, x.nbytes) + rest
     flops = num_written if accumulates else 0
     return work("gather", flops, read(*reads), touched * (2 if accumulates else 1), copied)
 
@@ -111,6 +113,8 @@ def _written_through(call: Call, num_written: int, accumulates: bool, *reads: Te
 def index_put(call: Call) -> Work:
     """(self, indices, values, accumulate): as many as the values. One value for a mask of unknown size: not counted."""
     values = call.tensor(2)
+    if call.inner:
+        return _written_through(call, math.prod(call.inner[0]), call.flag(3), values)
     if values.numel <= 1 and call.tensor(0).numel > 1:
         raise NotCounted("one value is spread over indices that were not recorded")
     return _written_through(call, values.numel, call.flag(3), values)
@@ -130,7 +134,7 @@ def masked_index(call: Call) -> Work:
 def scatter(call: Call) -> Work:
     """(self, dim, index, src or value, reduce): one element per index."""
     index, source = call.tensor(2), call.maybe(3)
-    values = index.numel * source.itemsize if source is not None else 0
+    values = min(index.numel * source.itemsize, source.nbytes) if source is not None else 0
     base = _written_through(call, index.numel, call.name != "scatter", index)
     return work("gather", base.flops, base.bytes, values)
 

@@ -85,7 +85,10 @@ def solve_triangular(call: Call) -> Work:
 @formula("triangular_solve cholesky_solve")
 def old_solve(call: Call) -> Work:
     """triangular_solve(B, A) and cholesky_solve(B, L), which needs two triangular systems."""
-    return _solve(call.tensor(1), call.tensor(0), factor=False, per_column=2 if call.name[0] == "c" else 1)
+    b, a = call.tensor(0), call.tensor(1)
+    solved = _solve(a, b, factor=False, per_column=2 if call.name[0] == "c" else 1)
+    copied = written(a) if call.name == "triangular_solve" else 0
+    return work("linalg", solved.flops, solved.bytes, copied)
 
 
 @formula("linalg_lstsq")

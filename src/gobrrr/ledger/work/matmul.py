@@ -7,7 +7,7 @@ import math
 from gobrrr.ledger.work.call import Call, work
 from gobrrr.ledger.work.model import NotCounted, Work
 from gobrrr.ledger.work.registry import formula
-from gobrrr.ledger.work.tensor import Tensor, promoted, read
+from gobrrr.ledger.work.tensor import Tensor, broadcast, promoted, read
 
 
 def product(a: Tensor, b: Tensor, *others: Tensor | None, out_size: int | None = None) -> Work:
@@ -140,15 +140,20 @@ def cdist(call: Call) -> Work:
     a, b = call.tensor(0), call.tensor(1)
     if a.shape[-1] != b.shape[-1]:
         raise NotCounted("points of different dimensions")
-    pairs = a.numel // max(a.shape[-1], 1) * b.shape[-2]
+    pairs = _pairs(a, b)
     return work("matmul", 3 * pairs * a.shape[-1], read(a, b), pairs * a.itemsize)
+
+
+def _pairs(a: Tensor, b: Tensor) -> int:
+    """Pairs of points of two sets, batches broadcast."""
+    return math.prod(broadcast((a.shape[:-2], b.shape[:-2]))) * a.shape[-2] * b.shape[-2]
 
 
 @formula("_euclidean_dist")
 def euclidean_dist(call: Call) -> Work:
     """cdist for p = 2 through one product of m + 2 columns: |a|^2 + |b|^2 - 2 a b."""
     a, b = call.tensor(0), call.tensor(1)
-    pairs = a.numel // max(a.shape[-1], 1) * b.shape[-2]
+    pairs = _pairs(a, b)
     return work("matmul", 2 * pairs * (a.shape[-1] + 2), read(a, b), pairs * a.itemsize)
 
 
@@ -156,7 +161,9 @@ def euclidean_dist(call: Call) -> Work:
 def cdist_backward(call: Call) -> Work:
     """_cdist_backward(grad (p, r), x1, x2, p, cdist): per pair and dimension subtract, scale, divide, add."""
     grad, a, b = call.tensors(0, 3)
-    return work("matmul", 4 * grad.numel * a.shape[-1], read(grad, a, b, call.maybe(4)), a.numel * a.itemsize)
+    batch = math.prod(broadcast((a.shape[:-2], b.shape[:-2])))
+    result = batch * math.prod(a.shape[-2:]) * a.itemsize
+    return work("matmul", 4 * grad.numel * a.shape[-1], read(grad, a, b, call.maybe(4)), result)
 
 
 @formula("_pdist_forward")
@@ -166,3 +173,10 @@ def pdist(call: Call) -> Work:
     n, m = a.shape
     pairs = n * (n - 1) // 2
     return work("matmul", 3 * pairs * m, read(a), pairs * a.itemsize)
+
+
+@formula("_pdist_backward")
+def pdist_backward(call: Call) -> Work:
+    """(grad, self, p, pdist)."""
+    grad, a = call.tensor(0), call.tensor(1)
+    return work("matmul", 4 * grad.numel * a.shape[-1], read(grad, a, call.maybe(3)), a.numel * a.itemsize)

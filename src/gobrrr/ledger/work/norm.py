@@ -62,7 +62,7 @@ def batch_norm_evaluation(call: Call) -> Work:
 
 def _batch_norm(x: Tensor, vectors: list[Tensor], training: bool) -> Work:
     channels = x.shape[1] if len(x.shape) > 1 else 1
-    statistics = 4 * channels * 4 if training else 0
+    statistics = training * 4 * channels * (4 if len(vectors) >= 4 else 2)
     flops = FORWARD if training else FIXED_STATISTICS
     return work("norm", flops * x.numel, read(x, *vectors), written(x), statistics)
 

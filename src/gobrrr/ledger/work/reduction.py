@@ -64,8 +64,16 @@ def _reduce(call: Call) -> Work:
             return pointwise(call, 2)
     dims = call.ints(rule.dim) if len(call.args) >= rule.full_below else []
     left = reduced_numel(x, dims)
-    size = sum(result_size([x], r) for r in (rule.results if dims else rule.results[:1]))
+    results = rule.results[:1] if call.name in ("max", "min") and not dims else rule.results
+    size = sum(call.dtype_size(_dtype_at(call, rule), result_size([x], r)) for r in results)
     return work("reduction", rule.flops * x.numel, read(x), left * size)
+
+
+def _dtype_at(call: Call, rule: Rule) -> int:
+    """Where sum, mean, prod and vector norms have their dtype; beyond the arguments for the others."""
+    if call.name not in ("sum", "nansum", "mean", "prod", "linalg_vector_norm"):
+        return len(call.args)
+    return rule.dim + 2 if len(call.args) >= rule.full_below else 1
 
 
 FORMULAS.update(dict.fromkeys(RULES, _reduce))
@@ -113,9 +121,11 @@ def scalar(call: Call) -> Work:
 def segment_reduce(call: Call) -> Work:
     """segment_reduce(data, reduce, lengths, indices, offsets, axis): a result per segment of the first axis."""
     x, *pointers = call.tensors(0, 5)
-    segments = pointers[0].numel - (call.maybe(2) is None) if pointers else 0
-    per_segment = x.numel // max(x.shape[0] if x.shape else 1, 1)
-    return work("reduction", x.numel, read(x, *pointers), segments * per_segment * x.itemsize)
+    lengths = pointers[0]
+    last = lengths.shape[-1] - (call.maybe(2) is None)
+    segments = math.prod(lengths.shape[:-1]) * last
+    out = segments * math.prod(x.shape[len(lengths.shape) :])
+    return work("reduction", x.numel, read(x, *pointers), out * x.itemsize)
 
 
 @formula("_segment_reduce_backward")

@@ -57,8 +57,8 @@ LOSS_GRADIENTS = {
     "huber_loss_backward": (3, 4),
     "soft_margin_loss_backward": (3, 5),
     "binary_cross_entropy_backward": (4, 6),
-    "multi_margin_loss_backward": (3, 3),
-    "multilabel_margin_loss_backward": (3, 3),
+    "multi_margin_loss_backward": (6, 3),
+    "multilabel_margin_loss_backward": (5, 3),
 }
 
 
@@ -88,8 +88,8 @@ def margin_loss(call: Call) -> Work:
     at = 5 if call.name == "multi_margin_loss" else 2
     samples = x.shape[0] if len(x.shape) > 1 else 1
     out = 1 if call.text(at) in MEAN_OR_SUM else samples
-    marks = written(x) // x.itemsize * x.itemsize if at == 2 else 0
-    return work("loss", 3 * x.numel, read(x, target), out * x.itemsize, marks)
+    marks = written(x) if at == 2 else 0
+    return work("loss", 3 * x.numel, read(x, target, call.maybe(4)), out * x.itemsize, marks)
 
 
 @formula("_ctc_loss _cudnn_ctc_loss")
@@ -100,7 +100,7 @@ def ctc_loss(call: Call) -> Work:
     steps, samples = x.shape[0], x.shape[1] if len(x.shape) > 2 else 1
     longest = targets.shape[1] if len(targets.shape) > 1 else targets.numel // max(samples, 1)
     states = steps * samples * (2 * longest + 1)
-    return work("loss", 7 * states, states * x.itemsize, read(targets), states * x.itemsize)
+    return work("loss", 7 * states, min(states, x.numel) * x.itemsize, read(targets), states * x.itemsize)
 
 
 @formula("_ctc_loss_backward")

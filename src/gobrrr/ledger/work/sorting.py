@@ -59,6 +59,7 @@ def unique(call: Call) -> Work:
     """How many remain is not known from shapes: only the reading and the sort are counted, a lower bound."""
     x = call.tensor(0)
     flops = x.numel if call.name == "unique_consecutive" else _comparisons(x.numel, x.numel)
-    inverse = call.flag(1 if call.name == "unique_consecutive" else 2)
-    rows = (x.shape[0] if x.shape else 1) if call.name == "unique_dim" else x.numel
+    inverse = call.flag({"unique_consecutive": 1, "unique_dim": 3}.get(call.name, 2))
+    dims = call.ints({"unique_consecutive": 3, "unique_dim": 1}.get(call.name, 99))
+    rows = _length(x, dims) if dims else x.numel
     return work("sort", flops, read(x), 8 * rows * inverse)
