@@ -102,21 +102,18 @@ def test_order_of_events_does_not_matter(data: st.DataObject, fmt: Format) -> No
     assert one.ops.start.tolist() == two.ops.start.tolist() and one.kernels.dur.tolist() == two.kernels.dur.tolist()
 
 
-@given(spans(), st.data())
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 10), st.integers(0, 1), st.booleans()), max_size=20))
 @settings(deadline=None)
-def test_backward_is_what_lies_within_a_marked_event(timeline: list[Span], data: st.DataObject) -> None:
-    ordered = sorted(timeline, key=lambda s: (s.start, -s.dur))
-    start, dur = np.array([s.start for s in ordered]), np.array([s.dur for s in ordered])
-    thread = np.array([s.lane for s in ordered], np.int32)
-    marked = np.array([data.draw(st.booleans()) for _ in ordered], bool)
-    inside = within_marked(start, dur, thread, marked)
-    for i, span in enumerate(ordered):
-        holders = [m for j, m in enumerate(ordered) if marked[j] and m.lane == span.lane]
-        contained = any(m.start <= span.start and span.start + span.dur <= m.start + m.dur for m in holders)
-        begins = any(m.start < span.start < m.start + m.dur for m in holders)
-        if marked[i] or begins:
+def test_backward_is_what_lies_within_a_marked_event(drawn: list[tuple[int, int, int, bool]]) -> None:
+    ordered = sorted(drawn, key=lambda row: (row[0], -row[1]))
+    start, dur, thread = (np.array([row[i] for row in ordered], np.int64) for i in range(3))
+    marked = np.array([row[3] for row in ordered], bool)
+    inside = within_marked(start, dur, thread.astype(np.int32), marked)
+    for i, (begin, length, lane, mark) in enumerate(ordered):
+        holders = [(b, b + d) for b, d, t, m in ordered if m and t == lane]
+        if mark or any(b < begin < e for b, e in holders):
             assert inside[i]
-        elif not contained:
+        elif not any(b <= begin and begin + length <= e for b, e in holders):
             assert not inside[i]
 
 

@@ -125,7 +125,10 @@ def _ops(table: Table, names: tuple[str, ...], base: int) -> Ops:
 
 
 def within_marked(start: Ints, dur: Ints, thread: Ids, marked: Flags) -> Flags:
-    """Whether each event is marked or lies within a marked event of its thread. Events are sorted by start."""
+    """Whether each event is marked or lies within a marked event of its thread. Events are sorted by start.
+
+    One that begins together with a marked event and outlives it is its parent, not its child.
+    """
     inside = marked.copy()
     if not marked.any():
         return inside
@@ -135,10 +138,11 @@ def within_marked(start: Ints, dur: Ints, thread: Ids, marked: Flags) -> Flags:
         if not len(own):
             continue
         ends = np.maximum.accumulate(start[own] + dur[own])
-        last = np.searchsorted(start[own], start[rows_], "right") - 1
-        opened, end = start[own][last], ends[last]
-        deeper = (start[rows_] > opened) | (start[rows_] + dur[rows_] <= end)
-        inside[rows_] |= (last >= 0) & (start[rows_] < end) & deeper
+        begin, end = start[rows_], start[rows_] + dur[rows_]
+        before, until = (np.searchsorted(start[own], begin, side) - 1 for side in ("left", "right"))
+        opened_before = (before >= 0) & (ends[before] > begin)
+        opened_with = (until >= 0) & (ends[until] > begin) & (ends[until] >= end)
+        inside[rows_] |= opened_before | opened_with
     return inside
 
 

@@ -131,7 +131,9 @@ def _id(value: Int) -> int | str:
     """One form for 25738 and "25738", which the format of 2021 mixes."""
     if value is None:
         return ""
-    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 19 else value
+    if isinstance(value, str):
+        return int(value) if value.isdecimal() and len(value) < 19 else value[:NAME_CHARS]
+    return value
 
 
 def ints(values: list[Int], bad: Counter[str]) -> array[int]:
@@ -199,7 +201,7 @@ def signature(key: tuple[bytes, bytes, bytes, bytes]) -> Signature | None:
 def stack(key: bytes) -> str | None:
     """A recorded Python stack; None where it is empty."""
     value = _json(key)
-    return value if isinstance(value, str) and value else None
+    return value[: 8 * NAME_CHARS] if isinstance(value, str) and value else None
 
 
 def collective(key: tuple[Any, ...] | None) -> Collective | None:
@@ -208,7 +210,8 @@ def collective(key: tuple[Any, ...] | None) -> Collective | None:
         return None
     name, dtype, group, ranks, *counts = key
     size_in, size_out, num_ranks = (_int(count, Counter()) for count in counts)
-    return Collective(name, dtype or "", size_in, size_out, num_ranks, "" if group is None else str(group), ranks or "")
+    texts = [str(text or "")[:NAME_CHARS] for text in (name, dtype, "" if group is None else str(group), ranks)]
+    return Collective(texts[0], texts[1], size_in, size_out, num_ranks, texts[2], texts[3])
 
 
 def collective_keys(args: list[Args]) -> list[tuple[Any, ...] | None]:
@@ -251,7 +254,9 @@ def _shape(value: Any) -> Shape:
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(item if isinstance(item, str) else "" for item in value) if isinstance(value, list) else ()
+    return (
+        tuple(item[:NAME_CHARS] if isinstance(item, str) else "" for item in value) if isinstance(value, list) else ()
+    )
 
 
 def starting_with(names: tuple[str, ...], prefixes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
