@@ -200,10 +200,21 @@ def test_layout_copies_are_summed_and_shown_at_the_costliest_line():
         copy(source=(0, 128, 1)),
         copy(shape=(32, 1, 128), source=(128, 7, 1)),
         copy(phase="data"),
+        copy(phase="backward", parents=("ConvolutionBackward0", "aten::convolution_backward", "aten::contiguous")),
         copy(phase="optimizer"),
         copy(ms=2),
     ],
-    ids=["same layout", "a cast", "a sum's gradient", "a bias", "length one", "data", "optimizer", "little"],
+    ids=[
+        "same layout",
+        "a cast",
+        "a sum's gradient",
+        "a bias",
+        "length one",
+        "data",
+        "a convolution's own",
+        "optimizer",
+        "little",
+    ],
 )
 def test_layout_copies_are_silent(group):
     assert not Case(ops=(group,)).raised("BRR204")
