@@ -219,3 +219,25 @@ def test_explain_without_a_code_lists_every_rule(capsys: pytest.CaptureFixture[s
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[:-2]] == [[rule.code, rule.name] for rule in load().values()]
+
+
+def test_explain_has_a_page_for_every_rule() -> None:
+    from gobrrr.rules import load
+
+    assert sorted(load()) == sorted(path.stem for path in explain.PAGES.glob("*.md"))
+
+
+# People's scripts hold these: an option may join, and none may go or change its meaning.
+SURFACE = {
+    "run": {"--budget", "--help", "--json", "--portability", "--steps", "--stop-after", "-h", "-o"},
+    "report": {"--format", "--help", "--output", "-h", "-o"},
+    "explain": {"--help", "-h"},
+    "machine": {"--help", "--json", "--python", "--refresh", "-h"},
+}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_no_option_goes(verb: Verb) -> None:
+    parser = argparse.ArgumentParser()
+    importlib.import_module(verb.module).command.prepare(parser)
+    assert SURFACE[verb.name] <= set(parser._option_string_actions)
