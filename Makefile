@@ -33,8 +33,9 @@ bench: $(READY)  ## the planted illnesses: what was named, what was missed, what
 	$(BIN)/python -m benchmarks.planted
 
 gpu: $(READY)  ## the tests that need a CUDA or ROCm device
-	@$(BIN)/python -c 'import sys, torch; sys.exit(0 if torch.cuda.is_available() else "no GPU here: nothing to test")' \
-	  && $(PYTEST) -m gpu || { [ $$? -eq 5 ] && echo "no test is marked gpu yet"; }
+	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
+	  then $(PYTEST) -m gpu || [ $$? -eq 5 ]; \
+	  else echo "no GPU here: nothing was tested"; fi
 
 clean:  ## remove the environment, caches and recordings
 	rm -rf $(VENV) .gobrrr .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
