@@ -91,7 +91,7 @@ def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
             joined[-1].append(lines[place])
         else:
             joined.append([lines[place]])
-    return sorted((_join(lines) for lines in joined), key=lambda c: -c.ns)
+    return sorted((_join(ledger, lines) for lines in joined), key=lambda c: -c.ns)
 
 
 def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup]) -> Cluster:
@@ -101,13 +101,33 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
     between = sum(g.ns for g in groups if g.phase != "backward" or not _is_engine(sampled))
     if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
         between = 0.0
-    if "samples" in ledger.signals:
-        # The profiled steps slow Python down; the sampled ones do not, and know who slept.
-        awake = sum(line.ns for line in sampled if not line.waiting or crowded(ledger, machine))
-        between = min(between, max(0.0, awake - total(ops)))
+    if not crowded(ledger, machine) and sum(line.ns for line in sampled if line.waiting) > 0.5 * between:
+        between = 0.0  # it sleeps or waits for a file
     functions = (name for line in sampled for name, _ in line.libraries[:1] if not name.startswith("torch."))
     where = max(groups, key=lambda g: g.ns).where
     return Cluster(where, between, between + total(ops), tuple(functions), 1)
+
+
+def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
+    """Neighbours as one, no more than was sampled around them.
+
+    The profiled steps slow Python down; the sampled ones do not. But a sample can only be taken where Python lets
+    another thread run, which may be a line or a call further on: the whole function and its call are the bound.
+    """
+    top = max(lines, key=lambda line: line.ns)
+    ns = sum(line.ns for line in lines)
+    if "samples" in ledger.signals:
+        around = [line for line in body(ledger) if line.where and _around(line.where[0], top.where)]
+        places = {key(line.where) for line in around}
+        ops = total(op for op in ledger.ops if key(op.where) in places and op.phase not in ("backward", "data"))
+        ns = min(ns, max(0.0, sum(line.ns for line in around) - ops))
+    return Cluster(top.where, ns, sum(line.with_ops_ns for line in lines), top.libraries, len(lines))
+
+
+def _around(at: Span, where: tuple[Span, ...]) -> bool:
+    """In the function of the innermost line of `where`, or at the line that calls it."""
+    same = at.file == where[0].file and own_name(at.function) == own_name(where[0].function)
+    return same or (len(where) > 1 and (at.file, at.line) == (where[1].file, where[1].line))
 
 
 def _is_engine(sampled: list[LineGroup]) -> bool:
@@ -119,13 +139,6 @@ def _is_engine(sampled: list[LineGroup]) -> bool:
 def _neighbours(one: Span, other: Span) -> bool:
     same = one.file == other.file and own_name(one.function) == own_name(other.function)
     return same and abs(other.line - one.line) <= NEAR
-
-
-def _join(lines: list[Cluster]) -> Cluster:
-    top = max(lines, key=lambda line: line.ns)
-    return Cluster(
-        top.where, sum(c.ns for c in lines), sum(c.with_ops_ns for c in lines), top.libraries, len(lines)
-    )  # fmt: skip
 
 
 @rule("BRR303", "deep-copy-every-step", "host", needs={"plain"}, remedies=("less_often",))

@@ -9,13 +9,18 @@ from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.lines import Key, claimed, key
+from gobrrr.rules.waits import batches_per_step
 
 TINY = 10.0
 """An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
 kernels TraceLens draws the same line)."""
-REPEATS = 32
-"""Calls of one op with the same shapes from one line and step that make a loop over samples or time steps: the layers
-of a model repeat 6 to 24 times, samples and time steps 32 times and more (proposed)."""
+SMALL = 100.0
+"""Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""
+REPEATS = 16
+"""Calls of one op with the same shapes from one line and step that make a loop over samples or time steps: layers of a
+small model repeat 2 to 12 times, samples and time steps 16 times and more (proposed)."""
+MICRO_STEPS = 8.0
+"""Micro-steps of an update multiply the calls; more than these are a loop over samples themselves."""
 MOSTLY = 0.75
 SELDOM = 1 / 8
 """Calls of an op, to those of the loop, from which its function is taken to hold the loop and not to be its body."""
@@ -30,7 +35,7 @@ class Loop(NamedTuple):
     where: tuple[Span, ...]
     op: str
     calls: float
-    """Of the op that its busiest line spends most on."""
+    """Of the op that does most of its busiest line's work."""
     num_ops: float
     """All ops of the loop, those of backward too."""
     ns: float
@@ -48,6 +53,12 @@ def is_tiny(op: OpGroup, machine: Machine) -> bool:
     return op.calls > 0 and (worthless or op.ns < TINY * dispatch * op.calls)
 
 
+def _is_small(op: OpGroup, machine: Machine) -> bool:
+    """In a loop: tiny, or small and mostly above its floor, so that one op on the whole batch does it for less."""
+    small = op.bound is not None and op.ns < SMALL * machine.dispatch.median * op.calls
+    return is_tiny(op, machine) or (small and op.floor_ns < 0.5 * op.ns)
+
+
 def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     """Loops of tiny ops outside loader and optimizer, costliest first."""
     taken = claimed(ledger)
@@ -56,16 +67,22 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
         place = key(op.where)
         if op.phase in BODY and place is not None and place not in taken:
             by_line[place].append(op)
-    found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine)}
+    micro = batches_per_step(ledger)
+    repeats = REPEATS * (micro if micro <= MICRO_STEPS else 1.0)
+    found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
     by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for place, ops in found.items():
         by_function[(place[0], ops[0].where[0].function)].append(place)
-    made = [_loop(ledger, frozenset(places), found) for places in by_function.values()]
-    return sorted(made, key=lambda loop: -loop.ns)
+    made: dict[Key | None, Loop] = {}
+    for places in by_function.values():
+        loop = _loop(ledger, frozenset(places), found)
+        known = made.get(key(loop.where))
+        made[key(loop.where)] = _together(known, loop) if known else loop
+    return sorted(made.values(), key=lambda loop: -loop.ns)
 
 
-def _is_loop(ops: list[OpGroup], machine: Machine) -> bool:
-    """Most of the line's op time is tiny ops that repeat with the same shapes or ever new ones (a growing cat)."""
+def _is_loop(ops: list[OpGroup], machine: Machine, repeats: float) -> bool:
+    """Most of the line's op time is small ops that repeat with the same shapes or ever new ones (a growing cat)."""
     calls: dict[tuple[object, ...], float] = defaultdict(float)
     shapes: dict[str, set[object]] = defaultdict(set)
     for op in ops:
@@ -75,10 +92,10 @@ def _is_loop(ops: list[OpGroup], machine: Machine) -> bool:
     repeated = sum(
         op.ns
         for op in ops
-        if is_tiny(op, machine)
+        if _is_small(op, machine)
         and (
-            calls[(op.name, op.shapes)] >= REPEATS
-            or (calls[(op.name,)] >= REPEATS and len(shapes[op.name]) >= calls[(op.name,)] / 2)
+            calls[(op.name, op.shapes)] >= repeats
+            or (calls[(op.name,)] >= repeats and len(shapes[op.name]) >= calls[(op.name,)] / 2)
         )
     )
     return repeated > 0 and repeated >= MOSTLY * sum(op.ns for op in ops)
@@ -102,6 +119,18 @@ def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup
     )
 
 
+def _together(one: Loop, other: Loop) -> Loop:
+    """A loop and the function that it calls."""
+    top = max(one, other, key=lambda loop: loop.ns)
+    return top._replace(
+        num_ops=one.num_ops + other.num_ops,
+        ns=one.ns + other.ns,
+        op_ns=one.op_ns + other.op_ns,
+        floor_ns=one.floor_ns + other.floor_ns,
+        lines=one.lines | other.lines,
+    )
+
+
 def _where(ledger: Ledger, where: tuple[Span, ...], calls: float) -> tuple[Span, ...]:
     """From the loop outwards: a line that repeats inside a function which does nothing else is called by the loop."""
     rarest: dict[tuple[str, str], float] = {}
@@ -116,13 +145,13 @@ def _where(ledger: Ledger, where: tuple[Span, ...], calls: float) -> tuple[Span,
 
 
 def _costliest(ops: list[OpGroup]) -> tuple[str, float]:
-    """Name and calls of the op that the line spends most on, of those that it calls often."""
+    """Name and calls of the op with most of the line's work, of those that it calls often."""
     calls: dict[str, float] = defaultdict(float)
-    spent: dict[str, float] = defaultdict(float)
+    work: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for op in ops:
         calls[op.name] += op.calls
-        spent[op.name] += op.ns
-    name = max(calls, key=lambda name: (calls[name] >= REPEATS, spent[name], name))
+        work[op.name] = (work[op.name][0] + op.floor_ns, work[op.name][1] + op.ns)
+    name = max(calls, key=lambda name: (calls[name] >= REPEATS, work[name], name))
     return name, calls[name]
 
 
