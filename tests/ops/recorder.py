@@ -54,10 +54,8 @@ def record(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str,
 
 def arguments(func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """All arguments in the order of the schema."""
-    values = list(args)
-    for argument in func._schema.arguments[len(args) :]:
-        values.append(kwargs.get(argument.name, argument.default_value if argument.has_default_value() else None))
-    return values
+    left = func._schema.arguments[len(args) :]
+    return [*args, *(kwargs.get(a.name, a.default_value if a.has_default_value() else None) for a in left)]
 
 
 def _row(value: Any, optional: bool) -> tuple[Any, str, str, Any]:

@@ -18,6 +18,8 @@ from gobrrr.ledger.work.registry import FORMULAS
 from gobrrr.ledger.work.wrappers import is_partly_wrapper, is_wrapper
 
 _INTEGER = re.compile(r"-?\d+")
+_IDLE, _LIGHT, _HEAVY = range(3)
+HEAVY_KINDS = frozenset(("matmul", "convolution", "attention", "rnn"))
 _OPTIMIZER = re.compile(r"Optimizer\.step#(\w+)\.")
 
 
@@ -151,21 +153,25 @@ def _fused_steps(
 
 
 def _passing(names: Sequence[str], parents: Sequence[int], works: Sequence[Work | None]) -> list[bool]:
-    """Which ops leave their work to others: wrappers, and partial ones inside which something works."""
-    busy_below, has_child, repeats = ([False] * len(names) for _ in range(3))
-    passes = [False] * len(names)
-    for i in range(len(names) - 1, -1, -1):
-        name, parent = names[i], parents[i]
-        stands_for_others = repeats[i] or is_wrapper(name) or is_partly_wrapper(name)
-        unknown = table_name(name) not in FORMULAS
-        if unknown:
+    """Which ops leave their work to others: wrappers, and partial ones inside which something works. A product or a
+    convolution is left only to another of that weight: what it copies on the way is not its work."""
+    num = len(names)
+    below, has_child, repeats, passes = [_IDLE] * num, [False] * num, [False] * num, [False] * num
+    for i in range(num - 1, -1, -1):
+        name, parent, work = names[i], parents[i], works[i]
+        if table_name(name) not in FORMULAS:
             passes[i] = has_child[i] or is_wrapper(name)
-        else:
-            passes[i] = stands_for_others and busy_below[i]
+        elif repeats[i] or is_wrapper(name) or is_partly_wrapper(name):
+            passes[i] = below[i] >= (_HEAVY if work is not None and work.kind in HEAVY_KINDS else _LIGHT)
         if parent >= 0:
-            work = works[i]
-            works_here = not passes[i] and (work is None or work.flops > 0 or work.bytes > 0)
-            busy_below[parent] |= busy_below[i] or works_here
+            below[parent] = max(below[parent], below[i], _IDLE if passes[i] else _weight(work))
             has_child[parent] = True
             repeats[parent] |= table_name(names[parent]) == table_name(name)
     return passes
+
+
+def _weight(work: Work | None) -> int:
+    """Whether an op works, and whether its work is of the kind that FLOPs bound; an unknown op may be anything."""
+    if work is None or (work.kind in HEAVY_KINDS and work.flops > 0):
+        return _HEAVY
+    return _LIGHT if work.bytes > 0 else _IDLE

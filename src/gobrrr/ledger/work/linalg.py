@@ -82,11 +82,11 @@ def solve_triangular(call: Call) -> Work:
     return _solve(call.tensor(0), call.tensor(1), factor=False, per_column=1)
 
 
-@formula("triangular_solve cholesky_solve")
+@formula("triangular_solve cholesky_solve _cholesky_solve_helper")
 def old_solve(call: Call) -> Work:
     """triangular_solve(B, A) and cholesky_solve(B, L), which needs two triangular systems."""
     b, a = call.tensor(0), call.tensor(1)
-    solved = _solve(a, b, factor=False, per_column=2 if call.name[0] == "c" else 1)
+    solved = _solve(a, b, factor=False, per_column=1 if call.name == "triangular_solve" else 2)
     copied = written(a) if call.name == "triangular_solve" else 0
     return work("linalg", solved.flops, solved.bytes, copied)
 

@@ -79,7 +79,7 @@ def _dtype_at(call: Call, rule: Rule) -> int:
 FORMULAS.update(dict.fromkeys(RULES, _reduce))
 
 
-@formula("cumsum cumprod cummax cummin _cummax_helper _cummin_helper logcumsumexp")
+@formula("cumsum cumprod cummax cummin _cummax_helper _cummin_helper logcumsumexp _logcumsumexp")
 def scan(call: Call) -> Work:
     """A running result of the same shape; cummax and cummin also write indices."""
     x = call.tensor(0)
@@ -87,7 +87,9 @@ def scan(call: Call) -> Work:
         return work("reduction", x.numel, read(x), written(*call.tensors(1, 3)))
     size = result_size([x], "sum") if call.name in ("cumsum", "cumprod") else x.itemsize
     indices = 8 * x.numel if call.name in ("cummax", "cummin") else 0
-    return work("reduction", x.numel * (4 if call.name == "logcumsumexp" else 1), read(x), x.numel * size, indices)
+    return work(
+        "reduction", x.numel * (4 if call.name.endswith("logcumsumexp") else 1), read(x), x.numel * size, indices
+    )
 
 
 @formula("dist")

@@ -70,7 +70,25 @@ COMPOSITE = frozenset(
     unflatten unflatten_dense_tensors unsafe_chunk value_selecting_reduction_backward vander view_as vsplit vstack
     """.split()
 )
-PARTLY = frozenset("""_convolution convolution linear clone""".split())
+PARTLY = frozenset(
+    """_convolution convolution convolution_overrideable linear log_softmax softmax _safe_softmax max min mean nanmean
+    std std_mean var var_mean logsumexp norm dist renorm count_nonzero isnan clone _to_copy zeros ones full eye
+    zeros_like ones_like full_like new_zeros new_ones new_full rand randn randint rand_like randn_like randint_like
+    randperm normal bernoulli multinomial native_dropout native_dropout_backward stack repeat roll rot90 flip fill
+    constant_pad_nd block_diag diag_embed slice_backward select_backward diagonal_backward unfold_backward
+    select_scatter slice_scatter diagonal_scatter as_strided_scatter masked_fill masked_scatter
+    masked_scatter_backward index_put put _index_put_impl _unsafe_index_put embedding _embedding_bag_backward
+    _scaled_dot_product_attention_math _euclidean_dist addr mv addbmm vdot _scaled_mm _scaled_mm_v2 _trilinear
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d linalg_pinv linalg_eigvals linalg_inv_ex
+    _linalg_solve_ex linalg_lu linalg_matrix_exp _linalg_det _linalg_slogdet cholesky_solve logcumsumexp cummax cummin
+    relu celu selu hardtanh rsub rad2deg deg2rad isinf isclose allclose conj_physical silu_backward glu_backward
+    binary_cross_entropy_with_logits soft_margin_loss soft_margin_loss_backward mvlgamma rrelu_with_noise_backward
+    repeat_interleave channel_shuffle split_with_sizes_copy unbind_copy alias_copy view_copy expand_copy permute_copy
+    transpose_copy t_copy squeeze_copy unsqueeze_copy _sparse_softmax _sparse_log_softmax _sparse_sum
+    upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d upsample_bicubic2d
+    """.split()
+)
 _EVENTS = re.compile(
     r"autograd::engine::evaluate_function:|torch::autograd::|\w+Backward\d*$|Optimizer\.|ProfilerStep#|enumerate\("
     r"|nn\.Module:|Torch-Compiled Region|CompiledFunction|## |detach_?$|DistributedDataParallel\.|Lightning|\["
