@@ -11,7 +11,8 @@ VARIABLE = "GOBRRR_CAPTURE"
 class Config:
     """Where to write, and how much may be spent. `budget_ns` bounds the windows' time, `budget_bytes` their memory.
 
-    `plain_ns` is the least time of plain steps before the first closer look, `sample_ns` about how long samples are taken.
+    `plain_ns` is the least time of plain steps before the first closer look, `sample_ns` about how long
+    samples are taken.
     """
 
     def __init__(

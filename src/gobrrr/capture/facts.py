@@ -168,7 +168,7 @@ def memory() -> dict[str, Any]:
     """Resident, peak and limit of this process's memory; swap in use by it."""
     found: dict[str, Any] = {}
     try:
-        with open("/proc/self/status", encoding="ascii", errors="replace") as file:  # noqa: PTH123
+        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             status = dict(line.split(":", 1) for line in file if ":" in line)
         for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"), ("swap_used", "VmSwap")):
             if key in status:
@@ -182,5 +182,5 @@ def memory() -> dict[str, Any]:
 def _memory_limit() -> int | None:
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     groups = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    texts = [Path(path).read_text(encoding="ascii").strip() for path in groups if os.access(path, os.R_OK)]
+    texts = [Path(path).read_text(encoding="utf-8").strip() for path in groups if os.access(path, os.R_OK)]
     return min([*limits, *(int(text) for text in texts if text.isdigit())])

@@ -39,7 +39,7 @@ class JournalWriter:
     def json(self, obj: dict[str, object]) -> None:
         """Append one JSON object; what JSON cannot say is written as its str()."""
         if self._mine():
-            self._frame(b"J", json.dumps(obj, separators=(",", ":"), default=str).encode("ascii"))
+            self._frame(b"J", json.dumps(obj, separators=(",", ":"), default=str).encode())
 
     def events(self, events: array[int]) -> None:
         """Append quadruples (t_ns, kind, id, value) laid end to end in an array('q'); raises ValueError otherwise."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
-
-from gobrrr.recording.warmup import warmup
+from gobrrr.recording.warmup import median, warmup
 
 SECOND = 1_000_000_000
 MIN_STEPS, MIN_TIME = 6, SECOND // 2

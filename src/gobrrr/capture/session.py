@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from statistics import median
 from types import FrameType
 from typing import Any
 
@@ -26,7 +25,7 @@ from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.window import Window
 from gobrrr.capture.workers import WorkerSampling
 from gobrrr.recording import marks as ev
-from gobrrr.recording.warmup import warmup
+from gobrrr.recording.warmup import median, warmup
 
 ORDER = (ev.PROFILE, ev.SAMPLE, ev.COUNT)
 MAX_LOOPS = 3

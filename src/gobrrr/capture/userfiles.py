@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  (pathlib costs 10 ms here)
 
 
 def _library_roots() -> tuple[str, ...]:
-    paths = sysconfig.get_paths()
-    roots = {paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib") if paths.get(key)}
-    roots.add(os.path.dirname(os.__file__))  # noqa: PTH120  (in a venv the stdlib is elsewhere)
+    """The standard library's folders; installed packages are known by the name of theirs."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    roots = {os.path.join(prefix, sys.platlibdir, version) for prefix in (sys.base_prefix, sys.base_exec_prefix)}  # noqa: PTH118
+    roots.add(os.path.dirname(os.__file__))  # noqa: PTH120
     return tuple(sorted(os.path.realpath(root) + os.sep for root in roots)) + (_OWN + os.sep,)  # noqa: RUF005
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the two. Not the statistics module: a program may have a file of that name."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def warmup(walls: Sequence[float]) -> int:

@@ -1,14 +1,15 @@
 """Runs at the start of a watched Python: hands over to gobrrr.capture.bootstrap, then to the sitecustomize it hides."""
 
-import importlib.util
+import os
 import sys
-from pathlib import Path
 
 
 def _begin() -> None:
-    here = Path(__file__).resolve().parent
-    root = str(here.parents[2])
-    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (not pathlib: nothing is loaded yet)
+    root = here
+    for _ in range(3):
+        root = os.path.dirname(root)  # noqa: PTH120
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]  # noqa: PTH100
     had = root in sys.path
     if not had:
         sys.path.append(root)
@@ -23,17 +24,8 @@ def _begin() -> None:
             sys.path.remove(root)
 
 
-def _hidden() -> None:
-    """The environment's own sitecustomize, which ours stands before on the path."""
-    ours = sys.modules.pop("sitecustomize", None)
-    spec = importlib.util.find_spec("sitecustomize")
-    if ours is not None:
-        sys.modules["sitecustomize"] = ours  # the import that runs us takes it from there
-    if spec is not None and spec.loader is not None and spec.origin != __file__:
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
-
-
 _begin()
-_hidden()
+del sys.modules["sitecustomize"]
+# The environment's own, which this one stood before. Where there is none, the error ends this module's import too: site
+# passes over it as in a plain run, and no sitecustomize is left behind.
+import sitecustomize  # noqa: E402, F401
