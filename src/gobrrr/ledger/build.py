@@ -65,7 +65,7 @@ def _window(recording: Recording, prices: Prices, dispatch_ns: float) -> tuple[l
     places = replay(window.lines, window.offset)
     host = host_ops(recording, window, recording.trace, places)
     groups = op_groups(host, recording.trace, places, prices, window.steps, dispatch_ns)
-    return groups, host_groups(host, places, window.steps)
+    return groups, host_groups(host, places)
 
 
 def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:

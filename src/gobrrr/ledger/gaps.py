@@ -2,77 +2,141 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.hostops import DATA, OPTIMIZER, HostOps
 from gobrrr.ledger.model import HostGroup
 from gobrrr.ledger.places import Places
 
 Ints = npt.NDArray[np.int64]
 
 
-def host_groups(host: HostOps, places: Places, num_steps: int) -> list[HostGroup]:
-    """Per step: every stretch of the window that no op covers and that does not wait for data, by place and phase."""
-    sums: dict[tuple[int, str], float] = defaultdict(float)
-    for begin, end, phase in zip(*_gaps(host), strict=True):
-        for start, stop, place in _pieces(begin, end, places):
-            sums[(place, _phase(phase, places, place))] += stop - start
-    return [
-        HostGroup(places.places[place].where, ns / num_steps, phase)
-        for (place, phase), ns in sorted(sums.items(), key=lambda item: -item[1])
-        if ns > 0
+@dataclass(frozen=True)
+class Gaps:
+    """Stretches of the steps that no op and no wait for data covers, cut where place or annotation changes.
+
+    `number` says which gap a piece is of; `traced` whether it begins with an event of the line log.
+    """
+
+    start: Ints
+    end: Ints
+    place: npt.NDArray[np.int32]
+    phase: tuple[str, ...]
+    number: Ints
+    traced: npt.NDArray[np.bool_]
+
+
+def host_groups(host: HostOps, places: Places) -> list[HostGroup]:
+    """Per step: the time of all gaps by place and phase, most first."""
+    gaps = find_gaps(host, places)
+    return [group for group, _ in grouped(gaps, gaps.end - gaps.start, host, places)]
+
+
+def grouped(
+    gaps: Gaps, weights: npt.NDArray[np.generic], host: HostOps, places: Places
+) -> list[tuple[HostGroup, float]]:
+    """The groups, most time first, each with the sum of its pieces' `weights` per step."""
+    phases = sorted(set(gaps.phase))
+    number = gaps.place.astype(np.int64) * len(phases) + np.array([phases.index(p) for p in gaps.phase], np.int64)
+    keys, group = np.unique(number, return_inverse=True)
+    ns = np.bincount(group, (gaps.end - gaps.start).astype(float), len(keys)) / host.num_steps
+    weighed = np.bincount(group, weights.astype(float), len(keys)) / host.num_steps
+    found = [
+        (
+            HostGroup(places.places[int(key) // len(phases)].where, float(ns[i]), phases[int(key) % len(phases)]),
+            float(weighed[i]),
+        )
+        for i, key in enumerate(keys.tolist())
     ]
+    return sorted(found, key=lambda pair: -pair[0].ns)
 
 
-def _gaps(host: HostOps) -> tuple[list[int], list[int], list[str]]:
-    """Begin, end and phase of all stretches between top-level ops; inside a loader's wait there is none."""
-    covers = _covering(host)
-    starts, ends = host.ops.start[covers], (host.ops.start + host.ops.dur)[covers]
-    begins = np.concatenate(([host.begin], np.maximum.accumulate(ends))) if len(ends) else np.array([host.begin])
-    stops = np.concatenate((starts, [host.end]))
-    real = stops > begins
-    after = np.searchsorted(host.ops.start, begins, "right") - 1
-    phases = [_annotated(host, int(row), int(begin)) for row, begin in zip(after, begins, strict=True)]
-    return begins[real].tolist(), stops[real].tolist(), [p for p, keep in zip(phases, real, strict=True) if keep]
+def find_gaps(host: HostOps, places: Places) -> Gaps:
+    """All gaps of the profiled steps."""
+    rows = _covering(host)
+    begins, stops, before = _between(host, rows)
+    inside = _cuts_inside(places.times, begins, stops)
+    updates = _updates(host)
+    cuts = np.unique(np.concatenate((begins, inside, _cuts_inside(updates.ravel(), begins, stops))))
+    number = np.searchsorted(begins, cuts, "right") - 1
+    ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
+    place = places.at(cuts)
+    around = _around(host, rows, before)
+    updating = _covered(cuts, updates)
+    phase = tuple(
+        _phase(places.places[p].backward, places.places[p].module, updates_, around[n])
+        for p, updates_, n in zip(place.tolist(), updating.tolist(), number.tolist(), strict=True)
+    )
+    return Gaps(cuts, ends, place, phase, number, np.isin(cuts, inside))
 
 
-def _covering(host: HostOps) -> npt.NDArray[np.int64]:
+def _covering(host: HostOps) -> Ints:
     """Rows that own their whole stretch: outermost ops, and the waits for data."""
     rows = []
-    covered_until = 0
-    for row in range(len(host)):
-        start = int(host.ops.start[row])
-        if start < covered_until:
-            continue
-        if host.is_op[row] or host.name(row).startswith("enumerate(DataLoader)"):
+    covered_until = -1
+    starts, ends = host.ops.start.tolist(), (host.ops.start + host.ops.dur).tolist()
+    for row, is_op in enumerate(host.is_op.tolist()):
+        if starts[row] >= covered_until and (is_op or host.name(row).startswith(DATA)):
             rows.append(row)
-            covered_until = start + int(host.ops.dur[row])
+            covered_until = ends[row]
     return np.array(rows, np.int64)
 
 
-def _annotated(host: HostOps, row: int, time: int) -> str:
-    """The phase at a time between ops: that of an annotation which still runs (the optimizer's), else by place."""
-    while row >= 0:
-        if not host.is_op[row] and int(host.ops.start[row] + host.ops.dur[row]) > time:
-            return host.phase[row]
-        row = int(host.parent[row])
-    return ""
+def _between(host: HostOps, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Begin and end of what lies between the covering rows within each step, and the index of the row before it."""
+    starts = host.ops.start[rows]
+    ends = np.maximum.accumulate(starts + host.ops.dur[rows]) if len(rows) else starts
+    begins, stops, before = [], [], []
+    for begin, end in host.spans:
+        first, last = np.searchsorted(starts, (begin, end))
+        open_ = max(begin, ends[first - 1]) if first else begin
+        begins.append(np.concatenate(([open_], ends[first:last])))
+        stops.append(np.concatenate((starts[first:last], [end])))
+        before.append(np.arange(first - 1, last))
+    begin_, stop_ = np.concatenate(begins), np.concatenate(stops)
+    real = stop_ > begin_
+    return begin_[real], stop_[real], np.concatenate(before)[real]
 
 
-def _phase(annotated: str, places: Places, place: int) -> str:
-    if annotated:
-        return annotated
-    here = places.places[place]
-    return "backward" if here.backward else "forward" if here.module else "other"
+def _cuts_inside(times: Ints, begins: Ints, stops: Ints) -> Ints:
+    """Those of `times` that lie within a gap."""
+    number = np.searchsorted(begins, times, "right") - 1
+    return times[(number >= 0) & (times < stops[np.maximum(number, 0)])] if len(begins) else times[:0]
 
 
-def _pieces(begin: int, end: int, places: Places) -> list[tuple[int, int, int]]:
-    """A stretch cut where the place changes."""
-    first = int(np.searchsorted(places.times, begin, "right"))
-    last = int(np.searchsorted(places.times, end, "left"))
-    cuts = [begin, *places.times[first:last].tolist(), end]
-    states = [int(places.states[first - 1]) if first else 0, *places.states[first:last].tolist()]
-    return [(a, b, s) for a, b, s in zip(cuts, cuts[1:], states, strict=False) if b > a]
+def _updates(host: HostOps) -> Ints:
+    """(n, 2): begin and end of the optimizer's annotations, the outermost ones."""
+    found: list[tuple[int, int]] = []
+    for row in np.flatnonzero(~host.is_op).tolist():
+        start, dur = int(host.ops.start[row]), int(host.ops.dur[row])
+        if host.name(row).startswith(OPTIMIZER) and (not found or start >= found[-1][1]):
+            found.append((start, start + dur))
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _covered(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
+    if not len(spans):
+        return np.zeros(len(times), bool)
+    at = np.searchsorted(spans[:, 0], times, "right") - 1
+    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    return found
+
+
+def _around(host: HostOps, rows: Ints, before: Ints) -> list[str]:
+    """Per gap the phase of the ops on both sides of it, "" where they differ. What leads to the loss is the loss."""
+    phases = ["", *(host.phase[row] for row in rows.tolist()), ""]
+    found = []
+    for index in before.tolist():
+        one, other = phases[index + 1], phases[index + 2]
+        found.append(one if one == other else "loss" if other == "loss" or (one, other) == ("loss", "backward") else "")
+    return found
+
+
+def _phase(backward: bool, module: str, updating: bool, around: str) -> str:
+    """By the line log, then by the optimizer's annotation, then by the ops around."""
+    if backward or module:
+        return "backward" if backward else "forward"
+    return "optimizer" if updating else around if around in ("loss", "backward", "forward") else "other"

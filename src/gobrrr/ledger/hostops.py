@@ -1,4 +1,4 @@
-"""The main thread's torch ops inside the profiled window: their nesting, self time, phase and place."""
+"""The main thread's torch ops inside the profiled steps: their nesting, self time, phase and place."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.places import Places
+from gobrrr.ledger.places import Place, Places
+from gobrrr.ledger.updates import with_open_updates
+from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Ops, Trace
 from gobrrr.recording.tree import nest
 
 Ints = npt.NDArray[np.int64]
-_DATA, _OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
+DATA, OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
 _BACKWARD = "autograd::engine::evaluate_function"
 
 
@@ -29,8 +31,8 @@ class HostOps:
     is_op: npt.NDArray[np.bool_]
     phase: tuple[str, ...]
     place: npt.NDArray[np.int32]
-    begin: int
-    end: int
+    spans: Ints
+    """(n, 2) begin and end of the profiled steps, on the trace's clock."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -39,22 +41,57 @@ class HostOps:
         """The op's name."""
         return self.names[int(self.ops.name[row])]
 
+    @property
+    def num_steps(self) -> int:
+        """Steps that the rows belong to."""
+        return len(self.spans)
+
+    @property
+    def begin(self) -> int:
+        """When the first of them began."""
+        return int(self.spans[0, 0])
+
+    @property
+    def end(self) -> int:
+        """When the last of them ended."""
+        return int(self.spans[-1, 1])
+
 
 def host_ops(recording: Recording, window: Window, trace: Trace, places: Places) -> HostOps:
-    """The window's ops on the thread that makes the steps."""
-    begin, end = window.began + window.offset, window.ended + window.offset
+    """The ops of the window's steps on the thread that makes them; what ran between them for another loop is not in."""
+    spans = step_spans(recording, window)
     ops = trace.ops
-    inside = (ops.start >= begin) & (ops.start + ops.dur <= end + 1_000_000) & (ops.start < end)
-    inside &= (ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION)
+    inside = _inside(ops.start, spans) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
     ops = ops.take(inside & (ops.thread == _main_thread(recording, trace, inside)))
+    ops, names = with_open_updates(recording, window, ops, trace.names)
     tree = nest(ops.start, ops.dur)
-    parent, own = tree.parent, tree.self_time
-    is_op = ops.kind == CPU_OP
     leaf = np.ones(len(ops), bool)
-    leaf[parent[parent >= 0]] = False
+    leaf[tree.parent[tree.parent >= 0]] = False
     place = places.at(ops.start)
-    phases = _phases(ops, trace.names, parent, places, place)
-    return HostOps(ops, trace.names, parent, own, leaf, is_op, phases, place, begin, end)
+    phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), [places.places[p] for p in place])
+    if not places.known:
+        phases = _guessed(phases)
+    return HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
+
+
+def step_spans(recording: Recording, window: Window) -> Ints:
+    """The main loop's steps in the window, on the trace's clock; the whole window where the journal has none."""
+    main = recording.main
+    found = [
+        (step.start, min(step.end, window.ended))
+        for step in (main.steps if main is not None else ())
+        if step.window == marks.PROFILE and window.began <= step.start < window.ended
+    ]
+    if not found:
+        edges = np.linspace(window.began, window.ended, max(1, window.steps) + 1).astype(np.int64)
+        found = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+    return np.array(found, np.int64) + window.offset
+
+
+def _inside(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
+    at = np.searchsorted(spans[:, 0], times, "right") - 1
+    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    return found
 
 
 def _main_thread(recording: Recording, trace: Trace, inside: npt.NDArray[np.bool_]) -> int:
@@ -67,27 +104,36 @@ def _main_thread(recording: Recording, trace: Trace, inside: npt.NDArray[np.bool
     return int(np.argmax(np.bincount(trace.ops.thread[inside], weights=trace.ops.dur[inside].astype(float))))
 
 
-def _phases(
-    ops: Ops, names: tuple[str, ...], parent: npt.NDArray[np.int32], places: Places, place: npt.NDArray[np.int32]
-) -> tuple[str, ...]:
-    """data and optimizer by torch's own annotations, backward and forward by the line log; the loss lies between."""
+def _phases(names: list[str], parents: list[int], places: list[Place]) -> tuple[str, ...]:
+    """data and optimizer by torch's own annotations, backward and forward by the line log; the loss lies between.
+
+    A closure runs forward and backward inside Optimizer.step: the more specific phase counts.
+    """
     found: list[str] = []
     forward_seen = False
-    for row in range(len(ops)):
-        above = found[parent[row]] if parent[row] >= 0 else ""
-        name = names[ops.name[row]]
-        here = places.places[place[row]]
-        if above and above != "other" and above != "loss":
-            phase = above
-        elif name.startswith(_DATA):
+    for name, parent, here in zip(names, parents, places, strict=True):
+        above = found[parent] if parent >= 0 else ""
+        if above == "data" or name.startswith(DATA):
             phase = "data"
-        elif name.startswith(_OPTIMIZER):
-            phase, forward_seen = "optimizer", False
-        elif here.backward or name.startswith(_BACKWARD):
+        elif above == "backward" or here.backward or name.startswith(_BACKWARD):
             phase, forward_seen = "backward", False
-        elif here.module:
+        elif above == "forward" or here.module:
             phase, forward_seen = "forward", True
+        elif above == "optimizer" or name.startswith(OPTIMIZER):
+            phase = "optimizer"
         else:
             phase = "loss" if forward_seen else "other"
         found.append(phase)
+    if "backward" not in found:  # inference: what follows the forward is no loss
+        return tuple("other" if phase == "loss" else phase for phase in found)
+    return tuple(found)
+
+
+def _guessed(phases: tuple[str, ...]) -> tuple[str, ...]:
+    """Without a line log only data, backward and optimizer are known: what comes before a backward is forward."""
+    found, before = [], "forward"
+    for phase in phases:
+        if phase in ("backward", "optimizer", "data"):
+            before = "other" if phase == "backward" else "forward"
+        found.append(before if phase in ("other", "loss") else phase)
     return tuple(found)

@@ -35,51 +35,76 @@ class Places:
     states: npt.NDArray[np.int32]
     places: tuple[Place, ...]
 
+    @property
+    def known(self) -> bool:
+        """Whether there was a log: without one every place is NOWHERE."""
+        return len(self.times) > 0
+
     def at(self, times: Ints) -> npt.NDArray[np.int32]:
         """Index into `places` for each time; 0 is NOWHERE."""
-        if not len(self.times):
+        if not self.known:
             return np.zeros(len(times), np.int32)
         found = np.searchsorted(self.times, times, "right") - 1
         return np.where(found >= 0, self.states[np.maximum(found, 0)], 0).astype(np.int32)
 
 
 class _Replay:
-    """Replays the log: a stack of user frames, one of modules, one of backward passes."""
+    """Replays the log: a stack of user frames, one of modules, one of backward passes.
+
+    A stack of frames is known by the number of its innermost frame: equal stacks have one number, so that a log of a
+    million lines costs a million look-ups and no copies.
+    """
 
     def __init__(self, log: LineLog) -> None:
         self.log = log
-        self.frames: list[tuple[int, int]] = []
+        self.stacks: list[tuple[int, int, int]] = [(-1, -1, 0)]  # (the stack outside, code, line) of each number
+        self.numbers: dict[tuple[int, int, int], int] = {}
+        self.stack = 0
         self.modules: list[int] = []
         self.backward = 0
-        self.known: dict[tuple[tuple[tuple[int, int], ...], int, bool], int] = {((), -1, False): 0}
+        self.known: dict[tuple[int, int, bool], int] = {(0, -1, False): 0}
         self.places = [NOWHERE]
 
-    def step(self, op: int, number: int, line: int) -> None:
-        if op == LINE and self.frames:
-            self.frames[-1] = (number, line)
+    def step(self, op: int, number: int, line: int) -> int:
+        """Take in one event; the state after it."""
+        if op == LINE and self.stack:
+            self._push(self.stacks[self.stack][0], number, line)
         elif op == CALL:
-            self.frames.append((number, line))
-        elif op == RETURN and self.frames:
-            self.frames.pop()
+            self._push(self.stack, number, line)
+        elif op == RETURN and self.stack:
+            self.stack = self.stacks[self.stack][0]
         elif op == MODULE:
             self.modules.append(number)
         elif op == MODULE_END and self.modules:
             self.modules.pop()
         elif op in (BACKWARD, BACKWARD_END):
-            self.backward += 1 if op == BACKWARD else -1
+            self.backward = max(0, self.backward + (1 if op == BACKWARD else -1))
+        return self._state()
 
-    def state(self) -> int:
-        key = (tuple(self.frames), self.modules[-1] if self.modules else -1, self.backward > 0)
+    def _push(self, outside: int, code: int, line: int) -> None:
+        key = (outside, code, line)
+        number = self.numbers.get(key)
+        if number is None:
+            number = self.numbers[key] = len(self.stacks)
+            self.stacks.append(key)
+        self.stack = number
+
+    def _state(self) -> int:
+        key = (self.stack, self.modules[-1] if self.modules else -1, self.backward > 0)
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = len(self.places)
             self.places.append(Place(self._spans(key[0]), self._module(key[1]), key[2]))
         return known
 
-    def _spans(self, frames: tuple[tuple[int, int], ...]) -> tuple[Span, ...]:
-        codes = self.log.codes
-        named = [(codes[number], line) for number, line in reversed(frames) if 0 <= number < len(codes)]
-        return tuple(Span(file, line, function) for (file, function, _), line in named)
+    def _spans(self, stack: int) -> tuple[Span, ...]:
+        spans = []
+        while stack > 0:
+            stack, code, line = self.stacks[stack]
+            if 0 <= code < len(self.log.codes):
+                file, function, _ = self.log.codes[code]
+                spans.append(Span(file, line, function))
+        return tuple(spans)
 
     def _module(self, number: int) -> str:
         return self.log.modules[number] if 0 <= number < len(self.log.modules) else ""
@@ -90,8 +115,6 @@ def replay(log: LineLog | None, offset: int) -> Places:
     if log is None or not log.t:
         return Places(np.zeros(0, np.int64), np.zeros(0, np.int32), (NOWHERE,))
     replayed = _Replay(log)
-    states = np.empty(len(log.t), np.int32)
-    for i, (op, number, line) in enumerate(zip(log.op, log.number, log.line, strict=True)):
-        replayed.step(op, number, line)
-        states[i] = replayed.state()
+    events = zip(log.op, log.number, log.line, strict=True)
+    states = np.fromiter((replayed.step(*event) for event in events), np.int32, len(log.t))
     return Places(np.array(log.t, np.int64) + offset, states, tuple(replayed.places))

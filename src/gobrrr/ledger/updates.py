@@ -1,0 +1,66 @@
+"""The optimizer update that a window ends in: the profiler stops before torch closes its annotation, and drops it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.recording import marks
+from gobrrr.recording.run import Recording, Window
+from gobrrr.recording.trace import USER_ANNOTATION, Ops
+
+_STEP = "Optimizer.step#"
+
+
+def with_open_updates(
+    recording: Recording, window: Window, ops: Ops, names: tuple[str, ...]
+) -> tuple[Ops, tuple[str, ...]]:
+    """`ops` with an annotation for every update that the journal has and the trace has not, as torch would name it."""
+    events = recording.events
+    begun = events[
+        (events[:, 1] == marks.UPDATE_BEGIN) & (events[:, 0] >= window.began) & (events[:, 0] < window.ended)
+    ]
+    for begin, _, number, _ in begun.tolist():
+        if len(ops) and not _annotated(ops, names, begin + window.offset):
+            end = _end(recording, window, begin, number)
+            names = names if (name := _name(recording, number)) in names else (*names, name)
+            ops = _with_row(ops, names.index(name), begin + window.offset, end - begin)
+    return ops, names
+
+
+def _annotated(ops: Ops, names: tuple[str, ...], time: int) -> bool:
+    around = (ops.kind == USER_ANNOTATION) & (ops.start <= time) & (ops.start + ops.dur >= time)
+    return any(names[number].startswith(_STEP) for number in np.unique(ops.name[around]).tolist())
+
+
+def _end(recording: Recording, window: Window, begin: int, number: int) -> int:
+    """When the update ended: a journal cut short has no end for its last one, the window's stands for it."""
+    events = recording.events
+    ends = events[(events[:, 1] == marks.UPDATE_END) & (events[:, 2] == number) & (events[:, 0] >= begin), 0]
+    return min(int(ends[0]), window.ended) if len(ends) else window.ended
+
+
+def _name(recording: Recording, number: int) -> str:
+    for facts in recording.raw_facts:
+        for entry in facts.get("optimizers") or ():
+            if isinstance(entry, dict) and entry.get("id") == number and entry.get("kind"):
+                return f"{_STEP}{entry['kind']}.step"
+    return f"{_STEP}Optimizer.step"
+
+
+def _with_row(ops: Ops, name: int, start: int, dur: int) -> Ops:
+    """`ops` with one annotation more, in its place."""
+    first = ops.take(slice(0, 1))
+    blank = {
+        f.name: np.full_like(getattr(first, f.name), -1) for f in dataclasses.fields(Ops) if f.name != "is_backward"
+    }
+    blank["kind"] = np.array([USER_ANNOTATION], ops.kind.dtype)
+    row = {**blank, "thread": first.thread, "is_backward": np.array([False])}
+    row |= {"name": np.array([name], ops.name.dtype), "start": np.array([start]), "dur": np.array([dur])}
+    joined: dict[str, npt.NDArray[Any]] = {
+        f.name: np.concatenate((getattr(ops, f.name), row[f.name])) for f in dataclasses.fields(Ops)
+    }
+    return Ops(**joined).take(np.lexsort((-joined["dur"], joined["start"])))
