@@ -49,7 +49,7 @@ def waiting(
         ms=step,
         facts=Facts(loaders=(loader(**fields),), **(facts or {})),
         accounts=(Account("data_wait", ms * MS, share), Account("host", (step - ms) * MS, 1 - share), *accounts),
-        step=StepStats(count=60, plain_count=50, waits=tuple(w * MS for w in waits)),
+        step=StepStats(count=100, plain_count=50, waits=tuple(w * MS for w in waits)),
         extra={"lines": parts, "workers": workers},
     )
 

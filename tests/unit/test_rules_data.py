@@ -51,25 +51,37 @@ def test_small_waits_and_programs_without_a_loader_are_silent(case):
     assert raised(case) == []
 
 
-def test_reading_is_told_where_the_processor_idles():
-    case = waiting(60, line(50, GETITEM, LOOP, phase="data", waiting=True), STACK, facts={"process_load": 0.5})
-    (found,) = case.raised("BRR402")
-    assert found.where == (GETITEM, LOOP) and raised(case) == ["BRR402"]
+def reading(ms: float = 60.0, load: float = 0.5, **fields: Any) -> Case:
+    return waiting(
+        ms, line(ms - 10, GETITEM, LOOP, phase="data", waiting=True), STACK, facts={"process_load": load}, **fields
+    )
+
+
+def test_reading_without_workers_asks_for_workers():
+    (found,) = reading().raised("BRR405")
+    assert found.where == (LOOP,) and raised(reading()) == ["BRR405"]
     # Four workers read 60 ms of a batch in 15, which the 40 ms of the step hide: all of it goes.
-    assert found.saving.expected_ns == pytest.approx(0.85 * 60 * MS)
+    assert found.saving.expected_ns == pytest.approx(0.9 * 60 * MS) and found.saving.low_ns > 0
     assert found.evidence["off_cpu_share"].value == pytest.approx(50 / 53, abs=1e-3)
 
 
 def test_reading_that_four_workers_cannot_hide_is_not_promised():
-    case = waiting(95, line(95, GETITEM, phase="data", waiting=True))
-    assert case.raised("BRR402")[0].saving.expected_ns == pytest.approx(0.85 * (95 - (95 / 4 - 5)) * MS)
+    assert reading(95).raised("BRR405")[0].saving.expected_ns == pytest.approx(0.9 * (95 - (95 / 4 - 5)) * MS)
+
+
+def test_reading_workers_are_told_at_the_line_that_reads():
+    case = waiting(60, num_workers=2, workers=(worker(190, cpu=0.05),), facts={"process_load": 0.4})
+    (found,) = case.raised("BRR402")
+    assert found.where == (GETITEM,) and raised(case) == ["BRR402"]
+    # Twice the workers halve the 100 ms that a batch takes to come; the step itself needs 40.
+    assert found.saving.expected_ns == pytest.approx(0.85 * 50 * MS)
 
 
 def test_workers_that_idle_are_reading_and_the_main_threads_waiting_is_no_evidence():
     queue = line(40, LOOP, phase="data", waiting=True)
     idle = waiting(40, queue, num_workers=1, workers=(worker(100, cpu=0.1),), facts={"process_load": 0.9})
     assert raised(idle) == ["BRR402"] and idle.raised("BRR402")[0].where == (GETITEM,)
-    busy = waiting(40, queue, num_workers=1, workers=(worker(100, cpu=0.95),), facts={"process_load": 1.0})
+    busy = waiting(40, queue, num_workers=1, workers=(worker(100, cpu=0.95),), facts={"process_load": 1.1})
     assert raised(busy) == ["BRR401"]
 
 
@@ -82,6 +94,7 @@ def test_workers_without_a_core_are_not_reading():
 def test_where_strangers_have_the_cores_being_off_the_processor_is_no_evidence():
     slept = line(50, GETITEM, LOOP, phase="data", waiting=True)
     assert raised(waiting(60, slept, facts={"process_load": 0.5, "other_load": 1.2}))[0] == "BRR401"
+    assert raised(waiting(60, slept, facts={"process_load": 0.5, "other_load": 0.2})) == ["BRR405"]
     workers = (worker(60, cpu=0.1),)
     assert "BRR402" in raised(waiting(60, num_workers=1, workers=workers, facts={"process_load": 0.5}))
     crowd = waiting(60, num_workers=1, workers=workers, facts={"process_load": 0.5, "other_load": 1.2})
@@ -120,9 +133,13 @@ def test_a_transform_of_data_in_memory_is_a_transform():
 
 
 def test_every_micro_step_takes_a_batch():
-    facts = {"optimizers": (OptimizerFacts(0, micro_steps=4.0),), "process_load": 2.0}
-    case = waiting(40, in_memory=True, batch_size=256, facts=facts)
+    case = waiting(40, in_memory=True, batch_size=256, num_batches=400, facts={"process_load": 2.0})
     assert case.raised("BRR408")[0].evidence["per_sample"].value == pytest.approx(40 * MS / 1024, abs=1)
+    facts = {"optimizers": (OptimizerFacts(0, micro_steps=4.0),), "process_load": 2.0}
+    again = waiting(40, in_memory=True, batch_size=256, facts=facts)
+    assert raised(again) == ["BRR401"], "four passes over one batch are no four batches"
+    again = waiting(40, in_memory=True, batch_size=256, num_batches=0, facts=facts)
+    assert raised(again) == ["BRR408"], "where nobody counted, a micro-step takes a batch"
 
 
 def idle_cores(load: float, **fields: Any) -> Case:
@@ -150,6 +167,14 @@ def test_workers_gain_nothing_where_the_step_has_all_cores():
 def test_half_a_core_is_no_promise():
     (found,) = idle_cores(1.35).raised("BRR405")  # 95 ms of work in 60 ms: 0.4 cores are left
     assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(0.9 * 25 * MS)
+
+
+def test_a_worker_more_is_offered_where_a_core_is_left_for_it():
+    one = waiting(80, num_workers=1, workers=(worker(100, cpu=0.9),), facts={"process_load": 0.2})
+    (found,) = one.raised("BRR405")
+    assert raised(one) == ["BRR401", "BRR405"] and "num_workers=2" in found.advice
+    assert found.saving.expected_ns == pytest.approx(0.9 * 100 * 0.9 / 1.9 * MS)
+    assert found.saving.expected_ns < one.raised("BRR401")[0].saving.expected_ns
 
 
 def test_unknown_load_is_taken_for_a_full_machine():
@@ -237,6 +262,14 @@ def test_padding_is_priced_by_what_the_model_does_on_it():
     (found,) = padded(0.84).raised("BRR409")
     assert found.where == (LINE,) and found.saving.ceiling_ns == pytest.approx(0.84 * 85 * MS)
     assert found.saving.expected_ns == pytest.approx((0.84 - 0.15) / 0.85 * 85 * MS)
+
+
+def test_padding_is_told_where_it_is_made():
+    pads = op("constant_pad_nd", (300,), phase="data", where=(COLLATE, LOOP), ms=0.1)
+    assert padded(0.8, pads).raised("BRR409")[0].where == (COLLATE, LOOP)
+    case = padded(0.8)
+    case.facts = replace(case.facts, loaders=(loader(collate_span=COLLATE),))
+    assert case.raised("BRR409")[0].where == (COLLATE,)
 
 
 def test_attention_on_padding_is_quadratic():

@@ -10,7 +10,7 @@ from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import loop_line, slack
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, total
-from gobrrr.rules.waits import batches_per_step
+from gobrrr.rules.waits import micro_steps
 from gobrrr.units import duration, share
 
 EXPOSED = 0.05
@@ -35,8 +35,8 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         return
     ops = [op for op in ledger.ops if _communicates(op)]
     calls = sum(op.calls for op in ops if op.name.startswith("c10d::"))
-    micro_steps = batches_per_step(ledger)
-    skip = f" Wrap all but the last of {micro_steps:.0f} micro-steps in model.no_sync()." if micro_steps > 1 else ""
+    micro = micro_steps(ledger)
+    skip = f" Wrap all but the last of {micro:.0f} micro-steps in model.no_sync()." if micro > 1 else ""
     yield finding(
         "BRR701",
         ledger,

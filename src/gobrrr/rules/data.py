@@ -18,7 +18,7 @@ from gobrrr.rules.waits import Wait, cause, cores_busy, first_span, main_loader,
 from gobrrr.units import duration, share
 
 WORKERS = 4
-"""Workers that a reading loader is promised: latency overlaps whatever the cores do."""
+"""Workers that a reading loader is promised at least: latency overlaps whatever the cores do."""
 
 
 def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
@@ -69,15 +69,14 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
 
 @rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers", "cache_dataset"))
 def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """The loop waits while samples are being read: nobody computes."""
+    """The loop waits while its workers wait for what they read: nobody computes. Without workers it is BRR405."""
     found = _is(ledger, machine, "BRR402")
     if found is None:
         return
     compute = max(0.0, ledger.wall - found.ns)
+    more = max(WORKERS, 2 * found.loader.num_workers)
     # Reading overlaps with the step and with other reads: step = max(compute, reading / workers).
-    workers, more = found.loader.num_workers, max(WORKERS, 2 * found.loader.num_workers)
-    reading = ledger.wall * workers if workers else found.ns
-    gain = found.ns - max(0.0, reading / more - compute)
+    gain = found.ns - max(0.0, ledger.wall * found.loader.num_workers / more - compute)
     if not worth_telling(ledger, 0.85 * gain):
         return
     yield finding(

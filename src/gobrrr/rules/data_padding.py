@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.recording.facts import InputFacts
+from gobrrr.recording.facts import InputFacts, Span
 from gobrrr.rules.evidence import ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.waits import first_span
+from gobrrr.rules.shapes import costliest_line
+from gobrrr.rules.waits import first_span, main_loader
 from gobrrr.units import duration, share
 
 
@@ -38,7 +39,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"{share(pad)} of the batch {'x'.join(map(str, worst.shape))} is padding, and the model works on it "
         f"as on the rest: up to {duration(ceiling)} per step",
         advice="Pad to the longest of the batch, put sequences of like length together, or pack several into one row.",
-        where=first_span(worst.span),
+        where=_padded_at(ledger) or first_span(worst.span),
         evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)},
         confidence="inferred",
     )
@@ -48,8 +49,16 @@ PADDED = 0.10
 """diagnosis G17."""
 LARGE = 0.25
 """Of the bytes of the largest input: the few tokens beside a picture are not what the model works on (proposed)."""
+PADS = frozenset({"aten::constant_pad_nd", "aten::pad", "aten::pad_sequence", "aten::_pad_enum"})
 LEFT = 0.15
 """Padding that sorting by length leaves (5 to 22 % measured); remedies are proposed from 15 % on."""
+
+
+def _padded_at(ledger: Ledger) -> tuple[Span, ...]:
+    """The line that pads, where an op of the loader tells it; else the user's collate function."""
+    line = costliest_line(op for op in ledger.ops if op.name in PADS and op.phase in ("data", "other"))
+    loader = main_loader(ledger)
+    return line or first_span(loader.collate_span if loader else None)
 
 
 def _is_attention(name: str, shapes: tuple[tuple[int, ...], ...], padded: InputFacts) -> bool:

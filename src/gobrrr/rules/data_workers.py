@@ -6,11 +6,21 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.data import quantities, told
+from gobrrr.rules.data import WORKERS, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.waits import SATURATED, Wait, batches_per_step, cause, cores_busy, main_loader, start_cost, wait
+from gobrrr.rules.waits import (
+    SATURATED,
+    Wait,
+    batches_per_step,
+    cause,
+    cores_busy,
+    first_span,
+    main_loader,
+    start_cost,
+    wait,
+)
 from gobrrr.units import duration, share
 
 CONTENTION = 0.28
@@ -52,40 +62,57 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
 
 @rule("BRR405", "too-few-workers", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
 def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Samples are computed while cores stand idle during the step."""
-    found = wait(ledger, machine)
-    if found is None or cause(ledger, machine) not in ("BRR401", "BRR403"):
+    """Samples are read one after the other, or computed while cores stand idle."""
+    found, why = wait(ledger, machine), cause(ledger, machine)
+    if found is None or why not in ("BRR401", "BRR403", "BRR405"):
         return
     cores = machine.effective_cores.median
-    if found.loader.num_workers > cores:
+    gain, workers = _hidden_reading(ledger, found) if why == "BRR405" else _hidden_work(ledger, found, cores)
+    if not worth_telling(ledger, 0.9 * gain):
         return
-    compute = max(0.0, ledger.wall - found.ns)
-    in_step = _cores_in_step(ledger, found, compute, cores)
-    hidden = min(found.ns, max(0.0, cores - in_step) * compute)
-    if not worth_telling(ledger, 0.9 * hidden):
-        return
-    packed = max(compute, (in_step * compute + found.ns) / cores)
+    sure = why == "BRR405" or _idle_cores(ledger, found, cores) >= 0.5
     yield finding(
         "BRR405",
         ledger,
-        low=0.4 * hidden if cores - in_step >= 0.5 else 0.0,
-        expected=0.9 * hidden,
-        ceiling=min(found.ns, max(hidden, ledger.wall - packed)) + slack(ledger),
-        message=f"{told(found, ledger)} from {found.loader.num_workers} workers, and the rest of the step keeps only "
-        f"{in_step:.1f} of {cores:.1f} effective cores busy",
-        advice=f"DataLoader(..., num_workers={max(1, round(cores))}, persistent_workers=True).",
-        where=(found.loader.created_span,) if found.loader.created_span else found.where,
-        evidence=quantities(found, ledger) | {"effective_cores": count(cores), "cores_in_step": count(in_step)},
+        low=0.4 * gain if sure else 0.0,
+        expected=0.9 * gain,
+        ceiling=found.ns + slack(ledger),
+        message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
+        + ("which comes in one sample after the other" if why == "BRR405" else "and cores stand idle meanwhile"),
+        advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
+        where=first_span(found.loader.created_span) or found.where,
+        evidence=quantities(found, ledger)
+        | {"effective_cores": count(cores), "idle_cores": count(_idle_cores(ledger, found, cores))},
     )
 
 
-def _cores_in_step(ledger: Ledger, found: Wait, compute: float, cores: float) -> float:
-    """Cores that the step itself keeps busy outside its wait: what is left of them is all that workers can use."""
+def _hidden_reading(ledger: Ledger, found: Wait) -> tuple[float, int]:
+    """(ns, workers): reads overlap with the step and with each other, whatever the cores do."""
+    compute = max(0.0, ledger.wall - found.ns)
+    return found.ns - max(0.0, found.ns / WORKERS - compute), WORKERS
+
+
+def _hidden_work(ledger: Ledger, found: Wait, cores: float) -> tuple[float, int]:
+    """(ns, workers): the main process's work moves to idle cores; workers get faster by the cores that idle."""
+    idle, workers = _idle_cores(ledger, found, cores), found.loader.num_workers
+    compute = max(0.0, ledger.wall - found.ns)
+    if not workers:
+        return min(found.ns, idle * compute), max(1, round(cores))
+    if workers >= cores:
+        return 0.0, workers
+    return min(found.ns, ledger.wall * idle / (workers + idle)), max(workers + 1, round(cores))
+
+
+def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:
+    """Effective cores that the step leaves idle; without workers, while it does not wait (the wait is one core's)."""
     busy = cores_busy(ledger)
-    if busy is None or compute <= 0:
-        return min(float(ledger.threads), cores)
-    waiting = 0.0 if found.loader.num_workers else found.ns  # without workers the wait is work of one core
-    return max(0.0, (busy * ledger.wall - waiting) / compute)
+    if busy is None:
+        return max(0.0, cores - ledger.threads)
+    if found.loader.num_workers:
+        return max(0.0, cores - busy)
+    compute = ledger.wall - found.ns
+    waiting = found.ns * (1.0 - (found.idle_share or 0.0))
+    return max(0.0, cores - max(0.0, busy * ledger.wall - waiting) / compute) if compute > 0 else cores
 
 
 @rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("loader_workers",))

@@ -9,7 +9,8 @@ from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.lines import Key, claimed, key
-from gobrrr.rules.waits import batches_per_step
+from gobrrr.rules.shapes import total
+from gobrrr.rules.waits import micro_steps
 
 TINY = 10.0
 """An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
@@ -67,7 +68,7 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
         place = key(op.where)
         if op.phase in BODY and place is not None and place not in taken:
             by_line[place].append(op)
-    micro = batches_per_step(ledger)
+    micro = micro_steps(ledger)
     repeats = REPEATS * (micro if micro <= MICRO_STEPS else 1.0)
     found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
     by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
@@ -112,7 +113,7 @@ def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup
         name,
         calls,
         sum(op.calls for op in ops),
-        max(forward, _at_lines(ledger, lines, ops, forward)) + backward + _engine(ledger, ops),
+        max(forward, _at_lines(ledger, lines, ops, forward)) + _backward(ledger, ops),
         forward + backward,
         sum(op.floor_ns for op in ops),
         lines,
@@ -169,9 +170,13 @@ def _at_lines(ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup], forward
     return sampled or forward + sum(host.ns for host in ledger.host if of_loop(host))
 
 
-def _engine(ledger: Ledger, ops: list[OpGroup]) -> float:
-    """The loop's part of what the backward engine does between ops."""
+def _backward(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """The loop's ops in backward, with their part of what the engine does between ops, or of backward as sampled."""
+    every = [op for op in ledger.ops if op.phase == "backward"]
+    own = [op for op in ops if op.phase == "backward"]
+    if not own:
+        return 0.0
     engine = sum(group.ns for group in ledger.host if group.phase == "backward")
-    backward = sum(op.calls for op in ledger.ops if op.phase == "backward")
-    own = sum(op.calls for op in ops if op.phase == "backward")
-    return engine * own / backward if backward else 0.0
+    sampled = sum(line.ns for line in ledger.lines if line.phase == "backward")
+    profiled = total(own) + engine * sum(op.calls for op in own) / sum(op.calls for op in every)
+    return max(profiled, sampled * total(own) / total(every)) if total(every) else profiled

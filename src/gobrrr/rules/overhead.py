@@ -201,7 +201,7 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops take "
         f"{total(slow) / max(1.0, sum(op.floor_ns for op in slow)):.0f} times their floor: {duration(lost)} lost",
         advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",
-        where=(worst.span,) if worst.span else costliest_line(slow),
+        where=costliest_line(slow) or ((worst.span,) if worst.span else ()),
         evidence={"denormal_share": ratio(worst.share), "slow_ops": time(total(slow)), "lost": time(lost)},
         confidence="inferred",
     )

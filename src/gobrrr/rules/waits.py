@@ -62,7 +62,7 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     if found.loader.in_memory and cheap and found.loader.batch_size:
         return "BRR408"
     if found.idle_share is not None and found.idle_share >= HALF:
-        return "BRR402"
+        return "BRR402" if found.loader.num_workers else "BRR405"
     if found.collate_share is not None and found.collate_share >= HALF:
         return "BRR403"
     return "BRR401"
@@ -73,9 +73,17 @@ def main_loader(ledger: Ledger) -> LoaderFacts | None:
     return max(ledger.facts.loaders, key=lambda loader: loader.num_batches, default=None)
 
 
-def batches_per_step(ledger: Ledger) -> float:
-    """Micro-steps of one update: each takes a batch."""
+def micro_steps(ledger: Ledger) -> float:
+    """Training forwards of one update."""
     return max([1.0, *(optimizer.micro_steps for optimizer in ledger.facts.optimizers)])
+
+
+def batches_per_step(ledger: Ledger) -> float:
+    """Batches that the loop's loader hands out per step: a program may go over one several times, or accumulate."""
+    loader = main_loader(ledger)
+    if loader is not None and loader.num_batches and ledger.step.count:
+        return max(1.0, round(loader.num_batches / ledger.step.count))
+    return micro_steps(ledger)
 
 
 def rare_waits(ledger: Ledger) -> list[float]:
