@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model import OpGroup, StepStats
-from gobrrr.recording.facts import Facts, ModuleFacts, Settings, Span
+from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts, Settings, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
 TENSOR = (64, 1024, 256)  # 64 MiB: one pass of read, read, write takes 10.07 ms at 20 GB/s
@@ -61,6 +61,23 @@ def test_runs_of_one_expression_in_several_layers_are_one_chain():
     assert found.evidence["chains"].value == 1 and found.evidence["ops_in_chain"].value == 6
     assert found.evidence["forward"].value == 96 * MS
     assert found.evidence["backward"].value == 20 * MS, "not once per layer"
+
+
+def test_a_squared_error_is_no_chain():
+    error = [
+        op("sub", TENSOR, TENSOR, ms=9),
+        op("square", TENSOR, ms=0.1, floor_ns=7 * MS),
+        op("pow", TENSOR, (), ms=9, parents=("aten::square",)),
+        op("mean", TENSOR, ms=9),
+    ]
+    assert not Case(ops=tuple(error)).raised("BRR201")
+
+
+def test_chains_that_a_compiler_should_have_fused_are_not_this_rules():
+    module = ModuleFacts(id=0, compiled=True, span=LINE)
+    assert not Case(ops=tuple(gelu_by_hand()), facts=Facts(modules=(module,))).raised("BRR201")
+    limited = Facts(compile=CompileFacts(used=True, limit_hit=True))
+    assert not Case(ops=tuple(gelu_by_hand()), facts=limited).raised("BRR201")
 
 
 def test_a_product_between_ends_the_chain():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account, HostGroup, StepStats
 from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts
@@ -49,6 +50,18 @@ def test_graph_breaks_without_a_share_of_the_time_are_silent():
     assert not compiled().raised("BRR802")
 
 
+def test_a_function_that_was_given_up_runs_eagerly():
+    module = ModuleFacts(id=0, compiled=True, span=OTHER_LINE)
+    case = Case(ops=(op("mul", (4096, 4096), ms=30, where=(LINE, OTHER_LINE)),), facts=Facts(modules=(module,)))
+    (found,) = case.raised("BRR802")
+    assert found.where == (OTHER_LINE,) and "no graph at all" in found.message
+    assert found.saving.expected_ns == pytest.approx(0.6 * 30 * MS)
+    inside = replace(case.ops[0], parents=("Torch-Compiled Region: 0/0",))
+    assert not Case(ops=(inside,), facts=case.facts).raised("BRR802")
+    graphs = CompileFacts(used=True, num_graphs=1)
+    assert not Case(ops=case.ops, facts=replace(case.facts, compile=graphs)).raised("BRR802")
+
+
 def test_breaks_are_not_told_beside_a_limit_that_was_hit():
     case = compiled(graph_breaks=2, break_spans=(OTHER_LINE,), limit_hit=True)
     case.extra = {"host": (HostGroup(where=(OTHER_LINE,), ns=9 * MS),)}
@@ -58,7 +71,7 @@ def test_breaks_are_not_told_beside_a_limit_that_was_hit():
 def test_the_limit_is_told_with_what_eager_pays():
     (found,) = compiled(limit_hit=True, recompiles=8).raised("BRR803")
     assert found.severity == "warning" and found.where == (LINE,)
-    assert found.saving.expected_ns == pytest.approx((0.5 * 6 + 0.4 * 24) * MS)
+    assert found.saving.expected_ns == pytest.approx((0.5 * 6 + 0.4 * 4 + 0.6 * 20) * MS)
     assert not compiled().raised("BRR803")
 
 

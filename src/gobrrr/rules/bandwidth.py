@@ -9,6 +9,7 @@ import msgspec
 
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
+from gobrrr.rules.compile import left_eager
 from gobrrr.rules.compute_waste import idle_graph_pages
 from gobrrr.rules.evidence import count, size, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
@@ -34,8 +35,8 @@ FUSIBLE = ("elementwise", "reduction")
 IDLE = (*FUSIBLE, "view", None)
 # One op for whoever calls it, though torch hands it to another.
 ALIASES = frozenset(f"aten::{name}{end}" for name in ("relu", "square", "clip", "silu", "abs") for end in ("", "_"))
-# Two ops in a row are in every program; three that no product separates are an expression somebody wrote.
-MIN_CHAIN = 3
+# Two ops in a row are in every program, three are the squared error that everybody writes; four are an expression.
+MIN_CHAIN = 4
 # Lines of one expression that a person wrote below each other.
 ADJACENT = 2
 # Tensors below this stay in a core's own cache, and their chain costs dispatch, not traffic.
@@ -96,7 +97,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 @rule("BRR201", "unfused-elementwise-chain", "bandwidth", needs={"ops", "shapes"}, remedies=("compile", "fused_op"))
 def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Three or more elementwise ops in a row, each of which reads and writes the whole tensor."""
+    """Four or more elementwise ops in a row, each of which reads and writes the whole tensor."""
     chains = [spent for chain in _chains(ledger) if (spent := _spent(chain, ledger, machine)).saved > 0]
     saved, fused = sum(each.saved for each in chains), sum(each.fused for each in chains)
     if not worth_telling(ledger, 0.8 * saved):
@@ -130,10 +131,14 @@ def _spent(chain: Chain, ledger: Ledger, machine: Machine) -> Spent:
 
 
 def _chains(ledger: Ledger) -> Iterable[Chain]:
-    """Chains of the forward pass; the runs of one expression (in every layer, say) are one chain."""
+    """Chains of the forward pass; the runs of one expression (in every layer, say) are one chain.
+
+    What torch.compile should have fused is BRR802's, or BRR803's.
+    """
+    meant = {op.order for op in left_eager(ledger)}
     merged: dict[tuple[frozenset[tuple[str, int]], int], Chain] = {}
     for chain in _runs(ledger):
-        if chain.length < MIN_CHAIN:
+        if chain.length < MIN_CHAIN or ledger.facts.compile.limit_hit or any(op.order in meant for op in chain.ops):
             continue
         known = merged.setdefault((frozenset(chain.lines()), chain.elements), Chain([]))
         known.times += chain.least_calls()
@@ -161,7 +166,8 @@ def _runs(ledger: Ledger) -> Iterator[Chain]:
 def _fusible(op: OpGroup) -> bool:
     """An op that a person called on a large tensor, whose time is traffic."""
     large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
-    own = large and op.floor_ns > 0 and op.ns > op.dispatch_ns and not _part_of_library_op(op)
+    works = op.ns > max(op.dispatch_ns, 0.25 * op.floor_ns) and op.floor_ns > 0  # not a name for the op inside it
+    own = large and works and not _part_of_library_op(op)
     return own and bool(op.where) and kind(op) in FUSIBLE
 
 

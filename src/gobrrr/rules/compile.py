@@ -9,12 +9,15 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import costliest_line, kind, total
+from gobrrr.rules.shapes import costliest_line, inside, kind, total
 from gobrrr.units import duration, share
 
 # Entering a compiled graph (guards, prologue, hand-over of tensors) took 18 small ops' time without gradients and 73
 # with them (torch 2.13, aot_eager, one thread).
 ENTRY_IN_DISPATCHES = 30
+# What a compiler makes of passes over memory: 2 to 29 of them became one; the first and the last stay.
+FUSED_AWAY = 0.6
+COMPILED = ("Torch-Compiled Region", "CompiledFunction", "autograd::engine::evaluate_function: CompiledFunction")
 FUSIBLE = ("elementwise", "reduction", "softmax")
 
 
@@ -49,15 +52,16 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 @rule("BRR802", "graph-breaks", "compile", needs={"ops", "facts"}, remedies=("remove_graph_break",))
 def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Places where a compiled graph ends early: Python runs between, and nothing is fused across."""
+    """Places where a compiled graph ends early, or is given up: Python runs between, and nothing is fused across."""
     facts = ledger.facts.compile
-    if not facts.graph_breaks or facts.limit_hit:
+    eager = left_eager(ledger)
+    if facts.limit_hit or not (facts.graph_breaks or eager):
         return
     places = {(span.file, span.line) for span in facts.break_spans}
     python = sum(group.ns for group in ledger.host if _at(group, places))
-    eager = [op for op in ledger.ops if op.where and (op.where[0].file, op.where[0].line) in places]
     entries = facts.graph_breaks * ENTRY_IN_DISPATCHES * machine.dispatch.median
-    expected = python + 0.5 * sum(op.dispatch_ns for op in eager) + entries
+    passes, dispatch = _passes(eager), sum(op.dispatch_ns for op in eager)
+    expected = python + entries + 0.5 * dispatch + FUSED_AWAY * passes
     if not worth_telling(ledger, expected):
         return
     reason = f": {facts.break_reasons[0]}" if facts.break_reasons else ""
@@ -66,8 +70,8 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.2 * expected,
         expected=expected,
-        ceiling=expected + ledger.account("dispatch") + ledger.account("host") + _passes(eager),
-        message=f"{facts.graph_breaks} graph breaks cut the compiled code into {max(facts.num_graphs, 2)}{reason}",
+        ceiling=python + entries + ledger.account("dispatch") + ledger.account("host") + passes,
+        message=f"{_broken(ledger)}{reason}; {duration(passes)} per step of passes over memory run eagerly there",
         advice="Take the print, the .item() or the unsupported call out of the compiled function; "
         "fullgraph=True makes a break an error.",
         where=facts.break_spans[:1] or _place(ledger),
@@ -75,10 +79,33 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "graph_breaks": count(facts.graph_breaks),
             "python_at_breaks": time(python),
             "entries": time(entries),
+            "eager_passes": time(passes),
             "graphs": count(facts.num_graphs),
         },
         confidence="inferred",
     )
+
+
+def left_eager(ledger: Ledger) -> list[OpGroup]:
+    """Ops that run one by one though their function was to be compiled: it holds a break, or no graph came of it."""
+    broken = {(span.file, span.function) for span in ledger.facts.compile.break_spans}
+    given_up = set()
+    if not ledger.facts.compile.num_graphs:
+        given_up = {(m.span.file, m.span.line) for m in ledger.facts.modules if m.compiled and m.span}
+    return [
+        op
+        for op in ledger.ops
+        if op.phase in ("forward", "backward")
+        and not inside(op, *COMPILED)
+        and any((span.file, span.function) in broken or (span.file, span.line) in given_up for span in op.where)
+    ]
+
+
+def _broken(ledger: Ledger) -> str:
+    facts = ledger.facts.compile
+    if not facts.num_graphs:
+        return "torch.compile made no graph at all of this call"
+    return f"{facts.graph_breaks} graph breaks cut the compiled code into {max(facts.num_graphs, 2)}"
 
 
 def _at(group: HostGroup, places: set[tuple[str, int]]) -> bool:
@@ -98,7 +125,7 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     passes = _passes(model)
     host = ledger.account("host")
     # What a compiled step would not pay: half of dispatch and of Python, and most passes over memory.
-    expected = 0.5 * dispatch + 0.4 * (passes + host)
+    expected = 0.5 * dispatch + 0.4 * host + FUSED_AWAY * passes
     yield finding(
         "BRR803",
         ledger,

@@ -49,7 +49,7 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * pages,
         expected=0.8 * pages + 0.4 * longer,
-        ceiling=max(pages, freed) + longer + (ledger.facts.gc_ns_per_step or 0.0),
+        ceiling=max(pages, freed) + longer + _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0),
         message=_what_grows(held, growth) + _until_full(left, growth),
         advice="Keep numbers, not tensors with a graph: loss.item() or loss.detach()."
         if held
@@ -66,6 +66,15 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         confidence="measured" if held else "inferred",
         level=_urgency(left, growth),
     )
+
+
+def _written(ledger: Ledger, held: HeldGraph | None) -> float:
+    """What ops below the line that keeps their results spend above their floors: on memory that is never warm."""
+    if held is None or held.span is None:
+        return 0.0
+    place = (held.span.file, held.span.line)
+    below = [op for op in ledger.ops if any((span.file, span.line) == place for span in op.where)]
+    return sum(max(0.0, op.ns - op.floor_ns) for op in below)
 
 
 def _what_grows(held: HeldGraph | None, growth: float) -> str:

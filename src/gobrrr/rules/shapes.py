@@ -57,6 +57,8 @@ def num_elements(op: OpGroup) -> int:
 
 def kind(op: OpGroup) -> str | None:
     """The family of work it does (matmul, elementwise, copy, view, ...); None where it is not modelled."""
+    if op.name in MATMULS | CONVOLUTIONS:
+        return "matmul" if op.name in MATMULS else "convolution"
     work = work_of(op.name, op.shapes, op.dtypes, op.concrete, op.strides)
     return work.kind if work else None
 
