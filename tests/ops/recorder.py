@@ -89,8 +89,10 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 def held(tensor: torch.Tensor) -> int:
     """Bytes at different addresses behind a tensor."""
-    if tensor.layout != torch.strided or tensor.numel() > _ENUMERATED:
+    if tensor.layout != torch.strided:
         return tensor.numel() * tensor.element_size()
+    if tensor.numel() > _ENUMERATED:
+        return tensor[tuple(slice(None) if s else 0 for s in tensor.stride())].numel() * tensor.element_size()
     offsets = np.zeros((1,), np.int64)
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         offsets = (offsets[:, None] + np.arange(size) * stride).reshape(-1)

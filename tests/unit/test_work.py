@@ -116,7 +116,11 @@ def _numel(dims: tuple[int, ...]) -> int:
 )
 def test_convolution_backward_costs_a_forward_per_gradient(mask: list[bool], passes: int) -> None:
     args = [(F, 2, 8, 10, 10), (F, 2, 4, 10, 10), (F, 8, 4, 3, 3), [8], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, mask]
-    assert counted("convolution_backward", *args).flops == passes * 2 * 1600 * 36
+    work = counted("convolution_backward", *args)
+    grad, x, w, bias = 1600, 800, 288, 8
+    reads = grad + w * mask[0] + x * mask[1]
+    assert work.flops == passes * 2 * 1600 * 36
+    assert work.bytes == 4 * (reads + x * mask[0] + w * mask[1] + bias * mask[2])
 
 
 Q = (F, 2, 4, 16, 8)
@@ -285,6 +289,8 @@ def test_an_expanded_tensor_costs_only_what_it_holds() -> None:
     plain = counted("mul", (F, 1000, 64), (F, 1000, 64))
     expanded = counted("mul", (F, 1000, 64), (F, 1000, 64), strides=((64, 1), (0, 1)))
     assert plain.bytes - expanded.bytes == 4 * 64 * 999
+    columns = counted("sqrt", (F, 1000, 50), strides=((64, 0),))
+    assert columns.bytes == 4 * (1000 + 50_000)
 
 
 def test_indexing_is_counted_by_the_view_that_torch_records_inside() -> None:
@@ -391,3 +397,18 @@ def test_wrappers() -> None:
         assert is_wrapper(name)
     for name in ("aten::mm", "aten::mkldnn_convolution", "aten::native_layer_norm", "aten::add_"):
         assert not is_wrapper(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("cudnn_convolution", [(F, 2, 4, 9, 9), (F, 8, 4, 3, 3), None, None, None, None]),
+        ("convolution_backward", [(F, 2, 8, 7, 7), (F, 2, 4, 9, 9), (F, 8, 4, 3, 3)]),
+        ("max_pool2d_with_indices", [(F, 2, 4, 9, 9), None, None, None, None, None]),
+        ("embedding_dense_backward", [(F, 8, 16), (L, 8), None, None, None]),
+        ("zeros", [None, None, None, None, None]),
+        ("topk", [(F, 8), None, None, None, None]),
+    ],
+)
+def test_a_trace_without_plain_values_is_not_guessed_at(name: str, args: list[object]) -> None:
+    assert call(name, *args) is None

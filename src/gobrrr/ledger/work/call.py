@@ -61,10 +61,21 @@ class Call(msgspec.Struct, frozen=True):
         """The integers of a list (or one integer) at position i."""
         return [int(n) for n in _INTEGER.findall(self.text(i))]
 
-    def number(self, i: int, default: float) -> float:
-        """The number at position i."""
+    def sizes(self, i: int) -> list[int]:
+        """The integers at position i where the answer depends on them: not counted where they were not recorded (traces
+        of 2021 have no plain values)."""
+        if not self.text(i):
+            raise NotCounted(f"argument {i} was not recorded")
+        return self.ints(i)
+
+    def number(self, i: int, default: float | None = None) -> float:
+        """The number at position i; without a default it must have been recorded."""
         text = self.text(i)
-        return float(text) if text and text != "None" else default
+        if text and text != "None":
+            return float(text)
+        if default is None:
+            raise NotCounted(f"argument {i} was not recorded")
+        return default
 
     def flags(self, i: int) -> list[bool]:
         """The booleans of a list (or one) at position i."""

@@ -61,14 +61,14 @@ def output_shape(x: Tensor, w: Tensor, call: Call, at: Layout, transposed: bool)
     """Shape of the result, from the arguments that the layout points to."""
     dims = len(x.shape) - 2
     stride, padding, dilation, extra = (
-        _spread(call.ints(i) if i >= 0 else [], dims, default)
+        _spread(call.sizes(i) if i >= 0 else [], dims, default)
         for i, default in ((at.stride, 1), (at.padding, 0), (at.dilation, 1), (at.output_padding, 0))
     )
     sizes = []
     for length, kernel, s, p, d, e in zip(x.shape[2:], w.shape[2:], stride, padding, dilation, extra, strict=True):
         reach = d * (kernel - 1)
         sizes.append((length - 1) * s - 2 * p + reach + e + 1 if transposed else (length + 2 * p - reach - 1) // s + 1)
-    groups = call.ints(at.groups)[0] if at.groups >= 0 and call.ints(at.groups) else 1
+    groups = call.sizes(at.groups)[0] if at.groups >= 0 else 1
     return (x.shape[0], w.shape[1] * groups if transposed else w.shape[0], *sizes)
 
 
@@ -108,6 +108,8 @@ FORMULAS.update(dict.fromkeys(LAYOUTS, _leaf))
 @formula("convolution _convolution convolution_overrideable")
 def convolution(call: Call) -> Work:
     """convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)."""
+    if not call.flags(6):
+        raise NotCounted("whether it is transposed was not recorded")
     return forward(call, Layout(transposed=call.flag(6), output_padding=7, groups=8))
 
 
@@ -125,8 +127,9 @@ def backward(call: Call) -> Work:
     The gradient of the input and that of the weight each cost as much as the forward; that of the bias is not counted.
     """
     grad, x, w = call.tensors(0, 3)
-    mask = (call.flags(10) or call.flags(9) or [True, True, True])[:3]
-    return _backward(grad, x, w, call.flag(7), mask)
+    if not call.flags(7) or not call.flags(10):
+        raise NotCounted("which gradients were wanted was not recorded")
+    return _backward(grad, x, w, call.flag(7), call.flags(10))
 
 
 def _backward(grad: Tensor, x: Tensor, w: Tensor, transposed: bool, mask: Sequence[bool]) -> Work:
@@ -147,7 +150,8 @@ def slow_backward(call: Call) -> Work:
 
 @formula("cudnn_convolution_backward mkldnn_convolution_backward miopen_convolution_backward")
 def library_backward(call: Call) -> Work:
-    """cudnn_convolution_backward(x, grad, w, ..., mask), as traces before torch 1.12 have it."""
+    """cudnn_convolution_backward(x, grad, w, ..., mask), as traces before torch 1.12 have it; the oldest do not record
+    the mask, and then both gradients are counted (too much for the first layer, whose input needs none)."""
     x, grad, w = call.tensors(0, 3)
     masks = [call.flags(i) for i in range(3, len(call.args)) if len(call.flags(i)) >= 2]
     return _backward(grad, x, w, False, masks[-1] if masks else [True, True, False])
@@ -156,9 +160,7 @@ def library_backward(call: Call) -> Work:
 @formula("cudnn_convolution_backward_input cudnn_convolution_backward_weight")
 def cudnn_half_backward(call: Call) -> Work:
     """backward_input(sizes, grad, w, ...) and backward_weight(sizes, grad, x, ...) of old traces."""
-    grad, other, sizes = call.tensor(1), call.tensor(2), call.ints(0)
-    if not sizes:
-        raise NotCounted("the size of the result was not recorded")
+    grad, other, sizes = call.tensor(1), call.tensor(2), call.sizes(0)
     into_weight = call.name.endswith("weight")
     filter_shape = tuple(sizes) if into_weight else other.shape
     flops = grad.madd * grad.numel * math.prod(filter_shape[1:])

@@ -37,14 +37,14 @@ def to_copy(call: Call) -> Work:
 def narrow_copy(call: Call) -> Work:
     """narrow_copy(self, dim, start, length)."""
     x = call.tensor(0)
-    part = x.numel // max(x.shape[call.ints(1)[0]], 1) * call.ints(3)[0]
+    part = x.numel // max(x.shape[call.sizes(1)[0]], 1) * call.sizes(3)[0]
     return work("copy", 0, 2 * part * x.itemsize)
 
 
 @formula("expand_copy as_strided_copy")
 def expand_copy(call: Call) -> Work:
     """(self, size, ...): the size is that of the result; -1 keeps a dimension."""
-    x, size = call.tensor(0), call.ints(1)
+    x, size = call.tensor(0), call.sizes(1)
     sizes = [s if s >= 0 else x.shape[i - len(size)] for i, s in enumerate(size)]
     out = math.prod(sizes)
     return work("copy", 0, min(out, x.distinct) * x.itemsize, out * x.itemsize)
@@ -54,7 +54,7 @@ def expand_copy(call: Call) -> Work:
 def repeat(call: Call) -> Work:
     """repeat(self, repeats)."""
     x = call.tensor(0)
-    return work("copy", 0, read(x), written(x) * math.prod(call.ints(1)))
+    return work("copy", 0, read(x), written(x) * math.prod(call.sizes(1)))
 
 
 @formula("repeat_interleave")
@@ -92,7 +92,7 @@ def fill_like(call: Call) -> Work:
 def new(call: Call) -> Work:
     """new_zeros(self, size, dtype, ...), new_full(self, size, value, dtype, ...)."""
     x = call.tensor(0)
-    return work("copy", 0, math.prod(call.ints(1)) * call.dtype_size(3 if call.name == "new_full" else 2, x.itemsize))
+    return work("copy", 0, math.prod(call.sizes(1)) * call.dtype_size(3 if call.name == "new_full" else 2, x.itemsize))
 
 
 @formula("zeros ones full eye tril_indices triu_indices arange range linspace logspace scalar_tensor")
@@ -107,21 +107,21 @@ def create(call: Call) -> Work:
 def _created(call: Call) -> float:
     """Bytes that a factory writes; the dtype follows the sizes, float32 (int64 for counts) where it is left out."""
     if call.name in ("zeros", "ones"):
-        return math.prod(call.ints(0)) * call.dtype_size(1, 4)
+        return math.prod(call.sizes(0)) * call.dtype_size(1, 4)
     if call.name == "full":
-        return math.prod(call.ints(0)) * call.dtype_size(2, 4)
+        return math.prod(call.sizes(0)) * call.dtype_size(2, 4)
     if call.name == "scalar_tensor":
         return call.dtype_size(1, 4)
     plain = [call.text(i) for i in range(len(call.args))]
     if call.name == "eye":
         square = len(call.args) == 5
-        rows, columns = call.ints(0)[0], call.ints(0 if square else 1)[0]
+        rows, columns = call.sizes(0)[0], call.sizes(0 if square else 1)[0]
         return rows * columns * call.dtype_size(1 if square else 2, 4)
     if call.name in ("linspace", "logspace"):
-        return call.number(2, 0) * call.dtype_size(4 if call.name == "logspace" else 3, 4)
+        return call.number(2) * call.dtype_size(4 if call.name == "logspace" else 3, 4)
     if call.name == "arange":
         return _arange(call, plain)
-    rows, columns = call.ints(0)[0], call.ints(1)[0]
+    rows, columns = call.sizes(0)[0], call.ints(1)[0]
     return rows * columns * 8
 
 
@@ -141,7 +141,7 @@ def _arange(call: Call, plain: list[str]) -> float:
     replication_pad3d""")
 def pad(call: Call) -> Work:
     """pad(self, padding): pairs for the last dimensions, last first; negative ones crop."""
-    x, pads = call.tensor(0), call.ints(1)
+    x, pads = call.tensor(0), call.sizes(1)
     sizes = list(x.shape)
     for i in range(len(pads) // 2):
         sizes[-1 - i] += pads[2 * i] + pads[2 * i + 1]
@@ -161,7 +161,7 @@ def pad_backward(call: Call) -> Work:
 def view_backward(call: Call) -> Work:
     """(grad, input_sizes, ...): the whole input's gradient is written, zeros around the slice."""
     grad = call.tensor(0)
-    return work("copy", 0, read(grad), math.prod(call.ints(1)) * grad.itemsize)
+    return work("copy", 0, read(grad), math.prod(call.sizes(1)) * grad.itemsize)
 
 
 @formula("select_scatter slice_scatter diagonal_scatter as_strided_scatter")

@@ -22,7 +22,7 @@ def embedding(call: Call) -> Work:
 def embedding_backward(call: Call) -> Work:
     """(grad (n, d), indices, v, ...): the whole v by d is written, however few rows were used."""
     grad, indices = call.tensor(0), call.tensor(1)
-    rows, dim = int(call.number(2, 0)), grad.shape[-1]
+    rows, dim = int(call.number(2)), grad.shape[-1]
     return work("gather", grad.numel, read(grad, indices), rows * dim * grad.itemsize)
 
 
@@ -43,7 +43,7 @@ def embedding_bag_backward(call: Call) -> Work:
     at = 6 if call.name == "_embedding_bag_backward" else 5
     dim = grad.shape[-1]
     flops = indices.numel * dim
-    return work("gather", flops, read(grad, indices), call.number(at, 0) * dim * grad.itemsize)
+    return work("gather", flops, read(grad, indices), call.number(at) * dim * grad.itemsize)
 
 
 @formula("_embedding_bag_per_sample_weights_backward")
@@ -65,9 +65,9 @@ def index_select(call: Call) -> Work:
 
 def _slices(x: Tensor, call: Call, index: Tensor) -> int:
     """Elements of the slices along the dimension at argument 1 that the index names."""
-    if not x.shape:
+    if len(x.shape) <= 1:
         return index.numel
-    dim = call.ints(1)[0] % len(x.shape)
+    dim = call.sizes(1)[0] % len(x.shape)
     return index.numel * math.prod(s for i, s in enumerate(x.shape) if i != dim)
 
 
@@ -174,4 +174,4 @@ def masked_scatter(call: Call) -> Work:
 def masked_scatter_backward(call: Call) -> Work:
     """(grad, mask, sizes)."""
     grad, mask = call.tensor(0), call.tensor(1)
-    return work("gather", 0, read(mask), math.prod(call.ints(2)) * grad.itemsize)
+    return work("gather", 0, read(mask), math.prod(call.sizes(2)) * grad.itemsize)

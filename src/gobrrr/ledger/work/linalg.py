@@ -117,7 +117,7 @@ def lu_unpack(call: Call) -> Work:
 @formula("_fft_c2c _fft_r2c _fft_c2r")
 def fft(call: Call) -> Work:
     """(self, dims, normalization, ...): 5 n log2 n per transform of n complex points, half of it for real ones."""
-    x, dims = call.tensor(0), call.ints(1)
+    x, dims = call.tensor(0), call.sizes(1)
     if not dims or not x.shape:
         raise NotCounted("dimensions of the transform were not recorded")
     points, out = x.numel, x.numel * x.itemsize
@@ -126,7 +126,7 @@ def fft(call: Call) -> Work:
         out = 2 * x.numel * x.itemsize
         out = out // max(last, 1) * (last // 2 + 1) if call.flag(3) else out
     elif call.name == "_fft_c2r":
-        points = x.numel // max(last, 1) * int(call.number(3, 0))
+        points = x.numel // max(last, 1) * int(call.number(3))
         out = points * x.itemsize // 2
     length = math.prod(x.shape[d % len(x.shape)] for d in dims)
     per_point = (5.0 if call.name == "_fft_c2c" else 2.5) * math.log2(max(length, 2))

@@ -18,7 +18,9 @@ FORWARD, FIXED_STATISTICS, BACKWARD = 7.0, 4.0, 12.0
 def layer_norm(call: Call) -> Work:
     """(x, normalized_shape, weight, bias, eps): writes the result, and mean and inverse deviation (float32) per row."""
     x = call.tensor(0)
-    rows = x.numel // max(math.prod(call.ints(1)), 1)
+    weight = call.maybe(2)
+    row = call.sizes(1) if weight is None else weight.shape
+    rows = x.numel // max(math.prod(row), 1)
     statistics = 4 * rows * (2 if call.name == "native_layer_norm" else 1)
     return work("norm", FORWARD * x.numel, read(x, *call.tensors(2, 4)), written(x), statistics)
 
@@ -86,7 +88,7 @@ def library_batch_norm_backward(call: Call) -> Work:
 def group_norm(call: Call) -> Work:
     """(x, weight, bias, N, C, HxW, group, eps): statistics per sample and group."""
     x = call.tensor(0)
-    rows = int(call.number(3, 1) * call.number(6, 1))
+    rows = int(call.number(3) * call.number(6))
     return work("norm", FORWARD * x.numel, read(x, *call.tensors(1, 3)), written(x), 2 * rows * x.itemsize)
 
 

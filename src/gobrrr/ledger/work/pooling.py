@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gobrrr.ledger.work.call import Call, work
-from gobrrr.ledger.work.model import NotCounted, Work
+from gobrrr.ledger.work.model import Work
 from gobrrr.ledger.work.registry import formula
 from gobrrr.ledger.work.tensor import read, written
 
@@ -18,7 +18,7 @@ def _spread(values: Sequence[int], dims: int, default: int) -> Sequence[int]:
 def pooled_shape(call: Call, dims: int, dilated: bool) -> tuple[tuple[int, ...], Sequence[int]]:
     """(output shape, kernel) of pool(self, kernel, stride, padding, [dilation,] ceil_mode)."""
     x = call.tensor(0)
-    kernel = _spread(call.ints(1), dims, 1)
+    kernel = _spread(call.sizes(1), dims, 1)
     stride = _spread(call.ints(2) or kernel, dims, 1)
     padding = _spread(call.ints(3), dims, 0)
     dilation = _spread(call.ints(4) if dilated else [], dims, 1)
@@ -58,7 +58,7 @@ def adaptive_pool(call: Call) -> Work:
     x = call.tensor(0)
     at = 2 if call.name.startswith("fractional") else 1
     dims = 3 if "3d" in call.name else 2
-    out = math.prod(x.shape[:-dims]) * math.prod(_spread(call.ints(at), dims, 1))
+    out = math.prod(x.shape[:-dims]) * math.prod(_spread(call.sizes(at), dims, 1))
     indices = 8 * out if "max" in call.name else 0
     return work("pool", x.numel + out, read(x), out * x.itemsize, indices)
 
@@ -72,7 +72,7 @@ def pool_backward(call: Call) -> Work:
     grad, x, *indices = call.tensors()
     flops = grad.numel
     if call.name.startswith("avg"):
-        flops = grad.numel * max(math.prod(call.ints(2)), 1)
+        flops = grad.numel * max(math.prod(call.sizes(2)), 1)
     return work("pool", flops, read(grad, *[i for i in indices if i.itemsize == 8]), written(x))
 
 
@@ -81,7 +81,7 @@ def unpool(call: Call) -> Work:
     """(self, indices, output_size, ...): zeros with the maxima in place."""
     x, indices = call.tensor(0), call.tensor(1)
     dims = 3 if "3d" in call.name else 2
-    out = math.prod(x.shape[:-dims]) * math.prod(call.ints(2))
+    out = math.prod(x.shape[:-dims]) * math.prod(call.sizes(2))
     return work("pool", 0, read(x, indices), out * x.itemsize)
 
 
@@ -100,9 +100,7 @@ def _taps(name: str) -> int:
 @formula(_UPSAMPLES)
 def upsample(call: Call) -> Work:
     """(self, output_size, ...)."""
-    x, size = call.tensor(0), call.ints(1)
-    if not size:
-        raise NotCounted("the output size was given as a scale")
+    x, size = call.tensor(0), call.sizes(1)
     out = math.prod(x.shape[:2]) * math.prod(size)
     source = x.nbytes if _taps(call.name) else min(out * x.itemsize, x.nbytes)
     return work("pool", 2 * _taps(call.name) * out, source, out * x.itemsize)
@@ -113,7 +111,7 @@ def upsample_backward(call: Call) -> Work:
     """(grad, output_size, input_size, ...)."""
     grad = call.tensor(0)
     flops = max(2 * _taps(call.name), 1) * grad.numel
-    return work("pool", flops, read(grad), math.prod(call.ints(2)) * grad.itemsize)
+    return work("pool", flops, read(grad), math.prod(call.sizes(2)) * grad.itemsize)
 
 
 @formula("grid_sampler_2d grid_sampler_3d cudnn_grid_sampler _grid_sampler_2d_cpu_fallback")
@@ -122,7 +120,7 @@ def grid_sampler(call: Call) -> Work:
     x, grid = call.tensor(0), call.tensor(1)
     points, dims = grid.numel // grid.shape[-1], grid.shape[-1]
     out = points * x.shape[1]
-    taps = {0: 2**dims, 1: 0, 2: 16}[int(call.number(2, 0))]
+    taps = {0: 2**dims, 1: 0, 2: 16}[int(call.number(2))]
     touched = min(x.nbytes, out * max(taps, 1) * x.itemsize)
     return work("pool", 2 * taps * out, touched, read(grid), out * x.itemsize)
 
@@ -132,7 +130,7 @@ def grid_sampler_backward(call: Call) -> Work:
     """(grad, x, grid, mode, ..., mask): gradients of the input and of the grid."""
     grad, x, grid = call.tensors(0, 3)
     want_x, want_grid = (call.flags(6) or [True, True])[:2]
-    taps = {0: 2 ** grid.shape[-1], 1: 1, 2: 16}[int(call.number(3, 0))]
+    taps = {0: 2 ** grid.shape[-1], 1: 1, 2: 16}[int(call.number(3))]
     writes = want_x * written(x) + want_grid * written(grid)
     return work("pool", 2 * taps * grad.numel * (want_x + want_grid), read(grad, x, grid), writes)
 
@@ -141,7 +139,7 @@ def grid_sampler_backward(call: Call) -> Work:
 def im2col(call: Call) -> Work:
     """im2col(self, kernel, dilation, padding, stride): every window written out."""
     x = call.tensor(0)
-    kernel, dilation, padding, stride = (_spread(call.ints(i), 2, 1) for i in range(1, 5))
+    kernel, dilation, padding, stride = (_spread(call.sizes(i), 2, 1) for i in range(1, 5))
     windows = math.prod(
         (length + 2 * p - d * (k - 1) - 1) // s + 1
         for length, k, d, p, s in zip(x.shape[-2:], kernel, dilation, padding, stride, strict=True)
@@ -154,5 +152,5 @@ def im2col(call: Call) -> Work:
 def col2im(call: Call) -> Work:
     """col2im(self, output_size, kernel, ...): windows added back."""
     x = call.tensor(0)
-    channels = math.prod(x.shape[:-1]) // max(math.prod(_spread(call.ints(2), 2, 1)), 1)
-    return work("copy", x.numel, read(x), channels * math.prod(call.ints(1)) * x.itemsize)
+    channels = math.prod(x.shape[:-1]) // max(math.prod(_spread(call.sizes(2), 2, 1)), 1)
+    return work("copy", x.numel, read(x), channels * math.prod(call.sizes(1)) * x.itemsize)

@@ -17,7 +17,7 @@ def draw(call: Call) -> Work:
     if call.in_place:
         return work("random", tensors[0].numel, read(*tensors[1:]), written(tensors[0]))
     if not tensors:
-        numel = math.prod(call.ints(2))
+        numel = math.prod(call.sizes(2))
         return work("random", numel, 4 * numel)
     largest = max(tensors, key=lambda t: t.numel)
     return work("random", largest.numel, read(*tensors), written(largest))
@@ -33,7 +33,7 @@ def draw_like(call: Call) -> Work:
 @formula("rand randn")
 def draw_new(call: Call) -> Work:
     """rand(size, ..., dtype, layout, device, pin_memory): float32 unless said otherwise."""
-    numel = math.prod(call.ints(0))
+    numel = math.prod(call.sizes(0))
     return work("random", numel, numel * call.dtype_size(len(call.args) - 4, 4))
 
 
@@ -41,14 +41,14 @@ def draw_new(call: Call) -> Work:
 def draw_integers(call: Call) -> Work:
     """randint(high, size, dtype, ...) or (low, high, size, dtype, ...): int64 unless said otherwise."""
     at = next((i for i in range(1, 3) if call.text(i).startswith("[")), 1)
-    numel = math.prod(call.ints(at))
+    numel = math.prod(call.sizes(at))
     return work("random", numel, numel * call.dtype_size(len(call.args) - 4, 8))
 
 
 @formula("randperm")
 def permutation(call: Call) -> Work:
     """randperm(n): a draw and a swap per element."""
-    n = int(call.number(0, 0))
+    n = int(call.number(0))
     return work("random", n, 8 * n)
 
 

@@ -37,10 +37,10 @@ def mkldnn_layer_backward(call: Call) -> Work:
 
 def _stack(call: Call, mode_at: int, projection: bool) -> tuple[float, float]:
     """(forward FLOPs, parameter bytes) of a whole stack from its numbers, starting at the mode argument."""
-    x, mode, hidden = call.tensor(0), int(call.number(mode_at, -1)), int(call.number(mode_at + 1, 0))
+    x, mode, hidden = call.tensor(0), int(call.number(mode_at)), int(call.number(mode_at + 1))
     projected = int(call.number(mode_at + 2, 0)) if projection else 0
     at = mode_at + 2 + projection
-    layers, directions = int(call.number(at, 1)), 2 if call.flag(at + 4) else 1
+    layers, directions = int(call.number(at)), 2 if call.flag(at + 4) else 1
     if mode not in GATES or hidden <= 0 or not 0 < layers < 10_000:
         raise NotCounted("the kind of recurrent layer was not recorded")
     output = projected or hidden

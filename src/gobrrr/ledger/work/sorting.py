@@ -31,7 +31,7 @@ def sort(call: Call) -> Work:
 @formula("topk")
 def topk(call: Call) -> Work:
     """topk(self, k, dim): selects, then sorts k."""
-    x, k = call.tensor(0), int(call.number(1, 1))
+    x, k = call.tensor(0), int(call.number(1))
     left = reduced_numel(x, call.ints(2) or [-1]) * k
     return work("sort", x.numel + _comparisons(left, k), read(x), left * (x.itemsize + 8))
 
