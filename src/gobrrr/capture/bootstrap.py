@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import sys
@@ -101,27 +102,36 @@ class _Loader:
         self._real.exec_module(module)
         watch(self._config)
 
+    # The interpreter leaves its import system's frames out of a traceback: this one is part of it while torch loads.
+    exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
+
 
 def watch(config: Config) -> Session | None:
     """Begin to watch this process; a failure is said once and costs nothing else."""
     global session
-    import torch
-
-    _seen(config, torch.__version__)
-    if _too_old(torch.__version__):
-        return None
-    from gobrrr.capture.session import Session
-
     try:
-        session = Session(config)
-        session.begin()
+        import torch
+
+        _seen(config, torch.__version__)
+        if _too_old(torch.__version__):
+            return None
+        from gobrrr.capture.session import Session
+
+        begun = Session(config)
+        begun.begin()
     except Exception as error:
         sys.stderr.write(f"gobrrr: cannot watch this process: {type(error).__name__}: {error}\n")
-        session = None
         return None
-    atexit.register(session.end)
-    os.register_at_fork(after_in_child=session.forked)
+    session = begun
+    _at_the_end()
     return session
+
+
+@functools.cache
+def _at_the_end() -> None:
+    """Once per process, however often it is watched: neither kind of callback can be taken back."""
+    atexit.register(lambda: session.end() if session is not None else None)
+    os.register_at_fork(after_in_child=lambda: session.forked() if session is not None else None)
 
 
 def _too_old(version: str) -> bool:

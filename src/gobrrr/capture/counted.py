@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from types import FrameType
 from typing import Any
 
 from gobrrr.capture.facts import _autocast
 from gobrrr.capture.loaderfacts import user_line
+from gobrrr.capture.unseen import is_tracing, unseen, variables
 from gobrrr.capture.userfiles import UserFiles
 
 MAX_SAMPLED = 4096
@@ -40,7 +42,9 @@ class Counted:
     def pack(self, tensor: Any) -> Any:
         """Count a tensor that autograd saves; returns it untouched."""
         try:
-            self._count_saved(tensor)
+            if not is_tracing():
+                with unseen():
+                    self._count_saved(tensor)
         except Exception as error:  # a strange tensor subclass: its bytes stay uncounted, the program goes on
             self.error = repr(error)
         return tensor
@@ -77,10 +81,11 @@ class Counted:
 
     def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
         """A module is called; of those the program calls itself (depth 0) the inputs are looked at."""
-        if depth:
+        if depth or is_tracing():
             return
         try:
-            self._root(module, list(_tensors((args, kwargs))), user_line(frame))
+            with unseen():
+                self._root(module, list(_tensors((args, kwargs))), user_line(frame))
         except Exception as error:
             self.error = repr(error)
 
@@ -112,6 +117,7 @@ class Counted:
             not self._look_for_denormals
             or self._looked >= MAX_TENSORS
             or tensor.dtype not in (torch.float32, torch.float64)
+            or tensor.device.type != "cpu"  # elsewhere they cost nothing, and looking would wait for the device
         ):
             return
         self._looked += 1
@@ -126,14 +132,19 @@ class Counted:
 def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
     import torch
 
-    if isinstance(value, torch.Tensor):
+    kind = type(value)  # not isinstance, which asks the object: a lazy proxy would load what it stands for
+    if issubclass(kind, torch.Tensor):
         yield value
-    elif depth < 4 and isinstance(value, (list, tuple)):
-        for item in value[:16]:
+    elif depth < 4 and issubclass(kind, (list, tuple, dict)):
+        for item in islice(_items(value, kind), 16):
             yield from _tensors(item, depth + 1)
-    elif depth < 4 and isinstance(value, dict):
-        for item in list(value.values())[:16]:
-            yield from _tensors(item, depth + 1)
+
+
+def _items(value: Any, kind: type) -> Iterator[Any]:
+    """What a container holds, by the methods of list, tuple or dict themselves: a subclass's own may do anything."""
+    if issubclass(kind, dict):
+        return iter(dict.values(value))
+    return list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
 
 
 def describe(tensor: Any) -> dict[str, Any]:
@@ -176,21 +187,18 @@ def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[tuple[str, str
     while frame is not None:
         code = frame.f_code
         if user.is_user(code.co_filename):
-            names = frame.f_locals
-            for name, value in list(names.items()):
+            for name, value in variables(frame).items():
                 _holds(found, (code.co_filename, code.co_name, name), value)
                 for inner, item in list(getattr(value, "__dict__", {}).items()) if name == "self" else ():
                     _holds(found, (code.co_filename, code.co_name, inner), item)
-            if sys.version_info < (3, 13) and code.co_flags & 1:
-                names.clear()  # a function's snapshot would keep its tensors alive
         frame = frame.f_back
     return found
 
 
 def _holds(found: dict[tuple[str, str, str], int], key: tuple[str, str, str], value: Any) -> None:
-    if not isinstance(value, (list, tuple, dict, set, deque)) or not value:
+    if type(value) not in (list, tuple, dict, set, deque) or not value:
         return
-    items = value.values() if isinstance(value, dict) else value
-    last = next(reversed(items)) if not isinstance(items, set) else next(iter(items))
+    items = value.values() if type(value) is dict else value
+    last = next(reversed(items)) if type(value) is not set else next(iter(items))
     if any(t.grad_fn is not None for t in _tensors(last)):
         found[key] = len(value)

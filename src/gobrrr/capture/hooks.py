@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -18,10 +17,12 @@ from types import FrameType
 from typing import Any
 
 from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
 
 _LOADER_PREFIX = "enumerate(DataLoader)"
-_MIN_COLLECTION = 20_000  # ns: a young generation's collection is not worth an event
+_TIMED_EVERY = 31  # prime: in step with no loop
+_LONGEST_HOOK, _MAX_TIMINGS = 5_000_000, 8192  # ns
 
 
 class Lookup:
@@ -43,8 +44,12 @@ class Hooks:
     def __init__(self, recorder: Recorder, on_error: Callable[[BaseException], None]) -> None:
         self.recorder, self._on_error = recorder, on_error
         self._undo: list[Callable[[], None]] = []
-        self.num_lookups = 0
+        self._late: list[Callable[[], None]] = []
+        self._updating = False  # torch iterates over its optimizer hooks, one of which is ours
+        self.num_lookups = self.num_calls = 0
+        self._timings: list[int] = []
         self.fetched: Callable[[], None] | None = None
+        self.profiler_comes: Callable[[Any], None] | None = None
         self._waiting: list[int] = []  # a dataset may iterate over a loader of its own
 
     @property
@@ -59,7 +64,9 @@ class Hooks:
             self._annotations()
             self._modules()
             self._loaders()
-            self._collector()
+            self._profilers()
+            self.recorder.collections.install()
+            self._undo.append(self.recorder.collections.remove)
         except BaseException:
             self.remove()
             raise
@@ -70,15 +77,40 @@ class Hooks:
             self._undo.pop()()
 
     def _guarded(self, body: Callable[..., object]) -> Callable[..., None]:
-        """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends."""
+        """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends.
+
+        A hook that was taken out but is still held by somebody, who has wrapped it say, does nothing.
+        """
 
         def hook(*args: Any) -> None:
+            if not self._undo:
+                return
             try:
+                self.num_calls += 1
+                began = 0 if self.num_calls % _TIMED_EVERY else perf_counter_ns()
                 body(*args)
-            except Exception as error:
+                if began:
+                    self._timed(perf_counter_ns() - began)
+            except BaseException as error:
                 self._on_error(error)
+                if is_the_programs(error):
+                    raise
 
         return hook
+
+    def _timed(self, ns: int) -> None:
+        """One hook in so many is timed: what watching costs is measured in the run itself."""
+        if ns < _LONGEST_HOOK and len(self._timings) < _MAX_TIMINGS:  # longer ones opened or closed a window
+            self._timings.append(ns)
+
+    def cost(self) -> dict[str, float]:
+        """Hooks called so far, ns that one of them took on average, and look-ups of module calls.
+
+        The slowest fiftieth is left out: on a crowded machine those were interrupted by somebody else's work.
+        """
+        kept = sorted(self._timings)[: max(1, len(self._timings) * 49 // 50)]
+        each = sum(kept) / len(kept) if kept else 0.0
+        return {"calls": self.num_calls, "ns_per_call": each, "lookups": self.num_lookups}
 
     def _here(self) -> bool:
         return threading.get_ident() == self.recorder.thread and os.getpid() == self.recorder.pid
@@ -89,17 +121,33 @@ class Hooks:
         from torch.optim import optimizer
 
         begin = optimizer.register_optimizer_step_pre_hook(self._guarded(self._update_begin))
-        self._undo.append(begin.remove)
+        self._undo.append(lambda: self._unregister(begin))
         end = optimizer.register_optimizer_step_post_hook(self._guarded(self._update_end))
-        self._undo.append(end.remove)
+        self._undo.append(lambda: self._unregister(end))
+
+    def _unregister(self, handle: Any) -> None:
+        """Take a hook out of torch's table, but not while torch iterates over it: then when the step is over."""
+        if self._updating:
+            self._late.append(handle.remove)
+        else:
+            handle.remove()
 
     def _update_begin(self, optimizer: Any, *_: Any) -> None:
         if self._here():
+            self._updating = True
             self.recorder.note(ev.UPDATE_BEGIN, self.recorder.optimizers.number(optimizer))
+            self._updating = False
 
     def _update_end(self, optimizer: Any, *_: Any) -> None:
         if self._here():
+            self._updating = True
             self.recorder.update_end(self.recorder.optimizers.number(optimizer))
+            self._updating = False
+
+    def _step_over(self) -> None:
+        self._updating = False
+        while self._late:
+            self._late.pop()()
 
     # loaders
 
@@ -109,15 +157,18 @@ class Hooks:
         enter: Any = record_function.__enter__
         leave: Any = record_function.__exit__
         begin, end = self._guarded(self._next_begin), self._guarded(self._next_end)
+        hooks = self
 
         def __enter__(self: Any) -> Any:
-            if self.name.startswith(_LOADER_PREFIX):
+            if str(self.name).startswith(_LOADER_PREFIX):
                 begin(sys._getframe(1))
             return enter(self)
 
         def __exit__(self: Any, *exc: Any) -> Any:
             result = leave(self, *exc)
-            if self.name.startswith(_LOADER_PREFIX):
+            if hooks._late:  # torch wraps an optimizer's step, its hooks included, in a record_function
+                hooks._step_over()
+            elif str(self.name).startswith(_LOADER_PREFIX):
                 end(exc[0] if exc else None)
             return result
 
@@ -148,7 +199,8 @@ class Hooks:
         if number not in recorder.loader_facts:
             from gobrrr.capture.loaderfacts import loader_facts
 
-            recorder.loader_facts[number] = loader_facts(iterator, frame)
+            with unseen():
+                recorder.loader_facts[number] = loader_facts(iterator, frame)
         return number
 
     def _loaders(self) -> None:
@@ -161,6 +213,15 @@ class Hooks:
         for kind in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
             fetcher = getattr(_utils.fetch, kind)
             _replace(fetcher, "fetch", Lookup(fetcher.fetch, fetched), self._undo)
+
+    # profilers
+
+    def _profilers(self) -> None:
+        """There is one profiler per process: the program's own must find it free."""
+        from torch.autograd.profiler import profile
+
+        seen = self._guarded(lambda found: self.profiler_comes(found) if self.profiler_comes else None)
+        _replace(profile, "_prepare_trace", Lookup(profile._prepare_trace, seen), self._undo)
 
     # modules
 
@@ -192,24 +253,9 @@ class Hooks:
             flags = int(module.training) | int(torch.is_grad_enabled()) << 1
             self.recorder.forward(self.recorder.modules.number(module), flags)
 
-    # the garbage collector
-
-    def _collector(self) -> None:
-        began = 0
-
-        def collected(phase: str, _info: dict[str, int]) -> None:
-            nonlocal began
-            if phase == "start":
-                began = perf_counter_ns()
-            elif began and self.recorder.started and self._here() and perf_counter_ns() - began > _MIN_COLLECTION:
-                self.recorder.note(ev.GC, 0, perf_counter_ns() - began)
-
-        gc.callbacks.append(collected)
-        self._undo.append(lambda: gc.callbacks.remove(collected) if collected in gc.callbacks else None)
-
 
 def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:
-    """Set a class attribute, and remember the exact object that stood there."""
+    """Set a class attribute, and remember the exact object that stood there; what the program has set since stays."""
     old = owner.__dict__[name]
     setattr(owner, name, value)
-    undo.append(lambda: setattr(owner, name, old))
+    undo.append(lambda: setattr(owner, name, old) if owner.__dict__.get(name) is value else None)

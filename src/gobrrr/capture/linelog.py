@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
+from gobrrr.capture.unseen import forget, is_the_programs, reads_locals
 from gobrrr.capture.userfiles import UserFiles
 
 CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
@@ -47,6 +48,7 @@ class LineLog:
         self._module_numbers: dict[int, int] = {}
         self._names = names
         self._depth = 0
+        self.error = ""
 
     def start(self, frame: FrameType) -> bool:
         """Begin at `frame`; False where somebody else (a debugger, coverage) traces already."""
@@ -58,21 +60,28 @@ class LineLog:
         sys.settrace(self._global)
         return True
 
-    def stop(self, frame: FrameType) -> None:
-        """End, and leave no trace function on any frame."""
-        if not self.running:
-            return
+    def stop(self, frame: FrameType | None, tidy: bool = True) -> None:
+        """End, and leave no trace function on any frame; a tracer that the program has set meanwhile stays.
+
+        `tidy`: also drop the frames' snapshots of their variables, which must not be done inside a trace function.
+        """
         self.running = False
-        sys.settrace(None)
-        walk: FrameType | None = frame
-        while walk is not None:
-            if walk.f_trace is not None and walk.f_trace in (
-                self._user_local,
-                self._module_local,
-                self._backward_local,
-            ):
-                walk.f_trace = None
-            walk = walk.f_back
+        if sys.gettrace() == self._global:
+            sys.settrace(None)
+        ours = (self._user_local, self._module_local, self._backward_local)
+        while frame is not None:
+            if frame.f_trace is not None and frame.f_trace in ours:
+                frame.f_trace = None
+                if tidy:
+                    forget(frame)
+            frame = frame.f_back
+
+    def _fail(self, error: BaseException) -> None:
+        """An exception in a trace function would reach the program: tracing ends; only one of its own goes on."""
+        self.error = repr(error)
+        self.stop(sys._getframe(), tidy=False)
+        if is_the_programs(error):
+            raise error
 
     def _enter_frames(self, frame: FrameType | None) -> None:
         """The user's frames that run already: outermost first, each as a call and its line."""
@@ -81,14 +90,15 @@ class LineLog:
             frames.append(frame)
             frame = frame.f_back
         for outer in reversed(frames):
-            if self._kind(outer.f_code) == _USER:
+            if self._kind(outer.f_code) == _USER and outer.f_trace is None:
                 self.events.extend((perf_counter_ns(), CALL, self._number(outer.f_code), outer.f_lineno))
                 outer.f_trace = self._user_local
 
     def _kind(self, code: CodeType) -> int:
         kind = self._kinds.get(id(code))
         if kind is None:
-            kind = self._kinds[id(code)] = _USER if self._user.is_user(code.co_filename) else _LIBRARY
+            followed = self._user.is_user(code.co_filename) and not reads_locals(code)
+            kind = self._kinds[id(code)] = _USER if followed else _LIBRARY
             self._kept.append(code)
         return kind
 
@@ -101,8 +111,15 @@ class LineLog:
         return number
 
     def _global(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        kind = self._kind(frame.f_code)
-        if kind == _LIBRARY or not self.running:
+        try:
+            kind = self._kind(frame.f_code)
+            return None if kind == _LIBRARY else self._enter(frame, kind)
+        except BaseException as error:
+            self._fail(error)
+
+    def _enter(self, frame: FrameType, kind: int) -> Any:
+        if not self.running:  # set again by code of the program that had saved it
+            sys.settrace(None)
             return None
         if kind == _USER:
             self.events.extend((perf_counter_ns(), CALL, self._number(frame.f_code), frame.f_lineno))
@@ -132,10 +149,13 @@ class LineLog:
     def _user_local(self, frame: FrameType, event: str, _arg: Any) -> Any:
         if not self.running:
             return None
-        if event == "line":
-            self.events.extend((perf_counter_ns(), LINE, self._number(frame.f_code), frame.f_lineno))
-        elif event == "return":
-            self.events.extend((perf_counter_ns(), RETURN, 0, 0))
+        try:
+            if event == "line":
+                self.events.extend((perf_counter_ns(), LINE, self._number(frame.f_code), frame.f_lineno))
+            elif event == "return":
+                self.events.extend((perf_counter_ns(), RETURN, 0, 0))
+        except BaseException as error:
+            self._fail(error)
         return self._user_local
 
     def _module_local(self, _frame: FrameType, event: str, _arg: Any) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from gobrrr.capture.unseen import without_chatter
 
 
 class Profiled:
@@ -32,7 +32,7 @@ class Profiled:
         self._profile = profiler.profile(
             record_shapes=True, use_device="cuda" if with_device else None, use_kineto=True
         )
-        with _quiet():
+        with without_chatter():
             self._profile._prepare_trace()
             self._profile._start_trace()
         return True
@@ -46,30 +46,29 @@ class Profiled:
         began = time.perf_counter_ns()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        result = torch._C._autograd._disable_profiler()
-        self._profile.entered = False
-        self._profile = None
-        result.save(str(self.path))
+        with without_chatter():
+            result = self._disable()
+            result.save(str(self.path))
         self.stop_ns = time.perf_counter_ns() - began
         return True
+
+    def owns(self, profile: Any) -> bool:
+        """Whether a profiler object is this one's."""
+        return profile is self._profile
 
     def abandon(self) -> None:
         """End without a trace, whatever state it is in."""
         if self._profile is not None:
-            self._profile = None
-            import torch
+            with contextlib.suppress(Exception), without_chatter():
+                self._disable()
 
-            with contextlib.suppress(Exception):
-                torch._C._autograd._disable_profiler()
+    def _disable(self) -> Any:
+        import torch
+        from torch.autograd import profiler
 
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Kineto reads its log level when it first starts; only 99 silences the lines it prints per profile."""
-    given = os.environ.get("KINETO_LOG_LEVEL")
-    os.environ["KINETO_LOG_LEVEL"] = given or "99"
-    try:
-        yield
-    finally:
-        if given is None:
-            os.environ.pop("KINETO_LOG_LEVEL", None)
+        profile, self._profile = self._profile, None
+        profile.entered = False
+        try:
+            return torch._C._autograd._disable_profiler()
+        finally:
+            profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]  # a flag that torch itself asks for

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from gobrrr.capture.collector import Collections
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loops import Loops
 from gobrrr.recording import marks as ev
@@ -54,6 +55,7 @@ class Recorder:
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.update_spans: dict[int, Any] = {}
+        self.collections = Collections()
         self._open_journal = open_journal
         self._journal: JournalWriter | None = None
         self._on_boundary = on_boundary
@@ -100,6 +102,8 @@ class Recorder:
         self._boundary(self.loops.explicit(), now)
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
+        for ended, duration in self.collections.drain():
+            self._buffer.extend((ended, ev.GC, 0, duration))
         if loop is not None:
             kind, number = loop
             self._buffer.extend((now, ev.BOUNDARY, number, kind))
@@ -116,11 +120,15 @@ class Recorder:
 
     def flush(self) -> None:
         """Hand the buffered events to the kernel: from then on a kill cannot lose them."""
-        with self._lock:
+        if not self._lock.acquire(blocking=False):
+            return  # a signal handler of the program that trains, called while this thread was flushing
+        try:
             if self._buffer and os.getpid() == self.pid:
                 full, self._buffer = self._buffer, array("q")
                 self.journal.events(full)
                 self._last_flush = perf_counter_ns()
+        finally:
+            self._lock.release()
 
 
 _MINFLT, _RSS = 7, 21

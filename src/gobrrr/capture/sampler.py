@@ -28,6 +28,7 @@ class Sampler:
         self.stack: list[int] = []
         self.cpu: list[int] = []
         self.cost_ns = 0
+        self.error = ""
         self._is_user = is_user
         self._stop = threading.Event()
         self._clock = _cpu_clock(thread)
@@ -38,11 +39,18 @@ class Sampler:
         self._runner.start()
 
     def stop(self) -> None:
-        """End; returns when the thread has ended."""
+        """End; returns when the thread has ended. May be called twice, and before start()."""
         self._stop.set()
-        self._runner.join(timeout=2.0)
+        if self._runner.ident is not None:
+            self._runner.join(timeout=2.0)
 
     def _run(self) -> None:
+        try:
+            self._sample()
+        except Exception as error:  # the interpreter would print it among the program's own words
+            self.error = repr(error)
+
+    def _sample(self) -> None:
         while not self._stop.wait(self.interval):
             began = time.thread_time_ns()
             frame = sys._current_frames().get(self.thread)

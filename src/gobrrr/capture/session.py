@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,6 +21,7 @@ from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.loops import UPDATE
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.source import growth_line
+from gobrrr.capture.unseen import is_the_programs, is_tracing, unseen
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.window import Window
 from gobrrr.capture.workers import WorkerSampling
@@ -56,12 +57,14 @@ class Session:
         self.hooks = Hooks(self.recorder, self._failed)
         self.workers = WorkerSampling(config.folder, self.user)
         self.hooks.fetched = self.workers.fetched
+        self.hooks.profiler_comes = self._make_way
         self.loops: dict[tuple[int, int], Loop] = {}
         self._window: Window | None = None
         self._steps = self._tail_from = 0
         self._held: tuple[int, dict[tuple[str, str, str], int]] = (0, {})
         self._compiled: dict[str, Any] = {}
-        self._busy = False
+        self._busy = self._failure = False
+        self._covered: Window | None = None
         self._spent_ns = 0
         self.ended = False
         self.nested = False
@@ -78,8 +81,7 @@ class Session:
         if self.ended or os.getpid() != self.recorder.pid:
             return
         self.ended = True
-        with contextlib.suppress(Exception):
-            self._abandon_window()
+        self._abandon_window()
         self.hooks.remove()
         self.workers.close()
         if not self.recorder.started:
@@ -93,14 +95,20 @@ class Session:
 
     def mark(self) -> None:
         """An explicit step ends here."""
+        if self._failure:
+            return
         try:
             self.recorder.explicit()
-        except Exception as error:
+        except BaseException as error:
             self._failed(error)
+            if is_the_programs(error):
+                raise
 
     def forked(self) -> None:
-        """In a forked child: the hooks stay (a loader's worker is one) and see that this process is not theirs."""
-        atexit.unregister(self.end)
+        """In a forked child: hooks stay (a loader's worker is one) and see that they are abroad, instruments do not."""
+        window, self._window = self._window, None
+        if window is not None:
+            window.release()
 
     def _open_journal(self) -> JournalWriter:
         rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
@@ -135,22 +143,20 @@ class Session:
 
     def _failed(self, error: BaseException) -> None:
         """A hook of ours has failed: watching ends here, the program goes on."""
-        with contextlib.suppress(Exception):
-            self._abandon_window()
+        if self.ended or os.getpid() != self.recorder.pid:
+            return
+        self._failure = True
+        self._abandon_window()
         self.hooks.remove()
         with contextlib.suppress(Exception):
             self.recorder.flush()
-            trace = error.__traceback__
-            while trace is not None and trace.tb_next is not None:
-                trace = trace.tb_next
-            at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
-            self.recorder.journal.json({"type": "failed", "error": f"{type(error).__name__}: {error}", "at": at})
+            self.recorder.journal.json(_complaint(error))
 
     # steps
 
     def _boundary(self, kind: int, number: int, now: int) -> None:
         """A step of loop (kind, number) ended at `now`; called in the program's thread, between two of its lines."""
-        if self._busy:
+        if self._busy or self._failure:
             return
         self._busy = True
         try:
@@ -166,6 +172,8 @@ class Session:
                 self.recorder.update_spans[number] = user_line(sys._getframe())
         self._steps += 1
         loop.steps += 1
+        if self._covered is not None and self._covered.unhook():
+            self._covered = None
         if self._window is not None:
             self._in_window((kind, number), loop, now)
         else:
@@ -192,7 +200,7 @@ class Session:
 
     def _may_open(self, loop: Loop) -> bool:
         """Another loop gets its own windows only if it takes more time than any that has them."""
-        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
+        if is_tracing() or loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
             return False
         others = [other for other in self.loops.values() if other is not loop and other.done]
         return len(others) < MAX_LOOPS and all(loop.total > other.total for other in others)
@@ -212,7 +220,8 @@ class Session:
         loop.attempts += 1
         began = time.perf_counter_ns()
         if not loop.done and not self._held[0]:
-            self._held = (self._steps, held_graphs(sys._getframe(), self.user))
+            with unseen():
+                self._held = (self._steps, held_graphs(sys._getframe(), self.user))
             self._compiled = facts.compiled()
             self._write_facts("steady")
         self._window = Window(self, kind, key, step_ns)
@@ -240,6 +249,8 @@ class Session:
         began = time.perf_counter_ns()
         loop = self.loops[window.loop]
         window.close(complete)
+        if not window.unhook():
+            self._covered = window
         if complete:
             loop.done += 1
         loop.settle = self._settle()
@@ -258,8 +269,16 @@ class Session:
     def _abandon_window(self) -> None:
         window, self._window = self._window, None
         if window is not None:
-            window.close(window.steps > 0)
-            self.recorder.note(ev.WINDOW_END, window.loop[1], window.kind)
+            with contextlib.suppress(Exception):
+                window.close(window.steps > 0)
+                self.recorder.note(ev.WINDOW_END, window.loop[1], window.kind)
+            window.release()
+
+    def _make_way(self, profile: Any) -> None:
+        """The program starts a profiler of its own: there is one per process, and it is the program's."""
+        window = self._window
+        if window is not None and window.profiles and not window.is_ours(profile):
+            self._close(False)
 
     # facts
 
@@ -271,17 +290,19 @@ class Session:
 
     def _write_facts(self, moment: str) -> None:
         recorder = self.recorder
-        found: dict[str, Any] = {
-            "type": "facts",
-            "moment": moment,
-            "steps": self._steps,
-            "settings": facts.settings(self.user_sources()),
-            "modules": facts.modules(recorder),
-            "optimizers": facts.optimizers(recorder),
-            "loaders": facts.loaders(recorder),
-            "compile": facts.compiled(),
-            "memory": facts.memory(),
+        tables: dict[str, Callable[[], Any]] = {
+            "settings": lambda: facts.settings(self.user_sources()),
+            "modules": lambda: facts.modules(recorder),
+            "optimizers": lambda: facts.optimizers(recorder),
+            "loaders": lambda: facts.loaders(recorder),
+            "compile": facts.compiled,
+            "memory": facts.memory,
+            "watching": self.hooks.cost,
         }
+        found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}
+        for name, table in tables.items():
+            with _noted(found["errors"], name), unseen():
+                found[name] = table()
         recorder.journal.json(found)
 
     def growth(self, frame: FrameType) -> list[dict[str, Any]]:
@@ -294,6 +315,25 @@ class Session:
             if rate > 0:
                 grown.append({"name": name, "length": length, "growth_per_step": rate, "span": span})
         return grown
+
+
+@contextlib.contextmanager
+def _noted(errors: dict[str, str], name: str) -> Iterator[None]:
+    """An object of the program's that is like no other costs its own table only."""
+    try:
+        yield
+    except Exception as error:
+        errors[name] = f"{type(error).__name__}: {error}"
+
+
+def _complaint(error: BaseException) -> dict[str, Any]:
+    if is_the_programs(error):
+        return {"type": "note", "text": f"{type(error).__name__} came while gobrrr was at work: watching ended there"}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
+    return {"type": "failed", "error": f"{type(error).__name__}: {error}", "at": at}
 
 
 class StopProgram(SystemExit):

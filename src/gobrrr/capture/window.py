@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from gobrrr.capture.linelog import LineLog, module_names
 from gobrrr.capture.profiled import Profiled
 from gobrrr.capture.recorder import vitals
 from gobrrr.capture.sampler import Sampler
+from gobrrr.capture.unseen import unseen
 from gobrrr.recording import marks as ev
 
 if TYPE_CHECKING:
@@ -46,7 +48,12 @@ class Window:
         """Start the instruments; False where they cannot run."""
         self._began = time.perf_counter_ns()
         self._rss = dict(vitals()).get(ev.RSS, 0)
-        opened = {ev.PROFILE: self._open_profile, ev.SAMPLE: self._open_sample, ev.COUNT: self._open_count}[self.kind]()
+        with unseen():
+            opened = {
+                ev.PROFILE: self._open_profile,
+                ev.SAMPLE: self._open_sample,
+                ev.COUNT: self._open_count,
+            }[self.kind]()
         self._began = time.perf_counter_ns()
         return opened
 
@@ -55,8 +62,52 @@ class Window:
         grown = dict(vitals()).get(ev.RSS, 0) - self._rss if self.kind == ev.PROFILE else 0
         return now - self._began > self._limit or grown > self.session.config.budget_bytes
 
+    def is_ours(self, profile: Any) -> bool:
+        """Whether a profiler object is this window's own."""
+        return self._profiled is not None and self._profiled.owns(profile)
+
+    @property
+    def profiles(self) -> bool:
+        """Whether torch's one profiler is taken by this window."""
+        return self.kind == ev.PROFILE
+
     def close(self, complete: bool) -> None:
-        """Stop the instruments and write what they saw."""
+        """Stop the instruments and write what they saw; whatever fails, no instrument stays on."""
+        try:
+            with unseen():
+                self._write(complete)
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Take every instrument off, in whatever state it is; never raises."""
+        for off in (self._stop_lines, self._stop_profiler, self._stop_sampler, self.unhook):
+            with contextlib.suppress(Exception):
+                off()
+
+    def _stop_lines(self) -> None:
+        if self._lines is not None:
+            self._lines.stop(sys._getframe())
+
+    def _stop_profiler(self) -> None:
+        if self._profiled is not None:
+            self._profiled.abandon()
+
+    def _stop_sampler(self) -> None:
+        if self._sampler is not None:
+            self.session.workers.switch(False, 0.0)
+            self._sampler.stop()
+
+    def unhook(self) -> bool:
+        """Take the saved-tensor hooks off; False where the program has put its own on top of them since."""
+        if self._counted is not None and self._saved is not None:
+            if _innermost() != (self._counted.pack, self._counted.unpack):
+                return False
+            saved, self._saved = self._saved, None
+            saved.__exit__(None, None, None)
+        return True
+
+    def _write(self, complete: bool) -> None:
         ended = time.perf_counter_ns()
         note: dict[str, Any] = {
             "type": "window",
@@ -70,8 +121,7 @@ class Window:
             "ended": ended,
             "clock": [time.time_ns(), time.perf_counter_ns()],
         }
-        if self._lines is not None:
-            self._lines.stop(sys._getframe())
+        self._stop_lines()
         closing = {ev.PROFILE: self._close_profile, ev.SAMPLE: self._close_sample, ev.COUNT: self._close_count}[
             self.kind
         ]
@@ -124,8 +174,7 @@ class Window:
 
     def _close_sample(self) -> dict[str, Any]:
         assert self._sampler is not None
-        self._sampler.stop()
-        self.session.workers.switch(False, 0.0)
+        self._stop_sampler()
         return {"samples": self._sampler.as_json()}
 
     # count
@@ -148,18 +197,26 @@ class Window:
         if not self._lines.start(sys._getframe()):
             self._lines = None
         if not facts.compiled():
-            import torch
-
-            self._saved = torch.autograd.graph.saved_tensors_hooks(self._counted.pack, self._counted.unpack)
-            self._saved.__enter__()
+            self._hook(self._counted)
         return True
+
+    def _hook(self, counted: Counted) -> None:
+        """Of several pairs of saved-tensor hooks only the innermost is called: the program's own are never covered."""
+        from torch.autograd import graph
+
+        if _innermost() is not None or not _hooks_allowed():
+            text = "the program has saved-tensor hooks of its own: what is saved for backward was not counted"
+            self.session.recorder.journal.json({"type": "note", "text": text})
+            return
+        self._saved = graph.saved_tensors_hooks(counted.pack, counted.unpack)
+        self._saved.__enter__()
 
     def _close_count(self) -> dict[str, Any]:
         session, counted = self.session, self._counted
         assert counted is not None
         found: dict[str, Any] = {}
         if self._saved is not None:
-            self._saved.__exit__(None, None, None)
+            self.unhook()
             found["saved"] = [
                 {"module": m, "op": op, "span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
                 for (m, op, f, fn, ln), (b, c) in counted.saved.items()
@@ -175,6 +232,21 @@ class Window:
             "gc_span": _gc_span(session),
             "error": counted.error,
         }
+
+
+def _innermost() -> tuple[Any, Any] | None:
+    """The pair of saved-tensor hooks that is called now."""
+    import torch
+
+    pair: tuple[Any, Any] | None = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return pair
+
+
+def _hooks_allowed() -> bool:
+    """Whether torch.autograd.graph.disable_saved_tensors_hooks is off."""
+    import torch
+
+    return bool(torch._C._autograd._saved_tensors_hooks_is_enabled())  # type: ignore[attr-defined]
 
 
 def _gc_span(session: Session) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from typing import Any
 from gobrrr.capture.sampler import Sampler
 
 _LOOK = 0.05
+_OFF, _ON, _OVER = 0.0, 1.0, -1.0
 
 
 class WorkerSampling:
@@ -33,12 +34,12 @@ class WorkerSampling:
 
     def switch(self, on: bool, interval: float) -> None:
         """Tell all workers to sample, or to stop and write."""
-        self._flag[:16] = struct.pack("<dd", 1.0 if on else 0.0, interval)
+        self._set(_ON if on else _OFF, interval)
 
     def close(self) -> None:
         """End sampling; the page itself is left to the interpreter, workers may still read it."""
         with contextlib.suppress(ValueError):
-            self.switch(False, 0.0)
+            self._set(_OVER, 0.0)
 
     def fetched(self) -> None:
         """A fetcher was asked for a batch: in a worker's first one the sampling thread starts."""
@@ -46,23 +47,26 @@ class WorkerSampling:
         if pid == self._pid:
             return
         self._batches += 1
-        if self._started_in != pid:
+        if self._started_in != pid and self._state()[0] != _OVER:
             self._started_in = pid
             self._batches = 1
             threading.Thread(
                 target=self._follow, args=(threading.get_ident(),), name="gobrrr-worker", daemon=True
             ).start()
 
-    def _state(self) -> tuple[bool, float]:
-        on, interval = struct.unpack("<dd", self._flag[:16])
-        return on > 0, interval
+    def _set(self, state: float, interval: float) -> None:
+        self._flag[:16] = struct.pack("<dd", state, interval)
+
+    def _state(self) -> tuple[float, float]:
+        state, interval = struct.unpack("<dd", self._flag[:16])
+        return state, interval
 
     def _follow(self, thread: int) -> None:
-        while True:
-            on, interval = self._state()
-            if on:
+        """The sampling thread of a worker; it ends when the watching does."""
+        while (state := self._state())[0] != _OVER:
+            if state[0] == _ON:
                 with contextlib.suppress(Exception):
-                    self._sample(thread, interval)
+                    self._sample(thread, state[1])
             time.sleep(_LOOK)
 
     def _sample(self, thread: int, interval: float) -> None:
@@ -70,7 +74,7 @@ class WorkerSampling:
         before = self._batches
         began = time.perf_counter_ns()
         sampler.start()
-        while self._state()[0]:
+        while self._state()[0] == _ON:
             time.sleep(_LOOK)
         sampler.stop()
         found = {"type": "worker", "pid": os.getpid(), "batches": self._batches - before}

@@ -185,6 +185,8 @@ def _complaints(records: tuple[dict[str, Any], ...], ended: str | None) -> list[
         f"watching failed inside gobrrr: {r.get('error')} ({r.get('at')})" for r in records if r.get("type") == "failed"
     ]
     found += [str(r.get("text")) for r in records if r.get("type") == "note"]
+    for errors in (r.get("errors") for r in records if r.get("type") == "facts"):
+        found += [f"{name} could not be noted: {error}" for name, error in (errors or {}).items()]
     if ended is None:
         found.append("the program was cut short: its last moments are not in the recording")
     return found

@@ -28,4 +28,4 @@ _begin()
 del sys.modules["sitecustomize"]
 # The environment's own, which this one stood before. Where there is none, the error ends this module's import too: site
 # passes over it as in a plain run, and no sitecustomize is left behind.
-import sitecustomize  # noqa: E402, F401
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401

@@ -1,0 +1,47 @@
+"""When the garbage collector ran, noted by C functions alone."""
+
+from __future__ import annotations
+
+import gc
+import operator
+from collections import deque
+from functools import partial
+from itertools import repeat
+from time import perf_counter_ns
+
+_KEPT = 4 * 1024
+MIN_COLLECTION = 20_000
+"""ns: a young generation's collection is not worth an event."""
+
+
+class Collections:
+    """The collector's last runs. `install()` and `remove()` are exact opposites.
+
+    A callback in Python would do harm: a signal that arrives while the collector works is handled at the callback's
+    first instruction, and what its handler raises (KeyboardInterrupt) is printed and lost there. So the callback is
+    made of C functions; it reads as max(phase, info, key=note the time) and notes it twice at each start and end.
+    """
+
+    def __init__(self) -> None:
+        self._times: deque[int] = deque(maxlen=_KEPT)  # two of each start, two of each end, so a multiple of four
+        noted = map(self._times.append, iter(perf_counter_ns, None))
+        comparable = map(operator.is_, noted, repeat(0))
+        self._callback = partial(max, key=partial(next, comparable))
+
+    def install(self) -> None:
+        """Begin to note."""
+        gc.callbacks.append(self._callback)
+
+    def remove(self) -> None:
+        """End."""
+        if self._callback in gc.callbacks:
+            gc.callbacks.remove(self._callback)
+
+    def drain(self) -> list[tuple[int, int]]:
+        """(end, duration) in ns of every run since the last call that took long enough."""
+        found = []
+        while len(self._times) >= 4:
+            begun, _, _, ended = (self._times.popleft() for _ in range(4))
+            if ended - begun > MIN_COLLECTION:
+                found.append((ended, ended - begun))
+        return found

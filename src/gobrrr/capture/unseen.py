@@ -1,0 +1,100 @@
+"""How gobrrr works inside a program that must not notice: not by torch's modes, on stderr, nor in its variables."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+# What Kineto's logger writes: "USDT:2026-11-21 01:15:32 26489:26489 SyncActivityProfilerHandler.cpp:52] profiler_start"
+_CHATTER = re.compile(rb"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\].*\n?", re.MULTILINE)
+_SHARED_LOCALS = sys.version_info < (3, 13)
+"""Until PEP 667, all who ask for a function's variables get one and the same dict, and asking rewrites it."""
+
+
+@contextlib.contextmanager
+def unseen() -> Iterator[None]:
+    """Work on tensors without the program's function modes, dispatch modes or subclasses taking part."""
+    import torch
+
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        yield
+
+
+def is_tracing() -> bool:
+    """Whether torch.jit.trace is writing down every op of this thread, ours too."""
+    import torch
+
+    return torch._C._get_tracing_state() is not None
+
+
+@contextlib.contextmanager
+def without_chatter() -> Iterator[None]:
+    """Hold stderr back for a moment, and let all but the profiler's own log lines through afterwards.
+
+    Its log level would do too, but is read once per process: the program's own profiler would fall silent with ours.
+    """
+    try:
+        stderr, held = os.dup(2), os.memfd_create("gobrrr-stderr")
+    except (AttributeError, OSError):  # not Linux, or no stderr at all
+        yield
+        return
+    os.dup2(held, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        _let_through(held)
+
+
+def _let_through(held: int) -> None:
+    with os.fdopen(held, "rb") as file, contextlib.suppress(OSError):
+        file.seek(0)
+        rest = memoryview(_CHATTER.sub(b"", file.read()))
+        while rest:
+            rest = rest[os.write(2, rest) :]
+
+
+def reads_locals(code: CodeType) -> bool:
+    """Whether a function may hold the dict of its variables, which a tracer or a look from outside would rewrite."""
+    return _SHARED_LOCALS and ("locals" in code.co_names or "vars" in code.co_names)
+
+
+def variables(frame: FrameType) -> dict[str, Any]:
+    """A copy of a frame's variables that leaves nothing behind in it; empty where looking would change the program."""
+    code = frame.f_code
+    if reads_locals(code) and code.co_flags & 1:
+        return {}
+    found = dict(frame.f_locals)
+    forget(frame)
+    return found
+
+
+def forget(frame: FrameType) -> None:
+    """Drop a function's snapshot of its variables: it would keep tensors alive that the program has let go."""
+    code = frame.f_code
+    if _SHARED_LOCALS and code.co_flags & 1 and not reads_locals(code):
+        frame.f_locals.clear()
+
+
+def is_the_programs(error: BaseException) -> bool:
+    """Whether an exception that came up in our code is the program's: an interrupt, or raised by its signal handler."""
+    if not isinstance(error, Exception):
+        return True
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code(handler: Any) -> CodeType | None:
+    return getattr(getattr(handler, "__func__", handler), "__code__", None)
