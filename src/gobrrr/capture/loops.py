@@ -57,6 +57,8 @@ class Loops:
 
         A GAN that updates D five times per G makes one step per G; D, G, D, G ends its step at G.
         """
+        if len(self._first_seen) == 1:
+            return next(iter(self._first_seen))
         counts = Counter(self._updates)
         return min(counts, key=lambda o: (counts[o], -self._first_seen[o]))
 

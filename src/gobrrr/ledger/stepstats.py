@@ -67,19 +67,17 @@ def _drift(walls: np.ndarray) -> float:
 
 
 def _overhead(recording: Recording, step_ns: float) -> float:
-    """Own cost per step: events and look-ups of this run, times what each was measured to cost in this process."""
+    """Own cost per step: hooks called in this run times what a timed part of them took, and look-ups as calibrated."""
     costs, main = recording.start.costs, recording.main
     if main is None or not step_ns or not main.steps:
         return 0.0
-    hooked = np.isin(
-        recording.events[:, 1],
-        (marks.DATA_BEGIN, marks.DATA_END, marks.UPDATE_BEGIN, marks.UPDATE_END, marks.FORWARD, marks.BOUNDARY),
-    )
+    noted = [facts["watching"] for facts in recording.raw_facts if facts.get("watching")]
+    if not noted:
+        return 0.0
+    spent = float(noted[-1].get("calls", 0)) * float(noted[-1].get("ns_per_call", 0.0))
+    spent += float(noted[-1].get("lookups", 0)) * costs.get("lookup_ns", 0.0)
     num_steps = max(1, sum(len(loop.steps) for loop in recording.loops))
-    events = float(np.count_nonzero(hooked)) / num_steps
-    flushes = step_ns / 50e6
-    spent = events * costs.get("event_ns", 0.0) + recording.lookups / num_steps * costs.get("lookup_ns", 0.0)
-    return float((spent + min(1.0, flushes) * costs.get("flush_ns", 0.0)) / step_ns)
+    return spent / num_steps / step_ns
 
 
 def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
