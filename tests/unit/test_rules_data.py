@@ -95,10 +95,16 @@ def test_where_strangers_have_the_cores_being_off_the_processor_is_no_evidence()
     slept = line(50, GETITEM, LOOP, phase="data", waiting=True)
     assert raised(waiting(60, slept, facts={"process_load": 0.5, "other_load": 1.2}))[0] == "BRR401"
     assert raised(waiting(60, slept, facts={"process_load": 0.5, "other_load": 0.2})) == ["BRR405"]
-    workers = (worker(60, cpu=0.1),)
+    everything = waiting(60, slept, line(30, LOOP, waiting=True), facts={"process_load": 0.5, "other_load": 1.2})
+    assert raised(everything)[0] == "BRR401"
+    awake = waiting(60, slept, line(30, LOOP), facts={"process_load": 0.5, "other_load": 1.2})
+    assert raised(awake) == ["BRR405"], "the rest of the thread runs: this part of it really waits"
+    workers = (worker(60, cpu=0.15),)
     assert "BRR402" in raised(waiting(60, num_workers=1, workers=workers, facts={"process_load": 0.5}))
     crowd = waiting(60, num_workers=1, workers=workers, facts={"process_load": 0.5, "other_load": 1.2})
     assert "BRR402" not in raised(crowd)
+    crowd.extra["workers"] = (worker(60, cpu=0.02),)
+    assert "BRR402" in raised(crowd)
 
 
 def test_idle_workers_do_not_dilute_what_they_do():
@@ -234,6 +240,15 @@ def test_a_slow_sample_in_many_is_told_by_what_it_adds_to_the_mean():
     assert found.evidence["slow_batches"].value == 2 and raised(case) == ["BRR407"]
     assert found.saving.expected_ns == pytest.approx(0.8 * (198 + 200) / 40 * MS)
     assert found.saving.ceiling_ns == pytest.approx((198 + 200) / 40 * (1 + 0.5**0.5) * MS), "two are a small sample"
+
+
+def test_steps_that_are_late_everywhere_are_not_the_loaders():
+    case = slow_ones(200.0, 202.0)
+    case.step = replace(case.step, walls=tuple(w + 20 * MS for w in case.step.waits))
+    assert case.raised("BRR407")
+    late = tuple(w + (320 * MS if n % 10 == 0 else 20 * MS) for n, w in enumerate(case.step.waits))
+    case.step = replace(case.step, walls=late)
+    assert not case.raised("BRR407")
 
 
 def test_bursts_of_workers_and_steady_waits_are_not_slow_samples():

@@ -14,7 +14,18 @@ from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.waits import Wait, cause, cores_busy, first_span, main_loader, rare_waits, start_cost, tail, wait
+from gobrrr.rules.waits import (
+    Wait,
+    cause,
+    cores_busy,
+    first_span,
+    main_loader,
+    rare_waits,
+    rest_varies,
+    start_cost,
+    tail,
+    wait,
+)
 from gobrrr.units import duration, share
 
 WORKERS = 4
@@ -121,8 +132,8 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A few waits are many times the usual one."""
     cost, limit = tail(ledger)
     start = start_cost(ledger)
-    if start > 0.5 * cost or not worth_telling(ledger, 0.8 * cost):
-        return  # late first batches of epochs: BRR404
+    if start > 0.5 * cost or cost <= 2 * rest_varies(ledger) or not worth_telling(ledger, 0.8 * cost):
+        return  # late first batches of epochs (BRR404), or a machine on which everything is late now and then
     waits = sorted(ledger.step.waits)
     rare = rare_waits(ledger)
     usual = waits[len(waits) // 2]

@@ -18,6 +18,8 @@ HALF = 0.5
 """A part names the wait where it is half of it (SageMaker's IOBottleneck takes 50 % of the time in I/O)."""
 SATURATED = 0.8
 """Share of the effective cores from which waiting workers wait for a core, not for a disk."""
+HARDLY_RUNS = 0.9
+"""Share of time off the processor that is waiting even where strangers have the cores: they leave a fifth of one."""
 SLOW = 3.0
 """Times the median from which a wait is an outlier (TraceML's step outliers: 3 x median)."""
 FEW_WAITS = 10
@@ -117,6 +119,13 @@ def tail(ledger: Ledger) -> tuple[float, float]:
     return cost, cost * (1 + 1 / sqrt(len(rare)))
 
 
+def rest_varies(ledger: Ledger) -> float:
+    """What outliers of the same steps add to them outside the wait: they are not the loader's."""
+    step = ledger.step
+    rest = [wall - waited for wall, waited in zip(step.walls, step.waits, strict=False)]
+    return max(0.0, mean(rest) - median(rest)) if rest else 0.0
+
+
 def start_cost(ledger: Ledger) -> float:
     """ns per step that starting workers anew in every epoch costs: the iterator and what its first batch is late."""
     loader = main_loader(ledger)
@@ -167,7 +176,7 @@ def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float
     busy = cores_busy(ledger)
     if busy is not None and busy >= SATURATED * machine.effective_cores.median:
         idle = 0.0 if idle is not None else None
-    if crowded(ledger, machine):
+    if crowded(ledger, machine) and idle is not None and idle < HARDLY_RUNS:
         idle = None
     kind = "collate" if (collate or 0.0) >= HALF else "getitem"
     top = max((g for g in groups if g.kind == kind and g.where), key=lambda g: g.ns, default=None)
@@ -180,12 +189,20 @@ def _by_main(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -
     everything = sum(line.ns for line in lines)
     collated = [(_collating(line, loader), line) for line in lines]
     collate = _part((part for part, _ in collated), everything)
-    idle = None if crowded(ledger, machine) else _part((line.ns for line in lines if line.waiting), everything)
+    idle = _part((line.ns for line in lines if line.waiting), everything)
+    if crowded(ledger, machine) and _rest_waits(ledger):
+        idle = None
     item = ns / batches_per_step(ledger) / loader.batch_size if loader.batch_size else None
     kind = "collate" if (collate or 0.0) >= HALF else "getitem"
     parts = collated if kind == "collate" else [(line.ns - part, line) for part, line in collated]
     top = max(parts, key=lambda pair: pair[0], default=None)
     return Wait(loader, ns, collate, idle, item, top[1].where if top and top[1].where else _defined(loader, kind))
+
+
+def _rest_waits(ledger: Ledger) -> bool:
+    """What is outside the loader is off the processor as well: the whole thread waits its turn."""
+    rest = [line for line in ledger.lines if line.phase != "data"]
+    return sum(line.ns for line in rest if line.waiting) >= HALF * sum(line.ns for line in rest)
 
 
 def _part(some: Iterable[float], everything: float) -> float | None:
