@@ -3,75 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 
-import msgspec
-
-from gobrrr.ledger.model import ACCOUNTS, Account, HostGroup, OpGroup
+from gobrrr.ledger.model import ACCOUNTS, Account, DeviceLedger, HostGroup, OpGroup
 from gobrrr.ledger.optable import is_communication
 
-# Of what a profiled op or a gap takes, at most this share can be the profiler's own doing.
-MAX_SOFT = 0.9
 _COMPILING = "(dynamo_timed)"  # torch._dynamo's own marks of its phases
-
-
-@dataclass(frozen=True)
-class Scaled:
-    """Groups per plain step, and the factors that brought them there."""
-
-    ops: list[OpGroup]
-    host: list[HostGroup]
-    soft: float
-    hard: float
-
-
-def scale(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float, dispatch_ns: float) -> Scaled:
-    """Bring the window to the plain step of `plain` ns, of which `data` ns wait for a batch.
-
-    The profiler lengthens what happens per event (dispatch, the Python between ops) and leaves long ops alone. So the
-    soft part - gaps, wrappers, and per op as much as a dispatch costs here - gives up the excess first; what is then
-    still too long or too short is scaled as a whole.
-    """
-    target = max(0.0, plain - data)
-    own = [op for op in ops if op.phase != "data"]
-    gaps = [group for group in host if group.phase != "data"]
-    soft = sum(_soft(op, dispatch_ns) for op in own) + sum(group.ns for group in gaps)
-    total = sum(op.ns for op in own) + sum(group.ns for group in gaps)
-    excess = max(0.0, total - target)
-    shrink = 1.0 - min(MAX_SOFT, excess / soft) if soft else 1.0
-    after = total - (1.0 - shrink) * soft
-    hard = target / after if after else 1.0
-    scaled = [_shrunk(op, shrink, hard, dispatch_ns) for op in own]
-    return Scaled(_data_ops(ops, data) + scaled, [_host(g, shrink * hard) for g in gaps], shrink, hard)
-
-
-def _soft(op: OpGroup, dispatch_ns: float) -> float:
-    return op.ns if not op.leaf else min(op.ns, 2.0 * op.calls * dispatch_ns)
-
-
-def _shrunk(op: OpGroup, shrink: float, hard: float, dispatch_ns: float) -> OpGroup:
-    soft = _soft(op, dispatch_ns)
-    ns = (op.ns - soft + soft * shrink) * hard
-    floor = min(op.floor_ns, ns)
-    dispatch = ns if not op.leaf and op.flops is None else min(ns - floor, op.calls * dispatch_ns)
-    return msgspec.structs.replace(op, ns=ns, floor_ns=floor, dispatch_ns=dispatch)
-
-
-def _data_ops(ops: list[OpGroup], data: float) -> list[OpGroup]:
-    """Ops inside the wait for data, as parts of the plain wait."""
-    inside = [op for op in ops if op.phase == "data"]
-    total = sum(op.ns for op in inside)
-    factor = min(1.0, data / total) if total else 0.0
-    return [
-        msgspec.structs.replace(
-            op, ns=op.ns * factor, floor_ns=op.floor_ns * factor, dispatch_ns=op.dispatch_ns * factor
-        )
-        for op in inside
-    ]
-
-
-def _host(group: HostGroup, factor: float) -> HostGroup:
-    return msgspec.structs.replace(group, ns=group.ns * factor)
+_GLUE = ("TorchDynamo", "Pregraph", "AOTDispatcher", "detach")  # torch's own work around compiled code and nodes
 
 
 def accounts(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float, gc_ns: float) -> tuple[Account, ...]:
@@ -101,7 +38,7 @@ def _charge(sums: dict[str, float], op: OpGroup) -> None:
     rest = op.ns - op.floor_ns - op.dispatch_ns
     sums["dispatch"] += op.dispatch_ns
     if op.bound is None:
-        sums["uncounted" if op.leaf and "::" in op.name else "dispatch"] += rest
+        sums["dispatch" if op.name.startswith(_GLUE) else "uncounted"] += rest
         return
     sums[op.bound] += op.floor_ns
     sums["inefficiency"] += rest
@@ -116,3 +53,25 @@ def phases(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float)
     sums["other"] += plain - sum(sums.values())
     order = ("data", "forward", "loss", "backward", "optimizer", "other")
     return tuple((name, sums[name]) for name in order if abs(sums[name]) > 0.5)
+
+
+def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
+    """The accounts where an accelerator works: its busy time as captured, the rest of the plain step idle by cause."""
+    busy = min(device.busy_ns, plain)
+    communication = min(busy, sum(ns for _, _, ns, kind in device.kernels if kind == "communication"))
+    copied = min(device.exposed_copy_ns, busy - communication)
+    idle = max(0.0, plain - busy)
+    shrink = idle / device.idle_ns if device.idle_ns else 0.0
+    sums = {"communication": communication, "copy": copied, "uncounted": busy - communication - copied}
+    for cause, ns in device.idle_by_cause:
+        name = _IDLE.get(cause, "host")
+        sums[name] = sums.get(name, 0.0) + ns * shrink
+    sums["unattributed"] = max(0.0, plain - sum(sums.values()))
+    return tuple(
+        Account(name, sums[name], sums[name] / plain if plain else 0.0)
+        for name in ACCOUNTS
+        if sums.get(name, 0.0) > 0.5 or name == "unattributed"
+    )
+
+
+_IDLE = {"data_wait": "data_wait", "sync": "sync", "launch": "dispatch", "allocator": "dispatch", "host": "host"}

@@ -7,14 +7,16 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from gobrrr.ledger.accounts import accounts, phases, scale
-from gobrrr.ledger.gaps import host_groups
+from gobrrr.ledger.accounts import accounts, device_accounts, phases
+from gobrrr.ledger.device import device_ledger
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.memory import memory_ledger
-from gobrrr.ledger.model import Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
-from gobrrr.ledger.optable import Prices, op_groups
+from gobrrr.ledger.model import Account, DeviceLedger, HostGroup, Ledger, LineGroup, StepStats
+from gobrrr.ledger.optable import op_groups
 from gobrrr.ledger.places import replay
+from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.roofline import roofline
+from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
 from gobrrr.ledger.stacks import line_groups, worker_groups
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
 from gobrrr.machine.model import Machine
@@ -31,18 +33,14 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     threads = facts.settings.threads or recording.start.threads
     prices = Prices(machine, threads, facts.settings.matmul_precision)
     data = float(np.median([s.wait for s in plain])) if plain else 0.0
-    ops, host = _window(recording, prices, machine.dispatch.median)
-    scaled = scale(ops, host, data, stats.plain_wall_ns, machine.dispatch.median)
+    profiled, device = _window(recording, prices, machine, facts)
+    scaled = scale(profiled, data, stats.plain_wall_ns)
     lines = _lines(recording, stats)
-    profiled = bool(scaled.ops)
-    gc_ns = facts.gc_ns_per_step or 0.0
     return Ledger(
         step=stats,
-        accounts=accounts(scaled.ops, scaled.host, data, stats.plain_wall_ns, gc_ns)
-        if profiled
-        else _by_lines(data, stats),
+        accounts=_accounts(scaled, device, data, stats, facts.gc_ns_per_step or 0.0),
         phases=phases(scaled.ops, scaled.host, data, stats.plain_wall_ns)
-        if profiled
+        if scaled.ops
         else _phases_by_lines(lines, data, stats),
         ops=tuple(scaled.ops),
         host=tuple(_with_libraries(scaled.host, lines)),
@@ -55,17 +53,34 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         threads=threads,
         missing=recording.missing,
         signals=_signals(recording, stats, facts),
+        device=device,
     )
 
 
-def _window(recording: Recording, prices: Prices, dispatch_ns: float) -> tuple[list[OpGroup], list[HostGroup]]:
-    window = recording.window("profile")
-    if window is None or recording.trace is None or not window.steps:
-        return [], []
+def _accounts(
+    scaled: Scaled, device: DeviceLedger | None, data: float, stats: StepStats, gc_ns: float
+) -> tuple[Account, ...]:
+    if device is not None:
+        return device_accounts(device, stats.plain_wall_ns)
+    if scaled.ops:
+        return accounts(scaled.ops, scaled.host, data, stats.plain_wall_ns, gc_ns)
+    return _by_lines(data, stats)
+
+
+def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts) -> tuple[Seen, DeviceLedger | None]:
+    window, trace = recording.window("profile"), recording.trace
+    if window is None or trace is None or not window.steps:
+        return NOTHING_SEEN, None
     places = replay(window.lines, window.offset)
-    host = host_ops(recording, window, recording.trace, places)
-    groups = op_groups(host, recording.trace, places, prices, window.steps, dispatch_ns)
-    return groups, host_groups(host, places)
+    host = host_ops(recording, window, trace, places)
+    name = recording.start.device or (machine.device.name if machine.device else "device")
+    capability = machine.device.capability if machine.device else ""
+    device = device_ledger(trace, host, places, host.num_steps, name, capability)
+    if device is not None:
+        prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
+    updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
+    calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated)
+    return seen(calls, host, places, machine.dispatch.median), device
 
 
 def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:

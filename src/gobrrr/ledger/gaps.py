@@ -10,6 +10,7 @@ import numpy.typing as npt
 from gobrrr.ledger.hostops import DATA, OPTIMIZER, HostOps
 from gobrrr.ledger.model import HostGroup
 from gobrrr.ledger.places import Places
+from gobrrr.ledger.updates import within
 
 Ints = npt.NDArray[np.int64]
 
@@ -65,7 +66,7 @@ def find_gaps(host: HostOps, places: Places) -> Gaps:
     ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
     place = places.at(cuts)
     around = _around(host, rows, before)
-    updating = _covered(cuts, updates)
+    updating = within(cuts, updates)
     phase = tuple(
         _phase(places.places[p].backward, places.places[p].module, updates_, around[n])
         for p, updates_, n in zip(place.tolist(), updating.tolist(), number.tolist(), strict=True)
@@ -115,14 +116,6 @@ def _updates(host: HostOps) -> Ints:
         if host.name(row).startswith(OPTIMIZER) and (not found or start >= found[-1][1]):
             found.append((start, start + dur))
     return np.array(found, np.int64).reshape(-1, 2)
-
-
-def _covered(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
-    if not len(spans):
-        return np.zeros(len(times), bool)
-    at = np.searchsorted(spans[:, 0], times, "right") - 1
-    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
-    return found
 
 
 def _around(host: HostOps, rows: Ints, before: Ints) -> list[str]:

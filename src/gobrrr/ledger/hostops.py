@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.places import Place, Places
-from gobrrr.ledger.updates import with_open_updates
+from gobrrr.ledger.updates import with_open_updates, within
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Ops, Trace
@@ -17,6 +17,7 @@ from gobrrr.recording.tree import nest
 Ints = npt.NDArray[np.int64]
 DATA, OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
 _BACKWARD = "autograd::engine::evaluate_function"
+UNUSUAL = 1.5  # as in recording.warmup: a step within this of the median looks like the others
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,11 @@ class HostOps:
 def host_ops(recording: Recording, window: Window, trace: Trace, places: Places) -> HostOps:
     """The ops of the window's steps on the thread that makes them; what ran between them for another loop is not in."""
     spans = step_spans(recording, window)
+    spans = spans if len(trace.kernels) else usual(spans, recording, window)
     ops = trace.ops
-    inside = _inside(ops.start, spans) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
+    inside = within(ops.start, spans) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
     ops = ops.take(inside & (ops.thread == _main_thread(recording, trace, inside)))
-    ops, names = with_open_updates(recording, window, ops, trace.names)
+    ops, names = with_open_updates(recording, window, ops, trace.names, spans)
     tree = nest(ops.start, ops.dur)
     leaf = np.ones(len(ops), bool)
     leaf[tree.parent[tree.parent >= 0]] = False
@@ -88,10 +90,15 @@ def step_spans(recording: Recording, window: Window) -> Ints:
     return np.array(found, np.int64) + window.offset
 
 
-def _inside(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
-    at = np.searchsorted(spans[:, 0], times, "right") - 1
-    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
-    return found
+def usual(spans: Ints, recording: Recording, window: Window) -> Ints:
+    """The spans without those that took far longer than the others: the plain step is a median too, and what another
+    process takes from the profiled steps is no part of it. A wait for data does not count."""
+    if len(spans) < 4 or recording.main is None:
+        return spans
+    waits = {step.start + window.offset: step.wait for step in recording.main.steps}
+    work = spans[:, 1] - spans[:, 0] - np.array([waits.get(begin, 0) for begin in spans[:, 0].tolist()])
+    kept: Ints = spans[work <= UNUSUAL * np.median(work)]
+    return kept
 
 
 def _main_thread(recording: Recording, trace: Trace, inside: npt.NDArray[np.bool_]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from gobrrr.ledger.model import OpGroup, Roofline
-from gobrrr.ledger.optable import CEILING_OF, Prices
+from gobrrr.ledger.pricing import CEILING_OF, Prices
 
 MAX_NAMED = 8
 

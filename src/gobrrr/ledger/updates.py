@@ -12,23 +12,33 @@ from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import USER_ANNOTATION, Ops
 
+Ints = npt.NDArray[np.int64]
 _STEP = "Optimizer.step#"
+_KNOWN = frozenset({"name", "start", "dur", "thread", "kind", "is_backward"})
 
 
 def with_open_updates(
-    recording: Recording, window: Window, ops: Ops, names: tuple[str, ...]
+    recording: Recording, window: Window, ops: Ops, names: tuple[str, ...], spans: Ints
 ) -> tuple[Ops, tuple[str, ...]]:
-    """`ops` with an annotation for every update that the journal has and the trace has not, as torch would name it."""
+    """`ops`, those within `spans`, with an annotation for every update that the journal has there and the trace has
+    not, named as torch would name it."""
     events = recording.events
-    begun = events[
-        (events[:, 1] == marks.UPDATE_BEGIN) & (events[:, 0] >= window.began) & (events[:, 0] < window.ended)
-    ]
+    begun = events[(events[:, 1] == marks.UPDATE_BEGIN) & within(events[:, 0] + window.offset, spans)]
     for begin, _, number, _ in begun.tolist():
         if len(ops) and not _annotated(ops, names, begin + window.offset):
             end = _end(recording, window, begin, number)
             names = names if (name := _name(recording, number)) in names else (*names, name)
             ops = _with_row(ops, names.index(name), begin + window.offset, end - begin)
     return ops, names
+
+
+def within(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
+    """Which times lie in one of the spans: disjoint, sorted, each [begin, end)."""
+    if not len(spans):
+        return np.zeros(len(times), bool)
+    at = np.searchsorted(spans[:, 0], times, "right") - 1
+    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    return found
 
 
 def _annotated(ops: Ops, names: tuple[str, ...], time: int) -> bool:
@@ -54,13 +64,11 @@ def _name(recording: Recording, number: int) -> str:
 def _with_row(ops: Ops, name: int, start: int, dur: int) -> Ops:
     """`ops` with one annotation more, in its place."""
     first = ops.take(slice(0, 1))
-    blank = {
-        f.name: np.full_like(getattr(first, f.name), -1) for f in dataclasses.fields(Ops) if f.name != "is_backward"
-    }
-    blank["kind"] = np.array([USER_ANNOTATION], ops.kind.dtype)
-    row = {**blank, "thread": first.thread, "is_backward": np.array([False])}
-    row |= {"name": np.array([name], ops.name.dtype), "start": np.array([start]), "dur": np.array([dur])}
+    row = {f.name: np.full_like(getattr(first, f.name), -1) for f in dataclasses.fields(Ops) if f.name not in _KNOWN}
+    row |= {"name": np.array([name]), "start": np.array([start]), "dur": np.array([dur]), "thread": first.thread}
+    row |= {"kind": np.array([USER_ANNOTATION]), "is_backward": np.array([False])}
     joined: dict[str, npt.NDArray[Any]] = {
-        f.name: np.concatenate((getattr(ops, f.name), row[f.name])) for f in dataclasses.fields(Ops)
+        f.name: np.concatenate((column := getattr(ops, f.name), row[f.name].astype(column.dtype)))
+        for f in dataclasses.fields(Ops)
     }
     return Ops(**joined).take(np.lexsort((-joined["dur"], joined["start"])))

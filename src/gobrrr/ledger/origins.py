@@ -1,0 +1,42 @@
+"""To which line an op belongs, and what encloses it: backward ops go to the line whose forward made their node."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.hostops import HostOps
+
+
+def origins(host: HostOps) -> npt.NDArray[np.int32]:
+    """The place each row belongs to: its own; for backward rows that of the forward op that made the node.
+
+    Of the forward ops with a node's number the last one made it: a wrapper, and an op that makes no node, only saw
+    which number was next.
+    """
+    made: dict[int, int] = {}
+    found = host.place.tolist()
+    inherited = [-1] * len(found)
+    rows = zip(host.parent.tolist(), host.phase, host.ops.sequence.tolist(), host.ops.is_backward.tolist(), strict=True)
+    for row, (above, phase, sequence, is_backward) in enumerate(rows):
+        if phase == "backward":
+            source = made.get(sequence, -1) if sequence >= 0 else -1
+            inherited[row] = source if source >= 0 else inherited[above] if above >= 0 else -1
+            found[row] = inherited[row] if inherited[row] >= 0 else found[row]
+        elif sequence >= 0 and not is_backward:
+            made[sequence] = found[row]
+    return np.array(found, np.int32)
+
+
+def chains(host: HostOps) -> list[tuple[str, ...]]:
+    """Names of the enclosing ops and annotations of each row, outermost first."""
+    known: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
+    found: list[tuple[str, ...]] = []
+    names = [host.names[n] for n in host.ops.name.tolist()]
+    for above in host.parent.tolist():
+        chain: tuple[str, ...] = ()
+        if above >= 0:
+            key = (found[above], names[above])
+            chain = known.setdefault(key, (*found[above], names[above]))
+        found.append(chain)
+    return found

@@ -1,0 +1,98 @@
+"""What every op of the window must cost at least: its work, counted once over the tree of ops, at this machine's
+ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.work import Work, assign, owners
+from gobrrr.machine.model import Machine
+from gobrrr.recording.trace import Signature, Trace
+
+# torch's dtype names in a trace, as the machine's ceilings name them.
+CEILING_OF = {
+    "float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16", "signed char": "int8",
+    "unsigned char": "int8", "c10::complex<float>": "fp32", "c10::complex<double>": "fp64",
+}  # fmt: skip
+_BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn"})
+
+
+class Prices:
+    """Prices work by this machine's ceilings at the run's threads."""
+
+    def __init__(self, machine: Machine, threads: int, matmul_precision: str | None) -> None:
+        self._machine, self._threads = machine, threads
+        self._fp32 = "fp32" if matmul_precision in (None, "highest") else "fp32_medium"
+        self.priced = True
+
+    @classmethod
+    def none(cls, machine: Machine) -> Prices:
+        """Prices nothing: the ops only launch work elsewhere."""
+        prices = cls(machine, 1, None)
+        prices.priced = False
+        return prices
+
+    def floor(self, work: Work, dtypes: tuple[str, ...]) -> tuple[float, str]:
+        """Nanoseconds that the work takes at least, and which ceiling says so: compute or bandwidth."""
+        by_bytes = 1e9 * work.bytes / self._machine.byte_rate(work.bytes, self._threads)
+        rate = self.flop_rate(dtypes) if work.kind in _BY_FLOPS else None
+        by_flops = 1e9 * work.flops / rate if rate else 0.0
+        return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
+
+    def flop_rate(self, dtypes: tuple[str, ...]) -> float | None:
+        """Ceiling for the first floating or 8-bit dtype among the inputs."""
+        key = next((CEILING_OF[d] for d in dtypes if d in CEILING_OF), "fp32")
+        key = self._fp32 if key == "fp32" else key
+        return self._machine.flop_rate(key, self._threads) or self._machine.flop_rate("fp32", self._threads)
+
+
+@dataclass(frozen=True)
+class RowPrices:
+    """Per row of HostOps. `work` and `bound` are None where nothing is modelled, and for wrappers."""
+
+    floor: list[float]
+    work: list[Work | None]
+    bound: list[str | None]
+
+
+def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str, float]) -> RowPrices:
+    """The floor of every row, never more than its self time. What an op's floor has over that goes to the ops that it
+    calls to do its work: mean is priced whole, and the sum inside it takes the time.
+
+    `updated` is the number of elements that one step of each optimizer class updates.
+    """
+    count = len(host)
+    if not prices.priced:
+        return RowPrices([0.0] * count, [None] * count, [None] * count)
+    names, parents = [host.names[n] for n in host.ops.name.tolist()], host.parent.tolist()
+    recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
+    works = assign(names, parents, recorded, updated)
+    owner = owners(names, parents, recorded)
+    spare, bound = _priced(host, works, recorded, prices)
+    floor = [0.0] * count
+    for row, own in enumerate(host.own.tolist()):
+        above = owner[row]
+        floor[row] = min(spare[above], float(own))
+        spare[above] -= floor[row]
+        bound[row] = bound[above] if floor[row] else bound[row]
+    return RowPrices(floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound)
+
+
+def _priced(
+    host: HostOps, works: list[Work | None], recorded: list[Signature | None], prices: Prices
+) -> tuple[list[float], list[str | None]]:
+    """Floor and bound of every row by its own work; a wrapper has none, a view has one of no time."""
+    known: dict[tuple[Work, tuple[str, ...]], tuple[float, str]] = {}
+    floors, bounds = [0.0] * len(works), [None] * len(works)  # type: list[float], list[str | None]
+    for row, (work, call, leaf, is_op) in enumerate(
+        zip(works, recorded, host.leaf.tolist(), host.is_op.tolist(), strict=True)
+    ):
+        if work is None or not is_op or (work.flops == work.bytes == 0 and not leaf):
+            continue
+        key = (work, call.dtypes if call is not None else ())
+        if key not in known:
+            known[key] = prices.floor(*key)
+        floors[row], bounds[row] = known[key]
+    return floors, bounds
