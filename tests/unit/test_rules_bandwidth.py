@@ -25,7 +25,7 @@ def gelu_by_hand(ms: float = 8.0, shape: tuple[int, ...] = TENSOR, **fields: obj
 def test_chain_is_one_pass_against_many():
     (found,) = Case(ops=tuple(gelu_by_hand()), ms=100).raised("BRR201")
     assert found.where == (LINE,)
-    assert found.evidence["ops_in_chain"].value == 6
+    assert found.evidence["ops_in_chain"].value == 6 and "more such" not in found.message
     # 48 ms; fused: twice the 10.07 ms of one pass.
     assert found.saving.expected_ns == pytest.approx(0.8 * (48 - 20.13) * MS, rel=0.01)
     assert found.saving.ceiling_ns < 48 * MS
@@ -52,6 +52,7 @@ def test_chains_of_one_step_are_one_finding_at_the_costliest():
     (found,) = Case(ops=(*gelu_by_hand(), *other)).raised("BRR201")
     assert found.where == (LINE,) and found.evidence["chains"].value == 2
     assert found.evidence["forward"].value == 72 * MS
+    assert "and 1 more such chains" in found.message
 
 
 def test_runs_of_one_expression_in_several_layers_are_one_chain():
@@ -182,6 +183,14 @@ def test_large_logits_cost_bytes_and_passes():
     assert found.evidence["passes"].value == 201 * MS
     assert found.saving.expected_ns == pytest.approx(0.7 * 200 * MS, rel=0.01)
     assert found.saving.low_ns == 0
+
+
+def test_logits_of_inference_have_no_gradient():
+    case = logits()
+    case.ops = tuple(group for group in case.ops if group.phase != "backward")
+    (found,) = case.raised("BRR203")
+    assert found.cost_bytes == 2 * 1024 * 50_000 * 4
+    assert found.saving.expected_ns == pytest.approx(0.5 * 61 * MS + 0.5 * (20 + 40 + 0.2) * MS, rel=0.01)
 
 
 @pytest.mark.parametrize(("classes", "rows"), [(1000, 1024), (50_000, 64)])

@@ -75,6 +75,12 @@ def test_the_limit_is_told_with_what_eager_pays():
     assert not compiled().raised("BRR803")
 
 
+def test_the_limit_is_critical_where_much_could_be_fused():
+    case = compiled(limit_hit=True)
+    case.ops += (op("exp", (4096, 4096), ms=50),)
+    assert case.raised("BRR803")[0].severity == "critical"
+
+
 def test_without_a_known_call_the_costliest_line_is_shown():
     case = compiled(limit_hit=True)
     case.facts = Facts(compile=CompileFacts(used=True, limit_hit=True))

@@ -25,6 +25,11 @@ def test_double_is_found_at_the_line_where_it_comes_in():
     assert found.saving.ceiling_ns <= 33.9 * MS
 
 
+def test_a_copy_from_double_to_double_is_no_cast():
+    copied = op("copy_", (1024, 1024), (1024, 1024), dtype="double", ms=20)
+    assert Case(ops=(copied,)).raised("BRR101")[0].saving.expected_ns == 10 * MS
+
+
 def test_double_product_gains_what_the_ceilings_say():
     slow = Case(ops=(product(1024, 1024, 1024, gflops=20, dtype="double"),), ms=200, machine=machine(fp64=10))
     (found,) = slow.raised("BRR101")
@@ -72,6 +77,10 @@ def test_bf16_is_not_told_where_it_is_as_fast():
 def test_bf16_is_not_told_for_products_held_up_by_something_else():
     slow = product(1024, 1024, 1024, gflops=20)
     assert not Case(ops=(slow,), machine=machine(bf16=400)).raised("BRR102")
+
+
+def test_bf16_is_told_for_products_at_a_third_of_their_ceiling():
+    assert Case(ops=(product(1024, 1024, 1024, gflops=60),), machine=machine(bf16=400)).raised("BRR102")
 
 
 def test_bf16_for_convolutions_is_compared_with_the_faster_fp32_path():

@@ -105,6 +105,15 @@ def test_inference_with_a_graph_pays_for_kept_pages_and_nodes():
     assert found.cost_bytes == 20_000 * 4096
 
 
+def test_inference_of_many_small_ops_pays_for_its_nodes():
+    case = inference()
+    case.ops = (op("add", (8, 8), ms=40, calls=20_000, floor_ns=0.0, dispatch_ns=20 * MS),)
+    case.facts = Facts(modules=case.facts.modules)
+    (found,) = case.raised("BRR107")
+    assert found.saving.expected_ns == pytest.approx(0.3 * 20 * MS)
+    assert found.saving.ceiling_ns == pytest.approx((1.2 * 20 + 20) * MS)
+
+
 @pytest.mark.parametrize("fields", [{"grad_enabled": False}, {"trainable_params": 0}, {"calls_per_step": 0.0}])
 def test_inference_without_a_graph_is_silent(fields):
     assert not inference(**fields).raised("BRR107")

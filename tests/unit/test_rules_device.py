@@ -21,6 +21,12 @@ def test_a_misaligned_vocabulary_is_told_with_its_size():
     assert found.saving.expected_ns == pytest.approx(0.15 * 60 * 0.9 * MS)
 
 
+def test_only_the_misaligned_part_counts():
+    even = product(1024, 768, 50264, dtype="c10::Half")
+    (found,) = on_gpu(even, product(1024, 768, 50257, dtype="c10::Half")).raised("BRR109")
+    assert found.saving.expected_ns == pytest.approx(0.15 * 30 * 0.9 * MS, rel=0.001)
+
+
 @pytest.mark.parametrize(
     "group",
     [

@@ -39,6 +39,14 @@ def test_creep_without_a_container_must_be_much_and_steady(growth, count, raised
     assert not found or (found[0].confidence == "inferred" and found[0].where == (LINE,))
 
 
+@pytest.mark.parametrize(("growth", "level"), [(9e6, "critical"), (2e6, "warning"), (0.5e6, "note")])
+def test_growth_is_judged_by_the_steps_that_are_left(growth, level):
+    facts = Facts(held_graphs=(HELD,), rss_growth_per_step=growth, rss_bytes=0, memory_limit=8 * GIB)
+    (found,) = Case(facts=facts).raised("BRR601")
+    assert found.severity == level
+    assert ("full after" in found.message) == (level != "note")
+
+
 def test_a_container_that_does_not_grow_is_silent():
     still = HeldGraph(name="outputs", length=3, growth_per_step=0.0)
     assert not Case(facts=Facts(held_graphs=(still,))).raised("BRR601")

@@ -23,7 +23,7 @@ def with_ops(case: Case, *more: object, **fields: object) -> Case:
 
 
 CONVOLUTION = op("mkldnn_convolution", (8, 64, 56, 56), (64, 64, 3, 3), ms=10)
-READER = op("relu", (32, 64, 128), ms=5, floor_ns=2 * MS)
+READER = op("relu", (32, 64, 128), ms=6, floor_ns=2 * MS)
 RELU = op("relu", (4096, 4096), ms=6)
 GROWTH = 4096 * 5_000.0  # 5000 pages of 1 us
 GROWS = Facts(
@@ -54,7 +54,7 @@ TRIPLES = [
     ("BRR202", faulting(), 6.4, 16, 20 * 1.02 * 1.3),
     ("BRR203", logits(), 0, 140, 401),
     ("BRR204", with_ops(Case(ops=(copy(ms=8), copy(ms=14))), CONVOLUTION), 6.6, 17.6, 1.15 * 22 + 2.5),
-    ("BRR205", with_ops(casts(), READER), 6, 12, 1.15 * 15 + 3),
+    ("BRR205", with_ops(casts(), READER), 6, 12, 1.15 * 15 + 4),
     ("BRR206", embedding(), 0.35 * 54.77, 0.8 * 54.77, 1.15 * 55),
     ("BRR207", with_ops(zeroed(), phases=(("optimizer", 30 * MS),)), 6, 15, 24 + 12),
     # one pass of 1.12 GB takes 56 ms; 35 us for ten tensors
@@ -62,6 +62,7 @@ TRIPLES = [
     # 5 ms of pages; all 10,000 faults at the upper quartile; 2 ms of the collector; 7 ms above the floor at that line
     ("BRR601", Case(facts=GROWS, ops=(op("add", (8, 8), ms=9, floor_ns=2 * MS, where=(LINE, OTHER_LINE)), RELU)),
      1.5, 4, 10 * 1.02 * 1.3 + 2 + 7),
+    ("BRR602", Case(facts=Facts(peak_rss_bytes=1 << 30, swap_used=1 << 30)), 0, 0, 50),
     ("BRR801", compiled(recompiles=5, recompile_ns=1_000_000_000), 8, 18, 24),
     ("BRR802", with_ops(compiled(graph_breaks=100, break_spans=(OTHER_LINE,)),
                         op("exp", (4096, 4096), ms=2, dispatch_ns=MS, where=(OTHER_LINE,))),

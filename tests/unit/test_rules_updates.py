@@ -59,6 +59,11 @@ def test_dense_gradient_takes_the_optimizers_share_where_shapes_hide_in_lists():
     assert found.evidence["update"].value == pytest.approx(40 * MS)
 
 
+def test_dense_gradient_is_told_up_to_one_row_in_eight():
+    assert embedding(indices=(100, 500)).raised("BRR206")
+    assert not embedding(indices=(100, 700)).raised("BRR206")
+
+
 def test_dense_gradient_is_silent_where_most_rows_are_touched():
     assert not embedding(indices=(256, 512)).raised("BRR206")
 
@@ -106,6 +111,10 @@ def test_zeroing_of_something_else_is_silent():
     case = zeroed(parents=())
     case.ops = (op("zero_", (1000, 100), ms=8, phase="other"), case.ops[1])
     assert not case.raised("BRR207")
+
+
+def test_zeros_that_an_op_makes_for_itself_are_not_by_hand():
+    assert not zeroed(parents=("aten::zeros",)).raised("BRR207")
 
 
 def test_accumulation_without_zeroing_is_silent():
