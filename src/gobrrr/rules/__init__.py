@@ -13,6 +13,7 @@ BANDS = (
     "compute_attention",
     "compute_device",
     "compute_waste",
+    "bandwidth_chains",
     "bandwidth",
     "bandwidth_copies",
     "bandwidth_updates",

@@ -1,0 +1,177 @@
+"""BRR201: expressions computed op by op, each of which passes over the whole tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.rules.compile import left_eager
+from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import FLOATS, costliest_line, float_dtype, kind, line, num_elements, total
+from gobrrr.units import duration
+from gobrrr.units import size as bytes_text
+
+FUSIBLE = ("elementwise", "reduction")
+# What may come between two ops of a chain without parting them: no work of its own.
+IDLE = (*FUSIBLE, "view", None)
+# One op for whoever calls it, though torch hands it to another.
+ALIASES = frozenset(f"aten::{name}{end}" for name in ("relu", "square", "clip", "silu", "abs") for end in ("", "_"))
+# Two ops in a row are in every program, three are the squared error that everybody writes; four are an expression.
+MIN_CHAIN = 4
+# Lines of one expression that a person wrote below each other.
+ADJACENT = 2
+# Tensors below this stay in a core's own cache, and their chain costs dispatch, not traffic.
+MIN_CHAIN_BYTES = 1 << 18
+
+
+class Chain(msgspec.Struct):
+    """Consecutive ops over tensors of one size, on one line or on lines next to each other."""
+
+    ops: list[OpGroup]
+    times: float = 0.0
+    """How often per step it runs (once per layer, say): set when it is complete."""
+
+    @property
+    def elements(self) -> int:
+        """Elements of the tensors that it passes over."""
+        return num_elements(self.ops[0])
+
+    @property
+    def length(self) -> float:
+        """Ops per run: an op that occurs twice in the expression counts twice."""
+        return sum(op.calls for op in self.ops) / (self.times or self.least_calls())
+
+    def least_calls(self) -> float:
+        """Runs of a chain that was met once: every op runs at least once per run."""
+        return max(min(op.calls for op in self.ops), 1e-9)
+
+    def takes(self, op: OpGroup) -> bool:
+        """The op goes on where the last one stopped."""
+        last, here = line(self.ops[-1]), line(op)
+        near = last and here and last.file == here.file and abs(last.line - here.line) <= ADJACENT
+        return bool(near) and num_elements(op) == self.elements
+
+    def lines(self) -> set[tuple[str, int]]:
+        """(file, line) of its ops."""
+        return {(span.file, span.line) for op in self.ops if (span := line(op))}
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What a chain costs with its backward, and what it would as one pass each way; ns per step."""
+
+    chain: Chain
+    forward: float
+    backward: float
+    fused: float
+
+    @property
+    def saved(self) -> float:
+        """What one pass spares."""
+        return self.forward + self.backward - self.fused
+
+
+@rule("BRR201", "unfused-elementwise-chain", "bandwidth", needs={"ops", "shapes"}, remedies=("compile", "fused_op"))
+def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Four or more elementwise ops in a row, each of which reads and writes the whole tensor."""
+    chains = [spent for chain in _chains(ledger) if (spent := _spent(chain, ledger, machine)).saved > 0]
+    saved, fused = sum(each.saved for each in chains), sum(each.fused for each in chains)
+    if not worth_telling(ledger, 0.8 * saved):
+        return
+    worst = max(chains, key=lambda each: each.saved)
+    yield finding(
+        "BRR201",
+        ledger,
+        low=0.3 * saved,
+        expected=0.8 * saved,
+        ceiling=saved + 0.5 * fused,
+        message=f"{worst.chain.length:.0f} elementwise ops in a row pass over {bytes_text(_bytes(worst.chain))} each"
+        + (f", and {len(chains) - 1} more such chains" if len(chains) > 1 else "")
+        + f": {duration(saved + fused)} per step with backward, where single passes take {duration(fused)}",
+        advice="Put these expressions under torch.compile, or use the library's one op for them.",
+        where=costliest_line(worst.chain.ops),
+        evidence={
+            "ops_in_chain": count(worst.chain.length),
+            "chains": count(len(chains)),
+            "forward": time(sum(each.forward for each in chains)),
+            "backward": time(sum(each.backward for each in chains)),
+            "single_passes": time(fused),
+        },
+    )
+
+
+def _spent(chain: Chain, ledger: Ledger, machine: Machine) -> Spent:
+    backward = [op for op in ledger.ops if op.phase == "backward" and _undoes(op, chain)]
+    fused = _fused(chain.ops, chain, ledger, machine) + _fused(backward, chain, ledger, machine)
+    return Spent(chain, total(chain.ops), total(backward), fused)
+
+
+def _chains(ledger: Ledger) -> Iterable[Chain]:
+    """Chains of the forward pass; the runs of one expression (in every layer, say) are one chain.
+
+    What torch.compile should have fused is BRR802's, or BRR803's.
+    """
+    meant = {op.order for op in left_eager(ledger)}
+    merged: dict[tuple[frozenset[tuple[str, int]], int], Chain] = {}
+    for chain in _runs(ledger):
+        if chain.length < MIN_CHAIN or ledger.facts.compile.limit_hit or any(op.order in meant for op in chain.ops):
+            continue
+        known = merged.setdefault((frozenset(chain.lines()), chain.elements), Chain([]))
+        known.times += chain.least_calls()
+        known.ops += chain.ops
+    return merged.values()
+
+
+def _runs(ledger: Ledger) -> Iterator[Chain]:
+    """Runs of fusible ops as they came, ended by any other work or by another line."""
+    chain: Chain | None = None
+    for op in sorted(ledger.ops, key=lambda op: op.order):
+        if op.phase not in ("forward", "loss", "other"):
+            continue
+        fusible = _fusible(op)
+        if chain and fusible and chain.takes(op):
+            chain.ops.append(op)
+        elif fusible or (num_elements(op) > 1 and kind(op) not in IDLE):  # x * 2.0 makes copies of its number
+            if chain:
+                yield chain
+            chain = Chain([op]) if fusible else None
+    if chain:
+        yield chain
+
+
+def _fusible(op: OpGroup) -> bool:
+    """An op that a person called on a large tensor, whose time is traffic."""
+    large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
+    works = op.ns > max(op.dispatch_ns, 0.25 * op.floor_ns) and op.floor_ns > 0  # not a name for the op inside it
+    own = large and works and not _part_of_library_op(op)
+    return own and bool(op.where) and kind(op) in FUSIBLE
+
+
+def _part_of_library_op(op: OpGroup) -> bool:
+    """It runs inside another op (dropout's mask, a loss): nobody wrote that chain."""
+    return any(parent.startswith("aten::") and parent not in {op.name, *ALIASES} for parent in op.parents)
+
+
+def _undoes(op: OpGroup, chain: Chain) -> bool:
+    span = line(op)
+    here = span is not None and (span.file, span.line) in chain.lines()
+    return here and num_elements(op) == chain.elements and kind(op) in (*FUSIBLE, "copy")
+
+
+def _bytes(chain: Chain) -> int:
+    return chain.elements * FLOATS.get(float_dtype(chain.ops[0]) or "float", 4)
+
+
+def _fused(ops: list[OpGroup], chain: Chain, ledger: Ledger, machine: Machine) -> float:
+    """One pass over two inputs and a result; never less than the slowest op of the chain, whose arithmetic stays."""
+    if not ops:
+        return 0.0
+    one_pass = 3 * _bytes(chain) / machine.byte_rate(3 * _bytes(chain), ledger.threads) * 1e9
+    alike: dict[tuple[str, tuple[tuple[int, ...], ...]], list[OpGroup]] = {}
+    for op in ops:
+        alike.setdefault((op.name, op.shapes), []).append(op)
+    slowest = max(total(same) / max(sum(op.calls for op in same), 1e-9) for same in alike.values())
+    return chain.times * max(one_pass, 1.2 * slowest)
