@@ -101,7 +101,8 @@ def test_only_the_part_of_a_copy_that_nothing_covers_is_exposed(tmp_path: Path) 
 
 def test_short_kernels_and_tensor_cores_are_told_by_length_and_name(tmp_path: Path) -> None:
     trace = read(
-        tmp_path, op("aten::mm", 0, 1), kernel("volta_sgemm_128x64_nn", 10, 20), kernel("vectorized_elementwise", 40, 5),
+        tmp_path, op("aten::mm", 0, 1),
+        kernel("volta_sgemm_128x64_nn", 10, 20), kernel("vectorized_elementwise", 40, 5),
         kernel("ampere_bf16_s16816gemm_bf16_128x64", 50, 30),
     )  # fmt: skip
     found = device_ledger(trace, host(trace, 0, 100), places(), 1, "A100", "8.0")

@@ -56,7 +56,9 @@ ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "gobrrr."
 BACKWARD = ("autograd::engine::evaluate_function",)
 STEP = re.compile(r"ProfilerStep#(\d{1,18})")
 MARKER = ("gobrrr.",)
-COLLECTIVE_KERNEL = re.compile(r"(?i)[nrh]ccl|msccl|oneccl|nvshmem|rocshmem|cross_device_reduce|all_?reduce|all_?gather_?kernel")
+COLLECTIVE_KERNEL = re.compile(
+    r"(?i)[nrh]ccl|msccl|oneccl|nvshmem|rocshmem|cross_device_reduce|all_?reduce|all_?gather_?kernel"
+)
 """Only asked where the kernel's own metadata does not say that it is a collective's."""
 
 

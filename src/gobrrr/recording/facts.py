@@ -91,7 +91,7 @@ class OrphanFacts(msgspec.Struct, frozen=True):
 
 
 class InputFacts(msgspec.Struct, frozen=True):
-    """An integer or floating input of a top-level forward, looked at once. `pad_share` is the share of trailing repeats."""
+    """An input of a top-level forward, looked at once. `pad_share`: the share of trailing repeats."""
 
     shape: tuple[int, ...] = ()
     dtype: str = ""
