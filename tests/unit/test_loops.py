@@ -1,0 +1,168 @@
+"""Steps are found in event streams of every kind of program: what ends a step, and of which loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from gobrrr.capture.loops import (
+    DATA,
+    EXPLICIT,
+    FORWARD,
+    PATIENCE_DATA,
+    PATIENCE_INFERENCE,
+    PATIENCE_TRAINING,
+    STALE,
+    UPDATE,
+    Loops,
+    Turns,
+)
+
+Loop = tuple[int, int]
+INFERENCE, TRAINING = 1, 3  # flags: training mode; with gradients
+
+
+def after(ends: Iterable[Loop | None]) -> Counter[Loop]:
+    return Counter(end for end in ends if end is not None)
+
+
+def updates(loops: Loops, *rounds: Iterable[int]) -> list[Loop | None]:
+    return [loops.update(optimizer) for round_ in rounds for optimizer in round_]
+
+
+def test_one_optimizer_ends_a_step_with_every_update() -> None:
+    assert after(updates(Loops(), [0] * 300)) == {(UPDATE, 0): 300}
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_optimizers_in_turn_make_one_step_per_round_however_long_they_run(count: int) -> None:
+    """SAC has an actor, two critics and a temperature; 64 updates are no whole number of rounds of three."""
+    loops = Loops()
+    updates(loops, range(count))
+    assert after(updates(loops, *[range(count)] * 200)) == {(UPDATE, count - 1): 200}
+
+
+@pytest.mark.parametrize("ratio", [2, 5, 20])
+def test_a_gan_makes_one_step_per_update_of_its_generator(ratio: int) -> None:
+    discriminator, generator = 0, 1
+    loops = Loops()
+    round_ = [discriminator] * ratio + [generator]
+    updates(loops, *[round_] * 3)
+    assert after(updates(loops, *[round_] * 100)) == {(UPDATE, generator): 100}
+
+
+def test_the_generator_may_come_first() -> None:
+    loops = Loops()
+    updates(loops, *[[0, 1, 1, 1]] * 5)
+    assert after(updates(loops, *[[0, 1, 1, 1]] * 100)) == {(UPDATE, 0): 100}
+
+
+def test_a_second_phase_with_another_optimizer_has_its_own_steps_at_once() -> None:
+    loops = Loops()
+    updates(loops, [0] * 500)
+    assert after(updates(loops, [1] * 100)) == {(UPDATE, 1): 100}
+    assert after(updates(loops, [0] * 300))[(UPDATE, 0)] >= 300 - STALE, "the other is soon forgotten"
+
+
+@pytest.mark.parametrize("micro_steps", [1, 4, 32])
+def test_accumulation_makes_no_steps_of_its_forwards(micro_steps: int) -> None:
+    loops = Loops()
+    for _ in range(20):
+        assert not after(loops.forward(module, TRAINING) for _ in range(micro_steps) for module in (0, 1))
+        assert loops.update(0) == (UPDATE, 0)
+
+
+def test_a_long_accumulation_is_known_after_its_first_update() -> None:
+    loops = Loops()
+    assert after(loops.forward(0, TRAINING) for _ in range(100)) == {(FORWARD, 0): 100 - PATIENCE_TRAINING}
+    loops.update(0)
+    for _ in range(5):
+        assert not after(loops.forward(0, TRAINING) for _ in range(100))
+        loops.update(0)
+
+
+def test_evaluation_between_epochs_is_a_loop_of_its_own() -> None:
+    loops = Loops()
+    for _ in range(3):
+        assert after(updates(loops, [0] * 50)) == {(UPDATE, 0): 50}
+        assert after(loops.forward(7, INFERENCE) for _ in range(20)) == {(FORWARD, 7): 20 - PATIENCE_INFERENCE}
+
+
+@pytest.mark.parametrize("modules", [(0,), (0, 1), (0, 1, 2)])
+def test_inference_steps_begin_with_the_first_module_of_a_round(modules: tuple[int, ...]) -> None:
+    """A model and its criterion in an evaluation loop; an encoder and a decoder."""
+    loops = Loops()
+    ends = [[loops.forward(module, INFERENCE) for module in modules] for _ in range(1000)]
+    for round_ in ends[PATIENCE_INFERENCE + 1 :]:
+        assert round_ == [(FORWARD, 0), *[None] * (len(modules) - 1)]
+
+
+def test_a_decoder_is_called_often_per_call_of_its_encoder() -> None:
+    loops = Loops()
+    calls = [0, *[1] * 50]
+    ends = [loops.forward(module, INFERENCE) for _ in range(30) for module in calls]
+    assert after(ends) == {(FORWARD, 0): 30 - PATIENCE_INFERENCE}
+
+
+def test_a_module_called_once_does_not_hide_the_others_for_ever() -> None:
+    """A text encoder that runs once, and a denoiser that runs a thousand times."""
+    loops = Loops()
+    loops.forward(0, INFERENCE)
+    assert after(loops.forward(1, INFERENCE) for _ in range(1000))[(FORWARD, 1)] > 400
+
+
+def test_training_forwards_without_updates_count_after_patience() -> None:
+    """Inference that forgot eval() and no_grad()."""
+    loops = Loops()
+    assert after(loops.forward(0, TRAINING) for _ in range(100)) == {(FORWARD, 0): 100 - PATIENCE_TRAINING}
+
+
+def test_batches_are_steps_where_nothing_else_comes() -> None:
+    loops = Loops()
+    assert after(loops.batch(0) for _ in range(200)) == {(DATA, 0): 200 - PATIENCE_DATA}
+
+
+@pytest.mark.parametrize("other", [lambda loops: loops.update(0), lambda loops: loops.forward(0, TRAINING)])
+def test_batches_are_no_steps_beside_updates_or_forwards(other: Callable[[Loops], object]) -> None:
+    loops = Loops()
+    for _ in range(500):
+        assert loops.batch(0) is None
+        other(loops)
+
+
+@pytest.mark.parametrize("loaders", [1, 2, 3])
+def test_epochs_of_a_functional_loop_are_one_loop(loaders: int) -> None:
+    """Every epoch makes new iterators with new numbers; labelled and unlabelled batches are read in turn."""
+    loops = Loops()
+    ends = [
+        loops.batch(loaders * epoch + loader) for epoch in range(10) for _ in range(100) for loader in range(loaders)
+    ]
+    found = after(ends)
+    assert set(found) == {(DATA, 0)}
+    assert 1000 - PATIENCE_DATA - 2 * 10 <= found[(DATA, 0)] <= 1000
+
+
+def test_explicit_marks_silence_everything_else() -> None:
+    loops = Loops()
+    assert loops.update(0) == (UPDATE, 0)
+    for _ in range(100):
+        assert loops.explicit() == (EXPLICIT, 0)
+        assert loops.update(0) is None
+        assert loops.forward(0, INFERENCE) is None
+        assert loops.batch(0) is None
+
+
+def test_turns_forget_what_is_old() -> None:
+    turns = Turns(4)
+    for who in (0, 0, 1, 1, 1):
+        turns.add(who)
+    assert turns.full and turns.counts == {0: 1, 1: 3}
+    assert turns.rarest(0) == [0]
+    turns.add(1)
+    assert turns.counts == {1: 4}
+    turns.clear()
+    turns.add(1)
+    turns.add(0)
+    assert turns.rarest(0) == [0, 1], "who was first is known even after a new phase"
