@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-LATENCY = 0.003  # seconds until the share answers
+LATENCY = 0.001  # seconds until the share answers
 SIZE = 32
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         share = Share(Path(scratch))
         for index in range(320):
             share.write(f"{index}.raw", bytes((index * 7 + k) % 256 for k in range(SIZE * SIZE)))
-        loader = DataLoader(Patches(share, 320), batch_size=32, shuffle=True, num_workers=2, persistent_workers=True)
+        loader = DataLoader(Patches(share, 320), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
         edges, shapes = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 32, 3, stride=2)
         model = nn.Sequential(edges, nn.ReLU(), shapes, nn.ReLU(), nn.Flatten(), nn.Linear(7200, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

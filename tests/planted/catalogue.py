@@ -1,0 +1,104 @@
+"""The planted illnesses: which program has which, on which line, and how its cost is to be read.
+
+Every entry is a folder with `sick.py` and `healthy.py`, plain programs that differ in the mended lines only. The guilty
+lines carry a trailing comment `# <- BRRxxx`; no tool reads comments, so the mark gives nothing away.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MARK = re.compile(r"#\s*<- (BRR\d{3})\b")
+ILL_FROM = 1.3
+"""Sick step over healthy step from which an illness counts: A/A runs on shared machines reach 1.1."""
+
+
+@dataclass(frozen=True)
+class Illness:
+    """One planted program. `codes` are the findings that name its illness, the one to be expected first."""
+
+    name: str
+    codes: tuple[str, ...]
+    kind: str = "training"
+    """training: a step is an optimizer update; inference: a step is a top-level forward."""
+    statistic: str = "median"
+    """mean where the cost falls on few steps: ends of epochs, rare samples."""
+    conditional: str = ""
+    """What the hardware must be like for this to be an illness; empty where it is one everywhere."""
+    bytes_illness: bool = False
+    """It costs bytes that grow with the steps; its time may not show."""
+    needs: tuple[str, ...] = ()
+    """Executables that the program cannot do without."""
+    num_steps: int | None = None
+    """Fewer steps than the program's own default, for a quick look."""
+
+    @property
+    def code(self) -> str:
+        """The code that is expected first."""
+        return self.codes[0]
+
+    def script(self, who: str) -> Path:
+        """Path of the `sick` or `healthy` program."""
+        return HERE / self.name / f"{who}.py"
+
+    def guilty_lines(self) -> tuple[int, ...]:
+        """Line numbers in sick.py that carry the mark."""
+        lines = self.script("sick").read_text().splitlines()
+        return tuple(number for number, line in enumerate(lines, 1) if MARK.search(line))
+
+    def is_ill(self, ratio: float) -> bool:
+        """Whether sick over healthy, as measured on this machine, is an illness here."""
+        return self.bytes_illness or ratio >= ILL_FROM
+
+
+CATALOGUE = (
+    # Compute: work that need not be done, or not so dearly.
+    Illness("float64_from_numpy", ("BRR101",)),
+    Illness("fp32_matmul", ("BRR102",), kind="inference", conditional="bf16 products are faster than fp32"),
+    Illness("half_on_cpu", ("BRR103",), kind="inference", conditional="fp16 products are slower than fp32"),
+    Illness("slow_matmul_path", ("BRR104",), conditional="another library multiplies fp32 faster than the default"),
+    Illness("hand_made_attention", ("BRR105",)),
+    Illness("frozen_backbone", ("BRR106",)),
+    Illness("evaluation_with_graph", ("BRR107",), kind="inference"),
+    Illness("forward_twice", ("BRR108",)),
+    # Bandwidth: bytes that need not move.
+    Illness("hand_written_gelu", ("BRR201",)),
+    Illness("fresh_score_matrix", ("BRR202",), kind="inference"),
+    Illness("logits_for_every_frame", ("BRR203",)),
+    Illness("layout_flips", ("BRR204",)),
+    Illness("weights_cast_each_call", ("BRR205",), kind="inference"),
+    Illness("dense_embedding_gradients", ("BRR206",)),
+    Illness("zero_grad_writes_zeros", ("BRR207",)),
+    Illness("loop_optimizer", ("BRR208",)),
+    # Overhead and host: everything around the operators.
+    Illness("loop_over_samples", ("BRR301",)),
+    Illness("python_metric", ("BRR302",)),
+    Illness("deepcopy_every_step", ("BRR303",)),
+    Illness("checkpoint_every_step", ("BRR304",)),
+    Illness("prints_tensors", ("BRR305",)),
+    Illness("collects_garbage", ("BRR306",)),
+    Illness("anomaly_mode", ("BRR307",)),
+    Illness("deterministic_mode", ("BRR308",), kind="inference"),
+    Illness("single_thread", ("BRR309",), conditional="two threads get more than one"),
+    Illness("too_many_threads", ("BRR309",), conditional="32 threads get in each other's way"),
+    Illness("denormals", ("BRR310",), kind="inference", conditional="arithmetic on denormals is slow"),
+    # Data: waiting for the batch.
+    Illness("python_transform", ("BRR401",)),
+    Illness("slow_storage", ("BRR402",)),
+    Illness("slow_collate", ("BRR403",)),
+    Illness("workers_each_epoch", ("BRR404",), statistic="mean"),
+    Illness("no_workers", ("BRR405", "BRR402")),
+    Illness("too_many_workers", ("BRR406",), conditional="12 busy workers are more than the cores bear"),
+    Illness("one_slow_sample", ("BRR407",), statistic="mean"),
+    Illness("item_by_item", ("BRR408",)),
+    Illness("padded_to_512", ("BRR409",)),
+    # Memory and compile.
+    Illness("graphs_kept", ("BRR601",), bytes_illness=True),
+    Illness("recompiles", ("BRR801",)),
+    Illness("graph_breaks", ("BRR802",), needs=("g++",)),
+)
+
+BY_NAME = {illness.name: illness for illness in CATALOGUE}
