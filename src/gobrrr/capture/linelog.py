@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
-from gobrrr.capture.unseen import forget, is_the_programs, reads_locals
+from gobrrr.capture.unseen import forget, is_the_programs, may_be_traced
 from gobrrr.capture.userfiles import UserFiles
 
 CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
@@ -97,7 +97,7 @@ class LineLog:
     def _kind(self, code: CodeType) -> int:
         kind = self._kinds.get(id(code))
         if kind is None:
-            followed = self._user.is_user(code.co_filename) and not reads_locals(code)
+            followed = self._user.is_user(code.co_filename) and may_be_traced(code)
             kind = self._kinds[id(code)] = _USER if followed else _LIBRARY
             self._kept.append(code)
         return kind

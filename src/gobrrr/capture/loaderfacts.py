@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
+from types import CodeType
 from typing import Any
 
 from gobrrr.capture.userfiles import UserFiles
@@ -68,9 +70,30 @@ def _in_memory(dataset: Any) -> bool:
 
 
 def _length(dataset: Any) -> int | None:
-    if "__len__" not in dir(type(dataset)) or type(dataset).__module__.startswith("torch.utils.data.datapipes"):
+    """len(), unless the user's `__len__` might do more than look something up: it is called more often than plainly."""
+    method = getattr(type(dataset), "__len__", None)
+    code = getattr(method, "__code__", None)
+    if method is None or code is None or type(dataset).__module__.startswith("torch.utils.data.datapipes"):
+        return None
+    if not method.__module__.startswith("torch.") and not _only_looks(code, method.__globals__):
         return None
     try:
         return len(dataset)
     except Exception:  # a user's __len__ may do anything; its failure is not ours to show
         return None
+
+
+_DOES_MORE = (
+    "STORE_", "DELETE_", "IMPORT_", "YIELD_", "GET_", "FOR_", "LOAD_METHOD", "MAKE_", "RAISE_", "WITH_", "SETUP_",
+)  # fmt: skip
+_LOOKING = {"len", "int", "min", "max", "sum"}
+
+
+def _only_looks(code: CodeType, names: dict[str, Any]) -> bool:
+    """Whether a function calls nothing but a few builtins and changes nothing."""
+    for step in dis.get_instructions(code):
+        if step.opname.startswith(_DOES_MORE) or "NULL|self" in step.argrepr:
+            return False
+        if step.opname == "LOAD_GLOBAL" and step.argval not in _LOOKING and type(names.get(step.argval)) is not int:
+            return False
+    return True

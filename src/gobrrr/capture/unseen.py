@@ -15,6 +15,8 @@ from typing import Any
 _CHATTER = re.compile(rb"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\].*\n?", re.MULTILINE)
 _SHARED_LOCALS = sys.version_info < (3, 13)
 """Until PEP 667, all who ask for a function's variables get one and the same dict, and asking rewrites it."""
+_TRACING_ASKS = sys.version_info < (3, 11)
+"""Before a tracer is called, the interpreter asks for them itself."""
 
 
 @contextlib.contextmanager
@@ -61,15 +63,20 @@ def _let_through(held: int) -> None:
             rest = rest[os.write(2, rest) :]
 
 
-def reads_locals(code: CodeType) -> bool:
-    """Whether a function may hold the dict of its variables, which a tracer or a look from outside would rewrite."""
-    return _SHARED_LOCALS and ("locals" in code.co_names or "vars" in code.co_names)
+def _holds_locals(code: CodeType) -> bool:
+    """Whether a function may hold the dict of its variables, which a look from outside would rewrite."""
+    return "locals" in code.co_names or "vars" in code.co_names
+
+
+def may_be_traced(code: CodeType) -> bool:
+    """Whether tracing a function's lines leaves its variables as they are."""
+    return not (_TRACING_ASKS and _holds_locals(code))
 
 
 def variables(frame: FrameType) -> dict[str, Any]:
     """A copy of a frame's variables that leaves nothing behind in it; empty where looking would change the program."""
     code = frame.f_code
-    if reads_locals(code) and code.co_flags & 1:
+    if _SHARED_LOCALS and code.co_flags & 1 and _holds_locals(code):
         return {}
     found = dict(frame.f_locals)
     forget(frame)
@@ -77,10 +84,17 @@ def variables(frame: FrameType) -> dict[str, Any]:
 
 
 def forget(frame: FrameType) -> None:
-    """Drop a function's snapshot of its variables: it would keep tensors alive that the program has let go."""
+    """Drop a function's snapshot of its variables: it would keep tensors alive that the program has let go.
+
+    The interpreter remembers that there is one, and fills it again at the next traced line. Writing the empty one back,
+    without clearing what it lacks, makes it forget. Never call this inside a trace function: that clears.
+    """
     code = frame.f_code
-    if _SHARED_LOCALS and code.co_flags & 1 and not reads_locals(code):
+    if _SHARED_LOCALS and code.co_flags & 1 and not _holds_locals(code):
+        import ctypes
+
         frame.f_locals.clear()
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), 0)
 
 
 def is_the_programs(error: BaseException) -> bool:

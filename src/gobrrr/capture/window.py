@@ -204,8 +204,8 @@ class Window:
         """Of several pairs of saved-tensor hooks only the innermost is called: the program's own are never covered."""
         from torch.autograd import graph
 
-        if _innermost() is not None or not _hooks_allowed():
-            text = "the program has saved-tensor hooks of its own: what is saved for backward was not counted"
+        if _innermost() is not None or not _hooks_allowed() or _watched_ops():
+            text = "the program has saved-tensor hooks or a dispatch mode of its own: what is saved was not counted"
             self.session.recorder.journal.json({"type": "note", "text": text})
             return
         self._saved = graph.saved_tensors_hooks(counted.pack, counted.unpack)
@@ -247,6 +247,13 @@ def _hooks_allowed() -> bool:
     import torch
 
     return bool(torch._C._autograd._saved_tensors_hooks_is_enabled())  # type: ignore[attr-defined]
+
+
+def _watched_ops() -> bool:
+    """Whether the program sees every op by a dispatch mode: autograd detaches what it hands to saved-tensor hooks."""
+    import torch
+
+    return torch._C._len_torch_dispatch_stack() > 0
 
 
 def _gc_span(session: Session) -> dict[str, Any] | None:
