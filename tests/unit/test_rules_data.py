@@ -242,6 +242,12 @@ def test_a_slow_sample_in_many_is_told_by_what_it_adds_to_the_mean():
     assert found.saving.ceiling_ns == pytest.approx((198 + 200) / 40 * (1 + 0.5**0.5) * MS), "two are a small sample"
 
 
+def test_the_tail_of_item_by_item_fetches_goes_with_them():
+    waits = (20.0,) * 38 + (300.0, 300.0)
+    case = waiting(20, waits=waits, in_memory=True, batch_size=1024, facts={"process_load": 2.0})
+    assert raised(case) == ["BRR408"]
+
+
 def test_steps_that_are_late_everywhere_are_not_the_loaders():
     case = slow_ones(200.0, 202.0)
     case.step = replace(case.step, walls=tuple(w + 20 * MS for w in case.step.waits))

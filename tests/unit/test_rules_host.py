@@ -165,6 +165,14 @@ def test_the_automatic_collector_is_nobodys_line():
     assert found.where == () and "gc.freeze" in found.advice and found.severity == "note"
 
 
+def test_collections_inside_the_wait_for_a_batch_are_the_loaders():
+    case = collected(20)
+    case.accounts = (Account("gc", 4 * MS, 0.04), Account("data_wait", 60 * MS, 0.6))
+    assert case.raised("BRR306")[0].evidence["collections"].value == 4 * MS
+    case.signals = ALL_SIGNALS - {"ops"}
+    assert case.raised("BRR306")[0].evidence["collections"].value == 20 * MS
+
+
 def test_a_collector_that_costs_little_or_was_not_seen_is_not_told():
     assert not collected(3).raised("BRR306")
     assert not Case(facts=Facts()).raised("BRR306")

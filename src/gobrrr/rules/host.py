@@ -243,8 +243,10 @@ def _rare(code: str, ledger: Ledger, line: Spent, *, message: str, advice: str, 
 def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python's collector inside the step: called by hand, or set off by what the step allocates."""
     facts = ledger.facts
-    cost = max(facts.gc_ns_per_step or 0.0, ledger.account("gc"))
     span = facts.gc_span
+    cost = ledger.account("gc")
+    if span or "ops" not in ledger.signals:
+        cost = max(cost, facts.gc_ns_per_step or 0.0)  # else what runs inside the loader's wait is the loader's
     at_line = sum(line.ns for line in body(ledger) if span and key(line.where) == (span.file, span.line))
     if not worth_telling(ledger, 0.8 * cost):
         return
