@@ -77,8 +77,8 @@ class TraceML:
                 capture_output=True, text=True, timeout=PATIENCE, env=quiet(),
             )  # fmt: skip
             summary = Path(scratch) / "run" / "final_summary.json"
-            if not summary.exists():
-                return Verdict("none", f"no summary; it left with {done.returncode}")
+            if done.returncode or not summary.exists():
+                return Verdict("none", f"the program or the peer failed: it left with {done.returncode}")
             said = json.loads(summary.read_text())
         return read_summary(said, illness)
 

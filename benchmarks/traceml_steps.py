@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import traceml_ai as traceml
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 open_step: list[AbstractContextManager[None]] = []
 
@@ -52,7 +53,7 @@ def main() -> None:
 
     torch.nn.Module.__call__ = bounded  # type: ignore[method-assign]
     if kind == "training":
-        torch.optim.optimizer.register_optimizer_step_post_hook(close)
+        register_optimizer_step_post_hook(close)
     runpy.run_path(script, run_name="__main__")
     close()
 

@@ -12,9 +12,10 @@ STEADY_BAND = 0.15
 
 
 def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
-    """Whether enough plain steps were seen, and their two later thirds agree within the band; patience is bounded."""
+    """Whether enough plain steps were seen, and the two halves after the warm-up agree within the band. Patience is
+    bounded: after so many steps or so long the windows open on unsteady steps too."""
     warm = walls[warmup(walls) :]
-    total = sum(warm)
+    total = _usual_time(warm)
     few = 4 if walls and median(walls) > 2 * SECOND else MIN_STEPS
     if len(warm) < few or (total < min_time and len(warm) < MANY_STEPS):
         return False
@@ -23,6 +24,12 @@ def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
     half = len(warm) // 2
     early, late = median(warm[:half]), median(warm[half:])
     return abs(early - late) <= STEADY_BAND * min(early, late)
+
+
+def _usual_time(walls: list[int]) -> float:
+    """Time in all steps, no one counted for more than three usual ones: a compilation is not patience."""
+    most = 3 * median(walls) if walls else 0
+    return float(sum(min(wall, most) for wall in walls))
 
 
 def profile_steps(step_ns: float, budget_ns: float) -> int:

@@ -17,6 +17,7 @@ from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.steps import LoopSteps, find_loops
 from gobrrr.recording.trace import Trace
+from gobrrr.recording.warmup import settling
 
 Ints = npt.NDArray[np.int64]
 
@@ -148,10 +149,8 @@ def _load(path: Path, limits: Limits) -> Recording:
     start = _first(records, "start", Start) or Start()
     ended = next((str(r.get("reason")) for r in records if r.get("type") == "end"), None)
     missing += _complaints(records, ended)
-    windows = tuple(
-        w for w in (_typed(r, Window, missing) for r in records if r.get("type") == "window") if w is not None
-    )
-    loops = tuple(find_loops(journal.events))
+    windows = _windows(records, missing)
+    loops = tuple(find_loops(journal.events, _settling(records)))
     recording = Recording(
         path.parent, start, journal.events, loops, windows, None, _workers(path.parent, missing),
         tuple(r for r in records if r.get("type") == "facts"), _counted(records, loops), ended,
@@ -163,6 +162,29 @@ def _load(path: Path, limits: Limits) -> Recording:
 
 def _with(recording: Recording, **changes: Any) -> Recording:
     return Recording(**{**{name: getattr(recording, name) for name in Recording.__dataclass_fields__}, **changes})
+
+
+def _windows(records: tuple[dict[str, Any], ...], missing: list[str]) -> tuple[Window, ...]:
+    """The windows whose columns fit together."""
+    found = (_typed(r, Window, missing) for r in records if r.get("type") == "window")
+    windows = [window for window in found if window is not None]
+    missing += [f"a {w.kind} window could not be read: its columns are torn" for w in windows if not _whole(w)]
+    return tuple(window for window in windows if _whole(window))
+
+
+def _whole(window: Window) -> bool:
+    log, samples = window.lines or LineLog(), window.samples or Samples()
+    one_length = len(log.t) == len(log.op) == len(log.number) == len(log.line)
+    return one_length and len(samples.t) == len(samples.stack) == len(samples.cpu) and window.ended >= window.began
+
+
+def _settling(records: tuple[dict[str, Any], ...]) -> int:
+    """Steps that follow a window and are not plain, as capture counted them while the program ran."""
+    loaders = [entry for r in records if r.get("type") == "facts" for entry in r.get("loaders") or ()]
+    try:
+        return max(2, settling(loaders))
+    except (AttributeError, TypeError, ValueError):
+        return 2  # a journal that nobody of ours wrote
 
 
 def _first(records: tuple[dict[str, Any], ...], kind: str, shape: Any) -> Any:
@@ -221,4 +243,7 @@ def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | 
     if not path.exists():
         missing.append(f"the trace {window.trace} is gone")
         return None
-    return read_trace(path, limits)
+    trace = read_trace(path, limits)
+    if trace.note:
+        missing.append(f"{path.name}: {trace.note}")
+    return trace

@@ -1,8 +1,9 @@
-"""How many leading steps are warm-up. Standard library only: capture asks while the program runs, the ledger after."""
+"""Which steps to doubt: the first ones, and those after a pause. Standard library only: capture asks while the program
+runs, the ledger after."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def median(values: Sequence[float]) -> float:
@@ -21,3 +22,9 @@ def warmup(walls: Sequence[float]) -> int:
     later = median(walls[len(walls) // 2 :])
     warm = next((i for i, wall in enumerate(walls) if wall <= 1.5 * later), len(walls) - 1)
     return max(1, warm)
+
+
+def settling(loaders: Iterable[dict[str, Any]]) -> int:
+    """Steps after a window in which loaders are faster than usual: what their workers piled up in the meantime."""
+    queued = [int(f.get("num_workers") or 0) * int(f.get("prefetch_factor") or 0) for f in loaders]
+    return 1 + min(24, max(queued, default=0))

@@ -72,7 +72,13 @@ REGISTRY: dict[str, Rule] = {}
 
 
 def rule(
-    code: str, name: str, bound: str, *, needs: Iterable[str] = (), remedies: Iterable[str] = (), portability: bool = False
+    code: str,
+    name: str,
+    bound: str,
+    *,
+    needs: Iterable[str] = (),
+    remedies: Iterable[str] = (),
+    portability: bool = False,
 ) -> Callable[[Check], Check]:
     """Register `check` under `code`; raises ValueError where the code is taken."""
 
