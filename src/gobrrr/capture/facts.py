@@ -133,18 +133,19 @@ def loaders(recorder: Recorder) -> list[dict[str, Any]]:
 def compiled() -> dict[str, Any]:
     """torch.compile's own counters, or {} where dynamo was never loaded."""
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None or not utils.counters["stats"]:
+    if utils is None or not utils.counters.get("stats"):
         return {}
+    counted: dict[str, dict[Any, int]] = {name: dict(counts) for name, counts in utils.counters.items()}
     return {
         "used": True,
-        "num_graphs": int(utils.counters["stats"].get("unique_graphs", 0)),
-        "frames": int(utils.counters["frames"].get("total", 0)),
-        "graph_breaks": len(utils.counters["graph_break"]),
-        "break_reasons": [_line(reason) for reason in list(utils.counters["graph_break"])[:8]],
+        "num_graphs": int(counted["stats"].get("unique_graphs", 0)),
+        "frames": int(counted.get("frames", {}).get("total", 0)),
+        "graph_breaks": len(counted.get("graph_break", {})),
+        "break_reasons": [_line(reason) for reason in list(counted.get("graph_break", {}))[:8]],
         "break_spans": _break_spans(utils),
         "compile_ns": int(1e9 * sum(sum(t) for name, t in utils.compilation_time_metrics.items() if name in _COMPILE)),
         "reasons": [_line(r) for reasons in list(utils.guard_failures.values())[:4] for r in reasons[-2:]],
-        "limit_hit": any("limit" in str(reason) for reason in utils.counters["unimplemented"]),
+        "limit_hit": any("limit" in str(reason) for reason in counted.get("unimplemented", {})),
     }
 
 
