@@ -9,6 +9,8 @@ MIN_STEPS, MIN_TIME = 6, SECOND // 2
 MANY_STEPS = 200
 PATIENCE_STEPS, PATIENCE_TIME = 60, 8 * SECOND
 STEADY_BAND = 0.15
+# After a step this much longer than the usual one (a compilation, a checkpoint) the next ones may be of another kind.
+OUTLIER = 5
 
 
 def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
@@ -21,6 +23,8 @@ def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
         return False
     if len(warm) >= PATIENCE_STEPS or total >= PATIENCE_TIME:
         return True
+    if any(wall > OUTLIER * median(warm) for wall in warm[-few:]):
+        return False
     half = len(warm) // 2
     early, late = median(warm[:half]), median(warm[half:])
     return abs(early - late) <= STEADY_BAND * min(early, late)

@@ -4,6 +4,7 @@ runs, the ledger after."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def median(values: Sequence[float]) -> float:
