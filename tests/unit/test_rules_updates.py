@@ -123,8 +123,10 @@ def test_accumulation_without_zeroing_is_silent():
     assert not case.raised("BRR207")
 
 
-def updating(**fields: object) -> Case:
+def updating(ops_per_tensor: int = 10, **fields: object) -> Case:
+    update = op("addcdiv_", (4000, 1000), (4000, 1000), ms=50, calls=10 * ops_per_tensor, bytes=0.9e9)
     return Case(
+        ops=(replace(update, phase="optimizer", parents=("Optimizer.step#AdamW.step",)),),
         facts=Facts(optimizers=(replace(ADAM, **fields),)),
         phases=(("optimizer", 90 * MS), ("forward", 110 * MS)),
         ms=200,
@@ -141,6 +143,17 @@ def test_unfused_optimizer_is_measured_against_one_pass():
 
 def test_foreach_is_named():
     assert "foreach" in updating(foreach=True).raised("BRR208")[0].message
+
+
+def test_one_op_per_tensor_leaves_nothing_to_fuse():
+    assert not updating(ops_per_tensor=1).raised("BRR208")
+
+
+def test_one_pass_is_no_slower_than_the_ops_of_this_run():
+    case = updating()
+    case.ops = (replace(case.ops[0], bytes=2.24e9),)
+    (found,) = case.raised("BRR208")
+    assert found.evidence["one_pass"].value == pytest.approx(25 * MS)
 
 
 @pytest.mark.parametrize("fields", [{"fused": True}, {"supports_fused": False}, {"num_elements": 0}])

@@ -166,7 +166,7 @@ def _bytes(chain: Chain) -> int:
 
 
 def _fused(ops: list[OpGroup], chain: Chain, ledger: Ledger, machine: Machine) -> float:
-    """One pass over two inputs and a result; never less than the slowest op of the chain, whose arithmetic stays."""
+    """One pass over two inputs and a result; at least the slowest op, whose arithmetic stays, at most two of it."""
     if not ops:
         return 0.0
     one_pass = 3 * _bytes(chain) / machine.byte_rate(3 * _bytes(chain), ledger.threads) * 1e9
@@ -174,4 +174,4 @@ def _fused(ops: list[OpGroup], chain: Chain, ledger: Ledger, machine: Machine) -
     for op in ops:
         alike.setdefault((op.name, op.shapes), []).append(op)
     slowest = max(total(same) / max(sum(op.calls for op in same), 1e-9) for same in alike.values())
-    return chain.times * max(one_pass, 1.2 * slowest)
+    return chain.times * max(min(one_pass, 2 * slowest), 1.2 * slowest)

@@ -34,7 +34,7 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * part * backward,
         expected=0.8 * part * backward,
-        ceiling=backward + 0.3 * ledger.phase("forward"),  # which saves activations for it
+        ceiling=backward + 0.5 * ledger.phase("forward"),  # which saves activations for it
         message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {_names(orphans)}) get "
         f"gradients and are in no optimizer; backward takes {duration(backward)} per step",
         advice="Call requires_grad_(False) on them, or run that part under torch.no_grad().",
