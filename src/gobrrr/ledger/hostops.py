@@ -124,10 +124,12 @@ def _phases(names: list[str], parents: list[int], places: list[Place]) -> tuple[
             phase = "data"
         elif above == "backward" or here.backward or name.startswith(_BACKWARD):
             phase, forward_seen = "backward", False
+        elif name.startswith(OPTIMIZER):
+            phase = "optimizer"
         elif above == "forward" or here.module:
             phase, forward_seen = "forward", True
-        elif above == "optimizer" or name.startswith(OPTIMIZER):
-            phase = "optimizer"
+        elif above == "optimizer":
+            phase = above
         else:
             phase = "loss" if forward_seen else "other"
         found.append(phase)

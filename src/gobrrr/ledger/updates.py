@@ -68,7 +68,7 @@ def _with_row(ops: Ops, name: int, start: int, dur: int) -> Ops:
     row |= {"name": np.array([name]), "start": np.array([start]), "dur": np.array([dur]), "thread": first.thread}
     row |= {"kind": np.array([USER_ANNOTATION]), "is_backward": np.array([False])}
     joined: dict[str, npt.NDArray[Any]] = {
-        f.name: np.concatenate((column := getattr(ops, f.name), row[f.name].astype(column.dtype)))
+        f.name: np.concatenate((row[f.name].astype(getattr(ops, f.name).dtype), getattr(ops, f.name)))
         for f in dataclasses.fields(Ops)
     }
     return Ops(**joined).take(np.lexsort((-joined["dur"], joined["start"])))

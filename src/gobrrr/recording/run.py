@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.errors import GobrrrError
+from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.recording.facts import Span
 from gobrrr.recording.journal import read_journal
 from gobrrr.recording.kineto import read_trace
@@ -135,7 +135,8 @@ class Recording:
 
 
 def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
-    """One Recording per rank, rank 0 first. Raises GobrrrError where there is none, TraceError where it is broken."""
+    """One Recording per rank, rank 0 first. Raises GobrrrError where there is none, TraceError where a journal
+    exceeds the limits. A trace that cannot be read is missing."""
     journals = sorted(folder.glob("rank*.journal"))
     if not journals:
         raise GobrrrError(f"{folder} holds no recording", "name a folder that gobrrr run has written")
@@ -243,7 +244,11 @@ def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | 
     if not path.exists():
         missing.append(f"the trace {window.trace} is gone")
         return None
-    trace = read_trace(path, limits)
+    try:
+        trace = read_trace(path, limits)
+    except TraceError as error:
+        missing.append(str(error))  # the steps' own times are good without it
+        return None
     if trace.note:
         missing.append(f"{path.name}: {trace.note}")
     return trace
