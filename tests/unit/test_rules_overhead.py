@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model import OpGroup, StepStats
-from gobrrr.recording.facts import DenormalFacts, Facts, OptimizerFacts, Settings, Span
+from gobrrr.recording.facts import DenormalFacts, Facts, InputFacts, OptimizerFacts, Settings, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, measured, op, product
 from tests.unit.rule_lines import LOOP, host, line
 
@@ -192,7 +192,7 @@ def test_torchs_own_default_is_not_the_users_fault_unless_a_quota_says_so():
 
 def subnormal(share: float = 0.3, flushed: bool | None = None, times: float = 20, **fields: Any) -> Case:
     slow = op("mul", (1024, 1024), ms=40, floor_ns=40 * MS / times, where=(OTHER_LINE,))
-    seen = (DenormalFacts("state", share, **fields), DenormalFacts("input", 0.0))
+    seen = (DenormalFacts("state", share, **fields), DenormalFacts("input", 0.0, LINE))
     return Case(
         ops=(slow, product(512, 512, 512)), facts=Facts(settings=Settings(flush_denormal=flushed), denormals=seen)
     )
@@ -210,8 +210,24 @@ def test_denormals_that_slow_nothing_or_are_few_or_flushed_are_not_told():
     assert not subnormal(times=2).raised("BRR310"), "this processor does not mind them"
     assert not subnormal(share=0.001).raised("BRR310")
     assert not subnormal(flushed=True).raised("BRR310")
+    crowd = subnormal()
+    crowd.facts = replace(crowd.facts, other_load=1.2)
+    assert not crowd.raised("BRR310"), "every op is slow where strangers have the cores"
     case = subnormal()
     case.facts = Facts()
+    assert not case.raised("BRR310")
+
+
+def test_denormals_are_held_against_the_ops_that_touch_them():
+    case = subnormal()
+    given = InputFacts((4, 256, 1024), span=LINE)
+    case.facts = replace(case.facts, denormals=(DenormalFacts("input", 0.3, LINE),), inputs=(given,))
+    assert case.raised("BRR310"), "1024 x 1024 is that input, flattened"
+    case.facts = replace(case.facts, inputs=(InputFacts((64, 1024), span=LINE),))
+    assert not case.raised("BRR310")
+    case.facts = replace(case.facts, denormals=(DenormalFacts("activation", 0.3, OTHER_LINE),))
+    assert case.raised("BRR310")
+    case.facts = replace(case.facts, denormals=(DenormalFacts("activation", 0.3, SWITCH),))
     assert not case.raised("BRR310")
 
 

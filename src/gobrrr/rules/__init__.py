@@ -19,6 +19,7 @@ BANDS = (
     "bandwidth_updates",
     "overhead",
     "overhead_threads",
+    "overhead_denormals",
     "host",
     "data",
     "data_workers",

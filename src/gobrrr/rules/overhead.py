@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import SAMPLING, TRACEBACKS, Functions, below, body, loop_line, slack, spent
 from gobrrr.rules.loops import Loop, is_tiny, loops
 from gobrrr.rules.model import Finding, Quantity, finding, rule
@@ -180,42 +180,6 @@ def _profiled(ledger: Ledger) -> Iterator[Finding]:
 def _environment(ledger: Ledger) -> dict[str, Quantity]:
     names = ledger.facts.settings.debug_env
     return {"environment": Quantity(" ".join(names))} if names else {}
-
-
-@rule("BRR310", "denormals", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
-def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Subnormal numbers, which many processors handle in microcode, and ops that run far above their floor."""
-    worst = max(ledger.facts.denormals, key=lambda seen: seen.share, default=None)
-    if worst is None or worst.share < DENORMAL_SHARE or ledger.facts.settings.flush_denormal:
-        return
-    slow = [op for op in ledger.ops if _slowed(op, machine)]
-    lost = sum(op.ns - op.floor_ns - op.dispatch_ns for op in slow)
-    if not worth_telling(ledger, 0.7 * lost):
-        return
-    yield finding(
-        "BRR310",
-        ledger,
-        low=0.3 * lost,
-        expected=0.8 * lost,
-        ceiling=lost + slack(ledger),
-        message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops take "
-        f"{total(slow) / max(1.0, sum(op.floor_ns for op in slow)):.0f} times their floor: {duration(lost)} lost",
-        advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",
-        where=costliest_line(slow) or ((worst.span,) if worst.span else ()),
-        evidence={"denormal_share": ratio(worst.share), "slow_ops": time(total(slow)), "lost": time(lost)},
-        confidence="inferred",
-    )
-
-
-DENORMAL_SHARE = 0.01
-"""Below it healthy nets have some (tails of a softmax). A subnormal costs 10 to 100 normal ones where the processor is
-slow with them, so that one in a hundred can double an op (proposed)."""
-SLOWED = 3.0
-"""Times above floor and dispatch from which an op counts as slowed."""
-
-
-def _slowed(op: OpGroup, machine: Machine) -> bool:
-    return op.floor_ns > 0 and not is_tiny(op, machine) and op.ns > SLOWED * (op.floor_ns + op.dispatch_ns)
 
 
 def _place(ledger: Ledger, span: Span | None) -> tuple[Span, ...]:
