@@ -115,9 +115,9 @@ class Session:
         path = Path(self.config.folder) / f"rank{rank}.journal"
         if path.exists():
             path = path.with_name(f"rank{rank}-{os.getpid()}.journal")
-        self.stem = path.stem
+        self.stem, start = path.stem, self._start()
         journal = JournalWriter(path)
-        journal.json(self._start())
+        journal.json(start)
         return journal
 
     def _start(self) -> dict[str, Any]:
