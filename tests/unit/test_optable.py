@@ -1,0 +1,217 @@
+"""Op groups: what belongs together, where a backward op comes from, and what it must cost at least."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.ledger.hostops import host_ops
+from gobrrr.ledger.model import OpGroup
+from gobrrr.ledger.optable import Calls, is_communication, op_groups
+from gobrrr.ledger.places import replay
+from gobrrr.ledger.pricing import Prices
+from tests.unit.handmade import machine
+from tests.unit.timelines import MS, US, Timeline
+
+DISPATCH = 1000.0
+COPY = 1 << 28
+
+
+def calls(timeline: Timeline, folder: Path, prices: Prices | None = None, **changes: Any) -> Calls:
+    recording = timeline.recording(folder, **changes)
+    window = recording.window("profile")
+    assert window is not None and recording.trace is not None
+    places = replay(window.lines, window.offset)
+    host = host_ops(recording, window, recording.trace, places)
+    return op_groups(host, recording.trace, places, prices or Prices(machine(), 1, "highest"), DISPATCH, {"SGD": 1e6})
+
+
+def by_name(timeline: Timeline, folder: Path) -> dict[str, OpGroup]:
+    return {group.name: group for group in calls(timeline, folder).groups}
+
+
+def linear(timeline: Timeline, line: int, sequence: int, ns: int = 50 * US) -> None:
+    """As torch records it: linear and t see the number that t's node takes, addmm makes the next one."""
+    timeline.line(line)
+    with timeline.module("Net"), timeline.op("aten::linear", (64, 512), (256, 512), (256,), sequence=sequence):
+        timeline.leaf("aten::t", US, (256, 512), sequence=sequence)
+        with timeline.op("aten::addmm", (256,), (64, 512), (512, 256), sequence=sequence + 1):
+            timeline.run(ns)
+            timeline.leaf("aten::copy_", 2 * US, (64, 256), (64, 256))
+
+
+def node(timeline: Timeline, name: str, sequence: int, ns: int = 50 * US) -> None:
+    """A node of the backward pass."""
+    args = {"sequence": sequence, "is_backward": True}
+    with timeline.op(f"autograd::engine::evaluate_function: {name}", **args), timeline.op(name, **args):
+        timeline.leaf("aten::mm", ns, (64, 256), (256, 512))
+
+
+def net(timeline: Timeline) -> None:
+    linear(timeline, 20, 5)
+    linear(timeline, 21, 7)
+    timeline.line(30)
+    with timeline.backward():
+        node(timeline, "AddmmBackward0", 8)
+        node(timeline, "TBackward0", 7)
+        node(timeline, "AddmmBackward0", 6)
+        node(timeline, "AccumulateGrad", -1)
+    with timeline.update():
+        timeline.run(US)
+
+
+def window_of(*steps: Any) -> Timeline:
+    timeline = Timeline()
+    with timeline.window(), timeline.frame("main"):
+        for step in steps:
+            step(timeline)
+    return timeline
+
+
+def test_every_flop_is_counted_once(tmp_path: Path) -> None:
+    """linear calls addmm, addmm copies its bias: the work is addmm's."""
+    groups = calls(window_of(net, net), tmp_path).groups
+    assert sum(g.flops or 0 for g in groups if g.phase == "forward") == 2 * 2 * 64 * 512 * 256
+    named = {g.name: g for g in groups if g.phase == "forward"}
+    assert named["aten::linear"].flops is None and named["aten::linear"].bound is None
+    assert named["aten::addmm"].bound == "compute"
+    assert named["aten::copy_"].flops == 0 and named["aten::copy_"].bytes == 0
+    assert named["aten::t"].bound is not None, "a view is known to cost nothing"
+
+
+def test_groups_are_per_step_and_by_line(tmp_path: Path) -> None:
+    groups = [g for g in calls(window_of(net, net), tmp_path).groups if g.name == "aten::addmm"]
+    assert [(g.where[0].line, g.calls, g.ns) for g in groups] == [(20, 1.0, 50 * US), (21, 1.0, 50 * US)]
+    assert {g.parents for g in groups} == {("aten::linear",)}
+    assert [g.order for g in groups] == sorted(g.order for g in groups)
+
+
+def test_backward_ops_belong_to_the_line_of_their_forward(tmp_path: Path) -> None:
+    groups = calls(window_of(net), tmp_path).groups
+    nodes = [(g.name.split(": ")[1], g.where[0].line) for g in groups if g.name.startswith("autograd")]
+    assert nodes == [("AddmmBackward0", 21), ("TBackward0", 21), ("AddmmBackward0", 20), ("AccumulateGrad", 30)]
+    products = [(g.where[0].line, g.calls) for g in groups if g.name == "aten::mm"]
+    assert sorted(products) == [(20, 1.0), (21, 1.0), (21, 1.0), (30, 1.0)], "what runs inside a node inherits its line"
+
+
+def test_the_next_steps_nodes_are_not_taken_for_this_ones(tmp_path: Path) -> None:
+    def step(first: int, line: int) -> Any:
+        def run(timeline: Timeline) -> None:
+            linear(timeline, line, first)
+            with timeline.backward():
+                node(timeline, "AddmmBackward0", first + 1)
+            timeline.boundary()
+
+        return run
+
+    groups = calls(window_of(step(5, 20), step(7, 21)), tmp_path).groups
+    assert {g.where[0].line for g in groups if g.name == "aten::mm"} == {20, 21}
+
+
+def test_a_recomputed_forward_makes_no_origins(tmp_path: Path) -> None:
+    """Checkpointing runs forward ops again inside a node, with new numbers and at the backward's line."""
+
+    def step(timeline: Timeline) -> None:
+        timeline.line(20)
+        timeline.leaf("CheckpointFunction", US, sequence=5)
+        timeline.line(30)
+        args = {"sequence": 5, "is_backward": True}
+        with (
+            timeline.backward(),
+            timeline.op("autograd::engine::evaluate_function: CheckpointFunctionBackward", **args),
+        ):
+            timeline.leaf("aten::addmm", 9 * US, (8,), (8, 8), (8, 8), sequence=6)
+            with timeline.op("autograd::engine::evaluate_function: AddmmBackward0", sequence=6, is_backward=True):
+                timeline.leaf("aten::mm", 9 * US, (8, 8), (8, 8))
+        timeline.boundary()
+
+    groups = calls(window_of(step), tmp_path).groups
+    assert {g.where[0].line for g in groups if g.phase == "backward"} == {20}
+
+
+def test_a_floor_is_no_longer_than_the_op(tmp_path: Path) -> None:
+    def step(timeline: Timeline) -> None:
+        timeline.leaf("aten::mm", 1, (512, 512), (512, 512))
+        timeline.leaf("aten::add", MS, (1 << 18,), (1 << 18,))
+        timeline.boundary()
+
+    named = by_name(window_of(step), tmp_path)
+    assert named["aten::mm"].floor_ns == named["aten::mm"].ns == 1
+    assert named["aten::mm"].dispatch_ns == 0
+    added = named["aten::add"]
+    assert added.bound == "bandwidth" and added.bytes == 3 * 4 * (1 << 18)
+    assert added.floor_ns == pytest.approx(1e9 * added.bytes / 20e9), "beyond 1 MiB this machine copies 20 GB/s"
+    assert added.dispatch_ns == DISPATCH
+
+
+def test_an_ops_floor_goes_to_the_ops_that_do_its_work(tmp_path: Path) -> None:
+    """addmm is priced whole; where ops inside it take the time, what its floor has over its own time is theirs."""
+
+    def step(timeline: Timeline) -> None:
+        with timeline.op("aten::addmm", (64, 256), (64, 512), (512, 256)):
+            timeline.run(20 * US)
+            timeline.leaf("aten::copy_", 30 * US, (64, 256), (64, 256))
+            timeline.leaf("aten::copy_", 300 * US, (64, 256), (64, 256))
+        timeline.boundary()
+
+    named = by_name(window_of(step), tmp_path)
+    addmm, copies = named["aten::addmm"], named["aten::copy_"]
+    floor = 1e9 * 2 * 64 * 512 * 256 / 100e9
+    assert addmm.flops == 2 * 64 * 512 * 256
+    assert addmm.floor_ns == 20 * US
+    assert copies.floor_ns == pytest.approx(floor - 20 * US)
+    assert (copies.bound, copies.flops, copies.bytes) == ("compute", 0, 0)
+
+
+def test_an_op_that_is_not_modelled_has_neither_floor_nor_flops(tmp_path: Path) -> None:
+    named = by_name(window_of(lambda t: (t.leaf("mine::fused", MS, (8, 8)), t.boundary())), tmp_path)
+    op = named["mine::fused"]
+    assert (op.flops, op.bytes, op.bound, op.floor_ns, op.leaf) == (None, None, None, 0.0, True)
+
+
+def test_callers_count_the_ops_that_they_call(tmp_path: Path) -> None:
+    found = calls(window_of(net), tmp_path)
+    children = {(g.name, g.where[0].line): n for g, n in zip(found.groups, found.children, strict=True)}
+    assert children["aten::linear", 20] == 2
+    assert children["aten::addmm", 20] == 1
+    assert children["aten::t", 20] == 0
+    linear_ = next(g for g in found.groups if g.name == "aten::linear")
+    assert linear_.dispatch_ns == min(linear_.ns, 3 * DISPATCH)
+
+
+def test_where_a_device_works_nothing_is_priced(tmp_path: Path) -> None:
+    groups = calls(window_of(net), tmp_path, Prices.none(machine())).groups
+    assert all(g.flops is None and g.bound is None and g.floor_ns == 0 for g in groups)
+
+
+def test_a_fused_update_over_many_tensors_is_priced_by_what_the_optimizer_holds(tmp_path: Path) -> None:
+    """torch records no shapes of more than 30 tensors."""
+
+    def step(timeline: Timeline) -> None:
+        with timeline.update():
+            timeline.leaf("aten::_fused_sgd_", MS, ())
+
+    op = by_name(window_of(step), tmp_path)["aten::_fused_sgd_"]
+    assert op.bytes is not None and op.bytes >= 4e6
+
+
+def test_the_precision_that_is_set_chooses_the_ceiling() -> None:
+    slow = machine(fp32=50.0, fp32_medium=100.0, bf16=200.0)
+    assert Prices(slow, 1, "highest").flop_rate(("float", "float")) == 50e9
+    assert Prices(slow, 1, None).flop_rate(("float",)) == 50e9
+    assert Prices(slow, 1, "medium").flop_rate(("float",)) == 100e9
+    assert Prices(slow, 2, "medium").flop_rate(("c10::BFloat16",)) == 400e9
+    assert Prices(slow, 1, "highest").flop_rate(("long int", "Scalar")) == 50e9, "no floating input: fp32"
+    assert Prices(slow, 1, "highest").flop_rate(("signed char",)) == 50e9, "int8 was not measured here"
+
+
+def test_collectives_are_known_by_name() -> None:
+    assert is_communication("c10d::allreduce_") and is_communication("nccl:all_reduce")
+    assert not is_communication("aten::add_")
+
+
+def test_an_empty_window_has_no_groups(tmp_path: Path) -> None:
+    timeline = window_of(lambda t: (t.run(MS), t.boundary()))
+    assert calls(timeline, tmp_path) == Calls([], [])
