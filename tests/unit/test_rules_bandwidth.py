@@ -117,9 +117,10 @@ def test_an_alias_is_a_part_of_the_chain_that_calls_it():
         gelu_by_hand(shape=(64, 64)),
         gelu_by_hand(parents=("aten::dropout",)),
         gelu_by_hand(where=()),
+        [replace(group, name=group.name + "_") for group in gelu_by_hand()],
         gelu_by_hand(ms=0.2),
     ],
-    ids=["one op", "small", "library", "nowhere", "no time"],
+    ids=["one op", "small", "library", "nowhere", "in place", "no time"],
 )
 def test_chain_is_silent(ops):
     assert not Case(ops=tuple(ops)).raised("BRR201")

@@ -143,7 +143,9 @@ def _runs(ledger: Ledger) -> Iterator[Chain]:
 
 
 def _fusible(op: OpGroup) -> bool:
-    """An op that a person called on a large tensor, whose time is traffic."""
+    """An op that a person called on a large tensor, whose time is traffic. In place it makes no tensor to spare."""
+    if op.name.endswith("_"):
+        return False
     large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
     works = op.ns > max(op.dispatch_ns, 0.25 * op.floor_ns) and op.floor_ns > 0  # not a name for the op inside it
     own = large and works and not _part_of_library_op(op)
