@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -33,7 +34,7 @@ class Counted:
         self._parameters, self._names = parameters, names
         self._call = Module._wrapped_call_impl.__code__
         self._storages: set[int] = set()
-        self._given: set[tuple[Any, ...]] = set()
+        self._given: dict[tuple[int, ...], list[Callable[[], Any]]] = {}
         self._module = [""]
         self._look_for_denormals = not flushes_denormals
         self._looked = 0
@@ -100,14 +101,21 @@ class Counted:
             "autocast": _autocast(),
         }
         seen["grad_enabled"] = torch.is_grad_enabled()
-        key = (id(module), *((t.data_ptr(), t._version, tuple(t.shape)) for t in tensors))
-        if tensors and key in self._given:
+        if self._was_given(module, tensors):
             seen["repeated"] += 1
             seen["repeated_span"] = span
-        self._given.add(key)
         for tensor in tensors[:8]:
             self.inputs.append({**describe(tensor), "span": span})
             self.denormal("input", tensor, span or {})
+
+    def _was_given(self, module: Any, tensors: list[Any]) -> bool:
+        """Whether this module got these very tensors before, unwritten since; an address alone may be used again."""
+        key = (id(module), *(number for t in tensors for number in (id(t), t._version)))
+        known = self._given.get(key, [])
+        again = bool(tensors) and len(known) == len(tensors)
+        again = again and all(ref() is tensor for ref, tensor in zip(known, tensors, strict=True))
+        self._given[key] = [weakref.ref(tensor) for tensor in tensors]
+        return again
 
     def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
         """Note the share of subnormal values in a strided sample of a floating tensor."""

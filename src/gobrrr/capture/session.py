@@ -237,6 +237,7 @@ class Session:
         assert window is not None
         if key == window.loop:
             window.steps += 1
+            window.unhook()
             if window.steps < window.goal and not window.exhausted(now):
                 return
         elif not window.exhausted(now):

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from gobrrr.capture.session import Session
 
 
+# Three: a batch that is put through the model again after its update shows across two boundaries.
+COUNTED_STEPS = 3
+
+
 class Window:
     """One closer look at some steps of a loop."""
 
@@ -32,7 +36,7 @@ class Window:
         self.goal = {
             ev.PROFILE: config.steps or plan.profile_steps(step_ns, budget),
             ev.SAMPLE: plan.sample_steps(step_ns, budget, config.sample_ns),
-            ev.COUNT: 1,
+            ev.COUNT: COUNTED_STEPS,
         }[kind]
         self._limit = budget / 3 + 20 * step_ns
         self._step_ns = step_ns
@@ -43,6 +47,7 @@ class Window:
         self._sampler: Sampler | None = None
         self._counted: Counted | None = None
         self._saved: Any = None
+        self._hooked = False
 
     def open(self) -> bool:
         """Start the instruments; False where they cannot run."""
@@ -210,13 +215,14 @@ class Window:
             return
         self._saved = graph.saved_tensors_hooks(counted.pack, counted.unpack)
         self._saved.__enter__()
+        self._hooked = True
 
     def _close_count(self) -> dict[str, Any]:
         session, counted = self.session, self._counted
         assert counted is not None
         found: dict[str, Any] = {}
-        if self._saved is not None:
-            self.unhook()
+        self.unhook()
+        if self._hooked:
             found["saved"] = [
                 {"module": m, "op": op, "span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
                 for (m, op, f, fn, ln), (b, c) in counted.saved.items()

@@ -35,10 +35,12 @@ def _file(recording: Recording, first: Recording) -> str:
 
 def _diagnose(recording: Recording, folder: Path, command: list[str], code: int, portability: bool) -> Report:
     from gobrrr.ledger.build import build_ledger
+    from gobrrr.ledger.ceilings import raised
     from gobrrr.report.build import build
     from gobrrr.rules import judge
 
-    machine = ceilings(recording)
+    precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
+    machine = raised(ceilings(recording), recording, precision)
     ledger = build_ledger(recording, machine)
     findings, skipped = judge(ledger, machine, portability=portability)
     start = recording.start

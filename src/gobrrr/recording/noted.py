@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from itertools import pairwise
 from typing import Any
@@ -77,9 +78,10 @@ def _micro_steps(recording: Recording) -> float:
 def _module(raw: dict[str, Any], recording: Recording, num_steps: int) -> dict[str, Any]:
     """A module with what the counting step saw of it."""
     root = (recording.counted.get("roots") or {}).get(str(raw.get("id"))) or {}
+    steps = max(1, int(recording.counted.get("steps") or 1))
     seen = {
-        "calls_per_step": float(root.get("calls") or 0.0),
-        "repeated_inputs": float(root.get("repeated") or 0.0),
+        "calls_per_step": float(root.get("calls") or 0.0) / steps,
+        "repeated_inputs": math.ceil(float(root.get("repeated") or 0.0) / steps),
         "repeated_span": root.get("repeated_span"),
         "span": root.get("span"),
     }

@@ -81,9 +81,9 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
     if not any(map(scores.made_by, forward)) or not any(map(scores.used_by, forward)):
         return
     fp32 = machine.flop_rate("fp32", ledger.threads)
-    floor = sum(map(_flops, products)) / fp32 * 1e9 if fp32 else 0.7 * total(products)
+    floor = min(sum(map(_flops, products)) / fp32 * 1e9 if fp32 else 0.7 * total(products), total(products))
     spent = total(products) + total(passes)
-    expected = 0.85 * (spent - FUSED_OVER_FLOOR * floor)
+    expected = max(0.85 * (spent - FUSED_OVER_FLOOR * floor), 0.5 * total(passes))
     if not worth_telling(ledger, expected):
         return
     held = scores.elements * FLOATS.get(float_dtype(softmax) or "float", 4)

@@ -1,0 +1,84 @@
+"""A ceiling is never lower than what the program itself reached: the machine's ceilings, raised by the profiled window.
+
+Ceilings are measured once and kept; on a shared machine that moment may have been a crowded one. An op that ran faster
+than its ceiling is a better measurement of the same thing on the same machine.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from gobrrr.ledger.hostops import HostOps, host_ops
+from gobrrr.ledger.places import replay
+from gobrrr.ledger.pricing import CEILING_OF
+from gobrrr.ledger.work import assign
+from gobrrr.machine.model import CopyCeiling, Machine, Measured
+from gobrrr.recording.run import Recording
+from gobrrr.recording.trace import Trace
+
+# Ops shorter than this say more of dispatch and of the clock than of the machine.
+MIN_NS = 100_000
+MIN_CALLS = 3
+_PRODUCTS = frozenset({"matmul", "convolution"})
+_STREAMS = frozenset({"elementwise", "copy"})
+
+
+def raised(machine: Machine, recording: Recording, matmul_precision: str | None) -> Machine:
+    """The machine with every ceiling at least at the upper quartile of what the window's long ops reached."""
+    window, trace = recording.window("profile"), recording.trace
+    if window is None or trace is None or "device" in trace.signals:
+        return machine
+    host = host_ops(recording, window, trace, replay(window.lines, window.offset))
+    products, streams = _reached(host, trace)
+    fp32 = "fp32" if matmul_precision in (None, "highest") else "fp32_medium"
+    threads = recording.start.threads
+    return msgspec.structs.replace(
+        machine,
+        matmul=_matmul(machine, {fp32 if d == "fp32" else d: rates for d, rates in products.items()}, threads),
+        copy=tuple(_copy(ceiling, machine, streams, threads) for ceiling in machine.copy),
+    )
+
+
+def _reached(host: HostOps, trace: Trace) -> tuple[dict[str, list[float]], list[tuple[float, float]]]:
+    """FLOP/s by dtype, and (bytes, bytes/s) of streaming ops, of all calls that lasted long enough."""
+    names, parents = [host.names[n] for n in host.ops.name.tolist()], host.parent.tolist()
+    recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
+    products: dict[str, list[float]] = defaultdict(list)
+    streams: list[tuple[float, float]] = []
+    for row, work in enumerate(assign(names, parents, recorded, {})):
+        ns, call = float(host.ops.dur[row]), recorded[row]
+        if work is None or call is None or ns < MIN_NS:
+            continue
+        if work.kind in _PRODUCTS:
+            dtype = next((CEILING_OF[d] for d in call.dtypes if d in CEILING_OF), "fp32")
+            products[dtype].append(1e9 * work.flops / ns)
+        elif work.kind in _STREAMS:
+            streams.append((work.bytes, 1e9 * work.bytes / ns))
+    return products, streams
+
+
+def _matmul(machine: Machine, reached: Mapping[str, list[float]], threads: int) -> dict[str, dict[str, Measured]]:
+    key = "1" if threads <= 1 else "all" if threads == machine.threads else ""
+    found = {name: dict(ceilings) for name, ceilings in machine.matmul.items()}
+    for dtype, rates in reached.items():
+        if dtype in found.get(key, {}) and len(rates) >= MIN_CALLS:
+            found[key][dtype] = _at_least(found[key][dtype], float(np.percentile(rates, 75)))
+    return found
+
+
+def _copy(ceiling: CopyCeiling, machine: Machine, streams: list[tuple[float, float]], threads: int) -> CopyCeiling:
+    smaller = max((c.working_set for c in machine.copy if c.working_set < ceiling.working_set), default=0)
+    rates = [rate for num_bytes, rate in streams if smaller < num_bytes <= ceiling.working_set]
+    if ceiling.threads != min(threads, machine.threads) or len(rates) < MIN_CALLS:
+        return ceiling
+    return msgspec.structs.replace(ceiling, rate=_at_least(ceiling.rate, float(np.percentile(rates, 75))))
+
+
+def _at_least(measured: Measured, reached: float) -> Measured:
+    if reached <= measured.median:
+        return measured
+    return msgspec.structs.replace(measured, median=reached, high=max(measured.high, reached))
