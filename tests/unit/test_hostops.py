@@ -11,7 +11,7 @@ import pytest
 
 from gobrrr.ledger.hostops import HostOps, host_ops
 from gobrrr.ledger.places import replay
-from gobrrr.ledger.updates import within
+from gobrrr.ledger.spans import elapsed, within
 from gobrrr.recording import marks
 from tests.unit.timelines import MS, PID, US, Timeline
 
@@ -224,3 +224,9 @@ def test_times_are_within_spans_from_their_begin_to_before_their_end() -> None:
     times = np.array([9, 10, 19, 20, 29, 30, 39, 40, 99])
     assert within(times, spans).tolist() == [False, True, True, False, False, True, True, False, False]
     assert not within(times, np.zeros((0, 2), np.int64)).any()
+
+
+def test_elapsed_is_the_part_of_the_spans_before_a_time() -> None:
+    spans = np.array([[10, 20], [30, 40]])
+    assert elapsed(np.array([0, 10, 15, 20, 25, 30, 35, 40, 99]), spans).tolist() == [0, 0, 5, 10, 10, 10, 15, 20, 20]
+    assert elapsed(np.array([5]), np.zeros((0, 2), np.int64)).tolist() == [0]

@@ -11,14 +11,16 @@ from gobrrr.ledger.accounts import accounts, device_accounts, phases
 from gobrrr.ledger.device import device_ledger
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.memory import memory_ledger
-from gobrrr.ledger.model import Account, DeviceLedger, HostGroup, Ledger, LineGroup, StepStats
+from gobrrr.ledger.model import PHASES, Account, DeviceLedger, HostGroup, Ledger, LineGroup, StepStats
 from gobrrr.ledger.optable import op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.roofline import roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
-from gobrrr.ledger.stacks import line_groups, worker_groups
+from gobrrr.ledger.spans import step_spans
+from gobrrr.ledger.stacks import line_groups
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
+from gobrrr.ledger.workers import worker_groups
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Facts
 from gobrrr.recording.noted import facts_of
@@ -36,6 +38,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     profiled, device = _window(recording, prices, machine, facts)
     scaled = scale(profiled, data, stats.plain_wall_ns)
     lines = _lines(recording, stats)
+    collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
         step=stats,
         accounts=_accounts(scaled, device, data, stats, facts.gc_ns_per_step or 0.0),
@@ -45,7 +48,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         ops=tuple(scaled.ops),
         host=tuple(_with_libraries(scaled.host, lines)),
         lines=lines,
-        workers=tuple(worker_groups(recording.workers, 0)),
+        workers=tuple(worker_groups(recording.workers, 0, collates)),
         loops=other_loops(recording),
         memory=memory_ledger(facts),
         roofline=roofline(scaled.ops, stats.plain_wall_ns, prices),
@@ -88,7 +91,7 @@ def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
     window = recording.window("sample")
     if window is None or window.samples is None or not window.steps:
         return ()
-    groups = line_groups(window.samples, window.began, window.ended, window.steps)
+    groups = line_groups(window.samples, step_spans(recording, window))
     total = sum(group.ns for group in groups)
     factor = stats.plain_wall_ns / total if total else 0.0
     return tuple(
@@ -99,7 +102,7 @@ def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
 
 def _with_libraries(host: Sequence[HostGroup], lines: Sequence[LineGroup]) -> list[HostGroup]:
     """Host time with the library functions that the sampler saw below the same line."""
-    below = {line.where[0]: line for line in lines if line.where}
+    below = {line.where[0]: line for line in reversed(lines) if line.where}  # of a line's phases the longest
     found = []
     for group in host:
         line = below.get(group.where[0]) if group.where else None
@@ -117,12 +120,14 @@ def _by_lines(data: float, stats: StepStats) -> tuple[Account, ...]:
 
 
 def _phases_by_lines(lines: Sequence[LineGroup], data: float, stats: StepStats) -> tuple[tuple[str, float], ...]:
-    sums = {"data": data}
-    for line in lines:
-        if line.phase != "data":
-            sums[line.phase] = sums.get(line.phase, 0.0) + line.ns
-    sums["other"] = sums.get("other", 0.0) + stats.plain_wall_ns - sum(sums.values())
-    return tuple((name, ns) for name, ns in sums.items() if abs(ns) > 0.5)
+    """The sampled lines outside the wait, at the length that the plain step has outside it."""
+    own = [line for line in lines if line.phase != "data"]
+    total, rest = sum(line.ns for line in own), stats.plain_wall_ns - data
+    sums = dict.fromkeys(PHASES, 0.0) | {"data": data}
+    for line in own:
+        sums[line.phase] += line.ns * rest / total if total else 0.0
+    sums["other"] += 0.0 if total else rest
+    return tuple((name, ns) for name, ns in sums.items() if ns > 0.5)
 
 
 def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[str]:
@@ -130,7 +135,7 @@ def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[
     if stats.plain_count:
         found.add("plain")
     if recording.trace is not None:
-        found |= {"ops"} | (recording.trace.signals & {"shapes", "device"})
+        found |= recording.trace.signals & {"ops", "shapes", "device"}
     window = recording.window("profile")
     if window is not None and window.lines is not None:
         found.add("stacks")

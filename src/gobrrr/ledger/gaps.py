@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gobrrr.ledger.hostops import DATA, OPTIMIZER, HostOps
 from gobrrr.ledger.model import HostGroup
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.updates import within
+from gobrrr.ledger.spans import within
 
 Ints = npt.NDArray[np.int64]
 

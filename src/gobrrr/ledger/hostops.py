@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.places import Place, Places
-from gobrrr.ledger.updates import with_open_updates, within
-from gobrrr.recording import marks
+from gobrrr.ledger.spans import step_spans, usual, within
+from gobrrr.ledger.updates import with_open_updates
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Ops, Trace
 from gobrrr.recording.tree import nest
@@ -17,7 +17,6 @@ from gobrrr.recording.tree import nest
 Ints = npt.NDArray[np.int64]
 DATA, OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
 _BACKWARD = "autograd::engine::evaluate_function"
-UNUSUAL = 1.5  # as in recording.warmup: a step within this of the median looks like the others
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class HostOps:
 def host_ops(recording: Recording, window: Window, trace: Trace, places: Places) -> HostOps:
     """The ops of the window's steps on the thread that makes them; what ran between them for another loop is not in."""
     spans = step_spans(recording, window)
-    spans = spans if len(trace.kernels) else usual(spans, recording, window)
+    spans = (spans if len(trace.kernels) else usual(spans, recording)) + window.offset
     ops = trace.ops
     inside = within(ops.start, spans) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
     ops = ops.take(inside & (ops.thread == _main_thread(recording, trace, inside)))
@@ -74,31 +73,6 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     if not places.known:
         phases = _guessed(phases)
     return HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
-
-
-def step_spans(recording: Recording, window: Window) -> Ints:
-    """The main loop's steps in the window, on the trace's clock; the whole window where the journal has none."""
-    main = recording.main
-    found = [
-        (step.start, min(step.end, window.ended))
-        for step in (main.steps if main is not None else ())
-        if step.window == marks.PROFILE and window.began <= step.start < window.ended
-    ]
-    if not found:
-        edges = np.linspace(window.began, window.ended, max(1, window.steps) + 1).astype(np.int64)
-        found = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
-    return np.array(found, np.int64) + window.offset
-
-
-def usual(spans: Ints, recording: Recording, window: Window) -> Ints:
-    """The spans without those that took far longer than the others: the plain step is a median too, and what another
-    process takes from the profiled steps is no part of it. A wait for data does not count."""
-    if len(spans) < 4 or recording.main is None:
-        return spans
-    waits = {step.start + window.offset: step.wait for step in recording.main.steps}
-    work = spans[:, 1] - spans[:, 0] - np.array([waits.get(begin, 0) for begin in spans[:, 0].tolist()])
-    kept: Ints = spans[work <= UNUSUAL * np.median(work)]
-    return kept
 
 
 def _main_thread(recording: Recording, trace: Trace, inside: npt.NDArray[np.bool_]) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.spans import within
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import USER_ANNOTATION, Ops
@@ -30,15 +31,6 @@ def with_open_updates(
             names = names if (name := _name(recording, number)) in names else (*names, name)
             ops = _with_row(ops, names.index(name), begin + window.offset, end - begin)
     return ops, names
-
-
-def within(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
-    """Which times lie in one of the spans: disjoint, sorted, each [begin, end)."""
-    if not len(spans):
-        return np.zeros(len(times), bool)
-    at = np.searchsorted(spans[:, 0], times, "right") - 1
-    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
-    return found
 
 
 def _annotated(ops: Ops, names: tuple[str, ...], time: int) -> bool:

@@ -1,0 +1,59 @@
+"""Which stretches of a window are steps of the main loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.recording import marks
+from gobrrr.recording.run import Recording, Window
+
+Ints = npt.NDArray[np.int64]
+UNUSUAL = 1.5  # as in recording.warmup: a step within this of the median looks like the others
+_MARKS = {name: mark for mark, name in marks.WINDOW_NAMES.items()}
+
+
+def step_spans(recording: Recording, window: Window) -> Ints:
+    """(n, 2) begin and end of the main loop's steps in the window, on the steady clock; the whole window, cut evenly,
+    where the journal has none."""
+    main = recording.main
+    found = [
+        (step.start, min(step.end, window.ended))
+        for step in (main.steps if main is not None else ())
+        if step.window == _MARKS.get(window.kind) and window.began <= step.start < window.ended
+    ]
+    if not found:
+        edges = np.linspace(window.began, window.ended, max(1, window.steps) + 1).astype(np.int64)
+        found = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+    return np.array(found, np.int64)
+
+
+def usual(spans: Ints, recording: Recording) -> Ints:
+    """The spans without those that took far longer than the others: the plain step is a median too, and what another
+    process takes from the profiled steps is no part of it. A wait for data does not count."""
+    if len(spans) < 4 or recording.main is None:
+        return spans
+    waits = {step.start: step.wait for step in recording.main.steps}
+    work = spans[:, 1] - spans[:, 0] - np.array([waits.get(begin, 0) for begin in spans[:, 0].tolist()])
+    kept: Ints = spans[work <= UNUSUAL * np.median(work)]
+    return kept
+
+
+def within(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
+    """Which times lie in one of the spans: disjoint, sorted, each [begin, end)."""
+    if not len(spans):
+        return np.zeros(len(times), bool)
+    at = np.searchsorted(spans[:, 0], times, "right") - 1
+    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
+    return found
+
+
+def elapsed(times: Ints, spans: Ints) -> Ints:
+    """How much of the spans lies before each time."""
+    if not len(spans):
+        return np.zeros(len(times), np.int64)
+    before = np.concatenate(([0], np.cumsum(spans[:, 1] - spans[:, 0])))
+    at = np.searchsorted(spans[:, 0], times, "right") - 1
+    begun = np.maximum(at, 0)
+    found: Ints = before[begun] + np.clip(times - spans[begun, 0], 0, spans[begun, 1] - spans[begun, 0])
+    return found
