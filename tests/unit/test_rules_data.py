@@ -107,6 +107,15 @@ def test_where_strangers_have_the_cores_being_off_the_processor_is_no_evidence()
     assert "BRR402" in raised(crowd)
 
 
+def test_workers_and_step_that_share_what_strangers_leave_wait_for_each_other():
+    crowd = {"process_load": 0.3, "other_load": 1.9}
+    light = waiting(40, num_workers=1, workers=(worker(60, cpu=0.3),), facts=crowd)
+    assert raised(light) == [], "18 ms of work per batch hide behind the step's 30"
+    heavy = waiting(60, num_workers=1, workers=(worker(160, cpu=0.5),), facts=crowd)
+    assert heavy.raised("BRR401")[0].saving.expected_ns == pytest.approx(0.7 * 50 * MS)
+    assert raised(waiting(40, num_workers=1, workers=(worker(60, cpu=0.3),), facts={"process_load": 0.3})) == ["BRR402"]
+
+
 def test_idle_workers_do_not_dilute_what_they_do():
     parts = (worker(60, COLLATE, kind="collate"), worker(20), worker(500, LOOP, kind="other", cpu=0.0))
     case = waiting(40, num_workers=2, workers=parts, facts={"process_load": 1.9})
@@ -255,6 +264,13 @@ def test_steps_that_are_late_everywhere_are_not_the_loaders():
     late = tuple(w + (320 * MS if n % 10 == 0 else 20 * MS) for n, w in enumerate(case.step.waits))
     case.step = replace(case.step, walls=late)
     assert not case.raised("BRR407")
+
+
+def test_on_a_crowded_machine_only_a_late_step_is_a_slow_sample():
+    late = slow_ones(*(90.0,) * 4, num_workers=1, facts={"other_load": 1.2})
+    assert not late.raised("BRR407")
+    assert slow_ones(*(90.0,) * 4, num_workers=1).raised("BRR407")
+    assert slow_ones(*(400.0,) * 4, num_workers=1, facts={"other_load": 1.2}).raised("BRR407")
 
 
 def test_bursts_of_workers_and_steady_waits_are_not_slow_samples():

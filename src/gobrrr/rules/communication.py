@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
+from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import loop_line, slack
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, total
-from gobrrr.rules.waits import micro_steps
 from gobrrr.units import duration, share
 
 EXPOSED = 0.05

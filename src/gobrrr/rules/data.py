@@ -11,21 +11,12 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.rules.cores import cores_busy, first_span, main_loader
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.waits import (
-    Wait,
-    cause,
-    cores_busy,
-    first_span,
-    main_loader,
-    rare_waits,
-    rest_varies,
-    start_cost,
-    tail,
-    wait,
-)
+from gobrrr.rules.waits import Wait, cause, wait
+from gobrrr.rules.waits_rare import rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
 
 WORKERS = 4
@@ -130,14 +121,14 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR407", "slow-samples", "data", needs={"plain"}, remedies=("cache_dataset", "unordered_loader"))
 def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A few waits are many times the usual one."""
-    cost, limit = tail(ledger)
+    cost, limit = tail(ledger, machine)
     start = start_cost(ledger)
     if cause(ledger, machine) == "BRR408":
         return  # collections that so many samples set off: with them goes their tail
     if start > 0.5 * cost or cost <= 2 * rest_varies(ledger) or not worth_telling(ledger, 0.8 * cost):
         return  # late first batches of epochs (BRR404), or a machine on which everything is late now and then
     waits = sorted(ledger.step.waits)
-    rare = rare_waits(ledger)
+    rare = rare_waits(ledger, machine)
     usual = waits[len(waits) // 2]
     found = wait(ledger, machine)
     loader = main_loader(ledger)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
+from gobrrr.rules.cores import first_span, main_loader
 from gobrrr.rules.evidence import ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line
-from gobrrr.rules.waits import first_span, main_loader
 from gobrrr.units import duration, share
 
 

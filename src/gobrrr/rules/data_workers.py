@@ -6,21 +6,13 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
+from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader
 from gobrrr.rules.data import WORKERS, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.waits import (
-    SATURATED,
-    Wait,
-    batches_per_step,
-    cause,
-    cores_busy,
-    first_span,
-    main_loader,
-    start_cost,
-    wait,
-)
+from gobrrr.rules.waits import SATURATED, Wait, cause, wait
+from gobrrr.rules.waits_rare import start_cost
 from gobrrr.units import duration, share
 
 CONTENTION = 0.28

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.rules.cores import crowded
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import (
     COPYING,
@@ -30,7 +31,6 @@ from gobrrr.rules.lines import (
 from gobrrr.rules.loops import NEAR, TINY, loops
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
-from gobrrr.rules.waits import crowded
 from gobrrr.units import duration, share
 
 IN_STEP = 0.05

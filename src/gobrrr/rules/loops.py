@@ -8,9 +8,9 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.lines import Key, claimed, key
 from gobrrr.rules.shapes import total
-from gobrrr.rules.waits import micro_steps
 
 TINY = 10.0
 """An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's

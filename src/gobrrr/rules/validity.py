@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
+from gobrrr.rules.cores import CROWDED, other_load
 from gobrrr.rules.evidence import count, ratio, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.waits import CROWDED, other_load
 from gobrrr.units import duration, share
 
 UNTRUSTED_STEPS, FEW_STEPS = 3, 20

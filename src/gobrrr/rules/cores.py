@@ -1,0 +1,62 @@
+"""Who has the cores: the step, its loader's workers, strangers. Which loader and how many batches are the step's."""
+
+from __future__ import annotations
+
+from gobrrr.ledger.model import Ledger, WorkerGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import LoaderFacts, Span
+
+CROWDED = 0.25
+"""Share of the cores in the hands of others from which BRR905 doubts the run."""
+
+
+def main_loader(ledger: Ledger) -> LoaderFacts | None:
+    """The loader that handed out most batches."""
+    return max(ledger.facts.loaders, key=lambda loader: loader.num_batches, default=None)
+
+
+def micro_steps(ledger: Ledger) -> float:
+    """Training forwards of one update."""
+    return max([1.0, *(optimizer.micro_steps for optimizer in ledger.facts.optimizers)])
+
+
+def batches_per_step(ledger: Ledger) -> float:
+    """Batches that the loop's loader hands out per step: a program may go over one several times, or accumulate."""
+    loader = main_loader(ledger)
+    if loader is not None and loader.num_batches and ledger.step.count:
+        return max(1.0, round(loader.num_batches / ledger.step.count))
+    return micro_steps(ledger)
+
+
+def cores_busy(ledger: Ledger) -> float | None:
+    """Cores that the program keeps busy. Loader workers that live on are in no account of this process's time."""
+    load, in_workers = ledger.facts.process_load, cores_of_workers(ledger)
+    return load + in_workers if load is not None else in_workers or None
+
+
+def cores_of_workers(ledger: Ledger) -> float:
+    """Cores that loader workers keep busy."""
+    groups = worker_groups(ledger, main_loader(ledger))
+    cpu = sum(g.ns * g.cpu_share for g in groups if g.cpu_share is not None) * batches_per_step(ledger)
+    return cpu / ledger.wall if ledger.wall else 0.0
+
+
+def other_load(ledger: Ledger) -> float:
+    """Cores that strangers keep busy: the program's own loader workers are other processes too."""
+    return max(0.0, (ledger.facts.other_load or 0.0) - cores_of_workers(ledger))
+
+
+def crowded(ledger: Ledger, machine: Machine) -> bool:
+    """Strangers take so much of the cores that a thread off the processor may only be waiting its turn."""
+    return other_load(ledger) > CROWDED * machine.logical_cores
+
+
+def worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGroup]:
+    """What the workers of a loader do."""
+    own = [group for group in ledger.workers if loader is not None and group.loader == loader.id]
+    return own or list(ledger.workers)  # a recording may not know whose workers they are
+
+
+def first_span(*spans: Span | None) -> tuple[Span, ...]:
+    """The first place that is known, as a finding's `where`."""
+    return next(((span,) for span in spans if span is not None), ())

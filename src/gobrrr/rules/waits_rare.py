@@ -1,0 +1,70 @@
+"""Waits that come now and then: one slow sample in many, and workers that start anew in every epoch."""
+
+from __future__ import annotations
+
+from math import sqrt
+from statistics import mean, median
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.cores import batches_per_step, crowded, main_loader
+
+WAIT = 0.05
+"""Share of the step from which a data wait is told (tb_plugin 5 %, XProf 5 %, gpuprof 15 %)."""
+SLOW = 3.0
+"""Times the median from which a wait is an outlier (TraceML's step outliers: 3 x median)."""
+FEW_WAITS = 10
+
+
+def rare_waits(ledger: Ledger, machine: Machine) -> list[float]:
+    """Waits far above the usual one that come now and then; workers in step make every w-th wait long, which is not.
+
+    On a crowded machine any wait may be three times another: there the whole step must be an outlier.
+    """
+    waits = ledger.step.waits
+    if len(waits) < FEW_WAITS:
+        return []
+    usual = median(waits)
+    least = (SLOW - 1) * ledger.wall if crowded(ledger, machine) else WAIT * ledger.wall
+    slow = [w for w in waits if w > SLOW * usual and w - usual > least]
+    loader = main_loader(ledger)
+    most = 1 / (2 * loader.num_workers) if loader and loader.num_workers else 1 / SLOW
+    return slow if len(slow) <= most * len(waits) else []
+
+
+def steady_wait(ledger: Ledger, machine: Machine) -> float:
+    """ns per step without the rare ones. The mean where workers deliver in bursts, of which a median sees nothing."""
+    usual = ledger.account("data_wait")
+    rare = rare_waits(ledger, machine)
+    waits = [w for w in ledger.step.waits if w not in rare]
+    return max(usual, mean(waits)) if len(waits) >= FEW_WAITS and not rare else usual
+
+
+def tail(ledger: Ledger, machine: Machine) -> tuple[float, float]:
+    """(what rare waits add to the mean step, its upper limit): how many there are is a matter of chance, one over the
+    square root of their number."""
+    rare = rare_waits(ledger, machine)
+    if not rare:
+        return 0.0, 0.0
+    usual = median(ledger.step.waits)
+    cost = sum(w - usual for w in rare) / len(ledger.step.waits)
+    return cost, cost * (1 + 1 / sqrt(len(rare)))
+
+
+def rest_varies(ledger: Ledger) -> float:
+    """What outliers of the same steps add to them outside the wait: they are not the loader's."""
+    step = ledger.step
+    rest = [wall - waited for wall, waited in zip(step.walls, step.waits, strict=False)]
+    return max(0.0, mean(rest) - median(rest)) if rest else 0.0
+
+
+def start_cost(ledger: Ledger) -> float:
+    """ns per step that starting workers anew in every epoch costs: the iterator and what its first batch is late."""
+    loader = main_loader(ledger)
+    if loader is None or not loader.num_workers or loader.persistent_workers or not loader.num_batches:
+        return 0.0
+    if len(loader.iter_ns) < 2:
+        return 0.0  # one epoch: a cost of the run, not of the step
+    usual = median(ledger.step.waits) if ledger.step.waits else 0.0
+    late = sum(max(0.0, first - usual) for first in loader.first_wait_ns)
+    return (sum(loader.iter_ns) + late) / loader.num_batches * batches_per_step(ledger)
