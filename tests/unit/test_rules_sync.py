@@ -95,7 +95,7 @@ def ranks(ms: float, **facts: Any) -> Case:
 
 def test_waiting_for_other_ranks_is_told_within_its_account():
     (found,) = ranks(30).raised("BRR701")
-    assert found.where == (LOOP,) and found.saving.ceiling_ns == 30 * MS and found.saving.expected_ns == 15 * MS
+    assert found.where == (LOOP,) and found.saving.ceiling_ns == 30 * MS and found.saving.expected_ns == 18 * MS
     assert "no_sync" in ranks(30, optimizers=(OptimizerFacts(0, micro_steps=4.0),)).raised("BRR701")[0].advice
 
 

@@ -68,6 +68,29 @@ def test_each_doubt_at_its_threshold(case, expected):
     assert levels(case) == [expected]
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        step(plain_count=20), step(quartile_spread=0.099), step(drift=0.099), step(wall_ns=199 * MS, profiled_count=5),
+        Case(facts=Facts(other_load=0.49)), step(overhead_share=0.0099), step(outlier_ns=9.9 * MS, mean_ns=100 * MS),
+        Case(accounts=(Account("unattributed", 9.9 * MS, 0.099),)),
+    ],
+)  # fmt: skip
+def test_nothing_is_doubted_below_its_threshold(case):
+    assert levels(case) == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        step(quartile_spread=0.249), step(wall_ns=990 * MS, profiled_count=5), Case(facts=Facts(other_load=0.99)),
+        step(overhead_share=0.049), Case(accounts=(Account("unattributed", 24.9 * MS, 0.249),)), step(plain_count=3),
+    ],
+)  # fmt: skip
+def test_what_is_less_than_bad_is_a_note(case):
+    assert [level for _, level in levels(case)] == ["note"]
+
+
 def test_a_profiled_window_that_never_came_has_no_overhead():
     assert levels(step(wall_ns=300 * MS, profiled_count=0)) == []
 

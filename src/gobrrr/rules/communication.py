@@ -31,7 +31,7 @@ def _communicates(op: OpGroup) -> bool:
 def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""
     cost = ledger.account("communication")
-    if cost < EXPOSED * ledger.wall or not worth_telling(ledger, 0.5 * cost):
+    if cost < EXPOSED * ledger.wall or not worth_telling(ledger, 0.6 * cost):
         return
     ops = [op for op in ledger.ops if _communicates(op)]
     calls = sum(op.calls for op in ops if op.name.startswith("c10d::"))
@@ -41,7 +41,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         "BRR701",
         ledger,
         low=0.1 * cost,
-        expected=0.5 * cost,
+        expected=0.6 * cost,
         ceiling=cost + slack(ledger),
         message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step goes to collectives that nothing hides, "
         "a slow rank's delay included",

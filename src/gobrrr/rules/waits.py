@@ -71,7 +71,7 @@ def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float
     idle = _part((g.ns * (1 - (g.cpu_share or 0.0)) for g in fetching), sum(g.ns for g in fetching))
     busy = cores_busy(ledger)
     if busy is not None and busy >= SATURATED * machine.effective_cores.median:
-        idle = 0.0 if idle is not None else None
+        idle = None  # they wait for a core
     if crowded(ledger, machine) and idle is not None:
         ns = min(ns, _own_wait(ledger, loader, groups, idle >= HARDLY_RUNS))
         idle = idle if idle >= HARDLY_RUNS else None
