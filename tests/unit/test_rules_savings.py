@@ -231,3 +231,33 @@ def test_an_input_a_quarter_as_large_as_the_largest_still_counts():
 def test_one_product_in_the_settings_default_needs_no_thread_setting():
     plain = Case(ops=(product(2048, 2048, 2048, gflops=90),), ms=200, facts=Facts(settings=Settings()))
     assert not plain.raised("BRR309"), "the ledger's threads are two"
+
+
+def test_threads_are_too_many_from_half_as_many_again():
+    assert not overhead.threads(3).raised("BRR309"), "3 on 2 cores: 1.5 times, and no more"
+    assert overhead.threads(4).raised("BRR309")
+
+
+def test_memory_traffic_gains_what_the_copy_ceilings_say():
+    case = overhead.threads(1)
+    doubled = tuple(replace(c, rate=replace(c.rate, median=c.threads * c.rate.median)) for c in case.machine.copy)
+    case.machine = replace(case.machine, copy=doubled)
+    case.ops = (op("add", (4096, 4096), ms=100, bytes=float(1 << 28), floor_ns=90 * MS),)
+    assert case.raised("BRR309")[0].saving.expected_ns == pytest.approx(0.7 * 0.5 * 100 * MS)
+    case.ops = (op("add", (4096, 4096), ms=100, bytes=float(1 << 28), floor_ns=90 * MS, phase="data"),)
+    assert not case.raised("BRR309"), "the loader's ops are the loader's"
+
+
+def test_an_op_that_repeats_and_one_that_grows_are_loops_and_a_mixture_is_none():
+    few_shapes = tuple(overhead.tiny("cat", 8, (n, 8)) for n in range(1, 5))
+    assert (
+        not Case(ops=few_shapes, ms=0.3).raised("BRR301")
+        or Case(ops=few_shapes, ms=0.3).raised("BRR301")[0].saving.low_ns == 0
+    )
+    ops = (overhead.tiny("mm", 64), op("stack", (64, 8), ms=0.02, calls=1.0, floor_ns=15_000.0))
+    assert Case(ops=ops, ms=1).raised("BRR301")[0].evidence["calls_per_step"].value == 64, "not the one stack"
+
+
+def test_the_longest_and_the_usual_slow_wait_are_in_the_evidence():
+    (found,) = data.slow_ones(100.0, 200.0, 300.0).raised("BRR407")
+    assert found.evidence["p95_wait"].value == 100 * MS and found.evidence["longest_wait"].value == 300 * MS
