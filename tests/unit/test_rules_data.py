@@ -116,6 +116,13 @@ def test_workers_and_step_that_share_what_strangers_leave_wait_for_each_other():
     assert raised(waiting(40, num_workers=1, workers=(worker(60, cpu=0.3),), facts={"process_load": 0.3})) == ["BRR402"]
 
 
+def test_unseen_workers_on_a_crowded_machine_are_blamed_for_half_a_step_and_more():
+    crowd = {"process_load": 0.3, "other_load": 1.2}
+    assert raised(waiting(40, num_workers=1, facts=crowd)) == []
+    assert "BRR401" in raised(waiting(60, num_workers=1, facts=crowd))
+    assert "BRR401" in raised(waiting(40, num_workers=1, facts={"process_load": 0.3}))
+
+
 def test_idle_workers_do_not_dilute_what_they_do():
     parts = (worker(60, COLLATE, kind="collate"), worker(20), worker(500, LOOP, kind="other", cpu=0.0))
     case = waiting(40, num_workers=2, workers=parts, facts={"process_load": 1.9})
@@ -205,6 +212,12 @@ def test_workers_that_crowd_the_cores_are_too_many():
     (found,) = crowd().raised("BRR406")
     assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(0.28 * 5 / 7 * 100 * MS)
     assert found.saving.ceiling_ns == pytest.approx(40 * MS) and found.where == (LOOP,)
+
+
+def test_workers_take_cores_from_the_step_whoever_else_has_the_rest():
+    shared = waiting(10, num_workers=12, facts={"process_load": 0.5, "other_load": 1.2})
+    assert shared.raised("BRR406")
+    assert not waiting(10, num_workers=12, facts={"process_load": 0.5, "other_load": 1.0}).raised("BRR406")
 
 
 @pytest.mark.parametrize("case", [crowd(4), crowd(12, load=1.0), waiting(10, num_workers=12)])

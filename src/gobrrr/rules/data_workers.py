@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader
+from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, other_load
 from gobrrr.rules.data import WORKERS, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
@@ -114,7 +114,7 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     cores = machine.effective_cores.median
     if loader is None or busy is None or cores <= 0 or loader.num_workers <= CROWDED * cores:
         return
-    if busy < SATURATED * cores:
+    if busy < SATURATED * cores and busy + other_load(ledger) < SATURATED * machine.logical_cores:
         return
     crowd = loader.num_workers / cores
     start = start_cost(ledger) * (1 - CROWDED / crowd)
@@ -128,8 +128,8 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=0.0,
         expected=expected,
         ceiling=max(expected, slowed + start) + slack(ledger),
-        message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores, which "
-        f"are busy ({busy:.1f}): they take them from the step",
+        message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
+        f"keep {busy:.1f} busy with the step: they take them from it",
         advice=f"DataLoader(..., num_workers={max(1, round(cores))}).",
         where=(loader.created_span,) if loader.created_span else (),
         evidence={

@@ -72,20 +72,24 @@ def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float
     busy = cores_busy(ledger)
     if busy is not None and busy >= SATURATED * machine.effective_cores.median:
         idle = None  # they wait for a core
-    if crowded(ledger, machine) and idle is not None:
-        ns = min(ns, _own_wait(ledger, loader, groups, idle >= HARDLY_RUNS))
-        idle = idle if idle >= HARDLY_RUNS else None
+    if crowded(ledger, machine):
+        ns = min(ns, _own_wait(ledger, loader, groups, ns, idle))
+        idle = idle if idle is not None and idle >= HARDLY_RUNS else None
     kind = "collate" if (collate or 0.0) >= HALF else "getitem"
     top = max((g for g in groups if g.kind == kind and g.where), key=lambda g: g.ns, default=None)
     item = everything / loader.batch_size if everything and loader.batch_size else None
     return Wait(loader, ns, collate, idle, item, top.where if top else _defined(loader, kind))
 
 
-def _own_wait(ledger: Ledger, loader: LoaderFacts, groups: list[WorkerGroup], reads: bool) -> float:
+def _own_wait(ledger: Ledger, loader: LoaderFacts, groups: list[WorkerGroup], ns: float, idle: float | None) -> float:
     """The wait without strangers: what a batch takes of its workers, CPU time alone unless they read, less the step's.
 
-    Workers and step that share what strangers leave of the cores wait for each other whatever they do.
+    Workers and step that share what strangers leave of the cores wait for each other whatever they do. Where nobody
+    saw the workers, half a step of waiting is taken for theirs, less is not.
     """
+    if idle is None:
+        return ns if ns >= HALF * ledger.wall else 0.0
+    reads = idle >= HARDLY_RUNS
     batch = sum(group.ns * (1.0 if reads or group.cpu_share is None else group.cpu_share) for group in groups)
     step = (ledger.facts.process_load or 0.0) * ledger.wall
     return max(0.0, batch * batches_per_step(ledger) / loader.num_workers - step)
