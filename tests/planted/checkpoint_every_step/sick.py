@@ -19,12 +19,14 @@ def save(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, step:
 
 
 def train(num_steps: int, folder: Path, num_micro_batches: int = 2) -> None:
+    records = 5 * torch.randn(56_000, 128) + 2
+    records = (records - records.mean(dim=0)) / records.std(dim=0)
     model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     criterion = nn.CrossEntropyLoss()
     for step in range(num_steps):
         for _ in range(num_micro_batches):
-            x = torch.randn(64, 128)
+            x = records[torch.randint(0, len(records), (64,))]
             loss = criterion(model(x), x[:, :4].argmax(dim=1)) / num_micro_batches
             loss.backward()
         optimizer.step()

@@ -19,9 +19,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     records = read_log(40_000)
-    features = torch.randn(len(records), 64)
+    features = torch.randn(len(records), 180).exp()
+    features = (features - features.mean(dim=0)) / features.std(dim=0)
     relevance = torch.tensor([sum(record["fields"]) / 28 for record in records])
-    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
+    model = nn.Sequential(nn.Linear(180, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in range(args.steps):
         rows = torch.randint(0, len(records), (1024,))

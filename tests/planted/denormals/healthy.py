@@ -25,10 +25,9 @@ class MotionDetector(nn.Module):
 
 def night_watch(num_frames: int):
     """A burst of daylight, then dark frames with a small lamp in the corner."""
-    for index in range(num_frames):
-        frames = torch.zeros(8, 240, 320)
-        if index == 0:
-            frames += torch.rand(8, 240, 320)
+    yield torch.rand(8, 240, 320)
+    frames = torch.zeros(8, 240, 320)
+    for _ in range(num_frames - 1):
         frames[:, :16, :16] = torch.rand(8, 16, 16)
         yield frames
 

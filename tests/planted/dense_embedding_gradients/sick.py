@@ -21,11 +21,13 @@ class Recommender(nn.Module):
         return self.score(pairs).squeeze(1)
 
 
-def interactions(batch_size: int, num_users: int = 150_000, num_items: int = 30_000):
+def interactions(batch_size: int, num: int = 3_500_000, num_users: int = 150_000, num_items: int = 30_000):
+    users = torch.randint(0, num_users, (num,))
+    items = torch.randint(0, num_items, (num,))
+    liked = ((users + items) % 3 == 0).float()
     while True:
-        users = torch.randint(0, num_users, (batch_size,))
-        items = torch.randint(0, num_items, (batch_size,))
-        yield users, items, ((users + items) % 3 == 0).float()
+        rows = torch.randint(0, num, (batch_size,))
+        yield users[rows], items[rows], liked[rows]
 
 
 def main() -> None:

@@ -12,8 +12,9 @@ args = parser.parse_args()
 
 torch.manual_seed(0)
 rng = np.random.default_rng(0)
-table = rng.normal(size=(16384, 96))
-prices = np.tanh(table[:, :8].sum(axis=1, keepdims=True)) + 0.1 * rng.normal(size=(16384, 1))
+table = rng.normal(3, 2, size=(40_000, 96))
+table = (table - table.mean(axis=0)) / table.std(axis=0)
+prices = np.tanh(table[:, :8].sum(axis=1, keepdims=True)) + 0.1 * rng.normal(size=(40_000, 1))
 
 features = torch.from_numpy(table)
 targets = torch.from_numpy(prices)

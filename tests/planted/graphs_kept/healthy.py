@@ -24,10 +24,12 @@ def main() -> None:
     torch.manual_seed(0)
     model = Autoencoder()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    held_out = torch.randn(1024, 512).cumsum(dim=1) / 20
+    curves = torch.randn(14_000, 512).cumsum(dim=1)
+    curves = (curves - curves.mean(dim=0)) / curves.std()
+    held_out, curves = curves[:1024], curves[1024:]
     training_losses, held_out_losses = [], []
     for step in range(args.steps):
-        x = torch.randn(512, 512).cumsum(dim=1) / 20
+        x = curves[torch.randint(0, len(curves), (512,))]
         loss = F.mse_loss(model(x), x)
         optimizer.zero_grad()
         loss.backward()

@@ -11,7 +11,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=250)
 args = parser.parse_args()
 
-features = torch.randn(65536, 48)
+features = torch.randn(150_000, 48)
+features = (features - features.mean(dim=0)) / features.std(dim=0)
 labels = (features[:, 0] * features[:, 1] > 0).long()
 table = TensorDataset(features, labels)
 loader = DataLoader(table, batch_size=2048, shuffle=True)  # <- BRR408

@@ -23,11 +23,16 @@ class UnitPredictor(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)  # <- BRR203
 
 
-def speech(batch_size: int, num_frames: int) -> tuple[torch.Tensor, torch.Tensor]:
-    frames = torch.randn(batch_size, num_frames, 80)
+def recordings(num: int, num_frames: int) -> torch.Tensor:
+    """Spectra with every bin brought to mean 0 and deviation 1."""
+    frames = torch.rand(num, num_frames, 80).square()
+    return (frames - frames.mean(dim=(0, 1))) / frames.std(dim=(0, 1))
+
+
+def masked_labels(batch_size: int, num_frames: int) -> torch.Tensor:
     labels = torch.randint(0, NUM_UNITS, (batch_size, num_frames))
     labels[torch.rand(labels.shape) > 0.1] = IGNORED
-    return frames, labels
+    return labels
 
 
 def main() -> None:
@@ -35,10 +40,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     args = parser.parse_args()
     torch.manual_seed(0)
+    spectra = recordings(1400, num_frames=64)
     model = UnitPredictor()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     for step in range(args.steps):
-        frames, labels = speech(batch_size=16, num_frames=64)
+        frames = spectra[torch.randint(0, len(spectra), (16,))]
+        labels = masked_labels(batch_size=16, num_frames=64)
         loss = model(frames, labels)
         optimizer.zero_grad()
         loss.backward()

@@ -50,8 +50,10 @@ class Trainer:
 
 
 def series_batches(batch_size: int, length: int):
+    recorded = torch.randn(4600, length, 32).cumsum(dim=1)
+    recorded = (recorded - recorded.mean(dim=0)) / recorded.std(dim=0)
     while True:
-        series = torch.randn(batch_size, length, 32)
+        series = recorded[torch.randint(0, len(recorded), (batch_size,))]
         yield series, series.mean(dim=1)[:, :6].argmax(dim=1)
 
 

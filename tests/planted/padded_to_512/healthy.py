@@ -15,8 +15,8 @@ class Sentences(Dataset):
 
     def __init__(self, num_sentences: int = 1200) -> None:
         generator = torch.Generator().manual_seed(0)
-        lengths = torch.exp(torch.randn(num_sentences, generator=generator) * 0.5 + 3.9).clamp(8, 512).long().tolist()
-        self.tokens = [torch.randint(1, 2000, (length,), generator=generator) for length in lengths]
+        lengths = torch.exp(torch.randn(num_sentences, generator=generator) * 0.4 + 4.9).clamp(8, 512).long().tolist()
+        self.tokens = [torch.randint(1, 100_000, (length,), generator=generator) for length in lengths]
         self.tokens.sort(key=len)
 
     def __len__(self) -> int:
@@ -29,13 +29,15 @@ class Sentences(Dataset):
 def collate(sentences: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     length = max(len(sentence) for sentence in sentences)
     tokens = torch.stack([F.pad(s, (0, length - len(s)), value=PADDING) for s in sentences])
-    return tokens, (tokens == 7).any(dim=1).long()
+    return tokens, (tokens % 100 == 7).any(dim=1).long()
 
 
 class EncoderClassifier(nn.Module):
     def __init__(self, width: int = 64) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(2000, width, padding_idx=PADDING)
+        vectors = torch.randn(100_000, width)  # stands for word vectors from a file
+        vectors = vectors / vectors.norm(dim=1, keepdim=True)
+        self.tokens = nn.Embedding.from_pretrained(vectors, freeze=True, padding_idx=PADDING)
         self.qkv = nn.Linear(width, 3 * width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
         self.head = nn.Linear(width, 2)

@@ -15,7 +15,8 @@ class Clips(Dataset):
         rng = np.random.default_rng(0)
         self.labels = rng.integers(0, 4, num_clips)
         time = np.arange(CLIP_LENGTH, dtype=np.float32)
-        self.clips = [np.sin(time * (label + 1) / 20) + 0.3 * rng.normal(size=CLIP_LENGTH) for label in self.labels]
+        tones = np.sin(time * (self.labels[:, None] + 1) / 20)
+        self.clips = tones + 0.3 * rng.normal(size=(num_clips, CLIP_LENGTH))
 
     def __len__(self) -> int:
         return len(self.clips)
@@ -39,7 +40,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120)
     args = parser.parse_args()
     torch.manual_seed(0)
-    loader = DataLoader(Clips(1600), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
+    loader = DataLoader(Clips(840), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
     model = nn.Sequential(
         nn.Unflatten(1, (1, CLIP_LENGTH)),
         nn.Conv1d(1, 16, 16, stride=8),

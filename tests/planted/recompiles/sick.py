@@ -12,7 +12,9 @@ torch._dynamo.config.recompile_limit = 1000
 class Scorer(nn.Module):
     def __init__(self, width: int = 96) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(1000, width)
+        vectors = torch.randn(75_000, width)  # stands for word vectors from a file
+        vectors = vectors / vectors.norm(dim=1, keepdim=True)
+        self.tokens = nn.Embedding.from_pretrained(vectors, freeze=True)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, 1))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -22,8 +24,8 @@ class Scorer(nn.Module):
 def sentence_batches(batch_size: int):
     while True:
         length = int(torch.randint(40, 400, ()))
-        tokens = torch.randint(0, 1000, (batch_size, length))
-        yield tokens, tokens.float().mean(dim=1) / 1000
+        tokens = torch.randint(0, 75_000, (batch_size, length))
+        yield tokens, tokens.float().mean(dim=1) / 75_000
 
 
 def main() -> None:

@@ -18,11 +18,11 @@ class Autoencoder(nn.Module):
         return self.decode(self.encode(spectra))  # <- BRR309
 
 
-def spectra_stream(batch_size: int, bins: int = 512):
-    frequencies = torch.linspace(0, 1, bins)
+def spectra_stream(batch_size: int, num: int = 14_000, bins: int = 512):
+    """Batches of recorded spectra with one peak each."""
+    recorded = torch.exp(-200 * (torch.linspace(0, 1, bins) - torch.rand(num, 1)).square())
     while True:
-        peaks = torch.rand(batch_size, 1)
-        yield torch.exp(-200 * (frequencies - peaks).square())
+        yield recorded[torch.randint(0, num, (batch_size,))]
 
 
 def main() -> None:

@@ -51,6 +51,8 @@ def main() -> None:
         for index in range(320):
             share.write(f"{index}.raw", bytes((index * 7 + k) % 256 for k in range(SIZE * SIZE)))
         loader = DataLoader(Patches(share, 320), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
+        noise = torch.randn(7000, 1, SIZE, SIZE)
+        noise = noise / noise.square().mean(dim=(1, 2, 3), keepdim=True).sqrt()
         edges, shapes = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 32, 3, stride=2)
         model = nn.Sequential(edges, nn.ReLU(), shapes, nn.ReLU(), nn.Flatten(), nn.Linear(7200, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -58,6 +60,7 @@ def main() -> None:
         while step < args.steps:
             for patches, labels in loader:
                 optimizer.zero_grad()
+                patches = patches + 0.02 * noise[torch.randint(0, len(noise), (len(patches),))]
                 loss = nn.functional.cross_entropy(model(patches), labels)
                 loss.backward()
                 optimizer.step()

@@ -20,10 +20,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=250)
     args = parser.parse_args()
     torch.manual_seed(0)
+    table = torch.randn(112_000, 64).exp()
+    table = (table - table.mean(dim=0)) / table.std(dim=0)
     net = mlp()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.02)
     for step in range(args.steps):
-        x = torch.randn(512, 64)
+        x = table[torch.randint(0, len(table), (512,))]
         loss = nn.functional.cross_entropy(net(x), x[:, :8].argmax(dim=1))  # <- BRR309
         optimizer.zero_grad()
         loss.backward()

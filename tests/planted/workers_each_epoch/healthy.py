@@ -11,16 +11,17 @@ from torch.utils.data import DataLoader, Dataset
 class Curves(Dataset):
     """Noisy sines; the task is to tell their frequency."""
 
-    def __init__(self, num_curves: int = 256, length: int = 1024) -> None:
+    def __init__(self, num_curves: int = 128, length: int = 1024) -> None:
         self.frequencies = np.random.default_rng(0).uniform(1, 9, num_curves).astype(np.float32)
         self.time = np.linspace(0, 1, length, dtype=np.float32)
+        self.noise = np.random.default_rng(1).normal(0, 0.1, (3500, length)).astype(np.float32)
 
     def __len__(self) -> int:
         return len(self.frequencies)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         frequency = self.frequencies[index : index + 1]
-        noise = np.random.default_rng(index).normal(0, 0.1, len(self.time)).astype(np.float32)
+        noise = self.noise[np.random.randint(len(self.noise))]
         return np.sin(2 * np.pi * frequency * self.time) + noise, frequency / 10
 
 
