@@ -40,7 +40,7 @@ class Format:
     array: bool = False
 
 
-NAMES = st.sampled_from(["aten::mm", "aten::add", "void k<float, 4>(int, {lambda()#1})", "a\"b\\c},{", "é\n\x7f]"])
+NAMES = st.sampled_from(["aten::mm", "aten::add", "void k<float, 4>(int, {lambda()#1})", 'a"b\\c},{', "é\n\x7f]"])
 
 
 def spans(unit: int = 1) -> st.SearchStrategy[list[Span]]:
@@ -89,7 +89,9 @@ def event(span: Span, fmt: Format) -> str:
         args |= {"device": 0, "stream": span.lane}
     if span.table == "op" and span.shape:
         args |= {"Input type": ["float"], "Input Dims": [list(span.shape)]}
-    pid, tid = (0, f"stream {span.lane}" if old else span.lane) if on_device else (7, str(span.lane) if old else span.lane)
+    pid, tid = (
+        (0, f"stream {span.lane}" if old else span.lane) if on_device else (7, str(span.lane) if old else span.lane)
+    )
     fields = {"ph": "X", "cat": category, "name": span.name, "pid": pid, "tid": tid, "ts": "@ts", "dur": "@dur"}
     text = json.dumps({**fields, "args": args}, indent=fmt.indent, ensure_ascii=False)
     ts = micros(span.start - (0 if fmt.array else fmt.base))
