@@ -1,0 +1,93 @@
+"""What the process's vital signs say of its plain steps: collections, growth, page faults, cores that were busy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.recording import marks
+from gobrrr.recording.run import Recording
+from gobrrr.recording.steps import Step
+
+Ints = npt.NDArray[np.int64]
+# Fewer samples than these say nothing of growth; more than those say no more.
+MIN_SAMPLES, MAX_SAMPLES = 8, 200
+
+
+def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
+    """Growth, faults, collections and load per plain step, by the names of recording.facts."""
+    if not plain:
+        return {}
+    wall = float(np.median([step.wall for step in plain]))
+    stretches = plain_stretches(recording.events, plain)
+    found: dict[str, float | None] = {
+        **_collections(recording.events, plain),
+        "rss_growth_per_step": _growth(recording.events, stretches, wall),
+    }
+    faults = _rate(recording.events, marks.FAULTS, stretches)
+    found["minor_faults_per_step"] = faults * wall if faults is not None else None
+    process, machine = (_rate(recording.events, kind, stretches) for kind in (marks.CPU, marks.BUSY))
+    found["process_load"] = process
+    if process is not None and machine is not None:
+        found["other_load"] = max(0.0, machine - process)
+    return found
+
+
+def plain_stretches(events: Ints, plain: list[Step]) -> list[tuple[int, int]]:
+    """Stretches of time with plain steps and without windows, from the first such step to the last."""
+    begin, end = plain[0].start, plain[-1].end
+    cuts = events[np.isin(events[:, 1], (marks.WINDOW_BEGIN, marks.WINDOW_END)), 0]
+    edges = [begin, *np.sort(cuts[(cuts > begin) & (cuts < end)]).tolist(), end]
+    starts = np.array([step.start for step in plain])
+    return [(a, b) for a, b in pairwise(edges) if np.searchsorted(starts, a) < np.searchsorted(starts, b)]
+
+
+def _collections(events: Ints, plain: list[Step]) -> dict[str, float | None]:
+    """Collections that ended within plain steps. They are journalled at the next boundary, out of order."""
+    rows = events[events[:, 1] == marks.GC]
+    starts = np.array([step.start for step in plain])
+    ends = np.array([step.end for step in plain])
+    at = np.searchsorted(starts, rows[:, 0], "left") - 1
+    inside = (at >= 0) & (rows[:, 0] <= ends[np.maximum(at, 0)])
+    return {
+        "gc_ns_per_step": float(rows[inside, 3].sum()) / len(plain),
+        "gc_runs_per_step": float(np.count_nonzero(inside)) / len(plain),
+    }
+
+
+def _samples(events: Ints, kind: int, begin: int, end: int) -> Ints:
+    """(n, 2): time and value of one vital sign within a stretch."""
+    rows = events[(events[:, 1] == kind) & (events[:, 0] >= begin) & (events[:, 0] <= end)]
+    found: Ints = rows[:, [0, 3]]
+    return found
+
+
+def _rate(events: Ints, kind: int, stretches: list[tuple[int, int]]) -> float | None:
+    """Increase of a counter per ns over the stretches; None where it was not seen twice in any."""
+    parts = [_samples(events, kind, begin, end) for begin, end in stretches]
+    rise = sum(int(part[-1, 1] - part[0, 1]) for part in parts if len(part) > 1)
+    time = sum(int(part[-1, 0] - part[0, 0]) for part in parts if len(part) > 1)
+    return rise / time if time > 0 else None
+
+
+def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float) -> float | None:
+    """Resident bytes per step over the longest stretch: what both halves of it show. A cache that fills once, or an
+    evaluation that allocates, is in one half alone."""
+    begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0], default=(0, 0))
+    rows = _samples(events, marks.RSS, begin, end).astype(float)
+    if len(rows) < MIN_SAMPLES:
+        return None
+    rows = rows[:: -(-len(rows) // MAX_SAMPLES)]
+    early, late = _slope(rows[: len(rows) // 2]), _slope(rows[len(rows) // 2 :])
+    return wall * (min(early, late, key=abs) if early * late > 0 else 0.0)
+
+
+def _slope(rows: npt.NDArray[np.float64]) -> float:
+    """The median slope between pairs of samples (Theil-Sen), a quarter of them apart at least, so that the saw-tooth of
+    one step weighs little."""
+    i, j = np.triu_indices(len(rows), max(1, len(rows) // 4))
+    apart = rows[j, 0] - rows[i, 0]
+    slopes = (rows[j, 1] - rows[i, 1])[apart > 0] / apart[apart > 0]
+    return float(np.median(slopes)) if len(slopes) else 0.0
