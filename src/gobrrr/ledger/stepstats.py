@@ -39,7 +39,8 @@ def step_stats(recording: Recording) -> StepStats:
     lower, upper = np.percentile(walls, [25, 75])
     return StepStats(
         count=len(main.steps), plain_count=len(walls), plain_wall_ns=middle, low_ns=low, high_ns=high,
-        quartile_spread=float((upper - lower) / middle), wall_ns=float(np.median(profiled)) if profiled else middle,
+        quartile_spread=float((upper - lower) / (middle or 1.0)),
+        wall_ns=float(np.median(profiled)) if profiled else middle,
         profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_KINDS.get(main.kind, "loop"),
         mean_ns=float(walls.mean()), outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(walls),
         overhead_share=_overhead(recording, middle), waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
@@ -48,22 +49,40 @@ def step_stats(recording: Recording) -> StepStats:
 
 
 def median_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Distribution-free interval of the median from order statistics (binomial, normal approximation with n >= 6)."""
+    """Distribution-free interval of the median of at least one value: order statistics, interpolated between the two
+    pairs whose exact binomial coverage encloses `confidence` (Hettmansperger and Sheather, 1986).
+
+    Fewer than six values (at 95 %) cannot say so much: theirs is the whole range. Steps that depend on each other make
+    it too narrow, and so do two speeds with nothing between them (at least 90 % with six or more).
+    """
     ordered = np.sort(np.asarray(values, float))
     n = len(ordered)
-    if n < 6:
-        return float(ordered[0]), float(ordered[-1])
-    half = 1.959964 * math.sqrt(n) / 2 if confidence == 0.95 else 2.575829 * math.sqrt(n) / 2
-    low = max(0, math.floor(n / 2 - half) - 1)
-    high = min(n - 1, math.ceil(n / 2 + half))
-    return float(ordered[low]), float(ordered[high])
+    cover = _coverage(n)
+    wide = int(np.searchsorted(-cover, -confidence, "right")) - 1  # the narrowest pair that covers enough
+    if wide < 0 or wide + 1 >= len(cover):
+        return float(ordered[max(0, wide)]), float(ordered[n - 1 - max(0, wide)])
+    part = (cover[wide] - confidence) / (cover[wide] - cover[wide + 1])
+    depth = wide + 1
+    inner = (n - depth) * part / (depth + (n - 2 * depth) * part)
+    low = (1 - inner) * ordered[wide] + inner * ordered[wide + 1]
+    high = (1 - inner) * ordered[n - 1 - wide] + inner * ordered[n - 2 - wide]
+    return float(low), float(high)
+
+
+def _coverage(n: int) -> np.ndarray:
+    """Probability that the median lies between the i-th smallest and the i-th largest of n values, i from 0."""
+    k = np.arange(1, max(2, (n + 1) // 2))
+    logs = np.concatenate(([0.0], np.cumsum(np.log((n - k + 1) / k)))) - n * math.log(2.0)
+    tails: np.ndarray = np.cumsum(np.exp(logs))
+    return 1.0 - 2.0 * tails
 
 
 def _drift(walls: np.ndarray) -> float:
     third = len(walls) // 3
     if third < 3:
         return 0.0
-    return float(np.median(walls[-third:]) / np.median(walls[:third]) - 1)
+    first, last = float(np.median(walls[:third])), float(np.median(walls[-third:]))
+    return last / first - 1 if first else 0.0
 
 
 def _overhead(recording: Recording, step_ns: float) -> float:

@@ -1,0 +1,165 @@
+"""The statistics of a loop: the median plain step, how sure it is, and what else the loop says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.ledger.model import StepStats
+from gobrrr.ledger.stepstats import median_interval, other_loops, plain_steps, step_stats
+from gobrrr.recording import marks
+from gobrrr.recording.run import Recording, Start
+from gobrrr.recording.steps import find_loops
+from tests.unit.event_streams import EVALUATION, MS, Program
+
+DRAWS = {
+    "log-normal": (lambda rng, n: np.exp(rng.normal(0, 0.3, n)), 1.0),
+    "exponential": (lambda rng, n: rng.exponential(1.0, n), math.log(2)),
+    "heavy tails": (lambda rng, n: rng.standard_t(1.5, n), 0.0),
+}
+
+
+@pytest.mark.parametrize("count", [6, 7, 9, 12, 20, 50, 200])
+@pytest.mark.parametrize("kind", DRAWS)
+def test_a_95_percent_interval_covers_the_median_95_times_in_100(kind: str, count: int) -> None:
+    draw, median = DRAWS[kind]
+    rng = np.random.default_rng(20260 + count)
+    intervals = (median_interval(draw(rng, count)) for _ in range(3000))
+    covered = sum(low <= median <= high for low, high in intervals) / 3000
+    assert 0.93 <= covered <= 0.97
+
+
+@pytest.mark.parametrize("count", [6, 7, 12, 50])
+def test_two_speeds_are_covered_nearly_as_often(count: int) -> None:
+    """Interpolation is worst where no value lies near the median: steps that switch between two speeds."""
+    rng = np.random.default_rng(count)
+    intervals = (median_interval(rng.choice([1.0, 3.0], count) + rng.normal(0, 0.4, count)) for _ in range(3000))
+    assert 0.90 <= sum(low <= 2.0 <= high for low, high in intervals) / 3000 <= 0.98
+
+
+def test_a_99_percent_interval_is_wider() -> None:
+    rng = np.random.default_rng(7)
+    values = [rng.normal(size=40) for _ in range(2000)]
+    covered = sum(low <= 0 <= high for low, high in (median_interval(v, 0.99) for v in values)) / 2000
+    assert 0.98 <= covered <= 1.0
+    narrow, wide = median_interval(values[0]), median_interval(values[0], 0.99)
+    assert wide[0] < narrow[0] and narrow[1] < wide[1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_few_values_give_their_whole_range(count: int) -> None:
+    assert median_interval(list(range(count))) == (0.0, count - 1.0)
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=1, max_size=300))
+def test_the_interval_holds_the_median_and_lies_within_the_values(values: list[float]) -> None:
+    low, high = median_interval(values)
+    slack = 1e-9 * max(values)
+    assert min(values) - slack <= low <= np.median(values) + slack
+    assert np.median(values) - slack <= high <= max(values) + slack
+
+
+def test_many_equal_values_are_known_exactly() -> None:
+    assert median_interval([5.0] * 20_000) == (5.0, 5.0)
+
+
+# a whole loop
+
+
+def recording(program: Program, *facts: dict[str, Any], **costs: float) -> Recording:
+    events = program.events
+    return Recording(
+        Path(), Start(costs=costs), events, tuple(find_loops(events)), (), None, (), facts, {}, None, 0, ()
+    )
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Program:
+    return Program(monkeypatch)
+
+
+def test_the_median_plain_step_and_what_stands_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch, windows={40: (marks.PROFILE, 4)})
+    program.slower = 3.0
+    program.train(2, forward=503)  # slow first steps
+    program.train(100)
+    for _ in range(3):
+        program.train(1, forward=1003)  # checkpoints
+        program.train(20)
+    stats = step_stats(recording(program))
+    assert (stats.kind, stats.count, stats.profiled_count) == ("training", 164, 4)
+    assert stats.plain_count + stats.warmup_count + 4 + 2 == stats.count, "two settle after the window"
+    assert stats.warmup_count == 1
+    assert stats.plain_wall_ns == 10 * MS
+    assert (stats.low_ns, stats.high_ns) == (10 * MS, 10 * MS)
+    assert stats.quartile_spread == 0.0
+    assert stats.wall_ns == 30 * MS
+    assert stats.outlier_ns == pytest.approx(3 * 1000 * MS / stats.plain_count)
+    assert stats.mean_ns == stats.plain_wall_ns + stats.outlier_ns
+    assert len(stats.waits) == len(stats.walls) == stats.plain_count
+    assert set(stats.waits) == {2.0 * MS}
+
+
+def test_drift_is_told_with_its_sign(program: Program) -> None:
+    for n in range(90):
+        program.train(1, forward=3 + n * 0.1)
+    assert step_stats(recording(program)).drift == pytest.approx(0.5, abs=0.1)
+
+
+def test_few_steps_do_not_drift(program: Program) -> None:
+    program.train(4)
+    program.train(4, forward=8)
+    assert step_stats(recording(program)).drift == 0.0
+
+
+def test_spread_is_of_the_middle_half(program: Program) -> None:
+    for n in range(200):
+        program.train(1, forward=3 + 4 * (n % 2))
+    assert step_stats(recording(program)).quartile_spread == pytest.approx(4 / 12)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_too_few_steps_have_no_median(program: Program, steps: int) -> None:
+    program.train(steps)
+    rec = recording(program)
+    assert plain_steps(rec) == []
+    assert step_stats(rec).plain_wall_ns == 0.0
+    assert steps or step_stats(rec) == StepStats()
+
+
+def test_steps_of_no_length_divide_nothing(program: Program) -> None:
+    program.train(40, 0, 0, 0, 0)
+    stats = step_stats(recording(program))
+    assert (stats.plain_wall_ns, stats.quartile_spread, stats.drift, stats.overhead_share) == (0.0, 0.0, 0.0, 0.0)
+
+
+def test_watching_costs_what_its_hooks_were_timed_at(program: Program) -> None:
+    program.train(101)
+    watching = {"calls": 400, "ns_per_call": 2000.0, "lookups": 1000}
+    stats = step_stats(recording(program, {"watching": {}}, {"watching": watching}, lookup_ns=100.0))
+    assert stats.overhead_share == pytest.approx((400 * 2000 + 1000 * 100) / 100 / (10 * MS))
+    assert step_stats(recording(program)).overhead_share == 0.0
+
+
+def test_other_loops_are_named_with_their_share(program: Program) -> None:
+    program.train(60)
+    for _ in range(24):
+        program.forward(20, module=3, flags=EVALUATION)
+    facts = {"modules": [{"id": 3, "kind": "Classifier"}], "optimizers": [{"id": 0, "kind": "AdamW"}]}
+    (other,) = other_loops(recording(program, facts))
+    assert (other.name, other.count) == ("forwards of Classifier", 20)
+    assert other.share == pytest.approx(400 / 990, rel=0.01)
+    (nameless,) = other_loops(recording(program, {"modules": [{"id": 9, "kind": "X"}]}))
+    assert nameless.name == "forwards of #3"
+
+
+def test_an_inference_loop_says_so(program: Program) -> None:
+    for _ in range(40):
+        program.forward(5, flags=EVALUATION)
+    assert step_stats(recording(program)).kind == "inference"
