@@ -4,25 +4,41 @@ from __future__ import annotations
 
 import ast
 import functools
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 MAX_SOURCE = 4 << 20
+_ADDERS = frozenset(
+    ("append", "add", "extend", "appendleft", "extendleft", "setdefault", "update", "insert", "__setitem__")
+)
 
 
 @functools.lru_cache(maxsize=64)
 def _tree(file: str) -> ast.Module | None:
     try:
         path = Path(file)
-        return ast.parse(path.read_bytes()) if path.stat().st_size <= MAX_SOURCE else None
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        return _parse(path.read_bytes()) if path.stat().st_size <= MAX_SOURCE else None
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def _calls(file: str) -> Iterator[ast.Call]:
-    tree = _tree(file)
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else iter(())
+def _parse(source: bytes) -> ast.Module:
+    """The tree, without the warnings that the program's own compilation has given: '\\d' in a string is told again by
+    every parse. catch_warnings would make the program's own warnings come twice; the parser holds the interpreter,
+    so nobody else can warn meanwhile."""
+    shown = getattr(warnings, "_showwarnmsg", None)
+    if shown is None:
+        return ast.parse(source)
+    warnings._showwarnmsg = _no_warning  # type: ignore[attr-defined]
+    try:
+        return ast.parse(source)
+    finally:
+        warnings._showwarnmsg = shown  # type: ignore[attr-defined]
+
+
+def _no_warning(_message: object) -> None: ...
 
 
 def _name(node: ast.expr) -> str:
@@ -30,26 +46,51 @@ def _name(node: ast.expr) -> str:
 
 
 def call_line(files: list[str], names: tuple[str, ...]) -> dict[str, Any] | None:
-    """The last line in the user's files that calls one of `names` (as function or method)."""
+    """The last line of the first of the user's files that calls one of `names` (as function or method)."""
     for file in files:
-        lines = [call.lineno for call in _calls(file) if _name(call.func) in names]
+        tree = _tree(file)
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
+        lines = [call.lineno for call in calls if _name(call.func) in names]
         if lines:
-            return {"file": file, "line": lines[-1], "function": ""}
+            return {"file": file, "line": max(lines), "function": ""}
     return None
 
 
 def growth_line(file: str, name: str) -> dict[str, Any] | None:
-    """The line that adds to the container `name`: x.append(...), x += ..., x[...] = ..."""
+    """The line that adds to the container `name`: x.append(...), x += ..., x[...] = ..., x = x + ... Of several the
+    first one in a loop, or in a function, which a loop may call."""
     tree = _tree(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            adds = node.func.attr in ("append", "add", "extend", "appendleft", "setdefault", "update", "insert")
-            if adds and _name(node.func.value) == name:
-                return {"file": file, "line": node.lineno, "function": ""}
-        if isinstance(node, ast.AugAssign) and _name(node.target) == name:
-            return {"file": file, "line": node.lineno, "function": ""}
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript) and _name(target.value) == name:
-                    return {"file": file, "line": node.lineno, "function": ""}
-    return None
+    found = sorted(_growths(tree, name, False)) if tree is not None else []
+    return {"file": file, "line": found[0][1], "function": ""} if found else None
+
+
+def _growths(tree: ast.AST, name: str, repeated: bool) -> Iterator[tuple[bool, int]]:
+    """(runs once only, line) of every node that adds to the container."""
+    nodes = [(tree, repeated)]
+    while nodes:
+        node, again = nodes.pop()
+        if _adds(node, name):
+            yield not again, getattr(node, "lineno", 0)
+        again = again or isinstance(node, (ast.For, ast.AsyncFor, ast.While, ast.FunctionDef, ast.AsyncFunctionDef))
+        nodes += [(child, again) for child in ast.iter_child_nodes(node)]
+
+
+def _adds(node: ast.AST, name: str) -> bool:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in _ADDERS and _container(node.func.value) == name
+    if isinstance(node, ast.AugAssign):
+        return _container(node.target) == name
+    if not isinstance(node, ast.Assign):
+        return False
+    joined = isinstance(node.value, ast.BinOp) and _name(node.value.left) == name
+    return any(
+        joined if _name(target) == name else isinstance(target, ast.Subscript) and _container(target) == name
+        for target in node.targets
+    )
+
+
+def _container(node: ast.expr) -> str:
+    """The name of what is added to: x of x[key], of x[a][b] and of self.x."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return _name(node)
