@@ -114,7 +114,7 @@ def finding(
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share."""
     declared = REGISTRY[code]
-    ceiling = max(0.0, min(ceiling, ledger.wall))
+    ceiling = max(0.0, min(ceiling, max(ledger.wall, ledger.step.mean_ns)))  # rare slow steps are in the mean only
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low, expected))
     return Finding(
