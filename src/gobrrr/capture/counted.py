@@ -175,7 +175,9 @@ def padding(tensor: Any) -> tuple[float | None, float | None]:
     """
     import torch
 
-    if tensor.dim() != 2 or tensor.is_floating_point() or tensor.is_complex() or tensor.shape[1] < MIN_PADDED_LENGTH:
+    if tensor.dim() != 2 or tensor.is_floating_point() or tensor.is_complex():
+        return None, None
+    if not tensor.shape[0] or tensor.shape[1] < MIN_PADDED_LENGTH:
         return None, None
     with torch.no_grad():
         rows = tensor.detach()

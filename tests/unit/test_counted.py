@@ -1,0 +1,284 @@
+"""The counting step against counts by hand: saved bytes, padding, containers that hold graphs, repeated inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, _tensors, describe, held_graphs, padding  # noqa: E402
+from gobrrr.capture.linelog import LineLog, module_names  # noqa: E402
+from gobrrr.capture.userfiles import UserFiles  # noqa: E402
+
+FLOAT = 4
+
+
+class Users(UserFiles):
+    """These tests are the user's program."""
+
+    def is_user(self, filename: str) -> bool:
+        return filename == __file__
+
+
+def counting(net: Any, flushes: bool = True) -> Counted:
+    owned = {t.untyped_storage().data_ptr() for t in (*net.parameters(), *net.buffers())}
+    return Counted(owned, flushes, module_names([net]))
+
+
+def saved_by(net: Any, *inputs: Any) -> Counted:
+    """One forward under the hooks."""
+    counted = counting(net)
+    with torch.autograd.graph.saved_tensors_hooks(counted.pack, counted.unpack):
+        net(*inputs).sum()
+    assert not counted.error
+    return counted
+
+
+def total(counted: Counted) -> int:
+    return sum(num_bytes for num_bytes, _ in counted.saved.values())
+
+
+def test_saved_bytes_are_those_counted_by_hand() -> None:
+    """linear saves its input (weights are not counted), ReLU its output, which is the next linear's input: once."""
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    counted = saved_by(net, torch.randn(32, 8))
+    assert total(counted) == FLOAT * (32 * 8 + 32 * 16)
+    assert sum(count for _, count in counted.saved.values()) == 2
+    by_module = {key[0]: num_bytes for key, (num_bytes, _) in counted.saved.items()}
+    assert by_module == {"Sequential.0": FLOAT * 32 * 8, "Sequential.1": FLOAT * 32 * 16}
+
+
+def test_a_view_saves_its_whole_storage_once() -> None:
+    class Halves(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            a, b = x.chunk(2)
+            return a * b
+
+    x = torch.randn(64, 8, requires_grad=True)
+    assert total(saved_by(Halves(), x)) == FLOAT * 64 * 8
+
+
+def test_buffers_and_parameters_are_nobodys_activations() -> None:
+    net = torch.nn.BatchNorm1d(8)
+    counted = saved_by(net, torch.randn(32, 8))
+    assert total(counted) == FLOAT * (32 * 8 + 2 * 8), "the input, and this batch's mean and deviation"
+
+
+def test_without_gradients_nothing_is_saved() -> None:
+    net = torch.nn.Linear(8, 8)
+    with torch.no_grad():
+        assert saved_by(net, torch.randn(4, 8)).saved == {}
+
+
+def test_a_backward_under_the_hooks_gives_the_same_gradients() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+    x = torch.randn(32, 8)
+    net(x).sum().backward()
+    plain = [p.grad.clone() for p in net.parameters()]
+    net.zero_grad()
+    counted = counting(net)
+    with torch.autograd.graph.saved_tensors_hooks(counted.pack, counted.unpack):
+        net(x).sum().backward()
+    assert all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), plain, strict=True))
+
+
+def test_a_strange_tensor_is_not_counted_and_stops_nothing() -> None:
+    counted = counting(torch.nn.Linear(2, 2))
+    sparse = torch.eye(3).to_sparse()
+    assert counted.pack(sparse) is sparse
+    assert counted.error and counted.saved == {}
+    assert counted.pack("no tensor at all") == "no tensor at all"
+
+
+# inputs
+
+
+def called(net: Any, *batches: Any, flushes: bool = True) -> Counted:
+    """Calls of a module by the program, seen by the line log."""
+    counted = counting(net, flushes)
+    log = LineLog(Users(), module_names([net]), counted.module)
+    assert log.start(sys._getframe())
+    try:
+        for batch in batches:
+            net(batch)
+    finally:
+        log.stop(sys._getframe())
+    assert not counted.error
+    return counted
+
+
+@pytest.fixture
+def untraced() -> Any:
+    """Coverage or a debugger may be tracing this very test."""
+    before = sys.gettrace()
+    sys.settrace(None)
+    yield
+    sys.settrace(before)
+
+
+@pytest.mark.usefixtures("untraced")
+def test_calls_of_inner_modules_are_not_the_programs() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU())
+    (root,) = called(net, torch.randn(4, 8), torch.randn(4, 8)).roots.values()
+    assert (root["calls"], root["repeated"], root["module"]) == (2, 0, net)
+    assert root["grad_enabled"] is True
+
+
+@pytest.mark.usefixtures("untraced")
+def test_the_same_input_twice_is_a_repeat_until_it_is_written() -> None:
+    net, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    (root,) = called(net, x, x).roots.values()
+    assert root["repeated"] == 1
+    counted = counting(net)
+    counted._root(net, [x], None)
+    x.add_(1)
+    counted._root(net, [x], None)
+    counted._root(net, [x.clone()], None)
+    (root,) = counted.roots.values()
+    assert (root["calls"], root["repeated"]) == (3, 0)
+
+
+@pytest.mark.usefixtures("untraced")
+def test_inputs_are_described_once_per_call() -> None:
+    counted = called(torch.nn.Embedding(50, 4), torch.randint(2, 50, (4, 16)))
+    (given,) = counted.inputs
+    assert (given["shape"], given["dtype"], given["num_bytes"]) == ([4, 16], "int64", 8 * 64)
+
+
+@pytest.mark.usefixtures("untraced")
+def test_subnormal_inputs_are_told_with_their_share() -> None:
+    x = torch.ones(4, 8)
+    x[0] = 1e-40
+    (found,) = called(torch.nn.Linear(8, 8), x, flushes=False).denormals
+    assert found["share"] == 0.25
+    assert called(torch.nn.Linear(8, 8), x, flushes=True).denormals == []
+
+
+def test_tensors_are_found_in_containers_of_containers() -> None:
+    x = torch.ones(1)
+    assert len(list(_tensors((x, [x, {"a": x, "b": (x, 5, None)}])))) == 4
+    assert list(_tensors("text")) == [] and list(_tensors(None)) == []
+    endless: list[Any] = [x]
+    endless.append(endless)
+    assert len(list(_tensors(endless))) == 4, "a bounded depth"
+
+
+# padding
+
+
+def rows(*lengths: int, width: int = 20, pad: int = 0) -> Any:
+    found = torch.full((len(lengths), width), pad)
+    for row, length in enumerate(lengths):
+        found[row, :length] = torch.arange(5, 5 + length)
+    return found
+
+
+def test_padding_is_the_share_of_trailing_repeats() -> None:
+    assert padding(rows(5, 10, 20, 15)) == (30 / 80, 0.0)
+    assert padding(rows(5, 10, 18, 18, pad=-100)) == (29 / 80, -100.0)
+
+
+def test_a_single_last_value_is_no_run() -> None:
+    assert padding(rows(19, 19, 10, 10)) == (20 / 80, 0.0)
+
+
+def test_rows_that_end_differently_are_not_padded() -> None:
+    assert padding(torch.arange(80).reshape(4, 20)) == (0.0, None)
+    assert padding(rows(5, 20, 20, 20, pad=3))[0] == 0.0, "one short text in four"
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        torch.zeros(4, 20),
+        torch.zeros(4, 20, dtype=torch.long),
+        torch.ones(4, 20, dtype=torch.bool),
+        torch.randint(0, 2, (4, 20)),
+        torch.zeros(4, MIN_PADDED_LENGTH - 1, dtype=torch.long),
+        torch.zeros(20, dtype=torch.long),
+        torch.zeros(2, 4, 20, dtype=torch.long),
+        torch.zeros(4, 20, dtype=torch.complex64),
+        torch.zeros(0, 20, dtype=torch.long),
+        torch.zeros(4, 0, dtype=torch.long),
+    ],
+    ids=lambda t: f"{t.dtype}{tuple(t.shape)}".removeprefix("torch."),
+)
+def test_what_is_no_batch_of_tokens_has_no_padding(tensor: Any) -> None:
+    assert padding(tensor) == (None, None)
+    assert describe(tensor)["pad_share"] is None
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_every_integer_is_read(dtype: Any) -> None:
+    assert padding(rows(5, 10, 10, 15).to(dtype)) == (40 / 80, 0.0)
+
+
+# containers that hold graphs
+
+
+def held(**names: Any) -> dict[str, int]:
+    """What a user function with these local containers holds. No assert in it: pytest would give it a locals(), and
+    functions that may hold that dict are not looked into."""
+    losses, kept, other = (names.get(name) for name in ("losses", "kept", "other"))
+    found = held_graphs(sys._getframe(), Users())
+    del losses, kept, other
+    return {name: length for (_, function, name), length in found.items() if function == "held" and name != "names"}
+
+
+def with_graph() -> Any:
+    return (torch.ones(2, requires_grad=True) * 2).sum()
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda t: [1.0, t],
+        lambda t: (t, t),
+        lambda t: {"a": 0, "b": t},
+        lambda t: deque([t, t]),
+        lambda t: [(0, {"loss": t}), [t]],
+    ],
+)
+def test_containers_whose_last_item_has_a_graph_are_held(wrap: Any) -> None:
+    assert held(losses=wrap(with_graph())) == {"losses": 2}
+
+
+def test_a_set_is_looked_at_too() -> None:
+    assert held(losses={with_graph()}) == {"losses": 1}
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        [], {}, set(), deque(), [1.0, 2.0], "text", None, [torch.ones(2)], [with_graph().detach()],
+        [with_graph().item()], [torch.ones(2, requires_grad=True)], {"a": with_graph(), "b": 1.0},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_numbers_detached_tensors_and_leaves_hold_no_graph(container: Any) -> None:
+    assert held(losses=container) == {}
+
+
+def test_containers_of_the_trainer_itself_are_held() -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.losses = [with_graph()]
+
+        def step(self) -> dict[tuple[str, str, str], int]:
+            return held_graphs(sys._getframe(), Users())
+
+    assert ("step", "losses") in {(function, name) for _, function, name in Trainer().step()}
+
+
+def test_a_users_own_kind_of_container_is_left_alone() -> None:
+    """Its methods are the program's code: nothing of it is called."""
+
+    class Loud(dict):  # type: ignore[type-arg]
+        def values(self) -> Any:
+            raise AssertionError("called")
+
+    assert held(losses=Loud(a=with_graph()), kept=OrderedDict(a=with_graph()), other=defaultdict(list)) == {}
