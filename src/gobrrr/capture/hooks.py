@@ -120,10 +120,24 @@ class Hooks:
     def _optimizers(self) -> None:
         from torch.optim import optimizer
 
-        begin = optimizer.register_optimizer_step_pre_hook(self._guarded(self._update_begin))
+        begin = optimizer.register_optimizer_step_pre_hook(self._within_step(self._update_begin))
         self._undo.append(lambda: self._unregister(begin))
-        end = optimizer.register_optimizer_step_post_hook(self._guarded(self._update_end))
+        end = optimizer.register_optimizer_step_post_hook(self._within_step(self._update_end))
         self._undo.append(lambda: self._unregister(end))
+
+    def _within_step(self, body: Callable[..., object]) -> Callable[..., None]:
+        guarded = self._guarded(body)
+
+        def hook(*args: Any) -> None:
+            if not self._here():
+                return
+            self._updating = True
+            try:
+                guarded(*args)
+            finally:
+                self._updating = False
+
+        return hook
 
     def _unregister(self, handle: Any) -> None:
         """Take a hook out of torch's table, but not while torch iterates over it: then when the step is over."""
@@ -133,19 +147,12 @@ class Hooks:
             handle.remove()
 
     def _update_begin(self, optimizer: Any, *_: Any) -> None:
-        if self._here():
-            self._updating = True
-            self.recorder.note(ev.UPDATE_BEGIN, self.recorder.optimizers.number(optimizer))
-            self._updating = False
+        self.recorder.note(ev.UPDATE_BEGIN, self.recorder.optimizers.number(optimizer))
 
     def _update_end(self, optimizer: Any, *_: Any) -> None:
-        if self._here():
-            self._updating = True
-            self.recorder.update_end(self.recorder.optimizers.number(optimizer))
-            self._updating = False
+        self.recorder.update_end(self.recorder.optimizers.number(optimizer))
 
     def _step_over(self) -> None:
-        self._updating = False
         while self._late:
             self._late.pop()()
 

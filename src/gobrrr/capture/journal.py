@@ -7,6 +7,7 @@ Standard library only, because it is imported into a program that is not ours. `
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -17,6 +18,8 @@ from array import array
 
 HEADER = struct.Struct("<cI")
 CHECK = struct.Struct("<I")
+ERROR = ".error-"
+"""What stands between a journal's name and the errno that ended it, in the name of an empty file beside it."""
 MAX_EVENTS_PER_FRAME = 1 << 15
 """A torn frame is lost whole: 1 MiB of events is the most that one crash may cost."""
 
@@ -75,3 +78,9 @@ class JournalWriter:
                     rest = rest[written:]
             except OSError as error:  # later frames would stand behind a torn one and never be read
                 self.error = error
+                self._leave_mark(error)
+
+    def _leave_mark(self, error: OSError) -> None:
+        """Say why in the name of an empty file, for which a full disk has still room."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(f"{self.path}{ERROR}{error.errno}", os.O_WRONLY | os.O_CREAT, 0o644))

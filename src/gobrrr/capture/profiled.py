@@ -48,9 +48,10 @@ class Profiled:
             torch.cuda.synchronize()
         with without_chatter():
             result = self._disable()
-            result.save(str(self.path))
+            if result is not None:
+                result.save(str(self.path))
         self.stop_ns = time.perf_counter_ns() - began
-        return True
+        return result is not None
 
     def owns(self, profile: Any) -> bool:
         """Whether a profiler object is this one's."""
@@ -58,17 +59,21 @@ class Profiled:
 
     def abandon(self) -> None:
         """End without a trace, whatever state it is in."""
-        if self._profile is not None:
-            with contextlib.suppress(Exception), without_chatter():
-                self._disable()
+        with contextlib.suppress(Exception), without_chatter():
+            self._disable()
+        with contextlib.suppress(Exception):  # loud rather than on
+            self._disable()
 
     def _disable(self) -> Any:
+        """Take the profiler off and give its result; None where it is off already."""
+        if self._profile is None:
+            return None
         import torch
         from torch.autograd import profiler
 
         profile, self._profile = self._profile, None
         profile.entered = False
         try:
-            return torch._C._autograd._disable_profiler()
+            return torch._C._autograd._disable_profiler() if torch._C._autograd._profiler_enabled() else None
         finally:
             profiler._run_on_profiler_stop()  # type: ignore[no-untyped-call]  # a flag that torch itself asks for

@@ -90,7 +90,9 @@ class Session:
             self._write_facts("end")
         with contextlib.suppress(Exception):
             self.recorder.flush()
+        with contextlib.suppress(Exception):
             self.recorder.journal.json({"type": "end", "reason": reason, "lookups": self.hooks.num_lookups})
+        with contextlib.suppress(Exception):
             self.recorder.journal.close()
 
     def mark(self) -> None:
@@ -117,7 +119,11 @@ class Session:
             path = path.with_name(f"rank{rank}-{os.getpid()}.journal")
         self.stem, start = path.stem, self._start()
         journal = JournalWriter(path)
-        journal.json(start)
+        try:
+            journal.json(start)
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     def _start(self) -> dict[str, Any]:
@@ -150,6 +156,7 @@ class Session:
         self.hooks.remove()
         with contextlib.suppress(Exception):
             self.recorder.flush()
+        with contextlib.suppress(Exception):
             self.recorder.journal.json(_complaint(error))
 
     # steps
@@ -249,7 +256,10 @@ class Session:
         assert window is not None
         began = time.perf_counter_ns()
         loop = self.loops[window.loop]
-        window.close(complete)
+        try:
+            window.close(complete)
+        finally:
+            window.release()
         if not window.unhook():
             self._covered = window
         if complete:

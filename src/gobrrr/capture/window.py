@@ -100,8 +100,8 @@ class Window:
 
     def _stop_sampler(self) -> None:
         if self._sampler is not None:
-            self.session.workers.switch(False, 0.0)
             self._sampler.stop()
+            self.session.workers.switch(False, 0.0)
 
     def unhook(self) -> bool:
         """Take the saved-tensor hooks off; False where the program has put its own on top of them since."""
@@ -130,7 +130,14 @@ class Window:
         closing = {ev.PROFILE: self._close_profile, ev.SAMPLE: self._close_sample, ev.COUNT: self._close_count}[
             self.kind
         ]
-        self.session.recorder.journal.json(note | closing())
+        found = note | closing()
+        if error := self._error():
+            found["error"] = error
+        self.session.recorder.journal.json(found)
+
+    def _error(self) -> str:
+        """What went wrong in an instrument, which then saw less than it should have."""
+        return next((i.error for i in (self._lines, self._sampler, self._counted) if i is not None and i.error), "")
 
     def _names(self) -> dict[int, str]:
         return module_names([module for _, module in self.session.recorder.modules.alive()])
@@ -236,7 +243,6 @@ class Window:
             "orphans": facts.orphans(session.recorder),
             "held": session.growth(sys._getframe()),
             "gc_span": _gc_span(session),
-            "error": counted.error,
         }
 
 

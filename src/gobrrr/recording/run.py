@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ def _load(path: Path, limits: Limits) -> Recording:
     missing = [journal.note] if journal.note else []
     start = _first(records, "start", Start) or Start()
     ended = next((str(r.get("reason")) for r in records if r.get("type") == "end"), None)
-    missing += _complaints(records, ended)
+    missing += _unwritable(path) + _complaints(records, ended)
     windows = _windows(records, missing)
     loops = tuple(find_loops(journal.events, _settling(records)))
     recording = Recording(
@@ -203,11 +204,20 @@ def _typed(record: dict[str, Any], shape: Any, missing: list[str]) -> Any:
         return None
 
 
+def _unwritable(path: Path) -> list[str]:
+    """Why the watched program could not go on writing: the errno in the name of a file beside its journal."""
+    codes = [mark.name.rpartition("-")[2] for mark in sorted(path.parent.glob(f"{path.name}.error-*"))]
+    return [f"the recording could not be written to its end: {os.strerror(int(c))}" for c in codes if c.isdecimal()]
+
+
 def _complaints(records: tuple[dict[str, Any], ...], ended: str | None) -> list[str]:
     found = [
         f"watching failed inside gobrrr: {r.get('error')} ({r.get('at')})" for r in records if r.get("type") == "failed"
     ]
     found += [str(r.get("text")) for r in records if r.get("type") == "note"]
+    found += [
+        f"the {r.get('kind')} window: {r['error']}" for r in records if r.get("type") == "window" and r.get("error")
+    ]
     for errors in (r.get("errors") for r in records if r.get("type") == "facts"):
         found += [f"{name} could not be noted: {error}" for name, error in (errors or {}).items()]
     if ended is None:

@@ -1,0 +1,40 @@
+"""Plain and watched, a program computes, shows and leaves behind the very same, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.recording.run import Recording, load_run
+from tests.transparency.pairs import Ran, differences, run
+
+QUICK = ("mlp", "hooked", "workers", "evaluated", "instrumented", "transformed")
+SLOW = ("accumulation", "gan", "inference", "compiled")
+WINDOWS = {"profile", "sample", "count"}
+
+
+def both(program: str, folder: Path) -> tuple[Ran, Ran]:
+    """The program plain, then watched, both finished without complaint of their own."""
+    plain = run(f"{program}.py", folder / "plain", False)
+    assert plain.code == 0, plain.err.decode()
+    return plain, run(f"{program}.py", folder / "watched", True)
+
+
+def recording_of(ran: Ran) -> Recording:
+    """The watched run's one recording, watched to its end."""
+    (recording,) = load_run(ran.folder)
+    assert recording.ended == "exit", recording.missing
+    return recording
+
+
+@pytest.mark.parametrize("program", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_watching_changes_nothing(program: str, tmp_path: Path) -> None:
+    plain, watched = both(program, tmp_path)
+    assert watched.code == 0, watched.err.decode()
+    assert (watched.out, watched.err) == (plain.out, plain.err)
+    assert plain.seen["num_losses"] > 100
+    assert differences(plain.seen, watched.seen) == []
+    recording = recording_of(watched)
+    assert not [line for line in recording.missing if "failed inside gobrrr" in line]
+    assert {window.kind for window in recording.windows if window.complete} >= WINDOWS
