@@ -11,7 +11,8 @@ MAX_NAMED = 8
 
 
 def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
-    """Of all ops outside the wait for data. `dtype` is that of most FLOPs."""
+    """Of all ops outside the wait for data. `dtype` is that of most FLOPs. Where no work is known (the ops only launch
+    it elsewhere) there is no utilisation, which is not one of zero."""
     counted = [op for op in ops if op.phase != "data" and op.flops is not None]
     flops = sum(op.flops or 0.0 for op in counted)
     by_dtype: dict[str, float] = defaultdict(float)
@@ -28,8 +29,8 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     ranked = sorted(missing.items(), key=lambda item: -item[1])[:MAX_NAMED]
     return Roofline(
         flops=flops, bytes=sum(op.bytes or 0.0 for op in counted), floor_ns=floor,
-        mfu=1e9 * flops / plain / ceiling if ceiling and plain else None, dtype=dtype, ceiling_flop_rate=ceiling,
-        speed_of_light=floor / plain if plain else None,
+        mfu=1e9 * flops / plain / ceiling if counted and ceiling and plain else None,
+        dtype=dtype, ceiling_flop_rate=ceiling, speed_of_light=floor / plain if counted and plain else None,
         not_counted_share=sum(missing.values()) / plain if plain else 0.0,
         not_counted=tuple((name, ns / plain) for name, ns in ranked) if plain else (),
     )  # fmt: skip
