@@ -10,21 +10,25 @@ from torch import nn
 class CarefulTrainer:
     def __init__(self, model: nn.Module, lr: float) -> None:
         self.model = model
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        self.last_good = copy.deepcopy(model.state_dict())
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+        self.last_good = copy.deepcopy(self.state())
         self.usual_loss = float("inf")
+
+    def state(self) -> tuple[dict, dict]:
+        return self.model.state_dict(), self.optimizer.state_dict()
 
     def step(self, index: int, x: torch.Tensor, y: torch.Tensor) -> float:
         loss = nn.functional.mse_loss(self.model(x), y)
         if loss > 10 * self.usual_loss:
-            self.model.load_state_dict(self.last_good)
+            self.model.load_state_dict(self.last_good[0])
+            self.optimizer.load_state_dict(self.last_good[1])
             return self.usual_loss
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
         self.usual_loss = loss.item()
         if index % 100 == 0:
-            self.last_good = copy.deepcopy(self.model.state_dict())
+            self.last_good = copy.deepcopy(self.state())
         return self.usual_loss
 
 
@@ -38,9 +42,11 @@ def main() -> None:
     for _ in range(6):
         layers += [nn.Linear(width, width), nn.ReLU()]
     model = nn.Sequential(*layers, nn.Linear(width, 1))
-    trainer = CarefulTrainer(model, lr=0.01)
+    trainer = CarefulTrainer(model, lr=0.002)
+    table = 3 * torch.randn(112_000, 64) + 1
+    table = (table - table.mean(dim=0)) / table.std(dim=0)
     for index in range(args.steps):
-        x = torch.randn(16, 64)
+        x = table[torch.randint(0, len(table), (8,))]
         loss = trainer.step(index, x, x.square().mean(dim=1, keepdim=True))
         if index % 50 == 0:
             print(f"step {index:4d}  loss {loss:.4f}")

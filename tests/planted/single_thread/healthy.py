@@ -30,7 +30,7 @@ def main() -> None:
     torch.manual_seed(0)
     model = Autoencoder()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
-    for step, spectra in zip(range(args.steps), spectra_stream(1536)):
+    for step, spectra in zip(range(args.steps), spectra_stream(512)):
         loss = nn.functional.mse_loss(model(spectra), spectra)
         optimizer.zero_grad()
         loss.backward()

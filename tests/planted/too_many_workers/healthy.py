@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Spectrograms(Dataset):
-    def __init__(self, num_clips: int = 4096, length: int = 8192) -> None:
+    def __init__(self, num_clips: int = 2048, length: int = 8192) -> None:
         self.num_clips, self.length = num_clips, length
 
     def __len__(self) -> int:
@@ -24,7 +24,7 @@ class Spectrograms(Dataset):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument("--steps", type=int, default=192)
     args = parser.parse_args()
     torch.manual_seed(0)
     loader = DataLoader(Spectrograms(), batch_size=32, num_workers=1)
@@ -32,13 +32,18 @@ def main() -> None:
         nn.Flatten(), nn.Linear(32 * 129, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    for step, (spectra, labels) in zip(range(args.steps), loader):
-        loss = nn.functional.cross_entropy(net(spectra), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % 30 == 0:
-            print(f"step {step:4d}  loss {loss.item():.4f}")
+    step = 0
+    while step < args.steps:
+        for spectra, labels in loader:
+            loss = nn.functional.cross_entropy(net(spectra), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step % 64 == 0:
+                print(f"step {step:4d}  loss {loss.item():.4f}")
+            step += 1
+            if step == args.steps:
+                break
 
 
 if __name__ == "__main__":
