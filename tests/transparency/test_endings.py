@@ -1,0 +1,352 @@
+"""Watching ends with its block, with an exception, with Ctrl-C, in a fork: what the program had set up itself stays."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import signal
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+from torch.autograd.profiler import record_function
+from torch.profiler import ProfilerActivity, profile
+
+import gobrrr
+from gobrrr.capture import api, bootstrap, linelog
+from gobrrr.capture.recorder import Recorder
+from gobrrr.errors import GobrrrError
+from gobrrr.recording.run import load_run
+from tests.transparency.pairs import differences, quick
+from tests.transparency.training import break_, notes, surroundings, train, watched
+
+pytestmark = pytest.mark.usefixtures("hurried")
+
+
+@pytest.fixture(autouse=True)
+def quick_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gobrrr.watch() with windows of three steps."""
+    monkeypatch.setattr(api, "Config", lambda folder: quick(Path(folder), steps=3, sample_ns=1))
+
+
+def test_a_block_that_ends_leaves_nothing(plain: dict[str, Any], tmp_path: Path) -> None:
+    before = surroundings()
+    with gobrrr.watch(tmp_path, show=False):
+        assert differences(plain, train()) == []
+    assert differences(before, surroundings()) == []
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), KeyboardInterrupt(), SystemExit(3)])
+@pytest.mark.parametrize("step", [2, 6, 10, 13])
+def test_a_block_that_raises_leaves_nothing(step: int, error: BaseException, tmp_path: Path) -> None:
+    def stop(number: int) -> None:
+        if number == step:
+            raise error
+
+    before = surroundings()
+    with pytest.raises(type(error)) as caught, gobrrr.watch(tmp_path, show=False):
+        train(meanwhile=stop)
+    assert caught.value is error
+    after = surroundings()
+    after["seams"]["optimizer"] = before["seams"]["optimizer"]  # the training's own two hooks, cut short
+    assert differences(before, after) == []
+    _forget_the_trainings_hooks()
+    (recording,) = load_run(tmp_path)
+    assert recording.ended == "block ended"
+
+
+def _forget_the_trainings_hooks() -> None:
+    from torch.optim import optimizer
+
+    optimizer._global_optimizer_pre_hooks.clear()
+    optimizer._global_optimizer_post_hooks.clear()
+
+
+def test_steps_that_are_broken_off_leave_nothing(tmp_path: Path) -> None:
+    before = surroundings()
+    with gobrrr.watch(tmp_path, show=False):
+        for number in gobrrr.steps(range(20)):
+            if number == 8:
+                break
+        generator = gobrrr.steps(range(3))
+        next(generator)
+        generator.close()
+    assert differences(before, surroundings()) == []
+
+
+def test_a_block_in_a_block_says_so(tmp_path: Path) -> None:
+    with gobrrr.watch(tmp_path / "a", show=False):
+        with pytest.raises(GobrrrError, match=r"inside gobrrr\.watch"), gobrrr.watch(tmp_path / "b", show=False):
+            pass
+    assert not (tmp_path / "b").exists()
+    with pytest.raises(GobrrrError, match="holds a recording"):
+        with gobrrr.watch(tmp_path / "a", show=False):
+            train(2)
+        with gobrrr.watch(tmp_path / "a", show=False):
+            pass
+
+
+def test_thirty_blocks_leak_nothing(tmp_path: Path) -> None:
+    def block(number: int) -> None:
+        with watched(tmp_path / str(number)):
+            train(4)
+
+    block(0)
+    gc.collect()
+    before, objects = surroundings(), _ours()
+    for number in range(1, 31):
+        block(number)
+    gc.collect()
+    assert differences(before, surroundings()) == []
+    assert _ours() == objects
+
+
+def _ours() -> dict[str, int]:
+    """How many objects of gobrrr.capture's classes live."""
+    found: dict[str, int] = {}
+    for thing in gc.get_objects():
+        if str(type(thing).__module__).startswith("gobrrr.capture"):
+            found[type(thing).__name__] = found.get(type(thing).__name__, 0) + 1
+    return found
+
+
+# interrupts
+
+
+@pytest.mark.parametrize(
+    "where", ["recorder.Recorder.note", "session.Session._open", "window.Window._write", "linelog.LineLog._number"]
+)
+def test_an_interrupt_in_our_code_reaches_the_program(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = surroundings()
+    with monkeypatch.context() as patches:
+        break_(patches, where, 0, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt), watched(tmp_path):
+            train()
+    _forget_the_trainings_hooks()
+    assert differences(before, surroundings()) == []
+
+
+class Timeout(Exception):
+    """What a program's own signal handler raises."""
+
+
+def _ring(number: int, frame: types.FrameType | None) -> None:
+    raise Timeout
+
+
+@pytest.fixture
+def alarmed() -> Iterator[None]:
+    """A program that bounds its time by an alarm."""
+    old = signal.signal(signal.SIGALRM, _ring)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, old)
+
+
+@pytest.mark.usefixtures("alarmed")
+def test_what_a_signal_handler_raises_in_our_code_reaches_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Recorder.update_end
+
+    def rung(self: Recorder, number: int) -> None:
+        real(self, number)
+        signal.raise_signal(signal.SIGALRM)
+
+    before = surroundings()
+    with monkeypatch.context() as patches:
+        patches.setattr(Recorder, "update_end", rung)
+        with pytest.raises(Timeout), watched(tmp_path):
+            train()
+    _forget_the_trainings_hooks()
+    assert differences(before, surroundings()) == []
+    assert "Timeout came while gobrrr was at work" in notes(tmp_path)
+
+
+@pytest.mark.usefixtures("alarmed")
+def test_an_alarm_during_garbage_collection_is_not_lost(tmp_path: Path, capfd: Any) -> None:
+    heap: list[Any] = [[i] for i in range(1_500_000)]  # a fifth of a second to collect
+    with pytest.raises(Timeout), watched(tmp_path):
+        train(1)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        gc.collect()
+        for _ in range(1000):
+            pass
+    _forget_the_trainings_hooks()
+    assert len(heap) == 1_500_000
+    assert capfd.readouterr().err == ""
+
+
+# what the program does to torch itself
+
+
+def test_patches_that_the_program_lays_on_ours_stay(tmp_path: Path) -> None:
+    before = surroundings()
+    module, entered = torch.nn.Module, []
+    own_call = module.__call__
+    with watched(tmp_path):
+        train(2)
+        theirs = record_function.__enter__
+
+        @functools.wraps(theirs)
+        def enter(self: Any) -> Any:
+            entered.append(self.name)
+            return theirs(self)
+
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return own_call(self, *args, **kwargs)
+
+        record_function.__enter__ = enter
+        module.__call__ = call
+        train(2)
+    assert record_function.__enter__ is enter
+    assert module.__call__ is call
+    count = len(entered)
+    train(2)  # the wrapped hook is still called, and does nothing
+    assert len(entered) > count
+    record_function.__enter__ = _original(theirs)
+    module.__call__ = own_call
+    assert differences(before, surroundings()) == []
+
+
+def _original(function: Any) -> Any:
+    """torch's own method inside the closure of ours."""
+    held = [cell.cell_contents for cell in function.__closure__]
+    return next(f for f in held if getattr(f, "__qualname__", "") == "record_function.__enter__")
+
+
+def test_a_tracer_set_meanwhile_stays(tmp_path: Path) -> None:
+    def tracer(frame: types.FrameType, event: str, arg: Any) -> None:
+        return None
+
+    def meanwhile(step: int) -> None:
+        if step == 6:
+            assert sys.gettrace() is not None, "no window is open: the test shows nothing"
+            sys.settrace(tracer)
+
+    with watched(tmp_path):
+        train(meanwhile=meanwhile)
+        kept = sys.gettrace()
+        sys.settrace(None)
+    assert kept is tracer
+
+
+def test_our_tracer_given_back_by_the_program_takes_itself_off(tmp_path: Path) -> None:
+    saved: list[Any] = []
+
+    def meanwhile(step: int) -> None:
+        if step == 6:
+            saved.append(sys.gettrace())
+
+    with watched(tmp_path):
+        train(meanwhile=meanwhile)
+        assert saved[0].__self__.__class__ is linelog.LineLog
+        sys.settrace(saved[0])
+    train(1)
+    assert sys.gettrace() is None
+
+
+@pytest.mark.parametrize("step", [2, 6, 10, 13])
+def test_the_programs_profiler_finds_torchs_profiler_free(plain: dict[str, Any], step: int, tmp_path: Path) -> None:
+    seen: list[int] = []
+    running: list[Any] = []
+
+    def meanwhile(number: int) -> None:
+        if number == step:
+            running.append(profile(activities=[ProfilerActivity.CPU]))
+            running[0].__enter__()
+        if number == step + 2:
+            running[0].__exit__(None, None, None)
+            seen.append(sum("addmm" in event.name for event in running[0].events()))
+
+    before = surroundings()
+    with watched(tmp_path):
+        found = train(meanwhile=meanwhile)
+    assert differences(plain, found) == []
+    assert seen[0] >= 4
+    assert differences(before, surroundings()) == []
+
+
+def test_the_programs_saved_tensor_hooks_are_all_called(plain: dict[str, Any], tmp_path: Path) -> None:
+    """Around the whole loop; and entered after ours, left before ours are."""
+    packed: list[int] = []
+    hooks = saved_tensors_hooks(lambda t: (packed.append(1), t)[1], lambda t: t)
+    with hooks:
+        train()
+    expected, packed[:] = len(packed), []
+    before = surroundings()
+    with hooks, watched(tmp_path / "around"):
+        assert differences(plain, train()) == []
+    assert len(packed) == expected
+    assert differences(before, surroundings()) == []
+
+
+@pytest.mark.parametrize("step", range(9, 16))
+def test_saved_tensor_hooks_laid_over_ours_come_off_first(plain: dict[str, Any], step: int, tmp_path: Path) -> None:
+    stack = contextlib.ExitStack()
+
+    def meanwhile(number: int) -> None:
+        if number == step:
+            stack.enter_context(saved_tensors_hooks(lambda t: t, lambda t: t))
+        if number == step + 6:
+            stack.close()
+
+    before = surroundings()
+    with watched(tmp_path):
+        assert differences(plain, train(meanwhile=meanwhile)) == []
+    assert differences(before, surroundings()) == []
+
+
+# forks
+
+
+@pytest.mark.parametrize("step", [2, 6, 10, 13])
+def test_a_fork_in_any_phase_is_free_of_instruments(plain: dict[str, Any], step: int, tmp_path: Path) -> None:
+    """The child trains as well: plain results, no instrument on, nothing written into its parent's recording."""
+    told: list[int] = []
+
+    def meanwhile(number: int) -> None:
+        if number != step:
+            return
+        child = os.fork()
+        if child == 0:
+            code = 9
+            try:
+                watching: list[Any] = [
+                    sys.gettrace(),
+                    torch._C._autograd._profiler_enabled(),
+                    threading.active_count() - 1,
+                ]
+                watching.append(torch._C._autograd._top_saved_tensors_default_hooks(True))
+                same = differences(plain["losses"], train()["losses"]) == []
+                code = (not same) * 2 + any(watching)
+            finally:
+                os._exit(code)
+        told.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    before = surroundings()
+    with watched(tmp_path):
+        found = train(meanwhile=meanwhile)
+    assert told == [0]
+    assert differences(plain, found) == []
+    assert differences(before, surroundings()) == []
+    (recording,) = load_run(tmp_path)
+    assert [w.kind for w in recording.windows[:3]] == ["profile", "sample", "count"]
+    assert {w.complete for w in recording.windows[:3]} == {True}
+    assert len(recording.loops[0].steps) <= 36
+
+
+def test_no_session_is_left_behind(tmp_path: Path) -> None:
+    with gobrrr.watch(tmp_path, show=False):
+        pass
+    assert bootstrap.session is None
