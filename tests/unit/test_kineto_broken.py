@@ -189,8 +189,8 @@ def test_a_damaged_gzip_file_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
         (b'{"traceEvents":[{"ph":"M","name":"process_name","args":{"name":"x"}}]}', "metadata only"),
         (pickle.dumps({"a": 1}), "pickle"),
         (b"PK\x03\x04rest", "zip archive"),
-        (gzip.compress(b""), "is empty"),
-        (gzip.compress(b"{}"), "has no list of traceEvents"),
+        (gzip.compress(b"", mtime=0), "is empty"),
+        (gzip.compress(b"{}", mtime=0), "has no list of traceEvents"),
         (b"\x1f\x8brubbish", "cannot be read|is empty"),
     ],
 )
@@ -207,7 +207,7 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
         read_trace(tmp_path)
 
 
-BOMB = gzip.compress(b'{"traceEvents":[' + b" " * (3 << 20), 9)
+BOMB = gzip.compress(b'{"traceEvents":[' + b" " * (3 << 20), 9, mtime=0)
 
 
 @pytest.mark.parametrize(
