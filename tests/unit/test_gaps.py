@@ -154,6 +154,21 @@ def test_without_a_line_log_gaps_are_of_the_phase_around_them(tmp_path: Path) ->
     }
 
 
+def test_an_op_that_a_step_ends_in_covers_the_begin_of_the_next(tmp_path: Path) -> None:
+    """An optimizer inside a hook of the backward pass: the update ends, the engine's node does not."""
+    timeline = Timeline()
+    with timeline.window(), timeline.frame("main"):
+        for _ in range(2):
+            timeline.line(10, 4 * US)
+            with timeline.op("autograd::engine::evaluate_function: AddmmBackward0"):
+                timeline.run(5 * US)
+                timeline.boundary()
+                timeline.run(6 * US)
+        timeline.line(11, 3 * US)
+        timeline.boundary()
+    assert groups(timeline, tmp_path) == {(10, "other"): 8 / 3 * US, (11, "other"): US}
+
+
 def test_steps_without_ops_are_gaps_from_end_to_end(tmp_path: Path) -> None:
     timeline = Timeline()
     with timeline.window(), timeline.frame("main"):
@@ -182,7 +197,7 @@ def test_a_piece_knows_whether_a_line_event_began_it(tmp_path: Path) -> None:
 PIECE = st.tuples(st.sampled_from(["op", "line", "run", "nested", "wait", "update"]), st.integers(0, 50))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 @given(steps=st.lists(st.lists(PIECE, max_size=12), min_size=1, max_size=4))
 def test_ops_waits_and_gaps_fill_the_steps_exactly(tmp_path: Path, steps: list[list[tuple[str, int]]]) -> None:
     timeline = Timeline()

@@ -178,6 +178,16 @@ def test_steps_that_another_process_held_up_are_left_out(tmp_path: Path) -> None
     assert rows(timeline, tmp_path).num_steps == 5
 
 
+def test_steps_of_no_length_are_steps(tmp_path: Path) -> None:
+    timeline = Timeline()
+    with timeline.window():
+        for us in (0, 0, 0, 1):
+            with timeline.wait():
+                timeline.run(us * US)
+            timeline.boundary()
+    assert rows(timeline, tmp_path).num_steps == 4
+
+
 def test_a_long_wait_makes_no_step_unusual(tmp_path: Path) -> None:
     timeline = Timeline()
     timeline.plain_steps(MS, MS, MS)

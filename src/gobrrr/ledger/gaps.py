@@ -65,7 +65,7 @@ def find_gaps(host: HostOps, places: Places) -> Gaps:
     number = np.searchsorted(begins, cuts, "right") - 1
     ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
     place = places.at(cuts)
-    around = _around(host, rows, before)
+    around = _around(host, rows, before, places.known)
     updating = within(cuts, updates)
     phase = tuple(
         _phase(places.places[p].backward, places.places[p].module, updates_, around[n])
@@ -118,13 +118,17 @@ def _updates(host: HostOps) -> Ints:
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def _around(host: HostOps, rows: Ints, before: Ints) -> list[str]:
-    """Per gap the phase of the ops on both sides of it, "" where they differ. What leads to the loss is the loss."""
+def _around(host: HostOps, rows: Ints, before: Ints, logged: bool) -> list[str]:
+    """Per gap the phase that the ops around it tell: what leads to the loss is the loss. Without a line log a gap
+    between two ops of one phase is of that phase too."""
     phases = ["", *(host.phase[row] for row in rows.tolist()), ""]
     found = []
     for index in before.tolist():
         one, other = phases[index + 1], phases[index + 2]
-        found.append(one if one == other else "loss" if other == "loss" or (one, other) == ("loss", "backward") else "")
+        if other == "loss" or (one, other) == ("loss", "backward"):
+            found.append("loss")
+        else:
+            found.append(one if one == other and not logged and one in ("forward", "backward") else "other")
     return found
 
 
@@ -132,4 +136,4 @@ def _phase(backward: bool, module: str, updating: bool, around: str) -> str:
     """By the line log, then by the optimizer's annotation, then by the ops around."""
     if backward or module:
         return "backward" if backward else "forward"
-    return "optimizer" if updating else around if around in ("loss", "backward", "forward") else "other"
+    return "optimizer" if updating else around

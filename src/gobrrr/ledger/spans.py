@@ -34,7 +34,8 @@ def usual(spans: Ints, recording: Recording) -> Ints:
     if len(spans) < 4 or recording.main is None:
         return spans
     waits = {step.start: step.wait for step in recording.main.steps}
-    work = spans[:, 1] - spans[:, 0] - np.array([waits.get(begin, 0) for begin in spans[:, 0].tolist()])
+    waited = np.array([waits.get(begin, 0) for begin in spans[:, 0].tolist()])
+    work = np.maximum(0, spans[:, 1] - spans[:, 0] - waited)
     kept: Ints = spans[work <= UNUSUAL * np.median(work)]
     return kept
 
