@@ -110,7 +110,7 @@ class Counted:
 
     def _was_given(self, module: Any, tensors: list[Any]) -> bool:
         """Whether this module got these very tensors before, unwritten since; an address alone may be used again."""
-        key = (id(module), *(number for t in tensors for number in (id(t), t._version)))
+        key = (id(module), *(number for t in tensors for number in (id(t), 0 if t.is_inference() else t._version)))
         known = self._given.get(key, [])
         again = bool(tensors) and len(known) == len(tensors)
         again = again and all(ref() is tensor for ref, tensor in zip(known, tensors, strict=True))

@@ -28,7 +28,7 @@ from gobrrr.capture.workers import WorkerSampling
 from gobrrr.recording import marks as ev
 from gobrrr.recording.warmup import median, warmup
 
-ORDER = (ev.PROFILE, ev.SAMPLE, ev.COUNT)
+ORDER = (ev.PROFILE, ev.COUNT, ev.SAMPLE)  # the short ones first: a program may end
 MAX_LOOPS = 3
 # How long the plain hooks stay once the windows are done: epochs' ends, evaluation and growth are seen, then nothing.
 TAIL_NS, TAIL_STEPS = 600 * plan.SECOND, 20_000

@@ -187,7 +187,10 @@ class Window:
     def _close_sample(self) -> dict[str, Any]:
         assert self._sampler is not None
         self._stop_sampler()
-        return {"samples": self._sampler.as_json()}
+        # Denormals come with time (decaying states): looked for once more, later than in the counting steps.
+        later = Counted(set(), facts._flushes_denormals(), {})
+        self._look_at_states(later)
+        return {"samples": self._sampler.as_json(), "denormals": _worst(later)}
 
     # count
 
@@ -201,16 +204,21 @@ class Window:
         }
         names = self._names()
         self._counted = Counted(owned, facts._flushes_denormals(), names)
-        for _, module in recorder.modules.alive():
-            for name, param in list(module.named_parameters())[:64]:
-                if type(param).__module__.startswith("torch") and param.layout == _strided():
-                    self._counted.denormal(f"parameter {name}", param, {})
+        self._look_at_states(self._counted)
         self._lines = LineLog(session.user, names, self._counted.module)
         if not self._lines.start(sys._getframe()):
             self._lines = None
         if not facts.compiled():
             self._hook(self._counted)
         return True
+
+    def _look_at_states(self, counted: Counted) -> None:
+        """Parameters and buffers of the modules that the program calls, for denormal values."""
+        for _, module in self.session.recorder.modules.alive():
+            for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+                for name, tensor in list(named)[:64]:
+                    if type(tensor).__module__.startswith("torch") and tensor.layout == _strided():
+                        counted.denormal(f"{kind} {name}", tensor, {})
 
     def _hook(self, counted: Counted) -> None:
         """Of several pairs of saved-tensor hooks only the innermost is called: the program's own are never covered."""
@@ -238,12 +246,16 @@ class Window:
         return found | {
             "roots": roots,
             "inputs": counted.inputs[:32],
-            "denormals": sorted(counted.denormals, key=lambda d: -d["share"])[:16],
+            "denormals": _worst(counted),
             "switches": counted.switches,
             "orphans": facts.orphans(session.recorder),
             "held": session.growth(sys._getframe()),
             "gc_span": _gc_span(session),
         }
+
+
+def _worst(counted: Counted) -> list[dict[str, Any]]:
+    return sorted(counted.denormals, key=lambda d: -d["share"])[:16]
 
 
 def _innermost() -> tuple[Any, Any] | None:

@@ -32,7 +32,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "modules": [_module(m, recording) for m in _table(raw, "modules")],
         "orphans": counted.get("orphans"),
         "inputs": counted.get("inputs") or [],
-        "denormals": counted.get("denormals") or [],
+        "denormals": _denormals(recording),
         "held_graphs": counted.get("held") or [],
         "compile": _compile(recording),
         "saved": _saved(counted),
@@ -42,6 +42,12 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         **rates(recording, plain),
     }
     return _typed(values)
+
+
+def _denormals(recording: Recording) -> list[dict[str, Any]]:
+    """What the counting steps saw, or, later, the end of the sampled ones."""
+    sampled = recording.window("sample")
+    return [*(recording.counted.get("denormals") or []), *(sampled.denormals if sampled is not None else [])]
 
 
 def _typed(values: dict[str, Any]) -> Facts:

@@ -86,6 +86,7 @@ class Window(msgspec.Struct, frozen=True):
     stop_ns: int = 0
     lines: LineLog | None = None
     samples: Samples | None = None
+    denormals: list[dict[str, Any]] = []
     saved: tuple[Saved, ...] | None = None
 
     @property
