@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import json
 import os
 import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.config import VARIABLE, Config
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # not even typing is imported: a program's start is its own
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
     from gobrrr.capture.session import Session
 
 # Programs that only start other programs: their children are the ones to watch, so the environment goes on to them.
@@ -22,6 +21,7 @@ _LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accel
 
 OLDEST = (2, 6)
 session: Session | None = None
+_registered = False
 
 
 def begin() -> None:
@@ -41,9 +41,15 @@ def _seen(config: Config, torch: str | None) -> None:
     path = os.path.join(config.folder, f"seen-{os.getpid()}.json")  # noqa: PTH118
     try:
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-            json.dump({"executable": sys.executable, "argv": sys.orig_argv, "torch": torch}, file)
+            file.write(f'{{"executable": {_quoted(sys.executable)}, "torch": {_quoted(torch)}}}')
     except OSError as error:
         sys.stderr.write(f"gobrrr: cannot write into {config.folder}: {error.strerror}\n")
+
+
+def _quoted(text: str | None) -> str:
+    """A JSON string, without the json module."""
+    plain = (c if " " <= c <= "~" and c not in '"\\' else f"\\u{min(ord(c), 0xFFFD):04x}" for c in text or "")
+    return "null" if text is None else f'"{"".join(plain)}"'
 
 
 def is_launcher(argv: list[str]) -> bool:
@@ -127,9 +133,14 @@ def watch(config: Config) -> Session | None:
     return session
 
 
-@functools.cache
 def _at_the_end() -> None:
     """Once per process, however often it is watched: neither kind of callback can be taken back."""
+    global _registered
+    if _registered:
+        return
+    _registered = True
+    import atexit
+
     atexit.register(lambda: session.end() if session is not None else None)
     os.register_at_fork(after_in_child=lambda: session.forked() if session is not None else None)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 VARIABLE = "GOBRRR_CAPTURE"
+_BETWEEN = "\x1f"
 
 
 class Config:
@@ -26,8 +26,8 @@ class Config:
         self.plain_ns, self.sample_ns = plain_ns, sample_ns
 
     def to_env(self) -> str:
-        """One line of JSON."""
-        return json.dumps(vars(self))
+        """name=value, in a form that is read back without importing anything: the program's start is its own."""
+        return _BETWEEN.join(f"{name}={value}" for name, value in vars(self).items() if value is not None)
 
     @classmethod
     def from_env(cls, text: str | None = None) -> Config | None:
@@ -35,5 +35,6 @@ class Config:
         text = os.environ.get(VARIABLE) if text is None else text
         if not text:
             return None
-        fields = json.loads(text)
-        return cls(fields.pop("folder"), **fields)
+        fields = dict(part.split("=", 1) for part in text.split(_BETWEEN))
+        folder, pythonpath = fields.pop("folder"), fields.pop("pythonpath", None)
+        return cls(folder, pythonpath=pythonpath, **{name: int(value) for name, value in fields.items()})

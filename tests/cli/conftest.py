@@ -1,0 +1,78 @@
+"""A machine that needs no measuring, and gobrrr as a person would start it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gobrrr.machine import store
+from gobrrr.machine.fingerprint import fingerprint
+from gobrrr.machine.probe import probe
+from tests.unit.machine_samples import machine
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: bytes
+    err: bytes
+
+    @property
+    def text(self) -> str:
+        """What it said on stderr."""
+        return self.err.decode()
+
+
+@pytest.fixture(scope="session")
+def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that holds this machine's ceilings, made up: measuring them would take 20 seconds."""
+    folder = tmp_path_factory.mktemp("cache")
+    mark = fingerprint(probe(), store.torch_version(sys.executable))
+    (folder / f"machine-{mark}.json").write_bytes(msgspec.json.encode(machine(fingerprint=mark)))
+    return folder
+
+
+@pytest.fixture
+def env(machine_cache: Path) -> dict[str, str]:
+    """The environment of all commands here."""
+    return {**os.environ, "GOBRRR_CACHE": str(machine_cache), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+
+
+Runner = Callable[..., Done]
+
+
+@pytest.fixture
+def plainly(env: dict[str, str], tmp_path: Path) -> Runner:
+    """`plainly("script.py", "arg")`: the program as it is, in a folder of the test's own."""
+    return lambda *words, **how: run([sys.executable, *map(str, words)], env, tmp_path, **how)
+
+
+@pytest.fixture
+def gobrrr(env: dict[str, str], tmp_path: Path) -> Runner:
+    """`gobrrr("run", "script.py", "arg")`, in the same folder."""
+    return lambda *words, **how: run([sys.executable, "-m", "gobrrr", *map(str, words)], env, tmp_path, **how)
+
+
+def run(command: list[str], env: dict[str, str], cwd: Path, **how: Any) -> Done:
+    """Run to the end; `environ` adds to the environment, `cwd` is another folder."""
+    environ = {**env, **how.pop("environ", {})}
+    done = subprocess.run(command, env=environ, cwd=how.pop("cwd", cwd), capture_output=True, timeout=120, **how)
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def own_part(plain: Done, watched: Done) -> str:
+    """What gobrrr has said after a program that has said on stderr what it says plainly."""
+    assert watched.err.startswith(plain.err), f"{plain.text}\n----- became -----\n{watched.text}"
+    return watched.err[len(plain.err) :].decode()
