@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.ledger.places import BACKWARD
-from gobrrr.ledger.stepstats import plain_steps
+from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
 from gobrrr.recording import marks
 from gobrrr.recording.facts import Facts, Span
 from gobrrr.recording.microsteps import _BACKWARD, micro_steps
@@ -133,7 +133,7 @@ JSON = st.recursive(
 )
 NAMES = st.sampled_from(["id", "key", "grad_bytes", "num_bytes", "span", "kind", "steps", "num_graphs", "calls", "0"])
 TABLE = st.lists(st.dictionaries(NAMES, JSON, max_size=4) | JSON, max_size=3) | JSON
-TABLES = ("settings", "modules", "optimizers", "loaders", "compile", "memory", "moment")
+TABLES = ("watching", "settings", "modules", "optimizers", "loaders", "compile", "memory", "moment")
 COUNTED = ("switches", "roots", "saved", "inputs", "held", "denormals", "orphans", "steps", "gc_span")
 
 
@@ -142,8 +142,11 @@ COUNTED = ("switches", "roots", "saved", "inputs", "held", "denormals", "orphans
     st.dictionaries(st.sampled_from(COUNTED), TABLE | st.dictionaries(NAMES, JSON, max_size=4), max_size=5),
 )
 def test_a_strangers_facts_never_raise(facts: list[dict[str, Any]], counted: dict[str, Any]) -> None:
-    rec = recording([(t, marks.BOUNDARY, 0, 1) for t in range(1, 9)], *facts, counted=counted)
+    ends = [(t, marks.BOUNDARY, 0, 1) for t in range(1, 9)] + [(t, marks.BOUNDARY, 0, 2) for t in range(9, 12)]
+    rec = recording(ends, *facts, counted=counted)
     assert isinstance(found(rec), Facts)
+    assert step_stats(rec).overhead_share >= 0 or facts
+    assert len(other_loops(rec)) == 1
 
 
 # loaders

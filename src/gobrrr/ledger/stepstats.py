@@ -90,13 +90,11 @@ def _overhead(recording: Recording, step_ns: float) -> float:
     costs, main = recording.start.costs, recording.main
     if main is None or not step_ns or not main.steps:
         return 0.0
-    noted = [facts["watching"] for facts in recording.raw_facts if facts.get("watching")]
-    if not noted:
-        return 0.0
-    spent = float(noted[-1].get("calls", 0)) * float(noted[-1].get("ns_per_call", 0.0))
-    spent += float(noted[-1].get("lookups", 0)) * costs.get("lookup_ns", 0.0)
+    noted = [facts["watching"] for facts in recording.raw_facts if isinstance(facts.get("watching"), dict)]
+    last = {name: n for name, n in noted[-1].items() if isinstance(n, (int, float))} if noted else {}
+    spent = last.get("calls", 0) * last.get("ns_per_call", 0.0) + last.get("lookups", 0) * costs.get("lookup_ns", 0.0)
     num_steps = max(1, sum(len(loop.steps) for loop in recording.loops))
-    return spent / num_steps / step_ns
+    return float(spent / num_steps / step_ns)
 
 
 def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
@@ -115,7 +113,8 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
 def _what(recording: Recording, kind: int, number: int) -> str:
     table = {1: "optimizers", 2: "modules", 4: "loaders"}.get(kind, "")
     for facts in recording.raw_facts:
-        for entry in facts.get(table) or []:
-            if entry.get("id") == number:
+        entries = facts.get(table)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("id") == number:
                 return str(entry.get("kind") or entry.get("dataset") or number)
     return f"#{number}"

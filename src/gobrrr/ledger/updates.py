@@ -47,7 +47,8 @@ def _end(recording: Recording, window: Window, begin: int, number: int) -> int:
 
 def _name(recording: Recording, number: int) -> str:
     for facts in recording.raw_facts:
-        for entry in facts.get("optimizers") or ():
+        entries = facts.get("optimizers")
+        for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("id") == number and entry.get("kind"):
                 return f"{_STEP}{entry['kind']}.step"
     return f"{_STEP}Optimizer.step"

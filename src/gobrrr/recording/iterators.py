@@ -19,7 +19,7 @@ def loaders(events: npt.NDArray[np.int64], raw: Sequence[dict[str, Any]]) -> lis
     merged: dict[Key, dict[str, Any]] = {}
     for entry in raw:
         merged.setdefault(_key(entry), {name: value for name, value in entry.items() if name != "key"})
-    starts, firsts, batches = _used(events, {entry.get("id"): _key(entry) for entry in raw})
+    starts, firsts, batches = _used(events, {n: _key(entry) for entry in raw if isinstance(n := entry.get("id"), int)})
     return [
         {**entry, "iter_ns": starts[key], "first_wait_ns": firsts[key], "num_batches": batches[key]}
         for key, entry in merged.items()

@@ -47,7 +47,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
 def _denormals(recording: Recording) -> list[dict[str, Any]]:
     """What the counting steps saw, or, later, the end of the sampled ones."""
     sampled = recording.window("sample")
-    return [*(recording.counted.get("denormals") or []), *(sampled.denormals if sampled is not None else [])]
+    return [*_table(recording.counted, "denormals"), *(sampled.denormals if sampled is not None else [])]
 
 
 def _typed(values: dict[str, Any]) -> Facts:
