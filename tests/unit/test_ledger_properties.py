@@ -227,6 +227,22 @@ def test_a_traced_loop_of_python_comes_back_to_its_plain_length(tmp_path: Path) 
     assert sum(group.ns for group in ledger.host) == pytest.approx(1.5 * MS, rel=0.05)
 
 
+def test_host_time_is_named_by_what_was_sampled_most_below_its_line(tmp_path: Path) -> None:
+    """Line 42 was sampled in two phases, mostly in one that copies."""
+    site = "/env/lib/python3.11/site-packages/"
+    frames = (
+        (FILE, "log", 42, True), (site + "copy.py", "deepcopy", 1, False),
+        (site + "torch/optim/optimizer.py", "step", 1, False), (site + "torch/optim/sgd.py", "sgd", 1, False),
+    )  # fmt: skip
+    seen = sampled((90, (1, 0), 90), (100, (3, 2, 0), 100), frames=frames)
+    timeline = known_timeline()
+    windows = (timeline.profiled(), Window("sample", (1, 0), 1, 0, 100, (OFFSET, 0), samples=seen))
+    ledger = checked(timeline.recording(tmp_path, windows=windows))
+    (python,) = ledger.host
+    assert python.where[0].line == 42
+    assert (python.library, python.functions) == ("copy", ("copy.deepcopy",))
+
+
 # what may be missing
 
 

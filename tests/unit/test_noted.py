@@ -294,6 +294,14 @@ def test_a_leak_that_shows_in_jumps_is_growth(program: Program) -> None:
     assert watched(program)["rss_growth_per_step"] == pytest.approx((64 << 20) / 40, rel=0.3)
 
 
+def test_memory_that_rises_and_falls_again_does_not_grow(program: Program) -> None:
+    program.rss_per_step = 5000
+    program.train(200)
+    program.rss_per_step = -5000
+    program.train(200)
+    assert watched(program)["rss_growth_per_step"] == 0.0
+
+
 def test_few_samples_say_nothing_of_growth(program: Program) -> None:
     program.rss_per_step = 5000
     program.train(20)
