@@ -11,7 +11,7 @@ import pytest
 
 from gobrrr.ledger.hostops import HostOps, host_ops
 from gobrrr.ledger.places import replay
-from gobrrr.ledger.spans import elapsed, within
+from gobrrr.ledger.spans import OWN_WORK, after_watching, elapsed, within
 from gobrrr.recording import marks
 from tests.unit.timelines import MS, PID, US, Timeline
 
@@ -176,6 +176,27 @@ def test_steps_that_another_process_held_up_are_left_out(tmp_path: Path) -> None
             if n == 2:
                 timeline.leaf("aten::mm", 50 * MS)
     assert rows(timeline, tmp_path).num_steps == 5
+
+
+def test_our_own_work_in_the_hook_that_ends_a_step_is_no_part_of_the_next(tmp_path: Path) -> None:
+    timeline = Timeline()
+    with timeline.window(), timeline.frame("main"):
+        for _ in range(3):
+            timeline.line(10, 50 * US)
+            timeline.leaf("aten::mm", 50 * US)
+            timeline.boundary()
+            timeline.run(200 * US)  # the budget is looked at
+    host = rows(timeline, tmp_path)
+    assert (host.spans[:, 1] - host.spans[:, 0]).tolist() == [100 * US] * 3
+    blind = rows(timeline, tmp_path, blind=True)
+    assert (blind.spans[1:, 1] - blind.spans[1:, 0]).tolist() == [300 * US] * 2, "without a log nobody knows"
+
+
+def test_what_a_library_does_after_the_step_is_kept_but_for_as_long_as_our_work_may_take() -> None:
+    spans = np.array([[0, 9 * MS], [10 * MS, 20 * MS], [20 * MS, 20 * MS + 7]])
+    lines, ops = np.array([12 * MS, 13 * MS]), np.array([MS // 5])
+    cut = after_watching(spans, lines, ops)
+    assert cut.tolist() == [[MS // 5, 9 * MS], [10 * MS + OWN_WORK, 20 * MS], [20 * MS + 7, 20 * MS + 7]]
 
 
 def test_steps_of_no_length_are_steps(tmp_path: Path) -> None:

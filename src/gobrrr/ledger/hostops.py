@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.places import Place, Places
-from gobrrr.ledger.spans import step_spans, usual, within
+from gobrrr.ledger.spans import after_watching, step_spans, usual, within
 from gobrrr.ledger.updates import with_open_updates
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Ops, Trace
@@ -64,6 +64,8 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     ops = trace.ops
     inside = within(ops.start, spans) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
     ops = ops.take(inside & (ops.thread == _main_thread(recording, trace, inside)))
+    if places.known:
+        spans = after_watching(spans, ops.start, places.times)
     ops, names = with_open_updates(recording, window, ops, trace.names, spans)
     tree = nest(ops.start, ops.dur)
     leaf = np.ones(len(ops), bool)
