@@ -28,9 +28,10 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks import planted_scoring as scoring  # noqa: E402
+from benchmarks import quiet  # noqa: E402
 from benchmarks.planted_peers import TraceML  # noqa: E402
 from benchmarks.planted_table import bars, markdown  # noqa: E402
-from benchmarks.planted_truth import PATIENCE, Truth, measure, quiet, step_arguments  # noqa: E402
+from benchmarks.planted_truth import PATIENCE, Truth, environment, measure, step_arguments  # noqa: E402
 from tests.planted.catalogue import BY_NAME, CATALOGUE, Illness  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -64,6 +65,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--only", metavar="NAME", nargs="+", choices=sorted(BY_NAME), help="these illnesses alone")
     parser.add_argument("--rounds", type=int, default=2, help="times that each plain program runs (default 2)")
     parser.add_argument("--steps", type=int, help="steps of every program in place of its own number")
+    parser.add_argument(
+        "--patience", type=float, default=60, metavar="S", help="wait so long for idle cores (default 60)"
+    )
     parser.add_argument("--json", metavar="FILE", help="where the result goes")
     parser.add_argument("--skip-peers", action="store_true", help="do not ask TraceML")
     parser.add_argument("--skip-gobrrr", action="store_true", help="time the plain programs only")
@@ -80,9 +84,10 @@ def examine(illness: Illness, args: argparse.Namespace, peer: TraceML | None) ->
     if absent:
         return {**entry, "error": f"skipped: {', '.join(absent)} is not here"}, None
     try:
-        truth = measure(illness, args.rounds, args.steps)
+        truth = measure(illness, args.rounds, args.steps, args.patience)
         entry |= figures(truth)
         if not args.skip_gobrrr:
+            quiet.wait(args.patience)
             entry |= judged(illness, truth, args.steps)
         if peer:
             entry["traceml"] = asdict(peer.ask(illness, args.steps))
@@ -96,7 +101,7 @@ def figures(truth: Truth) -> dict[str, Any]:
     return {
         "sick_ns": truth.step_ns("sick"), "healthy_ns": truth.step_ns("healthy"), "ratio": truth.ratio,
         "saving_ns": truth.saving_ns, "growth_bytes": truth.growth_bytes("sick") - truth.growth_bytes("healthy"),
-        "is_ill": truth.is_ill,
+        "is_ill": truth.is_ill, "calm": truth.calm,
         "runs": {"sick": [asdict(t) for t in truth.sick], "healthy": [asdict(t) for t in truth.healthy]},
     }  # fmt: skip
 
@@ -123,7 +128,7 @@ def diagnose(script: Path, num_steps: int | None) -> dict[str, Any] | None:
         out = Path(scratch) / "report.json"
         options = ["--json", str(out), "-o", str(Path(scratch) / "run")]
         command = [sys.executable, "-m", "gobrrr", "run", *options, str(script), *step_arguments(num_steps)]
-        subprocess.run(command, capture_output=True, timeout=PATIENCE, env=quiet(), cwd=ROOT)
+        subprocess.run(command, capture_output=True, timeout=PATIENCE, env=environment(), cwd=ROOT)
         return json.loads(out.read_text()) if out.exists() else None
 
 

@@ -10,7 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.planted_truth import PATIENCE, quiet, step_arguments
+from benchmarks.planted_truth import PATIENCE, environment, step_arguments
 from tests.planted.catalogue import Illness
 
 ENVIRONMENT = Path(".bench-venv")
@@ -74,7 +74,7 @@ class TraceML:
             ]
             done = subprocess.run(
                 [*command, *program, *step_arguments(num_steps)],
-                capture_output=True, text=True, timeout=PATIENCE, env=quiet(),
+                capture_output=True, text=True, timeout=PATIENCE, env=environment(),
             )  # fmt: skip
             summary = Path(scratch) / "run" / "final_summary.json"
             if done.returncode or not summary.exists():

@@ -27,7 +27,8 @@ def markdown(result: dict[str, Any]) -> str:
         f"{machine['name']}, {machine['cores']} cores, load {machine['load']} at the end. "
         + ", ".join(f"{name} {version}" for name, version in result["versions"].items()),
         "",
-        "Steps are medians after the warm-up (means where marked ~) of the plain programs, run in turn without gobrrr.",
+        "Steps are medians after the warm-up (means where marked ~) of the plain programs, run in turn without gobrrr; "
+        "other processes were at work where the ratio is marked *.",
         "",
         _line(HEAD),
         _line(["---"] * len(HEAD)),
@@ -55,7 +56,7 @@ def _row(entry: dict[str, Any]) -> list[str]:
     if "error" in entry:
         return [entry["name"], entry["code"], entry["error"][:80], *[""] * (len(HEAD) - 3)]
     mean = "~" if entry["statistic"] == "mean" else ""
-    truth = [mean + duration(entry["sick_ns"]), mean + duration(entry["healthy_ns"]), f"{entry['ratio']:.2f}x"]
+    truth = [mean + duration(entry["sick_ns"]), mean + duration(entry["healthy_ns"]), _ratio(entry)]
     return [
         entry["name"],
         entry["code"],
@@ -64,6 +65,10 @@ def _row(entry: dict[str, Any]) -> list[str]:
         _twin(entry),
         entry.get("traceml", {}).get("kind", "-"),
     ]
+
+
+def _ratio(entry: dict[str, Any]) -> str:
+    return f"{entry['ratio']:.2f}x" + ("" if entry["calm"] else " *")
 
 
 def _told(entry: dict[str, Any]) -> list[str]:

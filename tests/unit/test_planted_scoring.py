@@ -10,7 +10,7 @@ import pytest
 from benchmarks import planted, planted_scoring
 from benchmarks.planted_peers import read_summary
 from benchmarks.planted_table import bars, markdown
-from benchmarks.planted_truth import read_rows
+from benchmarks.planted_truth import Timing, Truth, read_rows
 from tests.planted.catalogue import BY_NAME, CATALOGUE, HERE, MARK, Illness
 
 
@@ -111,6 +111,24 @@ def test_too_few_steps_are_refused():
         read_rows({"rows": [[k, 0, 0, k] for k in range(7)], "start_ns": 0, "end_ns": 1})
 
 
+def timed(median_ns: float, others: float | None) -> Timing:
+    """A run with this median, beside which others used this share of the cores."""
+    return Timing(50, median_ns, 2 * median_ns, 0.0, 0.0, median_ns, 1.0, 1.0, others)
+
+
+def test_disturbed_runs_count_only_where_there_is_no_calm_one():
+    truth = Truth(BY_NAME["item_by_item"], [timed(30, 0.5), timed(20, 0.05)], [timed(10, 0.9), timed(14, 0.4)])
+    assert (truth.step_ns("sick"), truth.step_ns("healthy"), truth.growth_bytes("sick")) == (20, 12, 20)
+    assert not truth.calm
+    truth.healthy.append(timed(5, None))
+    assert truth.calm and (truth.ratio, truth.saving_ns, truth.is_ill) == (4, 15, True)
+
+
+def test_an_illness_of_few_steps_is_judged_by_the_mean():
+    truth = Truth(BY_NAME["workers_each_epoch"], [timed(26, None)], [timed(20, None)])
+    assert (truth.step_ns("sick"), truth.ratio, truth.is_ill) == (52, 1.3, True)
+
+
 def entry(name: str = "x", **changes: Any) -> dict[str, Any]:
     """One examined illness, as the bench keeps it."""
     score = {
@@ -124,7 +142,7 @@ def entry(name: str = "x", **changes: Any) -> dict[str, Any]:
     return {
         "name": name, "code": "BRR101", "codes": ("BRR101",), "statistic": "median", "conditional": "",
         "bytes_illness": False, "sick_ns": 3e6, "healthy_ns": 1e6, "ratio": 3.0, "saving_ns": 2e6, "growth_bytes": 0.0,
-        "is_ill": True, "sick": score, "false_sick": [], "loud_healthy": [], **changes,
+        "is_ill": True, "calm": True, "sick": score, "false_sick": [], "loud_healthy": [], **changes,
     }  # fmt: skip
 
 
