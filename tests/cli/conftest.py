@@ -75,4 +75,4 @@ def run(command: list[str], env: dict[str, str], cwd: Path, **how: Any) -> Done:
 def own_part(plain: Done, watched: Done) -> str:
     """What gobrrr has said after a program that has said on stderr what it says plainly."""
     assert watched.err.startswith(plain.err), f"{plain.text}\n----- became -----\n{watched.text}"
-    return watched.err[len(plain.err) :].decode()
+    return " ".join(watched.err[len(plain.err) :].decode().split())  # lines are broken to fit the terminal

@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gobrrr.capture.config import VARIABLE, Config
 from gobrrr.errors import GobrrrError
 
 _INJECT = Path(__file__).parent / "inject"
 _FORWARDED = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGCONT", "SIGWINCH")
+_KEYS = ("SIGINT", "SIGQUIT")
+"""Ctrl-C and Ctrl-\\ go to all that a terminal runs in its foreground; kill sends them to one."""
 
 
 def command_line(words: Sequence[str], *, module: bool, command: bool) -> list[str]:
@@ -70,22 +73,64 @@ def environment(config: Config) -> dict[str, str]:
 def run(command: Sequence[str], config: Config) -> int:
     """Run to the end; returns what subprocess returns (negative: the signal that ended it).
 
-    Ctrl-C reaches the program from the terminal, not from here; other signals sent to gobrrr are passed on.
+    Signals sent to gobrrr are passed on, those that a terminal sends to both are not.
     """
-    try:
-        child = subprocess.Popen(list(command), env=environment(config))
-    except OSError as error:
-        raise GobrrrError(f"cannot start {command[0]}: {error.strerror}", "", 126) from None
-    old = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
-    for name in _FORWARDED:
-        number = getattr(signal, name, None)
-        if number is not None:
-            old[number] = signal.signal(number, lambda received, _frame: child.send_signal(received))
-    try:
-        return child.wait()
-    finally:
-        for number, handler in old.items():
+    env = environment(config)
+    with _Relay() as relay:
+        try:
+            relay.child = subprocess.Popen(list(command), env=env)
+        except OSError as error:
+            raise GobrrrError(f"cannot start {command[0]}: {error.strerror}", "", 126) from None
+        return relay.wait()
+
+
+class _Relay:
+    """Passes signals on to the child from its first moment to its last; what is ignored here stays ignored there."""
+
+    def __init__(self) -> None:
+        self.child: subprocess.Popen[bytes] | None = None
+        self._early: list[int] = []
+        self._old: dict[int, Any] = {}
+
+    def __enter__(self) -> _Relay:
+        for name in (*_FORWARDED, *_KEYS):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+                self._old[number] = signal.signal(number, self._received)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._old.items():
             signal.signal(number, handler)
+
+    def wait(self) -> int:
+        """Until the child ends; signals that came before it was there go first."""
+        assert self.child is not None
+        for number in self._early:
+            self.child.send_signal(number)
+        return self.child.wait()
+
+    def _received(self, number: int, _frame: object) -> None:
+        if signal.Signals(number).name in _KEYS and _at_a_terminal():
+            return
+        if self.child is None:
+            self._early.append(number)
+        else:
+            self.child.send_signal(number)
+
+
+def _at_a_terminal() -> bool:
+    """Whether we are what a terminal runs in its foreground: then its keys reach the program without us."""
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def leave_as(code: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -22,10 +23,9 @@ def explain(
         raise why_empty(folder, code)
     recordings = load_run(folder)
     reports = [_diagnose(recording, folder, command, code, portability) for recording in recordings]
-    for recording, report in zip(recordings, reports, strict=True):
-        _write(folder / _file(recording, recordings[0]), report)
-    if json_file:
-        _write(Path(json_file), reports[0])
+    files = [folder / _file(recording, recordings[0]) for recording in recordings]
+    for file, report in [*zip(files, reports, strict=True), *([(Path(json_file), reports[0])] if json_file else [])]:
+        _write(file, report)
     _show(reports)
 
 
@@ -65,7 +65,10 @@ def _say(text: str) -> None:
 def _write(file: Path, report: Report) -> None:
     from gobrrr.report.json import to_json
 
-    file.write_bytes(to_json(report))
+    try:
+        file.write_bytes(to_json(report))
+    except OSError as error:  # a full disk: the report is told all the same
+        _say(f"cannot write {file}: {error.strerror}")
 
 
 def _show(reports: list[Report]) -> None:
@@ -76,9 +79,27 @@ def _show(reports: list[Report]) -> None:
         print(f"rank {other.rank}: {other.verdict.sentence}", file=sys.stderr)
 
 
+def _unwritable(folder: Path) -> OSError | None:
+    """What keeps a page of bytes from being written into a folder."""
+    probe = folder / ".probe"
+    try:
+        probe.write_bytes(bytes(4096))
+    except OSError as error:
+        return error
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+    return None
+
+
 def why_empty(folder: Path, code: int) -> GobrrrError:
     """Why a folder holds no step: no Python reached, no torch, too old a torch, or a program without steps."""
     seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seen-*.json"))]
+    if (error := _unwritable(folder)) is not None:
+        return GobrrrError(
+            f"the recording could not be written into {folder}: {error.strerror}",
+            "make room, or name a folder elsewhere with -o DIR",
+        )
     versions = [entry["torch"] for entry in seen if entry.get("torch")]
     ended = f"; the program ended with {code}" if code else ""
     if not seen:

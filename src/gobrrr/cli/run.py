@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
@@ -54,17 +56,30 @@ class Run:
         code = launch.run(command, config)
         try:
             _report(folder, command, code, args)
-        except (GobrrrError, OSError) as error:
-            print(f"gobrrr: {error}", file=sys.stderr)
-        except KeyboardInterrupt:
-            print(f"gobrrr: interrupted; the recording is kept, gobrrr report {_shown(folder)}", file=sys.stderr)
+            sys.stderr.flush()
+        except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         return launch.leave_as(code)
 
 
 def _report(folder: Path, command: list[str], code: int, args: argparse.Namespace) -> None:
+    """Tell what was found, or in one line why nothing was: whatever happens here, the program has ended as it has."""
     from gobrrr.cli import diagnosis
 
-    diagnosis.explain(folder, command, code, json_file=args.json, portability=args.portability)
+    try:
+        diagnosis.explain(folder, command, code, json_file=args.json, portability=args.portability)
+    except (GobrrrError, KeyboardInterrupt) as error:
+        kept = f"interrupted; the recording is kept, gobrrr report {folder}"
+        print(f"gobrrr: {error if isinstance(error, GobrrrError) else kept}", file=sys.stderr)
+    except OSError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        print(
+            f"gobrrr: a defect of gobrrr kept it from judging this run: {type(error).__name__}: {error} "
+            f"({Path(place.filename).name}:{place.lineno}); the recording is kept in {folder}",
+            file=sys.stderr,
+        )
 
 
 def _command(words: list[str]) -> list[str]:
@@ -132,10 +147,6 @@ def _run_name(command: list[str]) -> str:
 def _check_target(file: Path) -> None:
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise GobrrrError(f"cannot write {file}", "name a file in a folder that exists")
-
-
-def _shown(folder: Path) -> str:
-    return str(folder)
 
 
 command = Run()

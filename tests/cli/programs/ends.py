@@ -3,10 +3,11 @@
 import os
 import signal
 import sys
+import time
 
 import torch
 
-way, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 15
+way, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 25
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -15,6 +16,7 @@ for step in range(steps):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    time.sleep(0.01)
     if step % 5 == 0:
         print("loss", loss.item())
 print("on stderr", file=sys.stderr)
