@@ -18,6 +18,9 @@ from gobrrr.capture.userfiles import UserFiles
 
 CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
 _LIBRARY, _USER, _MODULE, _BACKWARD = range(4)
+# A line costs some microseconds to note: a loop over the items of a batch would take most of the step. So many lines
+# and calls per function and window are followed; what runs on is the sampler's.
+MAX_LINES, LINES_AFTER, MAX_CALLS = 5000, 100, 5000
 
 
 def module_names(roots: list[Any]) -> dict[int, str]:
@@ -48,6 +51,8 @@ class LineLog:
         self._module_numbers: dict[int, int] = {}
         self._names = names
         self._depth = 0
+        self._num_lines: dict[int, int] = {}
+        self._num_calls: dict[int, int] = {}
         self.error = ""
 
     def start(self, frame: FrameType) -> bool:
@@ -122,14 +127,41 @@ class LineLog:
             sys.settrace(None)
             return None
         if kind == _USER:
-            self.events.extend((perf_counter_ns(), CALL, self._number(frame.f_code), frame.f_lineno))
-            return self._user_local
+            return self._enter_user(frame)
         frame.f_trace_lines = False
+        self._follow_again(frame.f_back)
         if kind == _BACKWARD:
             self.events.extend((perf_counter_ns(), BACKWARD, 0, 0))
             return self._backward_local
         self._enter_module(frame)
         return self._module_local
+
+    def _enter_user(self, frame: FrameType) -> Any:
+        """A function that is called all the time is left to its caller's line: following it would be the step."""
+        number = self._number(frame.f_code)
+        self._num_calls[number] = self._num_calls.get(number, 0) + 1
+        if self._num_calls[number] > MAX_CALLS:
+            return None
+        self.events.extend((perf_counter_ns(), CALL, number, frame.f_lineno))
+        return self._user_local
+
+    def _line(self, frame: FrameType) -> None:
+        """Note a line; code that has run through too many is followed no further, until something large is called."""
+        number = self._number(frame.f_code)
+        self.events.extend((perf_counter_ns(), LINE, number, frame.f_lineno))
+        self._num_lines[number] = self._num_lines.get(number, 0) + 1
+        if self._num_lines[number] > MAX_LINES:
+            frame.f_trace_lines = False
+
+    def _follow_again(self, frame: FrameType | None) -> None:
+        """A module or a backward pass is called: the line that calls it is worth knowing, and some after it."""
+        while frame is not None and self._kind(frame.f_code) != _USER:
+            frame = frame.f_back
+        if frame is not None and frame.f_trace is not None and not frame.f_trace_lines:
+            number = self._number(frame.f_code)
+            self._num_lines[number] = MAX_LINES - LINES_AFTER
+            frame.f_trace_lines = True
+            self.events.extend((perf_counter_ns(), LINE, number, frame.f_lineno))
 
     def _enter_module(self, frame: FrameType) -> None:
         given = frame.f_locals
@@ -151,7 +183,7 @@ class LineLog:
             return None
         try:
             if event == "line":
-                self.events.extend((perf_counter_ns(), LINE, self._number(frame.f_code), frame.f_lineno))
+                self._line(frame)
             elif event == "return":
                 self.events.extend((perf_counter_ns(), RETURN, 0, 0))
         except BaseException as error:
