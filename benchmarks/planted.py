@@ -14,7 +14,6 @@ import datetime
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -80,9 +79,8 @@ def examine(illness: Illness, args: argparse.Namespace, peer: TraceML | None) ->
         "name": illness.name, "code": illness.code, "codes": illness.codes, "statistic": illness.statistic,
         "conditional": illness.conditional, "bytes_illness": illness.bytes_illness, "load": os.getloadavg()[0],
     }  # fmt: skip
-    absent = [tool for tool in illness.needs if shutil.which(tool) is None]
-    if absent:
-        return {**entry, "error": f"skipped: {', '.join(absent)} is not here"}, None
+    if absent := illness.absent():
+        return {**entry, "error": f"skipped: {', '.join(absent)} not here"}, None
     try:
         truth = measure(illness, args.rounds, args.steps, args.patience)
         entry |= figures(truth)

@@ -6,7 +6,9 @@ lines carry a trailing comment `# <- BRRxxx`; no tool reads comments, so the mar
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,8 @@ class Illness:
     """It costs bytes that grow with the steps; its time may not show."""
     needs: tuple[str, ...] = ()
     """Executables that the program cannot do without."""
+    modules: tuple[str, ...] = ()
+    """Packages that it imports beside torch and NumPy."""
     num_steps: int | None = None
     """Fewer steps than the program's own default, for a quick look."""
 
@@ -48,6 +52,11 @@ class Illness:
         """Line numbers in sick.py that carry the mark."""
         lines = self.script("sick").read_text().splitlines()
         return tuple(number for number, line in enumerate(lines, 1) if MARK.search(line))
+
+    def absent(self) -> list[str]:
+        """What the program needs and this machine lacks."""
+        tools = [tool for tool in self.needs if shutil.which(tool) is None]
+        return tools + [module for module in self.modules if importlib.util.find_spec(module) is None]
 
     def is_ill(self, ratio: float) -> bool:
         """Whether sick over healthy, as measured on this machine, is an illness here."""
@@ -78,6 +87,7 @@ CATALOGUE = (
     Illness("python_metric", ("BRR302",)),
     Illness("deepcopy_every_step", ("BRR303",)),
     Illness("checkpoint_every_step", ("BRR304",)),
+    Illness("trainer_saves_every_step", ("BRR304",), modules=("transformers", "accelerate")),
     Illness("prints_tensors", ("BRR305",)),
     Illness("collects_garbage", ("BRR306",)),
     Illness("anomaly_mode", ("BRR307",)),

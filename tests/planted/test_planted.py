@@ -6,7 +6,6 @@ Which finding comes first, its line and its saving are the bench's business (`ma
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,9 +39,8 @@ def diagnose(illness: Illness, who: str, folder: Path) -> dict[str, Any]:
 
 def skip_unless_possible(illness: Illness) -> None:
     """A program whose tools are not here proves nothing."""
-    for tool in illness.needs:
-        if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not here")
+    if absent := illness.absent():
+        pytest.skip(f"{', '.join(absent)} not here")
 
 
 @pytest.mark.parametrize("illness", EVERY)
