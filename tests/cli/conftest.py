@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,25 +43,34 @@ def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def env(machine_cache: Path) -> dict[str, str]:
     """The environment of all commands here."""
     return {**os.environ, "GOBRRR_CACHE": str(machine_cache), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
 
-Runner = Callable[..., Done]
+@dataclass(frozen=True)
+class Runner:
+    """Runs `command` with more words after it, in a folder of the test's own."""
+
+    command: list[str]
+    env: dict[str, str]
+    folder: Path
+
+    def __call__(self, *words: object, **how: Any) -> Done:
+        return run([*self.command, *map(str, words)], self.env, self.folder, **how)
 
 
 @pytest.fixture
 def plainly(env: dict[str, str], tmp_path: Path) -> Runner:
-    """`plainly("script.py", "arg")`: the program as it is, in a folder of the test's own."""
-    return lambda *words, **how: run([sys.executable, *map(str, words)], env, tmp_path, **how)
+    """`plainly("script.py", "arg")`: the program as it is."""
+    return Runner([sys.executable], env, tmp_path)
 
 
 @pytest.fixture
 def gobrrr(env: dict[str, str], tmp_path: Path) -> Runner:
     """`gobrrr("run", "script.py", "arg")`, in the same folder."""
-    return lambda *words, **how: run([sys.executable, "-m", "gobrrr", *map(str, words)], env, tmp_path, **how)
+    return Runner([sys.executable, "-m", "gobrrr"], env, tmp_path)
 
 
 def run(command: list[str], env: dict[str, str], cwd: Path, **how: Any) -> Done:

@@ -39,6 +39,7 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
     Raises GobrrrError where a watch is on already (under `gobrrr run` the block changes nothing: the run is watched),
     TorchMissing where torch is not installed.
     """
+    _import_torch()  # under gobrrr run the watching begins with it
     if bootstrap.session is not None and not bootstrap.session.ended:
         if bootstrap.session.nested:
             raise GobrrrError("gobrrr.watch() inside gobrrr.watch()", "end the outer block first")
@@ -56,15 +57,20 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
         session.end("block ended")
         bootstrap.session = None
         if show:
-            with contextlib.suppress(GobrrrError):
-                watched.report()
+            from gobrrr.cli import diagnosis
+
+            with contextlib.suppress(OSError):
+                diagnosis.tell(target, list(sys.argv), 0)
 
 
-def _begin(target: Path) -> Session:
+def _import_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
         raise TorchMissing("torch is not installed", f"{sys.executable} -m pip install torch") from None
+
+
+def _begin(target: Path) -> Session:
     session = bootstrap.watch(Config(str(target.resolve())))
     if session is None:
         raise GobrrrError("this process cannot be watched", "gobrrr needs torch 2.6 or newer")

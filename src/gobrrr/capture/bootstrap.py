@@ -16,8 +16,8 @@ if TYPE_CHECKING:  # not even typing is imported: a program's start is its own
     from gobrrr.capture.session import Session
 
 # Programs that only start other programs: their children are the ones to watch, so the environment goes on to them.
-_LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "pytest-forked")
-_LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_LAUNCHERS = ("gobrrr", "torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "pytest-forked")
+_LAUNCHER_MODULES = ("gobrrr", "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 OLDEST = (2, 6)
 session: Session | None = None

@@ -103,7 +103,8 @@ class Recorder:
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
         for ended, duration in self.collections.drain():
-            self._buffer.extend((ended, ev.GC, 0, duration))
+            if self.started:  # those of the imports, before the first step, say nothing
+                self._buffer.extend((ended, ev.GC, 0, duration))
         if loop is not None:
             kind, number = loop
             self._buffer.extend((now, ev.BOUNDARY, number, kind))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+import traceback
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
@@ -27,6 +28,27 @@ def explain(
     for file, report in [*zip(files, reports, strict=True), *([(Path(json_file), reports[0])] if json_file else [])]:
         _write(file, report)
     _show(reports)
+
+
+def tell(
+    folder: Path, command: list[str], code: int, *, json_file: str | None = None, portability: bool = False
+) -> None:
+    """As explain(), or in one line why not: whatever happens here, the program has ended as it has.
+
+    Raises OSError only, where stderr cannot be written.
+    """
+    try:
+        explain(folder, command, code, json_file=json_file, portability=portability)
+    except GobrrrError as error:
+        _say(str(error))
+    except KeyboardInterrupt:
+        _say(f"interrupted; the recording is kept, gobrrr report {folder}")
+    except OSError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        _say(f"a defect of gobrrr kept it from judging this run: {at}; the recording is kept in {folder}")
 
 
 def _file(recording: Recording, first: Recording) -> str:

@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-import traceback
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
@@ -43,43 +42,24 @@ class Run:
         """Run, report, and leave with the program's own exit code."""
         from gobrrr.capture import launch
         from gobrrr.capture.config import Config
+        from gobrrr.cli import diagnosis
 
         command = _command(args.program)
         budget_ns, budget_bytes = parse_budget(args.budget)
-        folder = _folder(args.folder, command)
         if args.json:
             _check_target(Path(args.json))
+        folder = _folder(args.folder, command)
         config = Config(
             str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
             budget_ns=budget_ns, budget_bytes=budget_bytes,
         )  # fmt: skip
         code = launch.run(command, config)
         try:
-            _report(folder, command, code, args)
+            diagnosis.tell(folder, command, code, json_file=args.json, portability=args.portability)
             sys.stderr.flush()
         except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         return launch.leave_as(code)
-
-
-def _report(folder: Path, command: list[str], code: int, args: argparse.Namespace) -> None:
-    """Tell what was found, or in one line why nothing was: whatever happens here, the program has ended as it has."""
-    from gobrrr.cli import diagnosis
-
-    try:
-        diagnosis.explain(folder, command, code, json_file=args.json, portability=args.portability)
-    except (GobrrrError, KeyboardInterrupt) as error:
-        kept = f"interrupted; the recording is kept, gobrrr report {folder}"
-        print(f"gobrrr: {error if isinstance(error, GobrrrError) else kept}", file=sys.stderr)
-    except OSError:
-        raise
-    except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        print(
-            f"gobrrr: a defect of gobrrr kept it from judging this run: {type(error).__name__}: {error} "
-            f"({Path(place.filename).name}:{place.lineno}); the recording is kept in {folder}",
-            file=sys.stderr,
-        )
 
 
 def _command(words: list[str]) -> list[str]:
