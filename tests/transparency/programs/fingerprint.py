@@ -22,7 +22,7 @@ class Fingerprint:
 
         random.seed(0)
         self._found: dict[str, object] = {}
-        self._path = os.path.abspath(sys.argv[1])
+        self._path = os.path.abspath(sys.argv[1]) + (f".{os.environ['RANK']}" if "RANK" in os.environ else "")
         self.losses: list[object] = []
         atexit.register(self._write)
 
