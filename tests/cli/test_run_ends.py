@@ -20,6 +20,7 @@ ENDS = {
     "normally": 0, "exit": 7, "message": 1, "raise": 1, "_exit": 5,
     "abort": -signal.SIGABRT, "SIGTERM": -signal.SIGTERM, "SIGINT": -signal.SIGINT, "SIGKILL": -signal.SIGKILL,
 }  # fmt: skip
+SLOW = {"normally", "message", "abort"}
 CUT_SHORT = {"_exit", "abort", "SIGTERM", "SIGKILL"}
 
 
@@ -33,7 +34,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str]) -> Do
     return run([sys.executable, str(PROGRAMS / "ends.py"), "normally"], env, tmp_path_factory.mktemp("plain"))
 
 
-@pytest.mark.parametrize("way", ENDS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (way in SLOW)) for way in ENDS])
 def test_a_program_ends_as_it_would_alone(
     way: str, printed: Done, plainly: Runner, gobrrr: Runner, tmp_path: Path
 ) -> None:

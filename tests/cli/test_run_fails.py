@@ -58,7 +58,9 @@ def test_an_earlier_run_is_never_written_over(gobrrr: Runner, tmp_path: Path) ->
     (run / "report.json").write_text("{}")
     refused(gobrrr("run", "-o", "run", ENDS), 2, "run is not empty", "a new folder")
     assert [path.name for path in run.iterdir()] == ["report.json"]
-    folders = [gobrrr("run", NEVER) and set((tmp_path / ".gobrrr").iterdir()) for _ in range(3)]
+    folders = [
+        gobrrr("run", PROGRAMS / "tells.py", input=b"") and set((tmp_path / ".gobrrr").iterdir()) for _ in range(3)
+    ]
     assert [len(found) for found in folders] == [1, 2, 3]
 
 
@@ -70,7 +72,7 @@ def test_a_module_that_is_not_there_fails_as_it_does_alone(plainly: Runner, gobr
 
 @pytest.mark.parametrize(("words", "why"), [
     (["dies"], "made no step that could be seen; the program ended with 1 (mark its loop"),
-    ([], "made no step that could be seen (mark its loop"),
+    pytest.param([], "made no step that could be seen (mark its loop", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_program_without_steps_is_told_so(words: list[str], why: str, plainly: Runner, gobrrr: Runner) -> None:
     plain, watched = plainly(NEVER, *words), gobrrr("run", NEVER, *words)
@@ -165,9 +167,9 @@ def test_a_python_without_torch_is_told_so(gobrrr: Runner, tmp_path: Path) -> No
 
 def test_a_full_disk_costs_the_recording_only(plainly: Runner, gobrrr: Runner, tmp_path: Path) -> None:
     """The program may write no file above 8 KiB: its journal ends there, and the report says so."""
-    limited = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", sys.executable, str(ENDS), "exit", "300"]
+    limited = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", sys.executable, str(ENDS), "exit", "60"]
     watched = gobrrr("run", "-o", "run", "--", *limited)
-    plain = plainly(ENDS, "exit", "300")
+    plain = plainly(ENDS, "exit", "60")
     assert (watched.code, watched.out) == (plain.code, plain.out)
     said = own_part(plain, watched)
     assert "could not be written to its end: File too large" in said
@@ -189,6 +191,7 @@ def test_no_room_for_the_report_costs_only_the_file(gobrrr: Runner, tmp_path: Pa
     assert "median of" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_defect_of_ours_keeps_the_programs_exit_code(gobrrr: Runner, tmp_path: Path) -> None:
     (tmp_path / "defect.py").write_text(
         "import sys\nimport gobrrr.ledger.build as build\n"
@@ -203,6 +206,7 @@ def test_a_defect_of_ours_keeps_the_programs_exit_code(gobrrr: Runner, tmp_path:
     assert load_run(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_forked_and_spawned_children_are_not_mixed_in(plainly: Runner, gobrrr: Runner, tmp_path: Path) -> None:
     plain, watched = plainly(PROGRAMS / "forks.py"), gobrrr("run", "-o", "run", PROGRAMS / "forks.py")
     assert (watched.code, watched.out) == (plain.code, plain.out)

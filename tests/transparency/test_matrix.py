@@ -9,8 +9,8 @@ import pytest
 from gobrrr.recording.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
-QUICK = ("mlp", "hooked", "workers", "evaluated", "instrumented", "transformed")
-SLOW = ("accumulation", "gan", "inference", "compiled")
+QUICK = ("mlp", "hooked", "workers", "evaluated", "instrumented")
+SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}
 
 
