@@ -143,6 +143,19 @@ def test_the_same_input_twice_is_a_repeat_until_it_is_written() -> None:
 
 
 @pytest.mark.usefixtures("untraced")
+def test_an_update_between_two_forwards_of_one_input_makes_them_two() -> None:
+    """Held-out data after each update: the same tensor, another model."""
+    net, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    counted = counting(net)
+    for _ in range(3):
+        counted._root(net, [x], None)
+        net(x).sum().backward()
+        optimizer.step()
+    assert [root["repeated"] for root in counted.roots.values()] == [0]
+
+
+@pytest.mark.usefixtures("untraced")
 def test_inputs_are_described_once_per_call() -> None:
     counted = called(torch.nn.Embedding(50, 4), torch.randint(2, 50, (4, 16)))
     (given,) = counted.inputs

@@ -207,6 +207,7 @@ def test_a_large_log_softmax_without_a_loss_is_silent():
 
 def copy(shape=(32, 64, 128), source=(8192, 1, 64), dtypes=("float", "float"), ms=20.0, **fields) -> OpGroup:
     own = op("copy_", shape).strides[0]
+    fields = {"parents": ("aten::clone",)} | fields
     return op("copy_", shape, shape, dtypes=dtypes, strides=(own, source), ms=ms, **fields)
 
 
@@ -229,6 +230,7 @@ def test_layout_copies_are_summed_and_shown_at_the_costliest_line():
         copy(phase="data"),
         copy(phase="backward", parents=("ConvolutionBackward0", "aten::convolution_backward", "aten::contiguous")),
         copy(phase="optimizer"),
+        copy(parents=("Module: Cache",)),
         copy(ms=2),
     ],
     ids=[
@@ -240,6 +242,7 @@ def test_layout_copies_are_summed_and_shown_at_the_costliest_line():
         "data",
         "a convolution's own",
         "optimizer",
+        "into a tensor of the program's own",
         "little",
     ],
 )

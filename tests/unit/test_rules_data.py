@@ -154,6 +154,11 @@ def test_a_transform_of_data_in_memory_is_a_transform():
     assert raised(waiting(40, DECODE, in_memory=True, batch_size=None, facts={"process_load": 2.0})) == ["BRR401"]
 
 
+def test_a_batch_of_indices_is_not_fetched_item_by_item():
+    fields = {"in_memory": True, "batch_size": 1024, "one_by_one": False, "facts": {"process_load": 2.0}}
+    assert raised(waiting(40, **fields)) == ["BRR401"]
+
+
 def test_every_micro_step_takes_a_batch():
     case = waiting(40, in_memory=True, batch_size=256, num_batches=400, facts={"process_load": 2.0})
     assert case.raised("BRR408")[0].evidence["per_sample"].value == pytest.approx(40 * MS / 1024, abs=1)

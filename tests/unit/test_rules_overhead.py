@@ -72,6 +72,7 @@ def test_a_cat_that_grows_is_a_loop_though_no_two_calls_have_one_shape():
         (product(1024, 1024, 1024, calls=64.0),),  # many calls, none of them tiny
         (tiny("mm", 256, phase="optimizer"), tiny("add", 256, phase="data")),  # other rules' phases
         (tiny("view", 256), op("conv", (64, 64), ms=30)),  # the line's time is elsewhere
+        (tiny("linear", 256, parents=("aten::gru",)), tiny("mm", 256, phase="backward")),  # torch's loop over time
     ],
 )
 def test_what_is_no_loop_of_tiny_ops_is_not_told(ops):

@@ -109,8 +109,10 @@ class Counted:
             self.denormal("input", tensor, span or {})
 
     def _was_given(self, module: Any, tensors: list[Any]) -> bool:
-        """Whether this module got these very tensors before, unwritten since; an address alone may be used again."""
-        key = (id(module), *(number for t in tensors for number in (id(t), 0 if t.is_inference() else t._version)))
+        """Whether this module got these very tensors before, neither they nor its parameters written since; an address
+        alone may be used again."""
+        parameters = sum(_version(parameter) for parameter in module.parameters())
+        key = (id(module), parameters, *(number for t in tensors for number in (id(t), _version(t))))
         known = self._given.get(key, [])
         again = bool(tensors) and len(known) == len(tensors)
         again = again and all(ref() is tensor for ref, tensor in zip(known, tensors, strict=True))
@@ -135,6 +137,11 @@ class Counted:
             share = float(((values > 0) & (values < torch.finfo(tensor.dtype).tiny)).sum()) / max(1, values.numel())
         if share > 0:
             self.denormals.append({"name": name, "share": share, "span": span or None})
+
+
+def _version(tensor: Any) -> int:
+    """How often it was written in place; inference tensors do not count that."""
+    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:

@@ -29,6 +29,7 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
             getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)
         ),
         "in_memory": _in_memory(dataset),
+        "one_by_one": bool(getattr(iterator, "_auto_collation", True)) and not _takes_batches(dataset),
         "length": _length(dataset),
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "collate_span": _defined(collate),
@@ -50,6 +51,15 @@ def _defined(function: Any) -> dict[str, Any] | None:
     if code is None or not _USER.is_user(code.co_filename):
         return None
     return {"file": code.co_filename, "line": code.co_firstlineno, "function": code.co_name}
+
+
+def _takes_batches(dataset: Any) -> bool:
+    """Has `__getitems__`; a Subset has what its dataset has."""
+    from torch.utils.data import Subset
+
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    return bool(getattr(type(dataset), "__getitems__", None))
 
 
 def _in_memory(dataset: Any) -> bool:

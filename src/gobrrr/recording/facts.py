@@ -31,6 +31,8 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     """Where the dataset's __getitem__ (or __iter__) is defined."""
     in_memory: bool = False
     """The dataset is a TensorDataset, or indexes a tensor or array that it holds."""
+    one_by_one: bool = True
+    """Samples are indexed one at a time, not by a batch of indices."""
     length: int | None = None
     collate: str = ""
     collate_span: Span | None = None

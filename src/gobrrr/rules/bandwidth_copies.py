@@ -48,7 +48,12 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _changes_layout(op: OpGroup) -> bool:
-    """copy_(target, source) of one shape and dtype whose strides differ where a dimension is longer than one."""
+    """copy_(target, source) of one shape and dtype whose strides differ where a dimension is longer than one.
+
+    One that the program calls itself (`cache[:, :n] = keys`) fills a tensor that it keeps: no layout is changed there.
+    """
+    if not any(parent.startswith("aten::") for parent in op.parents):
+        return False
     # A convolution's backward brings its gradient into its own order: nobody's line asks for that.
     if op.name != "aten::copy_" or inside(op, "Optimizer.", "aten::convolution_backward"):
         return False

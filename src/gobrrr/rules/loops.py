@@ -10,7 +10,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.lines import Key, claimed, key
-from gobrrr.rules.shapes import total
+from gobrrr.rules.shapes import inside, total
 
 TINY = 10.0
 """An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
@@ -28,6 +28,8 @@ SELDOM = 1 / 8
 NEAR = 3
 """Lines between two lines of one loop: its header and what it binds make no ops."""
 BODY = ("forward", "loss", "other")
+RECURRENT = ("aten::gru", "aten::lstm", "aten::rnn_")
+"""torch's own loops over time: not the user's to vectorize."""
 
 
 class Loop(NamedTuple):
@@ -66,7 +68,7 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     by_line: dict[Key, list[OpGroup]] = defaultdict(list)
     for op in ledger.ops:
         place = key(op.where)
-        if op.phase in BODY and place is not None and place not in taken:
+        if op.phase in BODY and place is not None and place not in taken and not inside(op, *RECURRENT):
             by_line[place].append(op)
     micro = micro_steps(ledger)
     repeats = REPEATS * (micro if micro <= MICRO_STEPS else 1.0)

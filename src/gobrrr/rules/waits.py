@@ -53,7 +53,7 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     if found is None:
         return None
     cheap = found.item_ns is not None and found.item_ns < CHEAP_ITEM * machine.dispatch.median
-    if found.loader.in_memory and cheap and found.loader.batch_size:
+    if found.loader.in_memory and found.loader.one_by_one and cheap and found.loader.batch_size:
         return "BRR408"
     if found.idle_share is not None and found.idle_share >= HALF:
         return "BRR402" if found.loader.num_workers else "BRR405"

@@ -1,7 +1,6 @@
 """Learns to rank log lines; frees memory by hand to be safe."""
 
 import argparse
-import gc
 
 import torch
 from torch import nn
@@ -31,7 +30,6 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         if step % 50 == 0:
-            gc.collect()
             print(f"step {step:4d}  loss {loss.item():.5f}")
 
 

@@ -18,7 +18,7 @@ table = TensorDataset(features, labels)
 rows = BatchSampler(RandomSampler(table), batch_size=2048, drop_last=False)
 loader = DataLoader(table, sampler=rows, batch_size=None)
 
-model = nn.Sequential(nn.Linear(48, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 2))
+model = nn.Sequential(nn.Linear(48, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 criterion = nn.CrossEntropyLoss()
 

@@ -17,7 +17,7 @@ labels = (features[:, 0] * features[:, 1] > 0).long()
 table = TensorDataset(features, labels)
 loader = DataLoader(table, batch_size=2048, shuffle=True)  # <- BRR408
 
-model = nn.Sequential(nn.Linear(48, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 2))
+model = nn.Sequential(nn.Linear(48, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 criterion = nn.CrossEntropyLoss()
 

@@ -36,7 +36,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     loader = DataLoader(Documents(), batch_size=16, shuffle=True, num_workers=1, persistent_workers=True)
-    model = nn.Sequential(nn.Linear(2048, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 3))
+    model = nn.Sequential(nn.Linear(2048, 1536), nn.ReLU(), nn.Linear(1536, 1536), nn.ReLU(), nn.Linear(1536, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     step = 0
     while step < args.steps:

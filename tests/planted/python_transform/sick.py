@@ -46,13 +46,13 @@ def main() -> None:
     loader = DataLoader(Clips(840), batch_size=32, shuffle=True, num_workers=1, persistent_workers=True)
     model = nn.Sequential(
         nn.Unflatten(1, (1, CLIP_LENGTH)),
-        nn.Conv1d(1, 16, 16, stride=8),
+        nn.Conv1d(1, 32, 16, stride=4),
         nn.ReLU(),
-        nn.Conv1d(16, 32, 8, stride=4),
+        nn.Conv1d(32, 64, 8, stride=4),
         nn.ReLU(),
         nn.AdaptiveAvgPool1d(1),
         nn.Flatten(),
-        nn.Linear(32, 4),
+        nn.Linear(64, 4),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for step, (clips, labels) in zip(range(args.steps), forever(loader)):

@@ -20,7 +20,7 @@ class Autoencoder(nn.Module):
 
 def spectra_stream(batch_size: int, num: int = 14_000, bins: int = 512):
     """Batches of recorded spectra with one peak each."""
-    recorded = torch.exp(-200 * (torch.linspace(0, 1, bins) - torch.rand(num, 1)).square())
+    recorded = torch.exp(-200 * (torch.linspace(0, 1, bins) - torch.rand(num, 1)).square()).clamp_min(1e-6)
     while True:
         yield recorded[torch.randint(0, num, (batch_size,))]
 

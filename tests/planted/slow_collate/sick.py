@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-MAX_LINE = 80
+MIN_LINE, MAX_LINE = 44, 48
 
 
 def byte_weights() -> torch.Tensor:
@@ -24,7 +24,7 @@ def source_lines() -> list[torch.Tensor]:
     folder = Path(os.__file__).parent
     lines = []
     for name in ("argparse.py", "ast.py", "inspect.py", "typing.py"):
-        lines += [line[:MAX_LINE] for line in (folder / name).read_bytes().splitlines() if len(line) > 8]
+        lines += [line[:MAX_LINE] for line in (folder / name).read_bytes().splitlines() if len(line) >= MIN_LINE]
     return [torch.frombuffer(bytearray(line), dtype=torch.uint8).long() for line in lines]
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     lines = source_lines()
-    loader = DataLoader([(line, label(line)) for line in lines], batch_size=64, shuffle=True, collate_fn=collate)
+    loader = DataLoader([(line, label(line)) for line in lines], batch_size=96, shuffle=True, collate_fn=collate)
     model = LineTagger()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step = 0

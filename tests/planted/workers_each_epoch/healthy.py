@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 class Curves(Dataset):
     """Noisy sines; the task is to tell their frequency."""
 
-    def __init__(self, num_curves: int = 128, length: int = 1024) -> None:
+    def __init__(self, num_curves: int = 512, length: int = 1024) -> None:
         self.frequencies = np.random.default_rng(0).uniform(1, 9, num_curves).astype(np.float32)
         self.time = np.linspace(0, 1, length, dtype=np.float32)
         self.noise = np.random.default_rng(1).normal(0, 0.1, (3500, length)).astype(np.float32)
@@ -27,7 +27,7 @@ class Curves(Dataset):
 
 class Trainer:
     def __init__(self, max_steps: int) -> None:
-        self.loader = DataLoader(Curves(), batch_size=32, shuffle=True, num_workers=2, persistent_workers=True)
+        self.loader = DataLoader(Curves(), batch_size=64, shuffle=True, num_workers=2, persistent_workers=True)
         self.net = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.02)
         self.max_steps = max_steps
