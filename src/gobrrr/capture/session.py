@@ -41,6 +41,7 @@ class Loop:
         self.walls: list[int] = []
         self.last = 0
         self.total = 0
+        self.look_at = 0
         self.done = 0
         self.settle = 0
         self.attempts = 0
@@ -201,9 +202,11 @@ class Session:
             del loop.walls[:2048]
         if loop.done >= len(ORDER):
             self._tail(now)
-        elif self._may_open(loop) and plan.is_steady(loop.walls, self.config.plain_ns):
-            self._open(key, loop)
-            loop.last = time.perf_counter_ns()
+        elif loop.total >= loop.look_at and self._may_open(loop):
+            loop.look_at = loop.total + plan.LOOK  # medians of hundreds of short steps would cost more than all hooks
+            if plan.is_steady(loop.walls, self.config.plain_ns):
+                self._open(key, loop)
+                loop.last = time.perf_counter_ns()
 
     def _may_open(self, loop: Loop) -> bool:
         """Another loop gets its own windows only if it takes more time than any that has them."""
