@@ -7,8 +7,6 @@ from gobrrr.recording.warmup import median, warmup
 SECOND = 1_000_000_000
 MIN_STEPS, MIN_TIME = 6, SECOND // 2
 MANY_STEPS = 200
-# Time between two looks at whether a loop is steady.
-LOOK = SECOND // 20
 PATIENCE_STEPS, PATIENCE_TIME = 60, 8 * SECOND
 STEADY_BAND = 0.15
 # After a step this much longer than the usual one (a compilation, a checkpoint) the next ones may be of another kind.
