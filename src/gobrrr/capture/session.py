@@ -203,7 +203,9 @@ class Session:
         if loop.done >= len(ORDER):
             self._tail(now)
         elif loop.total >= loop.look_at and self._may_open(loop):
-            loop.look_at = loop.total + self.config.plain_ns // 10  # medians of hundreds of short steps would cost more than all hooks
+            loop.look_at = (
+                loop.total + self.config.plain_ns // 10
+            )  # medians of hundreds of short steps would cost more than all hooks
             if plan.is_steady(loop.walls, self.config.plain_ns):
                 self._open(key, loop)
                 loop.last = time.perf_counter_ns()
