@@ -160,6 +160,13 @@ def test_collecting_by_hand_is_told_at_its_line():
     assert not both.raised("BRR302")
 
 
+@pytest.mark.parametrize(("runs", "said"), [(2.0, "2.0 times per step"), (0.02, "once in 50 steps"), (None, "again")])
+def test_how_often_it_runs_is_said_in_words_that_fit(runs, said):
+    case = collected(20, LOOP)
+    case.facts = Facts(gc_ns_per_step=20 * MS, gc_runs_per_step=runs, gc_span=LOOP)
+    assert said in case.raised("BRR306")[0].message
+
+
 def test_the_automatic_collector_is_nobodys_line():
     (found,) = collected(12).raised("BRR306")
     assert found.where == () and "gc.freeze" in found.advice and found.severity == "note"

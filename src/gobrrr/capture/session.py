@@ -26,7 +26,7 @@ from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.window import Window
 from gobrrr.capture.workers import WorkerSampling
 from gobrrr.recording import marks as ev
-from gobrrr.recording.warmup import median, warmup
+from gobrrr.recording.warmup import median, settling, warmup
 
 ORDER = (ev.PROFILE, ev.COUNT, ev.SAMPLE)  # the short ones first: a program may end
 MAX_LOOPS = 3
@@ -269,18 +269,12 @@ class Session:
             self._covered = window
         if complete:
             loop.done += 1
-        loop.settle = self._settle()
+        loop.settle = settling(self.recorder.loader_facts.get(n, {}) for n, _ in self.recorder.loaders.alive())
         self.recorder.note(ev.WINDOW_END, window.loop[1], window.kind)
         loop.last = time.perf_counter_ns()
         self._spent_ns += loop.last - began
         if loop.done >= len(ORDER):
             self._write_facts("windows")
-
-    def _settle(self) -> int:
-        """Steps until a loader's prefetched batches, piled up while a window closed, are used up."""
-        alive = [self.recorder.loader_facts.get(number, {}) for number, _ in self.recorder.loaders.alive()]
-        queued = [(f.get("num_workers") or 0) * (f.get("prefetch_factor") or 0) for f in alive]
-        return 1 + min(24, max(queued, default=0))
 
     def _abandon_window(self) -> None:
         window, self._window = self._window, None

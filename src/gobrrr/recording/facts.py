@@ -199,4 +199,4 @@ class Facts(msgspec.Struct, frozen=True):
     other_load: float | None = None
     """Cores that other processes kept busy while the plain steps ran, mean."""
     process_load: float | None = None
-    """Cores that this process and its children kept busy, mean over the plain steps."""
+    """Cores that this process kept busy, its loader workers not counted, mean over the plain steps."""

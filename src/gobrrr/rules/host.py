@@ -258,8 +258,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=(0.6 if span else 0.2) * cost,
         expected=(0.95 if span else 0.8) * cost,
         ceiling=max((1 + SAMPLING) * cost, at_line) + slack(ledger),
-        message=f"{who} {f'{runs:.1f} times ' if runs is not None else ''}per step and takes {duration(cost)} "
-        f"({share(cost / ledger.wall)})",
+        message=f"{who} {_how_often(runs)} and takes {duration(cost)} ({share(cost / ledger.wall)}) per step",
         advice="Remove gc.collect() from the loop: it frees cycles only, never a tensor that is still referenced."
         if span
         else "Call gc.freeze() before the loop, or collect every few hundred steps with the automatic collector off.",
@@ -267,3 +266,9 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         evidence={"collections": time(cost)} | ({"runs_per_step": count(runs)} if runs is not None else {}),
         confidence="measured",
     )
+
+
+def _how_often(runs: float | None) -> str:
+    if not runs:
+        return "again and again"
+    return f"{runs:.1f} times per step" if runs >= 0.95 else f"once in {1 / runs:.0f} steps"
