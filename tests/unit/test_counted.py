@@ -156,6 +156,20 @@ def test_an_update_between_two_forwards_of_one_input_makes_them_two() -> None:
 
 
 @pytest.mark.usefixtures("untraced")
+def test_a_second_look_at_each_batch_after_its_update_is_a_repeat() -> None:
+    net = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    counted = counting(net)
+    for _ in range(3):
+        x = torch.randn(4, 8)
+        counted._root(net, [x], None)
+        net(x).sum().backward()
+        optimizer.step()
+        counted._root(net, [x], None)
+    assert [root["repeated"] for root in counted.roots.values()] == [3]
+
+
+@pytest.mark.usefixtures("untraced")
 def test_inputs_are_described_once_per_call() -> None:
     counted = called(torch.nn.Embedding(50, 4), torch.randint(2, 50, (4, 16)))
     (given,) = counted.inputs

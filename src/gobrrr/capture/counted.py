@@ -34,7 +34,7 @@ class Counted:
         self._parameters, self._names = parameters, names
         self._call = Module._wrapped_call_impl.__code__
         self._storages: set[int] = set()
-        self._given: dict[tuple[int, ...], list[Callable[[], Any]]] = {}
+        self._given: dict[tuple[int, ...], _Given] = {}
         self._module = [""]
         self._look_for_denormals = not flushes_denormals
         self._looked = 0
@@ -101,23 +101,25 @@ class Counted:
             "autocast": _autocast(),
         }
         seen["grad_enabled"] = torch.is_grad_enabled()
-        if self._was_given(module, tensors):
-            seen["repeated"] += 1
+        repeats = self._repeats(module, tensors)
+        seen["repeated"] += repeats
+        if repeats > 0:
             seen["repeated_span"] = span
         for tensor in tensors[:8]:
             self.inputs.append({**describe(tensor), "span": span})
             self.denormal("input", tensor, span or {})
 
-    def _was_given(self, module: Any, tensors: list[Any]) -> bool:
-        """Whether this module got these very tensors before, neither they nor its parameters written since; an address
-        alone may be used again."""
-        parameters = sum(_version(parameter) for parameter in module.parameters())
-        key = (id(module), parameters, *(number for t in tensors for number in (id(t), _version(t))))
-        known = self._given.get(key, [])
-        again = bool(tensors) and len(known) == len(tensors)
-        again = again and all(ref() is tensor for ref, tensor in zip(known, tensors, strict=True))
-        self._given[key] = [weakref.ref(tensor) for tensor in tensors]
-        return again
+    def _repeats(self, module: Any, tensors: list[Any]) -> int:
+        """1 where this module got these very tensors before, unwritten since; an address alone may be used again.
+
+        One update between is between a step's forward and a second look at its batch. What comes again after the next
+        update too is another model on data that stays (held out, or all there is): its looks are taken back.
+        """
+        key = (id(module), *(number for t in tensors for number in (id(t), _version(t))))
+        given = self._given.get(key)
+        if not tensors or given is None or not given.are(tensors):
+            given = self._given[key] = _Given(tensors)
+        return given.again(sum(_version(parameter) for parameter in module.parameters()))
 
     def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
         """Note the share of subnormal values in a strided sample of a floating tensor."""
@@ -137,6 +139,27 @@ class Counted:
             share = float(((values > 0) & (values < torch.finfo(tensor.dtype).tiny)).sum()) / max(1, values.numel())
         if share > 0:
             self.denormals.append({"name": name, "share": share, "span": span or None})
+
+
+class _Given:
+    """Tensors that a module was given, and the states of its parameters (by their versions) in which it was."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self._refs = [weakref.ref(tensor) for tensor in tensors]
+        self._states: set[int] = set()
+
+    def are(self, tensors: list[Any]) -> bool:
+        """Whether these are the very same, still alive."""
+        known = self._refs
+        return len(known) == len(tensors) and all(ref() is t for ref, t in zip(known, tensors, strict=True))
+
+    def again(self, state: int) -> int:
+        """Repeats that this call adds: 1, 0, or -1 where it takes back the one that was no repeat."""
+        first, known = not self._states, state in self._states
+        self._states.add(state)
+        if first or not self._refs:
+            return 0
+        return 1 if known or len(self._states) == 2 else -1 if len(self._states) == 3 else 0
 
 
 def _version(tensor: Any) -> int:
