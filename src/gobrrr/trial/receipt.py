@@ -1,0 +1,128 @@
+"""What is left of a tuning to believe and to repeat (JSON schema gobrrr.receipt/1)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.errors import GobrrrError
+from gobrrr.rules.model import Saving
+
+SCHEMA = "gobrrr.receipt/1"
+MAX_BYTES = 256 << 20
+"""A receipt holds every block of every trial: some hundred KB. What is larger was not written by us."""
+
+
+class Speedup(msgspec.Struct, frozen=True):
+    """Baseline time over candidate time: median of paired blocks, and the interval of that median."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Guarded(msgspec.Struct, frozen=True):
+    """What the numerics guard said: exact, equivalent, bounded, changed, unverified or wrong."""
+
+    verdict: str = "unverified"
+    reasons: tuple[str, ...] = ()
+    first_module: str = ""
+    """The first module to diverge, where one did."""
+    evidence: dict[str, float | None] = {}
+
+    @property
+    def green(self) -> bool:
+        """Whether a speed-up may be shown beside it."""
+        return self.verdict in ("exact", "equivalent", "bounded")
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """Raw blocks in the order in which they ran: arm (0 baseline, 1 candidate), steps, ns."""
+
+    arm: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    ns: tuple[int, ...] = ()
+
+
+class StartUp(msgspec.Struct, frozen=True):
+    """What a remedy costs before it gains: seconds of warm-up above the baseline's, and the steps that pay for it."""
+
+    seconds: float = 0.0
+    steps_to_pay: float | None = None
+    program_steps: int | None = None
+    """Steps that this program makes, where its end was seen."""
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial: `remedies` on top of `onto`, measured in pairs against `onto` alone."""
+
+    remedies: tuple[str, ...]
+    onto: tuple[str, ...] = ()
+    purpose: str = "add"
+    """add, leave-one-out, final or identity."""
+    verdict: str
+    """faster, slower, equivalent, inconclusive or failed."""
+    reason: str = ""
+    speedup: Speedup | None = None
+    """Null where nothing could be measured."""
+    p_value: float | None = None
+    blocks_needed: int | None = None
+    """For inconclusive: how many blocks would settle it."""
+    guard: Guarded = Guarded()
+    predicted: Saving | None = None
+    realised_ns: float | None = None
+    """Saving per step of this trial, ns; the median."""
+    baseline_step_ns: float | None = None
+    start_up: StartUp = StartUp()
+    peak_bytes: tuple[int | None, int | None] = (None, None)
+    """Peak resident bytes of the two arms."""
+    samples: Samples = Samples()
+    seconds: float = 0.0
+    """What the trial took."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything needed to believe the result and to measure it again."""
+
+    schema: str = SCHEMA
+    trials: tuple[TrialResult, ...] = ()
+    kept: tuple[str, ...] = ()
+    speedup: Speedup | None = None
+    """Of the final confirmation, on fresh blocks; null where there was none."""
+    guard: Guarded = Guarded()
+    complete: bool = True
+    """False where the tuning was interrupted: what was finished stands."""
+    command: tuple[str, ...] = ()
+    folder: str = ""
+    date: str = ""
+    seed: int = 0
+    machine: str = ""
+    fingerprint: str = ""
+    versions: dict[str, str] = {}
+    script_sha256: str = ""
+    step_ns: float | None = None
+    """The untouched program's median step."""
+    notes: tuple[str, ...] = ()
+
+
+def write(receipt: Receipt, file: Path) -> None:
+    """Write it whole or not at all."""
+    part = file.with_name(file.name + ".part")
+    part.write_bytes(msgspec.json.format(msgspec.json.encode(receipt), indent=1))
+    part.replace(file)
+
+
+def read(file: Path) -> Receipt:
+    """Read it back. Raises GobrrrError for what is missing, too large, truncated or no receipt."""
+    try:
+        if file.stat().st_size > MAX_BYTES:
+            raise GobrrrError(f"{file} is no receipt: it is larger than any", "name the receipt.json of a tuning")
+        receipt = msgspec.json.decode(file.read_bytes(), type=Receipt)
+    except OSError as error:
+        raise GobrrrError(f"cannot read {file}: {error.strerror}", "name the receipt.json of a tuning") from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise GobrrrError(f"{file} is no receipt: {error}", "name the receipt.json of a tuning") from None
+    if receipt.schema != SCHEMA:
+        raise GobrrrError(f"{file} has the schema {receipt.schema!r}, not {SCHEMA}", "tune again with this version")
+    return receipt
