@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterable
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -22,16 +23,19 @@ MIN_WIDTH = 40
 def show(report: Report, stream: TextIO, root: str | None = None) -> None:
     """Write the report to `stream` as suits it. Source lines and relative paths start at `root` (working directory)."""
     root = str(root or os.getcwd())  # noqa: PTH109 - a string is wanted
+    width, color, ascii_only = suited(stream)
+    rows = _size(stream)[1] if stream.isatty() else 0
+    stream.write(
+        render(report, width=width, rows=rows, color=color, ascii_only=ascii_only, root=root, source=reader(root))
+    )
+
+
+def suited(stream: TextIO) -> tuple[int, bool, bool]:
+    """What a stream can show: columns to use, whether colours, whether ASCII alone."""
     terminal = stream.isatty()
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     ascii_only = "utf" not in (getattr(stream, "encoding", None) or "utf-8").lower()
-    columns, rows = _size(stream) if terminal else (WIDTH, 0)
-    stream.write(
-        render(
-            report, width=min(WIDTH, columns), rows=rows, color=color, ascii_only=ascii_only, root=root,
-            source=reader(root),
-        )
-    )  # fmt: skip
+    return min(WIDTH, _size(stream)[0]) if terminal else WIDTH, color, ascii_only
 
 
 def _size(stream: TextIO) -> tuple[int, int]:
@@ -58,15 +62,19 @@ def render(
     On a terminal of `rows` rows that the report would scroll out of, the verdict is said again at the end.
     """
     page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
-    console = _console(page.width, color)
+    text = laid_out(_blocks(report, page), page.width, color)
+    if 0 < rows <= text.count("\n"):
+        text += "\n" + laid_out([sections.verdict(report, page)], page.width, color)
+    return text
+
+
+def laid_out(blocks: Iterable[Iterable[RenderableType]], width: int, color: bool) -> str:
+    """Blocks with a blank line between them, as text that ends with a newline; empty ones are left out."""
+    console = _console(width, color)
+    spaced = [[*block, Text("")] for block in map(list, blocks) if block]
     with console.capture() as capture:
-        console.print(Group(*_blocks(report, page)))
-    lines = [line.rstrip() for line in capture.get().strip("\n").split("\n")]
-    if 0 < rows <= len(lines):
-        with console.capture() as capture:
-            console.print(*sections.verdict(report, page))
-        lines += ["", *(line.rstrip() for line in capture.get().strip("\n").split("\n"))]
-    return "\n".join(lines) + "\n"
+        console.print(Group(*(part for block in spaced for part in block)))
+    return "\n".join(line.rstrip() for line in capture.get().strip("\n").split("\n")) + "\n"
 
 
 def _console(width: int, color: bool) -> Console:
@@ -78,9 +86,9 @@ def _console(width: int, color: bool) -> Console:
     )  # fmt: skip
 
 
-def _blocks(report: Report, page: Page) -> list[RenderableType]:
-    """Blocks with a blank line between them; the verdict is the first thing that the eye meets."""
-    blocks = (
+def _blocks(report: Report, page: Page) -> tuple[list[RenderableType], ...]:
+    """The report's blocks; the verdict is the first thing that the eye meets."""
+    return (
         sections.verdict(report, page),
         sections.step(report, page),
         timetable.time(report, page),
@@ -88,7 +96,3 @@ def _blocks(report: Report, page: Page) -> list[RenderableType]:
         [*resources.resources(report, page), *sections.limits(report, page)],
         sections.next_steps(report, page),
     )
-    spaced: list[RenderableType] = []
-    for block in filter(None, blocks):
-        spaced += [*block, Text("")]
-    return spaced

@@ -1,0 +1,175 @@
+"""What a tuning found, as text: the gain and its interval, a waterfall of what was kept, and why the rest lost."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gobrrr import units
+from gobrrr.report.bars import bar
+from gobrrr.report.page import Page, phrase
+from gobrrr.trial.receipt import Receipt, Speedup, TrialResult
+
+BAR = 24
+STYLES = {"faster": "bold green", "slower": "bold red", "failed": "red", "inconclusive": "magenta", "equivalent": "dim"}
+
+
+def render(receipt: Receipt, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+    """The receipt as text that ends with a newline; pure."""
+    from gobrrr.report.text import laid_out
+
+    page = Page(width, ascii_only)
+    return laid_out(blocks(receipt, page), page.width, color)
+
+
+def show(receipt: Receipt, stream: TextIO, next_command: str = "", price_per_hour: float | None = None) -> None:
+    """Write it to a stream as suits that."""
+    from gobrrr.report.text import laid_out, suited
+
+    width, color, ascii_only = suited(stream)
+    page = Page(width, ascii_only)
+    told = blocks(receipt, page)
+    told.append(_pay_back(receipt, page, price_per_hour))
+    if next_command:
+        told.append([page.row("next", Text(page.clean(next_command)))])
+    stream.write(laid_out(told, page.width, color))
+
+
+def blocks(receipt: Receipt, page: Page) -> list[list[RenderableType]]:
+    """Verdict, waterfall, table of the tried, costs; empty ones are left out by the layout."""
+    return [_verdict(receipt), _kept(receipt, page), _lost(receipt, page), _costs(receipt, page), _notes(receipt, page)]
+
+
+def times(speedup: Speedup) -> str:
+    """'1.24x (1.21 to 1.27)'."""
+    return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def _verdict(receipt: Receipt) -> list[RenderableType]:
+    final = receipt.speedup
+    if not receipt.complete:
+        head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
+        return [phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))]
+    if not receipt.kept or final is None:
+        tried = len({t.remedies for t in receipt.trials})
+        return [phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none made this "
+                "program faster with its numbers intact.")]  # fmt: skip
+    if not receipt.guard.green:
+        numbers = f" the whole recipe's numbers are {receipt.guard.verdict}: no speed-up is shown beside them."
+        return [phrase(("Not proven:", "bold red"), numbers)]
+    step = ""
+    if receipt.step_ns:
+        after = receipt.step_ns / final.median
+        step = f", {units.duration(receipt.step_ns)} to {units.duration(after)} per step"
+    return [
+        phrase(
+            (f"{final.median:.2f} times as fast", "bold green"),
+            f" (95 % interval {final.low:.2f} to {final.high:.2f}){step}; numbers {receipt.guard.verdict}.",
+        )
+    ]
+
+
+def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
+    """The step as it shrank with every remedy that was kept, in the order in which they were added."""
+    added = [t for t in receipt.trials if t.purpose == "add" and t.remedies[-1] in receipt.kept and t.speedup]
+    if not added or not receipt.step_ns:
+        return []
+    rows = [("as written", receipt.step_ns, "")]
+    for trial in added:
+        assert trial.speedup is not None
+        left = rows[-1][1] / trial.speedup.median
+        rows.append((trial.remedies[-1], left, f"{times(trial.speedup)}, {trial.guard.verdict}"))
+    longest = max(len(name) for name, _, _ in rows)
+    lines = [
+        phrase(
+            f"{page.clean(name):<{longest}}  {units.duration(ns):>8}  ",
+            (f"{bar(ns / receipt.step_ns, BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
+            f"  {said}",
+        )
+        for name, ns, said in rows
+    ]
+    return [page.row("kept", *lines)]
+
+
+def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
+    """All that was tried and not kept, with why; then what dropped out when it was left out."""
+    lost = [t for t in receipt.trials if t.purpose in ("add", "identity") and t.remedies[-1:] != () and
+            t.remedies[-1] not in receipt.kept]  # fmt: skip
+    if not lost:
+        return []
+    longest = max(len(t.remedies[-1]) for t in lost)
+    lines = []
+    for trial in lost:
+        name, label = page.clean(trial.remedies[-1]), _label(trial)
+        lines.append(
+            phrase(f"{name:<{longest}}  ", (f"{label:<12}", STYLES.get(label, "red")), f"  {page.clean(why(trial))}")
+        )
+    return [page.row("tried", *lines)]
+
+
+def _label(trial: TrialResult) -> str:
+    """The verdict; where it is faster at the price of its numbers, the guard's."""
+    return trial.guard.verdict if trial.verdict == "faster" and not trial.guard.green else trial.verdict
+
+
+def why(trial: TrialResult) -> str:
+    """Why a trial was not kept, or what it brought, in half a sentence."""
+    if trial.verdict == "failed" or trial.speedup is None:
+        return trial.reason or "could not be measured"
+    if trial.verdict == "faster" and not trial.guard.green:
+        first = f" from {trial.guard.first_module} on" if trial.guard.first_module else ""
+        reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons else ""
+        return f"its numbers{first}{reason}" if first or reason else "its numbers could not be checked"
+    parts = [times(trial.speedup)]
+    if trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
+        low, most = units.duration(trial.predicted.low_ns), units.duration(trial.predicted.ceiling_ns)
+        parts.append(f"predicted {low} to {most}, realised {units.duration(trial.realised_ns)}")
+    if trial.verdict == "inconclusive" and trial.blocks_needed:
+        parts.append(f"{trial.blocks_needed} blocks would settle it")
+    if trial.reason:
+        parts.append(trial.reason)
+    return "; ".join(parts)
+
+
+def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
+    """Start-up costs of what was kept, and memory before and after."""
+    lines = []
+    for trial in receipt.trials:
+        cost = trial.start_up
+        if trial.purpose != "add" or trial.remedies[-1] not in receipt.kept or cost.steps_to_pay is None:
+            continue
+        enough = ""
+        if cost.program_steps is not None:
+            pays = cost.program_steps >= cost.steps_to_pay
+            enough = f"; this program makes {cost.program_steps:,}" + ("" if pays else ": it does not pay here")
+        name = page.clean(trial.remedies[-1])
+        lines.append(Text(f"{name} costs {cost.seconds:.1f} s at the start and pays after {cost.steps_to_pay:,.0f} "
+                          f"steps{enough}"))  # fmt: skip
+    block: list[RenderableType] = [page.row("start-up", *lines)] if lines else []
+    final = next((t for t in receipt.trials if t.purpose == "final"), None)
+    before, after = final.peak_bytes if final else (None, None)
+    if before and after:
+        block.append(page.row("memory", Text(f"peak {units.size(before)} before, {units.size(after)} after")))
+    return block
+
+
+def _pay_back(receipt: Receipt, page: Page, price_per_hour: float | None) -> list[RenderableType]:
+    """What the tuning took, after how much of the program's own time it is paid, and money per hour of it."""
+    spent = sum(trial.seconds for trial in receipt.trials)
+    if receipt.speedup is None or not receipt.guard.green or receipt.speedup.median <= 1.0:
+        return []
+    part = 1 - 1 / receipt.speedup.median
+    text = f"tuning took {spent / 60:.1f} min: paid after {spent / part / 3600:.1f} hours of the program as written"
+    if price_per_hour is not None:
+        text += f"; then {part * price_per_hour:.2f} of every {price_per_hour:.2f} per hour stay with you"
+    return [page.row("pay-back", Text(text))]
+
+
+def _notes(receipt: Receipt, page: Page) -> list[RenderableType]:
+    return [page.row("notes", *(Text(page.clean(note)) for note in receipt.notes))] if receipt.notes else []
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,102 @@
+"""The report of a tuning, on receipts made by hand."""
+
+from __future__ import annotations
+
+import io
+
+import msgspec
+import pytest
+
+from gobrrr.report import tuning
+from gobrrr.rules.model import Saving
+from gobrrr.trial.receipt import Guarded, Receipt, Speedup, StartUp, TrialResult
+
+MS = 1e6
+GREEN = Guarded("equivalent")
+
+
+def trial(name: str, verdict: str = "faster", median: float = 1.25, **fields) -> TrialResult:
+    fields = {"guard": GREEN, "speedup": Speedup(median, 0.96 * median, 1.04 * median), "seconds": 60.0} | fields
+    return TrialResult(remedies=(name,), verdict=verdict, **fields)
+
+
+def receipt(*trials: TrialResult, kept: tuple[str, ...] = (), **fields) -> Receipt:
+    fields = {"step_ns": 200 * MS, "guard": GREEN} | fields
+    return Receipt(trials=trials, kept=kept, **fields)
+
+
+TUNED = receipt(
+    trial("malloc_thresholds", median=1.25),
+    trial("fused_optimizer", median=2.0, start_up=StartUp(2.0, 400.0, 900)),
+    trial("bf16_autocast", "slower", 0.5, predicted=Saving(0.0, 10 * MS, 40 * MS), realised_ns=-200 * MS),
+    trial("compile", "failed", speedup=None, reason="the program ended with 1: no g++"),
+    trial("channels_last", "inconclusive", 1.02, blocks_needed=80),
+    trial("sdpa", "faster", 1.4, guard=Guarded("wrong", ("gradient norm 2.0 times",), "block.0")),
+    TrialResult(remedies=("a", "b"), purpose="final", verdict="faster", peak_bytes=(3 << 30, 2 << 30)),
+    kept=("malloc_thresholds", "fused_optimizer"),
+    speedup=Speedup(2.4, 2.3, 2.5),
+)
+
+
+def flat(text: str) -> str:
+    """Without the layout."""
+    return " ".join(text.split())
+
+
+def test_the_gain_comes_first_with_its_interval_and_the_guard() -> None:
+    first = tuning.render(TUNED).splitlines()[0]
+    assert first == "2.40 times as fast (95 % interval 2.30 to 2.50), 200 ms to 83.3 ms per step; numbers equivalent."
+
+
+def test_the_waterfall_falls() -> None:
+    lines = [line for line in tuning.render(TUNED).splitlines() if "x (" in line and "equivalent" in line]
+    assert ["160 ms" in lines[0], "80.0 ms" in lines[1]] == [True, True]
+    assert lines[0].count("█") > lines[1].count("█") > 0
+
+
+def test_every_loser_says_why() -> None:
+    text = flat(tuning.render(TUNED))
+    assert "no g++" in text and "80 blocks would settle it" in text
+    assert "predicted 0 ns to 40.0 ms, realised -200 ms" in text
+    assert "sdpa wrong its numbers from block.0 on: gradient norm 2.0 times" in text
+
+
+def test_no_speed_up_stands_beside_a_guard_that_is_not_green() -> None:
+    assert "1.40" not in tuning.render(TUNED)
+    doubtful = msgspec.structs.replace(TUNED, guard=Guarded("unverified"))
+    first = tuning.render(doubtful).splitlines()[0]
+    assert first.startswith("Not proven") and "unverified" in first and "2.40" not in tuning.render(doubtful)
+
+
+def test_costs_at_the_start_and_memory() -> None:
+    text = flat(tuning.render(TUNED))
+    assert "costs 2.0 s at the start and pays after 400 steps; this program makes 900" in text
+    assert "peak 3.00 GiB before, 2.00 GiB after" in text
+    short = receipt(trial("compile", start_up=StartUp(60.0, 6000.0, 900)), kept=("compile",))
+    assert "pays after 6,000 steps; this program makes 900: it does not pay here" in flat(tuning.render(short))
+
+
+def test_nothing_kept_and_interrupted_are_said_plainly() -> None:
+    assert "Nothing kept: of 1 remedy tried" in tuning.render(receipt(trial("compile", "slower", 0.9)))
+    cut = msgspec.structs.replace(TUNED, complete=False)
+    assert tuning.render(cut).startswith("Interrupted after 7 trials") and "--resume" in tuning.render(cut)
+
+
+def test_pay_back_counts_what_the_tuning_took() -> None:
+    """6 trials of 60 s; 1 - 1/2.4 of the time comes back: 360 s / 0.583 = 0.17 h; of 2.00 per hour 1.17."""
+    out = io.StringIO()
+    tuning.show(TUNED, out, "gobrrr run --recipe recipe.toml train.py", price_per_hour=2.0)
+    text = flat(out.getvalue())
+    assert "paid after 0.2 hours" in text and "1.17 of every 2.00 per hour" in text
+    assert "gobrrr run --recipe recipe.toml train.py" in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_it_fits_any_width_and_alphabet(width: int) -> None:
+    text = tuning.render(TUNED, width=width, ascii_only=True)
+    assert text.isascii() and max(map(len, text.splitlines())) <= width
+
+
+def test_names_from_a_receipt_are_harmless() -> None:
+    hostile = receipt(trial("\x1b[2Jname", "failed", speedup=None, reason="[bold]\x1b[0m"))
+    assert "\x1b" not in tuning.render(hostile)
