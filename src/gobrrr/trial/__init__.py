@@ -1,0 +1,1 @@
+"""Whether a remedy helped: arms, schedule, statistics, search, receipt, recipe."""

@@ -1,0 +1,160 @@
+"""From candidates to a receipt: trial after trial within a budget of time, every finished one kept on disk.
+
+What measures and what guards is handed in, so that all of it runs on a fake clock in tests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from gobrrr.rules.model import Saving
+from gobrrr.trial.receipt import Guarded, Receipt, Samples, Speedup, StartUp, TrialResult
+from gobrrr.trial.search import FAST, Candidate, Plan, Search
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What the referee says of one pair of stacks. `step_ns`: medians of baseline and candidate."""
+
+    verdict: str
+    reason: str = ""
+    speedup: Speedup | None = None
+    p_value: float | None = None
+    blocks_needed: int | None = None
+    step_ns: tuple[float | None, float | None] = (None, None)
+    start_up: StartUp = StartUp()
+    peak_bytes: tuple[int | None, int | None] = (None, None)
+    samples: Samples = Samples()
+
+
+class Referee(Protocol):
+    """Runs the arms. Neither method raises for what goes wrong inside an arm: that is an outcome."""
+
+    def measure(self, plan: Plan) -> Measured:
+        """Baseline stack against candidate stack, in pairs."""
+
+    def guard(self, stack: tuple[str, ...]) -> Guarded:
+        """The numbers of a stack against those of the untouched program."""
+
+
+class Listener:
+    """Told what happens, as it happens; the live view and the plain lines are two of these."""
+
+    def began(self, plan: Plan, number: int) -> None:
+        """A trial begins."""
+
+    def ended(self, result: TrialResult) -> None:
+        """A trial has ended."""
+
+
+class Journal:
+    """Finished trials, one JSON line each, in the order in which they ended; only ever appended to."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def append(self, result: TrialResult) -> None:
+        """Write one trial, through to the disk's cache."""
+        with self._file.open("ab") as file:
+            file.write(msgspec.json.encode(result) + b"\n")
+            file.flush()
+
+    def read(self) -> list[TrialResult]:
+        """All whole lines; a last one that was cut off is left out."""
+        if not self._file.exists():
+            return []
+        found = (_decoded(line) for line in self._file.read_bytes().split(b"\n"))
+        return [result for result in found if result is not None]
+
+
+def _decoded(line: bytes) -> TrialResult | None:
+    try:
+        return msgspec.json.decode(line, type=TrialResult)
+    except msgspec.DecodeError:
+        return None
+
+
+class Tuning:
+    """One run of `gobrrr tune` between its diagnosis and its receipt."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
+        seconds: float, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.search = Search(candidates, step_ns)
+        self._predicted = {c.name: c.predicted for c in candidates}
+        self._step_ns, self._referee, self._journal = step_ns, referee, journal
+        self._seconds, self._listener, self._clock = seconds, listener or Listener(), clock
+        self._finished = {_key(result): result for result in journal.read()}
+        self.results: list[TrialResult] = []
+        self.complete = False
+
+    def run(self) -> None:
+        """Try until the search is over; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
+        began = self._clock()
+        try:
+            while (plan := self.search.next()) is not None:
+                result = self._finished.get(_wanted(plan)) or self._trial(plan)
+                self.results.append(result)
+                after = None
+                if result.baseline_step_ns and result.speedup:
+                    after = result.baseline_step_ns / result.speedup.median
+                self.search.feed(plan, result.verdict, result.guard.verdict, after)
+                if self._clock() - began > self._seconds:
+                    self.search.stop(f"the {self._seconds / 60:.0f} minutes were spent")
+            self.complete = True
+        except KeyboardInterrupt:
+            pass
+
+    def _trial(self, plan: Plan) -> TrialResult:
+        self._listener.began(plan, len(self.results) + 1)
+        began = self._clock()
+        measured = self._referee.measure(plan)
+        # Only what might be kept is worth the guard's runs.
+        wanted = measured.verdict == FAST and plan.purpose != "leave-one-out"
+        guarded = self._referee.guard(plan.candidate) if wanted else Guarded()
+        result = _result(plan, measured, guarded, self._predicted.get(plan.remedy), self._clock() - began)
+        self._journal.append(result)
+        self._listener.ended(result)
+        return result
+
+    def receipt(self) -> Receipt:
+        """The receipt of what was finished."""
+        final = next((r for r in reversed(self.results) if r.purpose == "final"), None)
+        baseline = next((r.baseline_step_ns for r in self.results if not r.onto and r.baseline_step_ns), self._step_ns)
+        if final is not None and final.baseline_step_ns:
+            baseline = final.baseline_step_ns
+        return Receipt(
+            trials=tuple(self.results), kept=tuple(self.search.kept), complete=self.complete, step_ns=baseline,
+            speedup=final.speedup if final else None, guard=final.guard if final else Guarded(),
+            notes=tuple(f"{name} was not tried: {why}" for name, why in self.search.skipped.items()),
+        )  # fmt: skip
+
+
+def _result(plan: Plan, measured: Measured, guarded: Guarded, predicted: Saving | None, seconds: float) -> TrialResult:
+    before = measured.step_ns[0]
+    realised = None
+    if before and measured.speedup is not None:
+        realised = before * (1 - 1 / measured.speedup.median)
+    return TrialResult(
+        remedies=plan.candidate if plan.purpose == "final" else (plan.remedy,), onto=plan.baseline,
+        purpose=plan.purpose, verdict=measured.verdict, reason=measured.reason, speedup=measured.speedup,
+        p_value=measured.p_value, blocks_needed=measured.blocks_needed, guard=guarded, predicted=predicted,
+        realised_ns=realised, baseline_step_ns=before, start_up=measured.start_up, peak_bytes=measured.peak_bytes,
+        samples=measured.samples, seconds=seconds,
+    )  # fmt: skip
+
+
+Key = tuple[str, tuple[str, ...], tuple[str, ...]]
+
+
+def _key(result: TrialResult) -> Key:
+    return result.purpose, result.onto, result.remedies
+
+
+def _wanted(plan: Plan) -> Key:
+    return plan.purpose, plan.baseline, plan.candidate if plan.purpose == "final" else (plan.remedy,)
