@@ -102,14 +102,14 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
     longest = max(len(t.remedies[-1]) for t in lost)
     lines = []
     for trial in lost:
-        name, label = page.clean(trial.remedies[-1]), _label(trial)
+        name, said = page.clean(trial.remedies[-1]), label(trial)
         lines.append(
-            phrase(f"{name:<{longest}}  ", (f"{label:<12}", STYLES.get(label, "red")), f"  {page.clean(why(trial))}")
+            phrase(f"{name:<{longest}}  ", (f"{said:<12}", STYLES.get(said, "red")), f"  {page.clean(why(trial))}")
         )
     return [page.row("tried", *lines)]
 
 
-def _label(trial: TrialResult) -> str:
+def label(trial: TrialResult) -> str:
     """The verdict; where it is faster at the price of its numbers, the guard's."""
     return trial.guard.verdict if trial.verdict == "faster" and not trial.guard.green else trial.verdict
 

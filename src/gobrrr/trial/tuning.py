@@ -47,6 +47,12 @@ class Listener:
     def began(self, plan: Plan, number: int) -> None:
         """A trial begins."""
 
+    def progress(self, done: int, planned: int, so_far: Speedup | None) -> None:
+        """Blocks measured so far of the running trial, and the interval that they give."""
+
+    def guarding(self, stack: tuple[str, ...]) -> None:
+        """The numbers of a stack are about to be checked."""
+
     def ended(self, result: TrialResult) -> None:
         """A trial has ended."""
 
@@ -116,6 +122,8 @@ class Tuning:
         measured = self._referee.measure(plan)
         # Only what might be kept is worth the guard's runs.
         wanted = measured.verdict == FAST and plan.purpose != "leave-one-out"
+        if wanted:
+            self._listener.guarding(plan.candidate)
         guarded = self._referee.guard(plan.candidate) if wanted else Guarded()
         result = _result(plan, measured, guarded, self._predicted.get(plan.remedy), self._clock() - began)
         self._journal.append(result)
