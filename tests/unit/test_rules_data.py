@@ -39,6 +39,14 @@ def test_the_ceiling_of_a_wait_is_its_account_and_what_the_run_cannot_resolve():
     assert case.raised("BRR401")[0].saving.ceiling_ns == 44 * MS
 
 
+def test_a_busy_worker_takes_a_core_from_the_step_and_the_ceiling_knows_it():
+    """60 of 100 ms wait for one worker that computes all the time: of two cores one is left for two threads."""
+    case = waiting(60, workers=(worker(100.0),), num_workers=1, facts={"process_load": 0.8})
+    assert case.raised("BRR401")[0].saving.ceiling_ns == pytest.approx((60 + 0.5 * 40) * MS)
+    case.machine = replace(case.machine, logical_cores=4, effective_cores=measured(4, "1"))
+    assert case.raised("BRR401")[0].saving.ceiling_ns == pytest.approx(60 * MS), "there is room for three"
+
+
 def test_without_sampled_lines_the_dataset_is_shown():
     case = waiting(40, facts={"process_load": 2.0})
     assert case.raised("BRR401")[0].where == (Span("data.py", 10, "__getitem__"),)

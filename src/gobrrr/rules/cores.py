@@ -41,6 +41,17 @@ def cores_of_workers(ledger: Ledger) -> float:
     return cpu / ledger.wall if ledger.wall else 0.0
 
 
+def slowed_by_workers(ledger: Ledger, machine: Machine, rest: float) -> float:
+    """Of `rest`, the ns of the step that are not waiting, those that go when the workers leave the cores alone, at most.
+
+    Busy workers take up to half of the cores, and a parallel op waits for the thread that shares its core with one.
+    """
+    cores = machine.effective_cores.median or float(machine.logical_cores)
+    wanted = min(float(ledger.threads), cores)
+    left = cores - min(cores_of_workers(ledger), cores / 2)
+    return max(0.0, rest) * max(0.0, 1 - left / wanted) if wanted > 0 else 0.0
+
+
 def other_load(ledger: Ledger) -> float:
     """Cores that strangers keep busy: the program's own loader workers are other processes too."""
     return max(0.0, (ledger.facts.other_load or 0.0) - cores_of_workers(ledger))

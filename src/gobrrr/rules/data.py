@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.cores import cores_busy, first_span, main_loader
+from gobrrr.rules.cores import cores_busy, first_span, main_loader, slowed_by_workers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, Quantity, finding, rule
@@ -25,6 +25,11 @@ WORKERS = 4
 
 def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
     return wait(ledger, machine) if cause(ledger, machine) == code else None
+
+
+def _most(found: Wait, ledger: Ledger, machine: Machine) -> float:
+    """All of the wait, and what the workers' computing takes from the rest of the step."""
+    return found.ns + slowed_by_workers(ledger, machine, ledger.wall - found.ns) + slack(ledger)
 
 
 def told(found: Wait, ledger: Ledger) -> str:
@@ -60,7 +65,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
         ledger,
         low=0.25 * found.ns,
         expected=0.7 * found.ns,
-        ceiling=found.ns + slack(ledger),
+        ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
         advice="Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
         "cores are idle.",
@@ -109,7 +114,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * part,
         expected=0.8 * part,
-        ceiling=found.ns + slack(ledger),
+        ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)}, {share(found.collate_share or 0.0)} of it for "
         f"{found.loader.collate or 'collate'}",
         advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
