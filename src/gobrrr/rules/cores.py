@@ -42,7 +42,7 @@ def cores_of_workers(ledger: Ledger) -> float:
 
 
 def slowed_by_workers(ledger: Ledger, machine: Machine, rest: float) -> float:
-    """Of `rest`, the ns of the step that are not waiting, those that go when the workers leave the cores alone, at most.
+    """Of `rest`, the ns of the step that are not waiting: those that go when the workers leave it its cores, at most.
 
     Busy workers take up to half of the cores, and a parallel op waits for the thread that shares its core with one.
     """
