@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # Three: a batch that is put through the model again after its update shows across two boundaries.
 COUNTED_STEPS = 3
+SAMPLED_LONGEST = 2
+"""Times the wanted length after which a sampled window closes, whatever its number of steps."""
 
 
 class Window:
@@ -39,6 +41,8 @@ class Window:
             ev.COUNT: COUNTED_STEPS,
         }[kind]
         self._limit = budget / 3 + 20 * step_ns
+        if kind == ev.SAMPLE:  # steps that turn ten times as long must not all end up in the window
+            self._limit = min(self._limit, SAMPLED_LONGEST * config.sample_ns + 20 * step_ns)
         self._step_ns = step_ns
         self._began = 0
         self._rss = 0
