@@ -76,9 +76,10 @@ class Program:
         self.work(ms)
         self.recorder.batch(loader)
 
-    def epoch_ends(self, loader: int) -> None:
-        """The loader has no more batches."""
+    def epoch_ends(self, loader: int, ms: float = 0) -> None:
+        """The loader has no more batches, and stops its workers."""
         self.recorder.note(marks.DATA_BEGIN, loader)
+        self.work(ms)
         self.recorder.note(marks.DATA_END, loader, 1)
 
     def forward(self, ms: float, module: int = 0, flags: int = TRAINING) -> None:

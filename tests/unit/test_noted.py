@@ -168,6 +168,20 @@ def test_iterators_of_one_loader_are_one_loader(program: Program) -> None:
     assert loader.num_workers == 4
 
 
+def test_what_an_epoch_costs_at_its_edges_is_known(program: Program) -> None:
+    for epoch in range(3):
+        program.recorder.note(marks.ITER, -1)
+        for n in range(4):
+            program.wait(epoch, 2)
+            program.forward(40 if n == 0 else 8)
+            program.update(1)
+        program.epoch_ends(epoch, 12)
+    raw = [{"id": epoch, "key": [1, 2, 4], "num_workers": 4} for epoch in range(3)]
+    (loader,) = found(recording(program.events, {"loaders": raw})).loaders
+    assert loader.first_step_ns == (41 * MS,) * 3
+    assert loader.end_wait_ns == (12 * MS,) * 3
+
+
 def test_two_loaders_are_kept_apart(program: Program) -> None:
     for _ in range(4):
         program.wait(0, 1)

@@ -251,6 +251,15 @@ def test_workers_started_every_epoch_cost_start_and_first_batch():
     assert found.evidence["start_per_epoch"].value == pytest.approx(200 * MS)
 
 
+def test_stopping_workers_and_the_slow_first_step_cost_too():
+    """20 steps an epoch; 60 ms to stop the workers and 140 beside the usual 100 - 1 of the first step: 10 ms a step."""
+    case = epochs()
+    facts = replace(case.facts.loaders[0], end_wait_ns=(int(60 * MS),) * 5, first_step_ns=(int(239 * MS),) * 5)
+    case.facts = replace(case.facts, loaders=(facts,))
+    case.step = replace(case.step, walls=(100.0 * MS,) * 20)
+    assert case.raised("BRR404")[0].saving.expected_ns == pytest.approx(0.85 * 20 * MS)
+
+
 @pytest.mark.parametrize("case", [epochs(persistent=True), epochs(num=1), epochs(workers=0)])
 def test_workers_that_stay_or_start_once_are_silent(case):
     assert not case.raised("BRR404")

@@ -42,6 +42,10 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     iter_ns: tuple[int, ...] = ()
     first_wait_ns: tuple[int, ...] = ()
     """The wait for the first batch of each epoch."""
+    first_step_ns: tuple[int, ...] = ()
+    """From that batch to the end of its step: starting workers take cores, and pages that a fork shares are copied."""
+    end_wait_ns: tuple[int, ...] = ()
+    """The request that finds each epoch over: workers that do not persist are stopped in it."""
 
 
 class OptimizerFacts(msgspec.Struct, frozen=True):

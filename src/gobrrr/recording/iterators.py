@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,26 @@ def loaders(events: npt.NDArray[np.int64], raw: Sequence[dict[str, Any]]) -> lis
     merged: dict[Key, dict[str, Any]] = {}
     for entry in raw:
         merged.setdefault(_key(entry), {name: value for name, value in entry.items() if name != "key"})
-    starts, firsts, batches = _used(events, {n: _key(entry) for entry in raw if isinstance(n := entry.get("id"), int)})
+    used = _used(events, {n: _key(entry) for entry in raw if isinstance(n := entry.get("id"), int)})
     return [
-        {**entry, "iter_ns": starts[key], "first_wait_ns": firsts[key], "num_batches": batches[key]}
+        {
+            **entry, "iter_ns": used[key].starts, "first_wait_ns": used[key].firsts,
+            "first_step_ns": used[key].steps, "end_wait_ns": used[key].ends, "num_batches": used[key].batches,
+        }
         for key, entry in merged.items()
-    ]
+    ]  # fmt: skip
+
+
+@dataclass
+class _Use:
+    """Of one loader, by epoch: from iter() to the first request, the first wait, the rest of that step, the request
+    that finds the epoch over."""
+
+    starts: list[int] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    batches: int = 0
 
 
 def _key(entry: dict[str, Any]) -> Key:
@@ -31,26 +47,31 @@ def _key(entry: dict[str, Any]) -> Key:
     return tuple(str(part) for part in key) if isinstance(key, list) else ()
 
 
-def _used(
-    events: npt.NDArray[np.int64], key_of: dict[Any, Key]
-) -> tuple[dict[Key, list[int]], dict[Key, list[int]], dict[Key, int]]:
-    """From iter() to the first request, the first wait, and the number of batches, by loader."""
-    starts: dict[Key, list[int]] = defaultdict(list)
-    firsts: dict[Key, list[int]] = defaultdict(list)
-    batches: dict[Key, int] = defaultdict(int)
+def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key]) -> dict[Key, _Use]:
+    """How every loader was used."""
+    used: dict[Key, _Use] = defaultdict(_Use)
     made = begun = 0
-    wanted = np.isin(events[:, 1], (marks.ITER, marks.DATA_BEGIN, marks.DATA_END))
+    first: tuple[_Use, int] | None = None
+    wanted = np.isin(events[:, 1], (marks.ITER, marks.DATA_BEGIN, marks.DATA_END, marks.BOUNDARY))
     for t, kind, number, value in events[wanted].tolist():
-        key = key_of.get(number, ())
+        if kind == marks.BOUNDARY:
+            if first:
+                first[0].steps.append(t - first[1])
+            first = None
+            continue
+        use = used[key_of.get(number, ())]
         if kind == marks.ITER:
             made = t
         elif kind == marks.DATA_BEGIN:
             begun = t
             if made:
-                starts[key].append(t - made)
+                use.starts.append(t - made)
         else:
-            batches[key] += value == 0
-            if made and value == 0:
-                firsts[key].append(t - begun)
+            use.batches += value == 0
+            if value:
+                use.ends.append(t - begun)
+            elif made:
+                use.firsts.append(t - begun)
+                first = use, t
             made = 0
-    return starts, firsts, batches
+    return used

@@ -59,7 +59,8 @@ def rest_varies(ledger: Ledger) -> float:
 
 
 def start_cost(ledger: Ledger) -> float:
-    """ns per step that starting workers anew in every epoch costs: the iterator and what its first batch is late."""
+    """ns per step that starting workers anew in every epoch costs: the iterator, what its first batch is late and that
+    batch's step is long, and the last request, in which they are stopped."""
     loader = main_loader(ledger)
     if loader is None or not loader.num_workers or loader.persistent_workers or not loader.num_batches:
         return 0.0
@@ -67,4 +68,13 @@ def start_cost(ledger: Ledger) -> float:
         return 0.0  # one epoch: a cost of the run, not of the step
     usual = median(ledger.step.waits) if ledger.step.waits else 0.0
     late = sum(max(0.0, first - usual) for first in loader.first_wait_ns)
-    return (sum(loader.iter_ns) + late) / loader.num_batches * batches_per_step(ledger)
+    rest = _usual_rest(ledger)
+    slow = sum(max(0.0, first - rest) for first in loader.first_step_ns) if rest else 0.0
+    stopping = sum(loader.end_wait_ns)
+    return (sum(loader.iter_ns) + late + slow + stopping) / loader.num_batches * batches_per_step(ledger)
+
+
+def _usual_rest(ledger: Ledger) -> float:
+    step = ledger.step
+    rest = [wall - waited for wall, waited in zip(step.walls, step.waits, strict=False)]
+    return median(rest) if rest else 0.0
