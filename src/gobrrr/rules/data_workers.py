@@ -118,7 +118,8 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     crowd = loader.num_workers / cores
     start = start_cost(ledger) * (1 - CROWDED / crowd)
-    expected = CONTENTION * min(1.0, (crowd - 1) / 7) * ledger.wall + start
+    # A crowd delivers more slowly, which costs where the step waits for it: a queue that is full costs nothing.
+    expected = min(CONTENTION * min(1.0, (crowd - 1) / 7) * ledger.wall, ledger.account("data_wait")) + start
     if not worth_telling(ledger, expected):
         return
     slowed = ledger.account("inefficiency") + ledger.account("data_wait")

@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Oscillators(nn.Module):
-    def __init__(self, num: int = 400_000) -> None:
+    def __init__(self, num: int = 2_000_000) -> None:
         super().__init__()
         self.frequency = nn.Parameter(torch.rand(num))
         self.damping = nn.Parameter(torch.rand(num) * 0.1)
@@ -24,19 +24,19 @@ class Oscillators(nn.Module):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=80)
     args = parser.parse_args()
     torch.manual_seed(0)
     oscillators = Oscillators()
     simulate = torch.compile(oscillators)  # <- BRR802
     optimizer = torch.optim.SGD(oscillators.parameters(), lr=0.1)
-    start, target = torch.randn(400_000), torch.randn(400_000)
+    start, target = torch.randn(2_000_000), torch.randn(2_000_000)
     for step in range(args.steps):
         loss = (simulate(start, torch.zeros_like(start)) - target).square().mean()  # <- BRR802
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 50 == 0:
+        if step % 20 == 0:
             print(f"step {step:4d}  loss {loss.item():.4f}")
 
 

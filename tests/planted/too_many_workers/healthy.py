@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Spectrograms(Dataset):
-    def __init__(self, num_clips: int = 6400, length: int = 4096) -> None:
+    def __init__(self, num_clips: int = 960, length: int = 4096) -> None:
         self.num_clips, self.length = num_clips, length
 
     def __len__(self) -> int:
@@ -24,12 +24,12 @@ class Spectrograms(Dataset):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--steps", type=int, default=450)
     args = parser.parse_args()
     torch.manual_seed(0)
-    loader = DataLoader(Spectrograms(), batch_size=32, num_workers=1)
+    loader = DataLoader(Spectrograms(), batch_size=32, num_workers=1, persistent_workers=True)
     net = nn.Sequential(
-        nn.Flatten(), nn.Linear(16 * 129, 768), nn.ReLU(), nn.Linear(768, 768), nn.ReLU(), nn.Linear(768, 10)
+        nn.Flatten(), nn.Linear(16 * 129, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     step = 0
@@ -39,7 +39,7 @@ def main() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            if step % 200 == 0:
+            if step % 150 == 0:
                 print(f"step {step:4d}  loss {loss.item():.4f}")
             step += 1
             if step == args.steps:

@@ -31,7 +31,7 @@ def main() -> None:
     history = (history - history.mean(dim=0)) / history.std(dim=0)
     learner = OnlineLearner()
     for step in range(args.steps):
-        x = history[torch.randint(0, len(history), (8,))]
+        x = history[torch.randint(0, len(history), (2,))]
         loss = learner.learn(x, x[:, :1])
         if step % 50 == 0:
             print(f"step {step:4d}  loss {loss.item():.4f}")
