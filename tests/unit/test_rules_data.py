@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import Facts, InputFacts, OptimizerFacts, Span
-from tests.unit.handmade import LINE, MS, Case, machine, measured, op
+from tests.unit.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
 from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, line, loader, waiting, worker
 
 WAIT_CODES = ("BRR401", "BRR402", "BRR403", "BRR408")
@@ -42,9 +42,17 @@ def test_the_ceiling_of_a_wait_is_its_account_and_what_the_run_cannot_resolve():
 def test_a_busy_worker_takes_a_core_from_the_step_and_the_ceiling_knows_it():
     """60 of 100 ms wait for one worker that computes all the time: of two cores one is left for two threads."""
     case = waiting(60, workers=(worker(100.0),), num_workers=1, facts={"process_load": 0.8})
+    assert case.raised("BRR401")[0].saving.ceiling_ns == 60 * MS, "a device runs the rest"
+    case.signals = ALL_SIGNALS - {"device"}
     assert case.raised("BRR401")[0].saving.ceiling_ns == pytest.approx((60 + 0.5 * 40) * MS)
     case.machine = replace(case.machine, logical_cores=4, effective_cores=measured(4, "1"))
-    assert case.raised("BRR401")[0].saving.ceiling_ns == pytest.approx(60 * MS), "there is room for three"
+    assert case.raised("BRR401")[0].saving.ceiling_ns == pytest.approx((60 + 0.25 * 40) * MS), "cold caches alone"
+
+
+def test_what_a_short_wait_takes_from_the_rest_is_short_too():
+    case = waiting(8, DECODE, facts={"process_load": 2.0})
+    case.signals = ALL_SIGNALS - {"device"}
+    assert case.raised("BRR401")[0].saving.ceiling_ns == pytest.approx(1.25 * 8 * MS)
 
 
 def test_without_sampled_lines_the_dataset_is_shown():

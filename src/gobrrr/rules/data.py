@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.cores import cores_busy, first_span, main_loader, slowed_by_workers
+from gobrrr.rules.cores import cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, Quantity, finding, rule
@@ -28,8 +28,8 @@ def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
 
 
 def _most(found: Wait, ledger: Ledger, machine: Machine) -> float:
-    """All of the wait, and what the workers' computing takes from the rest of the step."""
-    return found.ns + slowed_by_workers(ledger, machine, ledger.wall - found.ns) + slack(ledger)
+    """All of the wait, and what it takes from the rest of the step."""
+    return found.ns + recovers(ledger, machine, found.ns) + slack(ledger)
 
 
 def told(found: Wait, ledger: Ledger) -> str:
@@ -91,7 +91,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.4 * gain,
         expected=0.85 * gain,
-        ceiling=found.ns + slack(ledger),
+        ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)}, {share(found.idle_share or 0.0)} of it with the processor idle: the samples "
         "are being read",
         advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
@@ -180,7 +180,7 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.5 * found.ns,
         expected=0.9 * found.ns,
-        ceiling=found.ns + slack(ledger),
+        ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
         f"({duration(found.item_ns or 0.0)} each) and stacked again",
         advice="Index the whole tensor with a batch of indices (__getitems__, or batch_size=None and a BatchSampler).",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, other_load
+from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, other_load, recovers
 from gobrrr.rules.data import WORKERS, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
@@ -68,7 +68,7 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.4 * gain if sure else 0.0,
         expected=0.9 * gain,
-        ceiling=found.ns + slack(ledger),
+        ceiling=found.ns + recovers(ledger, machine, found.ns) + slack(ledger),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
         + ("which comes in one sample after the other" if why == "BRR405" else "and cores stand idle meanwhile"),
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",

@@ -59,6 +59,10 @@ WRITING = (
     ),
     Functions(("rich.",), frozenset({"print", "update", "refresh"})),
     Functions(("torchvision.utils.",), frozenset({"save_image", "make_grid"})),
+    Functions(
+        ("transformers.", "accelerate.", "lightning.", "pytorch_lightning.", "composer.", "deepspeed."),
+        frozenset({"_save_checkpoint", "save_checkpoint", "save_state", "save_model", "save_pretrained"}),
+    ),
 )
 TRACEBACKS = (Functions(("traceback.", "linecache.", "torch.fx.traceback.", "torch.utils._traceback.")),)
 LOADING = (Functions(("torch.utils.data.",)),)
