@@ -108,12 +108,15 @@ def judged(illness: Illness, truth: Truth, num_steps: int | None) -> dict[str, A
     """Both programs through `gobrrr run`, and how its reports compare with the truth."""
     reports = {who: diagnose(illness.script(who), num_steps) for who in ("sick", "healthy")}
     growth = truth.growth_bytes("sick") - truth.growth_bytes("healthy") if illness.bytes_illness else None
-    sick = scoring.judge_sick(
-        reports["sick"], illness.codes, illness.guilty_lines(), saving_ns=truth.saving_ns, growth_bytes=growth
-    )
+    lines = illness.guilty_lines()
+    here = scoring.saving_here(reports["sick"], truth.step_ns("sick"), truth.step_ns("healthy"), illness.statistic)
+    sick = scoring.judge_sick(reports["sick"], illness.codes, lines, saving_ns=here, growth_bytes=growth)
+    strict = scoring.judge_sick(reports["sick"], illness.codes, lines, saving_ns=truth.saving_ns, growth_bytes=growth)
     loud = [f["code"] for f in scoring.findings(reports["sick"]) if f["severity"] in scoring.LOUD]
     return {
         "sick": asdict(sick),
+        "saving_here_ns": here,
+        "inside_as_measured": strict.saving_inside,
         "false_sick": [] if truth.is_ill else [code for code in loud if code in illness.codes],
         "loud_healthy": list(scoring.judge_healthy(reports["healthy"])),
         "told": {who: _gist(report) for who, report in reports.items()},
@@ -145,6 +148,7 @@ def summarise(entries: list[dict[str, Any]], remarks: list[str]) -> dict[str, An
         "machine": {"name": _processor(), "cores": os.cpu_count(), "load": round(os.getloadavg()[0], 2)},
         "versions": {"Python": platform.python_version(), **{name: _version(name) for name in ("torch", "gobrrr")}},
         "shares": {**shares, "false_findings": scoring.share(quiet_ones)},
+        "inside_as_measured": scoring.share(e["inside_as_measured"] for e in ill),
         "counts": {**dict.fromkeys(shares, len(ill)), "false_findings": len(quiet_ones)},
         "true_here": sorted(true_here),
         "entries": entries,

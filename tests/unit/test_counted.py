@@ -170,6 +170,18 @@ def test_a_second_look_at_each_batch_after_its_update_is_a_repeat() -> None:
 
 
 @pytest.mark.usefixtures("untraced")
+def test_calls_of_the_repeating_line_are_counted_whichever_line_comes_first() -> None:
+    net, first, again = torch.nn.Linear(8, 8), {"file": "a.py", "line": 3}, {"file": "a.py", "line": 9}
+    counted = counting(net)
+    for _ in range(3):
+        x = torch.randn(4, 8)
+        counted._root(net, [x], first)
+        counted._root(net, [x], again)
+    (root,) = counted.roots.values()
+    assert (root["repeated"], root["repeated_span"], root["repeated_span_calls"]) == (3, again, 3)
+
+
+@pytest.mark.usefixtures("untraced")
 def test_inputs_are_described_once_per_call() -> None:
     counted = called(torch.nn.Embedding(50, 4), torch.randint(2, 50, (4, 16)))
     (given,) = counted.inputs

@@ -67,6 +67,13 @@ def test_the_saving_lies_between_low_and_ceiling(true: float, inside: bool):
     assert judge(found("BRR405"), saving_ns=true).saving_inside is inside
 
 
+def test_the_saving_is_taken_of_the_step_in_the_run_that_promised():
+    told = {**report(), "step": {"plain_wall_ns": 80, "outlier_ns": 20}}
+    assert planted_scoring.saving_here(told, 120, 60, "median") == 40
+    assert planted_scoring.saving_here(told, 120, 60, "mean") == 50
+    assert planted_scoring.saving_here(None, 120, 60, "median") == 60
+
+
 def test_no_report_scores_nothing():
     score = planted_scoring.judge_sick(None, ("BRR405",), {10}, saving_ns=1.0)
     assert (score.top, score.named, score.placed, score.saving_inside, score.saving) == ("", False, False, False, None)
@@ -142,7 +149,8 @@ def entry(name: str = "x", **changes: Any) -> dict[str, Any]:
     return {
         "name": name, "code": "BRR101", "codes": ("BRR101",), "statistic": "median", "conditional": "",
         "bytes_illness": False, "sick_ns": 3e6, "healthy_ns": 1e6, "ratio": 3.0, "saving_ns": 2e6, "growth_bytes": 0.0,
-        "is_ill": True, "calm": True, "sick": score, "false_sick": [], "loud_healthy": [], **changes,
+        "is_ill": True, "calm": True, "sick": score, "false_sick": [], "loud_healthy": [],
+        "saving_here_ns": 2e6, "inside_as_measured": True, **changes,
     }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import OpGroup, StepStats
+from gobrrr.ledger.model import LineGroup, OpGroup, StepStats
 from gobrrr.recording.facts import Facts, ModuleFacts, OptimizerFacts, OrphanFacts, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
@@ -130,7 +130,13 @@ def test_training_is_no_inference():
 
 def twice(repeated: float = 1.0, calls: float = 2.0, passes: float = 1.0) -> Case:
     module = ModuleFacts(
-        id=0, kind="Net", calls_per_step=calls, repeated_inputs=repeated, span=LINE, repeated_span=OTHER_LINE
+        id=0,
+        kind="Net",
+        calls_per_step=calls,
+        repeated_inputs=repeated,
+        span=LINE,
+        repeated_span=OTHER_LINE,
+        repeated_span_calls=1.0,
     )
     inner = Span("model.py", 7, "forward")
     accumulate = OpGroup(name="torch::autograd::AccumulateGrad", phase="backward", calls=4 * passes)
@@ -150,6 +156,19 @@ def test_same_forward_twice_costs_what_runs_below_its_line():
     assert found.where == (OTHER_LINE,)
     assert found.saving.expected_ns == pytest.approx(0.85 * 30 * MS)
     assert found.saving.low_ns <= 30 * MS <= found.saving.ceiling_ns
+
+
+def test_of_a_line_that_calls_for_other_inputs_too_the_repeats_have_their_part():
+    case = twice()
+    module = replace(case.facts.modules[0], repeated_span=OTHER_LINE, span=OTHER_LINE, repeated_span_calls=2.0)
+    case.facts = replace(case.facts, modules=(module,))
+    assert case.raised("BRR108")[0].saving.expected_ns == pytest.approx(0.85 * 15 * MS)
+
+
+def test_same_forward_twice_counts_what_plain_steps_spend_at_the_line():
+    case = twice()
+    case.extra = {"lines": (LineGroup((OTHER_LINE,), 36 * MS, "forward"),)}
+    assert case.raised("BRR108")[0].saving.expected_ns == pytest.approx(0.85 * 36 * MS)
 
 
 def test_same_forward_twice_falls_back_to_an_even_share():

@@ -34,6 +34,7 @@ class Counted:
         self._parameters, self._names = parameters, names
         self._call = Module._wrapped_call_impl.__code__
         self._storages: set[int] = set()
+        self._calls_at: dict[tuple[Any, ...], int] = {}
         self._given: dict[tuple[int, ...], _Given] = {}
         self._module = [""]
         self._look_for_denormals = not flushes_denormals
@@ -105,6 +106,10 @@ class Counted:
         seen["repeated"] += repeats
         if repeats > 0:
             seen["repeated_span"] = span
+        place = (id(module), *(span or {}).values())
+        self._calls_at[place] = self._calls_at.get(place, 0) + 1
+        if seen.get("repeated_span") == span:
+            seen["repeated_span_calls"] = self._calls_at[place]
         for tensor in tensors[:8]:
             self.inputs.append({**describe(tensor), "span": span})
             self.denormal("input", tensor, span or {})

@@ -83,6 +83,8 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     repeated_inputs: float = 0.0
     """Calls per step whose inputs (storage, version, shape) were already given to this module in the same step."""
     repeated_span: Span | None = None
+    repeated_span_calls: float = 0.0
+    """Calls of the module from that line per step, repeats or not."""
     span: Span | None = None
 
 

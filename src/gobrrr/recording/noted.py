@@ -108,6 +108,7 @@ def _module(raw: dict[str, Any], recording: Recording) -> dict[str, Any]:
         "calls_per_step": _count(root, "calls") / steps,
         "repeated_inputs": math.ceil(_count(root, "repeated") / steps),
         "repeated_span": root.get("repeated_span"),
+        "repeated_span_calls": _count(root, "repeated_span_calls") / steps,
         "span": root.get("span"),
     }
     if "grad_enabled" in root:

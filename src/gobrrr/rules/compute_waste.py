@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import ModuleFacts, OrphanFacts, Span
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
@@ -145,15 +145,17 @@ def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
     """Nanoseconds of the repeated calls: what was seen below their line, at most their share of all calls' time."""
     calls = sum(m.calls_per_step for m in ledger.facts.modules)
     evenly = (ledger.phase("forward") or ledger.phase("other")) * repeats / calls if calls else 0.0
-    there = [op for op in ledger.ops if module.repeated_span and _below(op, module.repeated_span)]
+    there = [op for op in ledger.ops if module.repeated_span and _below(op.where, module.repeated_span)]
     if not there:
         return evenly
     forward = total(op for op in there if op.phase != "backward")
+    # What plain steps spend at the line: fresh memory and the release of what was saved, which no op of a profile has.
+    at_line = [line for line in ledger.lines if module.repeated_span and _below(line.where, module.repeated_span)]
+    forward = max(forward, sum(line.ns for line in at_line if line.phase != "backward"))
     backward = total(op for op in there if op.phase == "backward")
-    own_line = module.span is None or module.repeated_span is None or module.span.line != module.repeated_span.line
-    part = 1.0 if own_line else repeats / module.calls_per_step
+    part = min(1.0, repeats / (module.repeated_span_calls or module.calls_per_step))
     return part * (forward + backward)
 
 
-def _below(op: OpGroup, span: Span) -> bool:
-    return any(frame.file == span.file and frame.line == span.line for frame in op.where)
+def _below(where: tuple[Span, ...], span: Span) -> bool:
+    return any(frame.file == span.file and frame.line == span.line for frame in where)

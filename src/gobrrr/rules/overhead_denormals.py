@@ -40,7 +40,7 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * lost,
         expected=0.8 * lost,
-        ceiling=lost + slack(ledger),
+        ceiling=max(lost, ledger.account("inefficiency")) + slack(ledger),  # what is slowed less than SLOWED goes too
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops on them "
         f"take {times:.0f} times their floor: {duration(lost)} lost",
         advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",
