@@ -1,0 +1,125 @@
+"""Which arm runs next, for how many steps, and when it is enough. Pure: the referee measures, this decides.
+
+    pairing = Pairing(step_ns=(2e7, 2e7), edge_ns=1e6, seed=0)
+    while (block := pairing.next()) is not None:
+        pairing.feed(run(block.arm, block.steps))      # ns of the block, by the arm's own clock
+    comparison = pairing.result()                       # statistics.Comparison
+
+Blocks come in quadruples, A B B A or B A A B at random, so that drift falls on both arms alike. A pilot says how much
+quadruples scatter; from that the number of quadruples is fixed once. On the way there are planned looks at levels that
+together spend the error once: the comparison ends at the first look that settles it, never merely "when significant".
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gobrrr.trial import statistics
+from gobrrr.trial.statistics import BAND, FEWEST, LEVEL, Comparison
+
+EDGE_SHARE = 0.01
+"""Of a block, what waking an arm and telling it to go may take."""
+SHORTEST_NS = 50e6
+"""A block covers what the scheduler of the system does in a few of its turns."""
+PILOT = 4
+LOOKS = (0.5, 0.75, 1.0)
+EFFECT = 0.02
+"""Smallest log ratio that the number of quadruples is planned for: twice the band."""
+MOST = 60
+"""Quadruples at most, where the time allows them."""
+
+
+class Block(NamedTuple):
+    """The next block: 0 is the baseline's arm, 1 the candidate's."""
+
+    arm: int
+    steps: int
+
+
+def block_steps(step_ns: float, edge_ns: float) -> int:
+    """Steps of a block whose edges take at most EDGE_SHARE of it and that is no shorter than SHORTEST_NS."""
+    return max(1, math.ceil(max(edge_ns / EDGE_SHARE, SHORTEST_NS) / max(step_ns, 1.0)))
+
+
+class Pairing:
+    """Decides block after block. `seconds` bounds the blocks' time; arms that take whole runs have `whole_runs`."""
+
+    def __init__(
+        self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
+        level: float = LEVEL, band: float = BAND, effect: float = EFFECT, most: int = MOST, whole_runs: bool = False,
+    ) -> None:  # fmt: skip
+        # Both arms make the same number of steps per block: their data then stay in step too.
+        self.steps = 1 if whole_runs else block_steps(min(step_ns), edge_ns)
+        self._seconds, self._level, self._band, self._effect, self._most = seconds, level, band, effect, most
+        self._seed, self._random = seed, random.Random(seed)
+        self._whole = whole_runs
+        self._order: list[int] = []
+        self._times: list[float] = []
+        self._arms: list[int] = []
+        self.logs: list[float] = []
+        self.spent_ns = 0.0
+        self.planned = PILOT
+        """Quadruples in all; fixed after the pilot."""
+        self._fixed = False
+        self._looks: dict[int, float] = {}
+        self._result: Comparison | None = None
+
+    def next(self) -> Block | None:
+        """The next block, or None where the comparison is settled or its quadruples are spent."""
+        if self._result is not None:
+            return None
+        if not self._order:
+            self._order = list(self._random.choice(((0, 1, 1, 0), (1, 0, 0, 1))))
+        return Block(self._order[0], self.steps)
+
+    def feed(self, ns: float, steps: int | None = None) -> None:
+        """The block's time; `steps` where the arm made fewer than asked."""
+        self.spent_ns += ns
+        self._arms.append(self._order.pop(0))
+        self._times.append(ns / (steps or self.steps))
+        if not self._order:
+            self._quadruple_done()
+
+    def _quadruple_done(self) -> None:
+        arms, times = self._arms[-4:], self._times[-4:]
+        log = statistics.quadruple(*times)
+        self.logs.append(log if arms[0] == 0 else -log)
+        if not self._fixed and len(self.logs) >= PILOT:
+            self._fix()
+        if self._fixed:
+            self._look()
+
+    def _fix(self) -> None:
+        """The pilot is in: how many quadruples there will be, and at which of them is looked, at which level."""
+        wanted = statistics.quadruples_for(self._effect, statistics.scatter_of(self.logs), self._level)
+        each = self.spent_ns / len(self.logs) / 1e9
+        affordable = int(self._seconds / each) if each > 0 and math.isfinite(self._seconds) else self._most
+        self.planned = max(FEWEST, min(wanted, affordable, self._most))
+        places = sorted({max(FEWEST, math.ceil(look * self.planned)) for look in LOOKS})
+        levels = statistics.levels([place / self.planned for place in places], self._level)
+        self._looks = dict(zip(places, levels, strict=True))
+        self._fixed = True
+
+    def _look(self) -> None:
+        level = self._looks.get(len(self.logs))
+        if level is None:
+            return
+        found = statistics.compare(self.logs, level, self._band, self._seed)
+        if found.verdict != "inconclusive" or len(self.logs) >= self.planned:
+            self._result = found
+
+    def result(self) -> Comparison:
+        """What the quadruples so far say; where the comparison was cut short it can only be inconclusive."""
+        if self._result is not None:
+            return self._result
+        cut = statistics.compare(self.logs, self._level, self._band, self._seed)
+        needed = cut.needed or max(self.planned, FEWEST)
+        return Comparison("inconclusive", cut.median, cut.low, cut.high, cut.p_value, cut.level, cut.num, needed)
+
+    @property
+    def arms(self) -> Sequence[int]:
+        """The arm of each block so far, in order."""
+        return self._arms

@@ -1,0 +1,52 @@
+"""A machine that others share, for trials on a fake clock: bursts of contention, a heavy tail, slow drift."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from gobrrr.trial.schedule import Pairing
+from gobrrr.trial.statistics import Comparison
+
+
+class NoisyMachine:
+    """Times of blocks; `now` moves with them. Shares and lengths are those of a shared machine of two cores."""
+
+    def __init__(
+        self, seed: int, *, noise: float = 0.02, burst: float = 0.08, burst_share: float = 0.15,
+        drift: float = 0.0, period_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        self._random = random.Random(seed)
+        self.now = 0.0
+        self._noise, self._burst, self._burst_share = noise, burst, burst_share
+        self._drift, self._period = drift, period_s
+        self._contended = 0.0
+
+    def block(self, step_ns: float, steps: int) -> float:
+        """ns of a block; bursts last some blocks, so that neighbours resemble each other."""
+        if self._contended <= 0 and self._random.random() < self._burst_share / 4:
+            self._contended = self._random.uniform(2, 8)
+        self._contended -= 1
+        slow = 1 + (self._random.uniform(0, 2 * self._burst) if self._contended > 0 else 0.0)
+        tail = 1 + (self._random.expovariate(5.0) if self._random.random() < 0.02 else 0.0)
+        if self._period:
+            slow *= 1 + self._drift * math.sin(2 * math.pi * self.now / self._period)
+        else:
+            slow *= 1 + self._drift * self.now / 60.0
+        ns = step_ns * steps * slow * tail * math.exp(self._random.gauss(0, self._noise))
+        self.now += ns / 1e9
+        return ns
+
+
+def trial(machine: NoisyMachine, speedup: float, seed: int, step_ns: float = 2e7, **fields) -> Comparison:
+    """A whole comparison; the candidate is `speedup` times as fast."""
+    pairing = Pairing((step_ns, step_ns / speedup), seed=seed, **fields)
+    while (block := pairing.next()) is not None:
+        pairing.feed(machine.block(step_ns / (speedup if block.arm else 1.0), block.steps))
+    return pairing.result()
+
+
+def one_after_the_other(machine: NoisyMachine, blocks: int, step_ns: float = 2e7, steps: int = 5) -> float:
+    """The usual way: all blocks of one arm, then all of the other; the ratio of their medians, as a log."""
+    first, second = (sorted(machine.block(step_ns, steps) for _ in range(blocks)) for _ in range(2))
+    return math.log(first[blocks // 2] / second[blocks // 2])
