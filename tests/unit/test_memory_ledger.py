@@ -20,6 +20,12 @@ def adam(elements: int = MB, grads: int | None = None, id: int = 0) -> Optimizer
     )
 
 
+def test_what_two_modules_share_is_counted_once() -> None:
+    """A program that calls a model, and its encoder by itself."""
+    whole, part = ModuleFacts(0, param_bytes=8 * MB), ModuleFacts(1, param_bytes=5 * MB, shared_param_bytes=5 * MB)
+    assert memory_ledger(Facts(modules=(whole, part))).parameters == 8 * MB
+
+
 def test_every_kind_of_byte_has_its_place() -> None:
     facts = Facts(
         modules=(ModuleFacts(0, param_bytes=4 * MB),),

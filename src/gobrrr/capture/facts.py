@@ -58,16 +58,21 @@ def _autocast() -> str | None:
 
 def modules(recorder: Recorder) -> list[dict[str, Any]]:
     """Facts of every top-level module that is still alive."""
-    return [_module(number, module) for number, module in recorder.modules.alive()]
+    counted: set[int] = set()
+    return [_module(number, module, counted) for number, module in recorder.modules.alive()]
 
 
-def _module(number: int, module: Any) -> dict[str, Any]:
+def _module(number: int, module: Any, counted: set[int]) -> dict[str, Any]:
+    """`counted`: ids of the parameters of the modules before it; its own are added."""
     params = list(module.parameters())
+    shared = sum(_num_bytes(p) for p in params if id(p) in counted)
+    counted.update(map(id, params))
     return {
         "id": number,
         "kind": type(getattr(module, "_orig_mod", module)).__name__,
         "num_params": sum(p.numel() for p in params),
         "param_bytes": sum(_num_bytes(p) for p in params),
+        "shared_param_bytes": shared,
         "trainable_params": sum(p.numel() for p in params if p.requires_grad),
         "buffer_bytes": sum(_num_bytes(b) for b in module.buffers()),
         "training": module.training,

@@ -8,7 +8,8 @@ from gobrrr.recording.facts import Facts
 
 def memory_ledger(facts: Facts) -> MemoryLedger:
     """From the modules, the optimizers, the counting step and the process's resident peak. Unseen stays null."""
-    parameters = sum(m.param_bytes for m in facts.modules) or sum(o.param_bytes for o in facts.optimizers) or None
+    in_modules = sum(m.param_bytes - m.shared_param_bytes for m in facts.modules)
+    parameters = in_modules or sum(o.param_bytes for o in facts.optimizers) or None
     gradients = sum(o.grad_bytes for o in facts.optimizers) if facts.optimizers else None
     state = sum(o.state_bytes for o in facts.optimizers) if facts.optimizers else None
     inputs = sum(i.num_bytes for i in facts.inputs) if facts.inputs else None

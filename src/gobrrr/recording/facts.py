@@ -74,6 +74,8 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     kind: str = ""
     num_params: int = 0
     param_bytes: int = 0
+    shared_param_bytes: int = 0
+    """Of them those of modules listed before it: a program may call a model and a part of it."""
     trainable_params: int = 0
     buffer_bytes: int = 0
     training: bool = True
