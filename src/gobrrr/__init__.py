@@ -5,12 +5,15 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.capture.api import steps, watch
+    from gobrrr.trial.inprocess import compare
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "steps", "watch"]
+__all__ = ["__version__", "compare", "steps", "watch"]
 
 # Name -> the module that defines it, imported on first use: `import gobrrr` must stay cheap.
-_LAZY = {"steps": "gobrrr.capture.api", "watch": "gobrrr.capture.api"}
+_LAZY = {
+    "compare": "gobrrr.trial.inprocess", "steps": "gobrrr.capture.api", "watch": "gobrrr.capture.api",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

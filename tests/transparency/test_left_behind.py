@@ -46,7 +46,7 @@ FAULTS = [
     ("session.Session._may_open", 0), ("session.Session._open", 0), ("session.Session._open", 1),
     ("session.Session._open", 2), ("session.Session._in_window", 0), ("session.Session._in_window", 1),
     ("session.Session._close", 0), ("session.Session._close", 1), ("session.Session._close", 2),
-    ("session.Session._settle", 0), ("session.Session._write_facts", 0), ("session.Session._start", 0),
+    ("session.settling", 0), ("session.Session._write_facts", 0), ("session.Session._start", 0),
     ("session.Session._open_journal", 0), ("session.Session.user_sources", 0), ("session.Session.growth", 0),
     ("session.held_graphs", 0), ("session.user_line", 0),
     ("window.Window.open", 0), ("window.Window.open", 2), ("window.Window.close", 0), ("window.Window.close", 1),

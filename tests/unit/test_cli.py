@@ -229,7 +229,21 @@ def test_explain_has_a_page_for_every_rule() -> None:
 
 # People's scripts hold these: an option may join, and none may go or change its meaning.
 SURFACE = {
-    "run": {"--budget", "--help", "--json", "--portability", "--steps", "--stop-after", "-h", "-o"},
+    "run": {"--budget", "--help", "--json", "--portability", "--recipe", "--steps", "--stop-after", "-h", "-o"},
+    "tune": {
+        "--help",
+        "--minutes",
+        "--only",
+        "--price-per-hour",
+        "--resume",
+        "--seed",
+        "--try",
+        "--without",
+        "-h",
+        "-o",
+    },
+    "verify": {"--help", "--minutes", "--seed", "-h"},
+    "remedies": {"--help", "-h"},
     "report": {"--format", "--help", "--output", "-h", "-o"},
     "explain": {"--help", "-h"},
     "machine": {"--help", "--json", "--python", "--refresh", "-h"},

@@ -33,6 +33,10 @@ def begin() -> None:
         return
     restore_environment(config)
     _seen(config, None)
+    if config.source is not None:
+        from gobrrr.trial.writes import keep_out
+
+        keep_out(config.source, config.folder)
     sys.meta_path.insert(0, TorchWatcher(config))
 
 
@@ -121,9 +125,11 @@ def watch(config: Config) -> Session | None:
         _seen(config, torch.__version__)
         if _too_old(torch.__version__):
             return None
-        from gobrrr.capture.session import Session
+        if config.source is not None:
+            from gobrrr.trial.writes import tell_of_torch_save
 
-        begun = Session(config)
+            tell_of_torch_save()
+        begun = _watcher(config)
         begun.begin()
     except Exception as error:
         sys.stderr.write(f"gobrrr: cannot watch this process: {type(error).__name__}: {error}\n")
@@ -131,6 +137,21 @@ def watch(config: Config) -> Session | None:
     session = begun
     _at_the_end()
     return session
+
+
+def _watcher(config: Config) -> Session:
+    """Who watches: the session of `gobrrr run`, or an arm's side of a trial, timed or observed."""
+    if config.mode == "observe":
+        from gobrrr.trial.observing import Observing
+
+        return Observing(config)  # type: ignore[return-value]
+    if config.mode == "arm":
+        from gobrrr.trial.inside import Inside
+
+        return Inside(config)  # type: ignore[return-value]
+    from gobrrr.capture.session import Session
+
+    return Session(config)
 
 
 def _at_the_end() -> None:

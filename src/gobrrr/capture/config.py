@@ -11,23 +11,32 @@ _BETWEEN = "\x1f"
 class Config:
     """Where to write, and how much may be spent. `budget_ns` bounds the windows' time, `budget_bytes` their memory.
 
-    `plain_ns` is the least time of plain steps before the first closer look, `sample_ns` about how long
-    samples are taken.
+    `plain_ns` is the least time of plain steps before the first closer look, `sample_ns` about how long samples are
+    taken; `leave`: end the program when enough was seen. `remedies`: names to apply, between commas. `source`: the
+    user's working directory, of which this process has a copy and into which it must not write. `mode` says who
+    watches: "run"; "arm" of a trial, told through its folder how many steps to make; or "observe", the guard, for
+    `observe` steps, from seeds moved by `seed`, in float64 or not, of a program that trains or one that only infers.
     """
 
     def __init__(
         self, folder: str, *, steps: int = 0, stop_after: int = 0, budget_ns: int = 60_000_000_000,
         budget_bytes: int = 1 << 29, pythonpath: str | None = None, plain_ns: int = 500_000_000,
-        sample_ns: int = 1_500_000_000,
+        sample_ns: int = 1_500_000_000, leave: int = 0, mode: str = "run", remedies: str | None = None,
+        source: str | None = None, observe: int = 0, seed: int = 0, float64: int = 0, inference: int = 0,
     ) -> None:  # fmt: skip
         self.folder, self.steps, self.stop_after = folder, steps, stop_after
         self.budget_ns, self.budget_bytes = budget_ns, budget_bytes
-        self.pythonpath = pythonpath
-        self.plain_ns, self.sample_ns = plain_ns, sample_ns
+        self.plain_ns, self.sample_ns, self.leave = plain_ns, sample_ns, leave
+        self.pythonpath, self.mode, self.remedies, self.source = pythonpath, mode, remedies, source
+        self.observe, self.seed, self.float64, self.inference = observe, seed, float64, inference
 
     def to_env(self) -> str:
         """name=value, in a form that is read back without importing anything: the program's start is its own."""
         return _BETWEEN.join(f"{name}={value}" for name, value in vars(self).items() if value is not None)
+
+    def names(self) -> list[str]:
+        """The remedies to apply."""
+        return [name for name in (self.remedies or "").split(",") if name]
 
     @classmethod
     def from_env(cls, text: str | None = None) -> Config | None:
@@ -36,5 +45,6 @@ class Config:
         if not text:
             return None
         fields = dict(part.split("=", 1) for part in text.split(_BETWEEN))
-        folder, pythonpath = fields.pop("folder"), fields.pop("pythonpath", None)
-        return cls(folder, pythonpath=pythonpath, **{name: int(value) for name, value in fields.items()})
+        words = {name: fields.pop(name) for name in ("pythonpath", "mode", "remedies", "source") if name in fields}
+        numbers = {name: int(value) for name, value in fields.items() if name != "folder"}
+        return cls(fields["folder"], **words, **numbers)  # type: ignore[arg-type]

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 
 
-def hide_own_code() -> None:
-    """Mark all code of gobrrr.capture as not to be compiled: dynamo would trace our hooks, and warn of them."""
+def hide_own_code(*packages: str) -> None:
+    """Mark all code of gobrrr.capture, and of further packages, as not to be compiled: dynamo would trace our hooks,
+    and warn of them."""
     skip = _skip()
     if skip is None:
         return
     for name, module in list(sys.modules.items()):
-        if name.startswith("gobrrr.capture"):
+        if name.startswith(("gobrrr.capture", *packages)):
             for code in _codes(vars(module), name):
                 skip(code)
 

@@ -16,6 +16,7 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.lookup import Lookup
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
@@ -23,19 +24,6 @@ from gobrrr.recording import marks as ev
 _LOADER_PREFIX = "enumerate(DataLoader)"
 _TIMED_EVERY = 31  # prime: in step with no loop
 _LONGEST_HOOK, _MAX_TIMINGS = 5_000_000, 8192  # ns
-
-
-class Lookup:
-    """A descriptor that calls `seen(instance, owner's frame)` whenever the method is looked up on an instance."""
-
-    def __init__(self, function: Any, seen: Callable[[Any], object]) -> None:
-        self.function, self.seen = function, seen
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            return self.function
-        self.seen(instance)
-        return self.function.__get__(instance, owner)
 
 
 class Hooks:

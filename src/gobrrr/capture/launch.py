@@ -7,8 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gobrrr.capture.config import VARIABLE, Config
@@ -70,12 +71,12 @@ def environment(config: Config) -> dict[str, str]:
     return env
 
 
-def run(command: Sequence[str], config: Config) -> int:
-    """Run to the end; returns what subprocess returns (negative: the signal that ended it).
+def run(command: Sequence[str], config: Config, variables: Mapping[str, str] = MappingProxyType({})) -> int:
+    """Run to the end, with further variables set; returns what subprocess returns (negative: the signal that ended it).
 
     Signals sent to gobrrr are passed on, those that a terminal sends to both are not.
     """
-    env = environment(config)
+    env = environment(config) | dict(variables)
     with _Relay() as relay:
         try:
             relay.child = subprocess.Popen(list(command), env=env)

@@ -17,7 +17,7 @@ def _lookup() -> float:
     """Time that the descriptor adds to one module call."""
     import sys
 
-    from gobrrr.capture.hooks import Lookup
+    from gobrrr.capture.lookup import Lookup
 
     class Bare:
         def call(self) -> None: ...

@@ -32,6 +32,8 @@ ORDER = (ev.PROFILE, ev.COUNT, ev.SAMPLE)  # the short ones first: a program may
 MAX_LOOPS = 3
 # How long the plain hooks stay once the windows are done: epochs' ends, evaluation and growth are seen, then nothing.
 TAIL_NS, TAIL_STEPS = 600 * plan.SECOND, 20_000
+APPLIED = "applied"
+"""File of a run's folder: the remedies of its recipe that took hold, and how."""
 
 
 class Loop:
@@ -73,9 +75,21 @@ class Session:
     # life
 
     def begin(self) -> None:
-        """Install the hooks."""
+        """Install the hooks, and the remedies of a recipe."""
         hide_own_code()
+        if self.config.remedies:
+            self._apply(self.config.names())
         self.hooks.install()
+
+    def _apply(self, remedies: list[str]) -> None:
+        """A recipe's remedies; which of them took hold is left in the run's folder."""
+        from gobrrr.remedies.seams import Seams
+
+        def said(name: str, detail: str) -> None:
+            with Path(self.config.folder, APPLIED).open("a", encoding="utf-8") as file:
+                file.write(f"{name}\t{detail}\n")
+
+        Seams(said).install(remedies)
 
     def end(self, reason: str = "exit") -> None:
         """Remove everything and write the last facts; safe to call twice and at any moment."""
@@ -201,6 +215,9 @@ class Session:
         if len(loop.walls) > 4096:
             del loop.walls[:2048]
         if loop.done >= len(ORDER):
+            if self.config.leave:
+                self.end("watched enough")
+                raise StopProgram(0)
             self._tail(now)
         elif loop.total >= loop.look_at and self._may_open(loop):
             loop.look_at = (

@@ -30,6 +30,15 @@ def explain(
     _show(reports)
 
 
+def report_of(folder: Path, command: list[str], code: int) -> Report:
+    """The first rank's report of a run's folder. Raises GobrrrError where there is nothing to judge."""
+    from gobrrr.recording.run import load_run
+
+    if not any(folder.glob("rank*.journal")):
+        raise why_empty(folder, code)
+    return _diagnose(load_run(folder)[0], folder, command, code, portability=False)
+
+
 def tell(
     folder: Path, command: list[str], code: int, *, json_file: str | None = None, portability: bool = False
 ) -> None:

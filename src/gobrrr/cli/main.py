@@ -27,6 +27,9 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("run", "gobrrr.cli.run", "run a program as it is and say what makes it slow"),
+    Verb("tune", "gobrrr.cli.tune", "try remedies on the program's own step, keep what is proven to help"),
+    Verb("verify", "gobrrr.cli.verify", "repeat a receipt's measurement here"),
+    Verb("remedies", "gobrrr.cli.remedies", "the remedies there are, and what each does"),
     Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),
@@ -122,11 +125,12 @@ def _help() -> str:
     verbs = "\n".join(f"  {verb.name:<10}{verb.help}" for verb in VERBS)
     return f"""usage: gobrrr VERB [options] ...
 
-gobrrr finds out why a PyTorch program is slow.
+gobrrr finds out why a PyTorch program is slow, what makes it faster, and whether it is still right.
 
 {verbs}
 
   gobrrr run train.py --epochs 1    instead of  python train.py --epochs 1
+  gobrrr tune train.py --epochs 1   what makes it faster, proven on its own step
   gobrrr VERB --help                the options of a verb
   gobrrr --version"""
 

@@ -8,8 +8,12 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.trial.recipe import Recipe
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
 _BYTES = {"MB": 1e6, "GB": 1e9, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -36,6 +40,7 @@ class Run:
         parser.add_argument(
             "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
         )
+        parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -44,25 +49,51 @@ class Run:
         from gobrrr.capture.config import Config
         from gobrrr.cli import diagnosis
 
-        command = _command(args.program)
+        command = program_of(args.program)
         budget_ns, budget_bytes = parse_budget(args.budget)
         if args.json:
             _check_target(Path(args.json))
-        folder = _folder(args.folder, command)
+        recipe = self._recipe(args.recipe, command) if args.recipe else None
+        folder = folder_for(args.folder, command)
         config = Config(
             str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
-            budget_ns=budget_ns, budget_bytes=budget_bytes,
+            budget_ns=budget_ns, budget_bytes=budget_bytes, remedies=",".join(recipe.names) if recipe else None,
         )  # fmt: skip
-        code = launch.run(command, config)
+        code = launch.run(command, config, self._variables(recipe))
         try:
+            self._tell_of(recipe, folder)
             diagnosis.tell(folder, command, code, json_file=args.json, portability=args.portability)
             sys.stderr.flush()
         except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         return launch.leave_as(code)
 
+    def _recipe(self, file: str, command: list[str]) -> Recipe:
+        """Read, checked, and compared with what is here; raises GobrrrError before anything is started."""
+        from gobrrr.cli import recipe as recipes
 
-def _command(words: list[str]) -> list[str]:
+        found = recipes.read(Path(file))
+        for said in recipes.misfits(found, command):
+            print(f"gobrrr: recipe: {said}", file=sys.stderr)
+        return found
+
+    def _variables(self, recipe: Recipe | None) -> dict[str, str]:
+        if recipe is None:
+            return {}
+        from gobrrr.remedies import registry
+
+        return registry.environment(recipe.names)
+
+    def _tell_of(self, recipe: Recipe | None, folder: Path) -> None:
+        if recipe is not None:
+            from gobrrr.cli.recipe import outcome
+
+            for said in outcome(recipe, folder):
+                print(f"gobrrr: {said}", file=sys.stderr)
+
+
+def program_of(words: list[str]) -> list[str]:
+    """The plain command of what follows a verb's options. Raises GobrrrError."""
     from gobrrr.capture.launch import command_line
 
     if words[:1] == ["-m"]:
@@ -98,9 +129,9 @@ def parse_budget(text: str) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _folder(named: str | None, command: list[str]) -> Path:
-    """Make the run's folder; an earlier run's is never written into."""
-    folder = Path(named) if named else Path(".gobrrr") / _run_name(command)
+def folder_for(named: str | None, command: list[str], prefix: str = "") -> Path:
+    """Make the run's folder; an earlier run's is never written into. Raises GobrrrError."""
+    folder = Path(named) if named else Path(".gobrrr") / f"{prefix}{_run_name(command)}"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if named:
             raise GobrrrError(f"{folder} is not empty", "name a new folder: an earlier run is never written over")

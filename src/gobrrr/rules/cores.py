@@ -45,13 +45,17 @@ def cores_of_workers(ledger: Ledger) -> float:
 
 
 def recovers(ledger: Ledger, machine: Machine, wait: float) -> float:
-    """Nanoseconds of the rest of the step that go with a wait, at most, and never more than the wait itself.
+    """Nanoseconds of the rest of the step that go with a wait, at most, and never more than the wait itself."""
+    return rest_recovers(ledger, machine, max(0.0, min(ledger.wall - wait, wait)))
+
+
+def rest_recovers(ledger: Ledger, machine: Machine, rest: float) -> float:
+    """Of `rest`, ns, what workers that fetch or caches that are cold take, at most.
 
     Where a device does the rest, nothing: the host's caches and cores are not what it runs on.
     """
     if "device" in ledger.signals:
         return 0.0
-    rest = max(0.0, min(ledger.wall - wait, wait))
     return max(slowed_by_workers(ledger, machine, rest), COLD * rest)
 
 

@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, other_load, recovers
+from gobrrr.rules.cores import (
+    batches_per_step,
+    cores_busy,
+    first_span,
+    main_loader,
+    other_load,
+    recovers,
+    rest_recovers,
+)
 from gobrrr.rules.data import WORKERS, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import slack
@@ -36,7 +44,8 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
         ledger,
         low=0.4 * part * cost,
         expected=0.85 * part * cost,
-        ceiling=1.1 * cost + slack(ledger),
+        # Starts are in rare steps, not in the usual one; new workers fetch ahead on the cores of those after them.
+        ceiling=1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost)) + slack(ledger),
         message=f"{loader.num_workers} workers start anew in each of {epochs} epochs of "
         f"{loader.num_batches / epochs:.0f} batches: {duration(cost)} per step "
         f"({share(cost / ledger.wall)} of a usual one)",

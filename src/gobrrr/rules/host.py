@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.cores import crowded
+from gobrrr.rules.cores import crowded, recovers
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import (
     COPYING,
@@ -148,6 +148,7 @@ def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield _rare(
             "BRR303",
             ledger,
+            machine,
             line,
             message=f"{own_name(line.function)} copies {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step",
             advice="Copy when the copy is used: on a better score, every few hundred steps, or at the end.",
@@ -171,6 +172,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield _rare(
             "BRR304",
             ledger,
+            machine,
             line,
             message=f"{line.function} takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) of every step",
             advice="Write every few hundred steps, or hand it to a background thread.",
@@ -179,6 +181,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield _rare(
             "BRR304",
             ledger,
+            machine,
             line,
             message=f"the loop stands still {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here: "
             "it waits for a file, a pipe or a timer, and no op runs",
@@ -214,14 +217,18 @@ def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield _rare(
             "BRR305",
             ledger,
+            machine,
             line,
             message=f"turning a tensor into text takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step",
             advice="Print every few hundred steps, and only numbers: loss.item(), x.mean().item().",
         )
 
 
-def _rare(code: str, ledger: Ledger, line: Spent, *, message: str, advice: str, confidence: str = "derived") -> Finding:
-    """Work that a program may as well do once in a hundred steps: nearly all of it comes back."""
+def _rare(
+    code: str, ledger: Ledger, machine: Machine, line: Spent, *, message: str, advice: str, confidence: str = "derived"
+) -> Finding:  # fmt: skip
+    """Work that a program may as well do once in a hundred steps: nearly all of it comes back, and with it what the
+    rest of the step takes longer because its data has left the caches."""
     evidence: dict[str, Quantity] = {"time": time(line.ns), "line": time(line.line_ns)}
     if line.function:
         evidence["function"] = Quantity(line.function)
@@ -230,7 +237,7 @@ def _rare(code: str, ledger: Ledger, line: Spent, *, message: str, advice: str, 
         ledger,
         low=0.6 * line.ns,
         expected=0.95 * line.ns,
-        ceiling=(1 + SAMPLING) * line.ns + slack(ledger),
+        ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns) + slack(ledger),
         message=message,
         advice=advice,
         where=line.where,

@@ -29,7 +29,9 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     seen = [each for each in ledger.facts.denormals if each.share >= DENORMAL_SHARE]
     if not seen or ledger.facts.settings.flush_denormal or crowded(ledger, machine):
         return
-    slow = [op for op in ledger.ops if _slowed(op, machine) and any(_touches(ledger, op, each) for each in seen)]
+    touched = [op for op in ledger.ops if any(_touches(ledger, op, each) for each in seen)]
+    slow = [op for op in touched if _slowed(op, machine)]
+    above = sum(max(0.0, op.ns - op.floor_ns) for op in touched)  # tiny ops are slowed too, though it cannot be shown
     lost = sum(op.ns - op.floor_ns - op.dispatch_ns for op in slow)
     if not worth_telling(ledger, 0.8 * lost):
         return
@@ -40,7 +42,7 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * lost,
         expected=0.8 * lost,
-        ceiling=max(lost, ledger.account("inefficiency")) + slack(ledger),  # what is slowed less than SLOWED goes too
+        ceiling=max(lost, above, ledger.account("inefficiency")) + slack(ledger),
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops on them "
         f"take {times:.0f} times their floor: {duration(lost)} lost",
         advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",

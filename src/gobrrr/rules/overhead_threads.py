@@ -50,7 +50,8 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
     gain = sum(op.ns * (1 - 1 / _speed_up(op, machine, threads)) for op in heavy)
     if not worth_telling(ledger, REALISED * gain):
         return
-    ideal = total(heavy) * (1 - threads / max(cores, threads))
+    # Effective cores are a median of a bad and a good moment; a ceiling is what all of the threads would do.
+    ideal = total(heavy) * (1 - threads / max(cores, machine.threads, threads))
     yield finding(
         "BRR309",
         ledger,

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gobrrr.errors import GobrrrError
+from gobrrr.guard.model import Guarded
 from gobrrr.rules.model import Saving
 
 SCHEMA = "gobrrr.receipt/1"
@@ -20,21 +21,6 @@ class Speedup(msgspec.Struct, frozen=True):
     median: float
     low: float
     high: float
-
-
-class Guarded(msgspec.Struct, frozen=True):
-    """What the numerics guard said: exact, equivalent, bounded, changed, unverified or wrong."""
-
-    verdict: str = "unverified"
-    reasons: tuple[str, ...] = ()
-    first_module: str = ""
-    """The first module to diverge, where one did."""
-    evidence: dict[str, float | None] = {}
-
-    @property
-    def green(self) -> bool:
-        """Whether a speed-up may be shown beside it."""
-        return self.verdict in ("exact", "equivalent", "bounded")
 
 
 class Samples(msgspec.Struct, frozen=True):

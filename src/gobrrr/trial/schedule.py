@@ -97,11 +97,16 @@ class Pairing:
         wanted = statistics.quadruples_for(self._effect, statistics.scatter_of(self.logs), self._level)
         each = self.spent_ns / len(self.logs) / 1e9
         affordable = int(self._seconds / each) if each > 0 and math.isfinite(self._seconds) else self._most
-        self.planned = max(FEWEST, min(wanted, affordable, self._most))
+        self.planned = max(FEWEST, min(max(wanted, self._fewest()), affordable, self._most))
         places = sorted({max(FEWEST, math.ceil(look * self.planned)) for look in LOOKS})
         levels = statistics.levels([place / self.planned for place in places], self._level)
         self._looks = dict(zip(places, levels, strict=True))
         self._fixed = True
+
+    def _fewest(self) -> int:
+        """Quadruples with which the sign test can reach the level that the last look has."""
+        last = statistics.levels(LOOKS, self._level)[-1]
+        return math.ceil(1 - math.log2(last))
 
     def _look(self) -> None:
         level = self._looks.get(len(self.logs))

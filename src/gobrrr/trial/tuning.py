@@ -12,8 +12,9 @@ from typing import Protocol
 
 import msgspec
 
+from gobrrr.guard.model import Guarded
 from gobrrr.rules.model import Saving
-from gobrrr.trial.receipt import Guarded, Receipt, Samples, Speedup, StartUp, TrialResult
+from gobrrr.trial.receipt import Receipt, Samples, Speedup, StartUp, TrialResult
 from gobrrr.trial.search import FAST, Candidate, Plan, Search
 
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Spectrograms(Dataset):
-    def __init__(self, num_clips: int = 960, length: int = 4096) -> None:
+    def __init__(self, num_clips: int = 960, length: int = 2048) -> None:
         self.num_clips, self.length = num_clips, length
 
     def __len__(self) -> int:
@@ -29,7 +29,7 @@ def main() -> None:
     torch.manual_seed(0)
     loader = DataLoader(Spectrograms(), batch_size=32, num_workers=16)  # <- BRR406
     net = nn.Sequential(
-        nn.Flatten(), nn.Linear(16 * 129, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+        nn.Flatten(), nn.Linear(8 * 129, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     step = 0

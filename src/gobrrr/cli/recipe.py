@@ -1,0 +1,50 @@
+"""A recipe at a run: read and checked before the program starts, and afterwards what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from platform import python_version
+
+from gobrrr.capture.session import APPLIED
+from gobrrr.cli.tuning import script_digest
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies import registry
+from gobrrr.trial import recipe as recipes
+from gobrrr.trial.recipe import Fits, Recipe
+
+
+def read(file: Path) -> Recipe:
+    """The recipe, with every remedy known and none in conflict. Raises GobrrrError."""
+    found = recipes.read(file)
+    for ingredient in found.remedies:
+        if ingredient.options:
+            option = next(iter(ingredient.options))
+            raise GobrrrError(f"{file}: {ingredient.name} takes no option {option!r}", recipes.HINT)
+    registry.composed(found.names)
+    return found
+
+
+def misfits(recipe: Recipe, command: Sequence[str]) -> list[str]:
+    """What is not as it was when the recipe was proven; the program runs all the same."""
+    here = Fits(torch=_torch(), python=python_version(), script_sha256=script_digest(command, Path.cwd()))
+    return recipes.misfits(recipe, here)
+
+
+def _torch() -> str:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def outcome(recipe: Recipe, folder: Path) -> list[str]:
+    """One sentence: which remedies took hold, and one for those that did not."""
+    file = folder / APPLIED
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    held = dict(line.split("\t", 1) for line in lines if "\t" in line)
+    done = [f"{name} ({held[name]})" if held[name] else name for name in recipe.names if name in held]
+    missing = [name for name in recipe.names if name not in held]
+    said = [f"recipe: {', '.join(done)} applied"] if done else []
+    return said + ([f"recipe: {', '.join(missing)} never took hold in this program"] if missing else [])

@@ -1,0 +1,187 @@
+"""From a program to its receipt and recipe: diagnose, choose remedies, try them, write down what came of it."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import msgspec
+
+from gobrrr import __version__
+from gobrrr.cli import diagnosis
+from gobrrr.remedies import registry
+from gobrrr.report.model import Report
+from gobrrr.trial import receipt as receipts
+from gobrrr.trial import recipe as recipes
+from gobrrr.trial.receipt import Receipt
+from gobrrr.trial.recipe import Fits, Ingredient, Recipe
+from gobrrr.trial.referee import LiveReferee, Program
+from gobrrr.trial.search import Candidate
+from gobrrr.trial.statistics import LEVEL
+from gobrrr.trial.tuning import Journal, Tuning
+
+JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS = (
+    "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms", "diagnosis",
+)  # fmt: skip
+MOST_STEPS = 20_000
+"""Of the diagnosis, should a program never settle."""
+SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10.0, 120.0
+MEASURING = 0.6
+"""Share of a tuning's time that goes into timed blocks; the rest starts arms and guards numbers."""
+
+
+class Wishes(NamedTuple):
+    """What the user asked for. `named` are tried whatever the diagnosis says, `only` alone."""
+
+    seconds: float = 600.0
+    named: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    seed: int = 0
+
+
+class Outcome(NamedTuple):
+    """What a tuning left behind."""
+
+    receipt: Receipt
+    folder: Path
+    report: Report
+
+
+def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, stream: TextIO) -> Outcome:
+    """The whole of it. Raises GobrrrError where the program cannot be diagnosed or a name is unknown."""
+    from gobrrr.report import live
+
+    registry.composed(())  # names are checked before anything is run
+    for name in (*wishes.named, *wishes.without, *wishes.only):
+        registry.remedy(name)
+    report = _diagnosed(command, source, folder / DIAGNOSIS, stream)
+    chosen = candidates(report, wishes)
+    listener = live.listener(stream, wishes.seconds)
+    program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.kind == "inference")
+    each = MEASURING * wishes.seconds / (len(chosen) + 1)
+    referee = LiveReferee(
+        program, folder / ARMS, seed=wishes.seed, seconds=min(LONGEST_TRIAL_S, max(SHORTEST_TRIAL_S, each)),
+        progress=listener.progress, level=LEVEL / max(1, len(chosen)),
+    )  # fmt: skip
+    tuning = Tuning(chosen, program.step_ns, referee, Journal(folder / JOURNAL), seconds=wishes.seconds,
+                    listener=listener)  # fmt: skip
+    try:
+        with listener:
+            tuning.run()
+    finally:
+        shutil.rmtree(folder / ARMS, ignore_errors=True)
+    receipt = _signed(tuning.receipt(), report, command, source, wishes)
+    receipts.write(receipt, folder / RECEIPT)
+    if receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None:
+        (folder / RECIPE).write_text(recipes.to_toml(recipe_of(receipt)), encoding="utf-8")
+    return Outcome(receipt, folder, report)
+
+
+def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
+    """Remedies that the report calls for, and those named; semantic ones only when named."""
+    asked = {*wishes.named, *wishes.only}
+    third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in registry.names()]
+    found = []
+    for name in (*registry.names(), *third_party):
+        remedy = registry.remedy(name)
+        if name in wishes.without or (wishes.only and name not in wishes.only):
+            continue
+        predicted = remedy.predicts(report)
+        if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
+            found.append(Candidate(name, predicted, frozenset(remedy.conflicts), named=name in asked))
+    return found
+
+
+def _diagnosed(command: Sequence[str], source: Path, folder: Path, stream: TextIO) -> Report:
+    """The report of a watched run in a copy of the working directory; an earlier one is taken as it is."""
+    from gobrrr.report.json import from_json, to_json
+
+    kept = folder / "report.json"
+    if kept.is_file():
+        return from_json(kept.read_bytes())
+    stream.write("gobrrr: diagnosing the program first\n")
+    stream.flush()
+    shutil.rmtree(folder, ignore_errors=True)
+    code = _watched(command, source, folder)
+    report = diagnosis.report_of(folder, list(command), code)
+    work = str((folder / "work").resolve())
+    text = to_json(report).replace(work.encode(), str(source).encode())
+    shutil.rmtree(folder / "work", ignore_errors=True)
+    kept.write_bytes(text)
+    return from_json(text)
+
+
+def _watched(command: Sequence[str], source: Path, folder: Path) -> int:
+    """Run the program in its own copy until enough was seen."""
+    from gobrrr.capture.config import Config
+    from gobrrr.capture.launch import environment
+    from gobrrr.trial.workspace import Workspace, inside
+
+    folder.mkdir(parents=True)
+    work = Workspace(source, folder / "work").make()
+    config = Config(str(folder.resolve()), leave=1, stop_after=MOST_STEPS, source=str(source))
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        return subprocess.run(
+            [inside(word, source, work) for word in command], env=environment(config), cwd=work,
+            stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False,
+        ).returncode  # fmt: skip
+
+
+def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Path, wishes: Wishes) -> Receipt:
+    return msgspec.structs.replace(
+        receipt, command=tuple(command), folder=str(source), seed=wishes.seed, machine=report.machine,
+        date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        versions={**report.versions, "gobrrr": __version__}, script_sha256=script_digest(command, source),
+    )  # fmt: skip
+
+
+def script_digest(command: Sequence[str], source: Path) -> str:
+    """SHA-256 of the program's script; empty where there is none (a module, another command)."""
+    for word in command[1:2]:
+        file = source / word
+        if word.endswith(".py") and file.is_file():
+            return hashlib.sha256(file.read_bytes()).hexdigest()
+    return ""
+
+
+def recipe_of(receipt: Receipt) -> Recipe:
+    """What a receipt kept, ready to be applied. What each brought is what leaving it out costs."""
+
+    def brought(name: str) -> tuple[float, float, float] | None:
+        trials = [t for t in receipt.trials if t.purpose == "leave-one-out" and t.remedies == (name,)]
+        found = trials[-1].speedup if trials else receipt.speedup
+        return (found.median, found.low, found.high) if found is not None else None
+
+    assert receipt.speedup is not None
+    final = receipt.speedup
+    return Recipe(
+        recipes.SCHEMA, program=" ".join(receipt.command[1:]), date=receipt.date, gobrrr=__version__,
+        speedup=(final.median, final.low, final.high), guard=receipt.guard.verdict,
+        fits=Fits(torch=receipt.versions.get("torch", ""), python=receipt.versions.get("python", ""),
+                  machine=receipt.machine, script_sha256=receipt.script_sha256),
+        remedies=tuple(Ingredient(name, speedup=brought(name), guard=receipt.guard.verdict) for name in receipt.kept),
+    )  # fmt: skip
+
+
+def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hour: float | None = None) -> None:
+    """The report on a stream, with the files and the next command."""
+    from gobrrr.report import tuning as report
+
+    folder, receipt = outcome.folder, outcome.receipt
+    words = " ".join(program)
+    if (folder / RECIPE).is_file():
+        after = f"gobrrr run --recipe {folder / RECIPE} {words}"
+    elif not receipt.complete:
+        after = f"gobrrr tune --resume {folder} {words}"
+    else:
+        after = f"gobrrr report {folder / DIAGNOSIS}"
+    report.show(receipt, stream, after, price_per_hour)
+    files = [name for name in (RECEIPT, RECIPE, PATCH) if (folder / name).is_file()]
+    stream.write(f"files       {', '.join(files)} in {folder}\n")
+    stream.flush()

@@ -1,0 +1,31 @@
+"""Are the numbers still right? Stands alone: needs torch and numpy, nothing else of gobrrr.
+
+from gobrrr import guard
+
+def test_my_fused_layer_changes_nothing():
+    assert guard.compare(train, train_with_my_layer)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gobrrr.guard.judging import judge
+    from gobrrr.guard.model import GREEN, VERDICTS, Guarded
+    from gobrrr.guard.observation import Observation
+    from gobrrr.guard.twins import compare, observe
+    from gobrrr.guard.witness import Witness
+
+_HOME = {
+    "compare": "twins", "observe": "twins", "judge": "judging", "Guarded": "model", "GREEN": "model",
+    "VERDICTS": "model", "Observation": "observation", "Witness": "witness",
+}  # fmt: skip
+__all__ = ["GREEN", "VERDICTS", "Guarded", "Observation", "Witness", "compare", "judge", "observe"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,228 @@
+"""Are the candidate's tensors as close to float64 as the baseline's own, and of the same scale and direction?
+
+For tensor t with reference r: e(v) = ||v - r||. Pass where e(candidate) <= 2 own(t), and own(t) is the largest of
+e(baseline), the noise between two runs of the baseline, the median of e(baseline) over tensors of that kind scaled by
+||r||, and one rounding at the root mean square of all tensors of that kind. Twice the naive version's error is the rule
+of FlashAttention's and torch._dynamo's own tests; the last two terms keep a lucky baseline, or a gradient that is
+nothing but rounding, from failing a good candidate.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+
+from gobrrr.guard.model import Check
+from gobrrr.guard.observation import Observation, Step
+from gobrrr.guard.seen import EPS, Seen, distance, dot, same
+
+FACTOR = 2.0
+LATER = 8.0
+"""From the second step on parameters differ by rounding already, and training amplifies that."""
+IMPLAUSIBLE = 0.03
+"""A float32 baseline this far from float64 in its first outputs drew other numbers there: no reference."""
+UNREFERENCED = {"float32": 1e-4, "float64": 1e-9, "bfloat16": 4e-2, "float16": 1e-2}
+"""Relative error allowed, by dtype, where there is no float64 run: a hundred to a thousand roundings."""
+LOWER = {"bfloat16": 0.2, "float16": 0.05, "tf32": 0.05}
+"""Most relative error of all gradients or updates together that a lower precision explains; of outputs half of it."""
+SIGNAL = 10.0
+"""A tensor whose reference is less than this times its own error is rounding: its direction says nothing."""
+SANE_COSINE, SANE_RATIO = 0.9, 1.25
+"""Beyond these a tensor is not imprecise but wrong."""
+
+Tensors = dict[str, Seen]
+KINDS: dict[str, Callable[[Step], Tensors]] = {
+    "outputs": lambda s: {f"{c.model} output {i} of call {n + 1}": o for n, c in enumerate(s.calls)
+                          for i, o in enumerate(c.outputs or ())},
+    "loss": lambda s: {f"loss {i + 1}": scalar(v) for i, v in enumerate(s.losses)},
+    "gradients": lambda s: {n: g for n, g in (s.gradients or {}).items() if g is not None},
+    "updates": lambda s: dict(s.updates or {}),
+    "buffers": lambda s: dict(s.buffers or {}),
+}  # fmt: skip
+
+
+def scalar(value: float) -> Seen:
+    """A loss as a tensor of one element."""
+    import struct
+
+    bad = 0 if math.isfinite(value) else 1
+    data = struct.pack("<d", 0.0 if bad else value)
+    return Seen((1,), "float32", data.hex(), abs(value) if not bad else 0.0, bad, data)
+
+
+class Runs:
+    """The runs that are compared. `naive`: the plain program at the candidate's lower precision, where that is one."""
+
+    def __init__(
+        self, baseline: Observation, candidate: Observation, again: Observation | None,
+        reference: Observation | None, naive: Observation | None, precision: str,
+    ) -> None:  # fmt: skip
+        self.baseline, self.candidate, self.again, self.naive = baseline, candidate, again, naive
+        self.precision = precision
+        self.reference = reference if reference is not None and plausible(baseline, reference) else None
+
+
+def plausible(baseline: Observation, reference: Observation) -> bool:
+    """Whether a float64 run is the same computation: its first outputs are where float32's are."""
+    if not baseline.detailed or not reference.detailed:
+        return False
+    first, true = baseline.detailed[0], reference.detailed[0]
+    for kind in ("outputs", "loss"):
+        ours, theirs = KINDS[kind](first), KINDS[kind](true)
+        if set(ours) != set(theirs):
+            return False
+        floats = [n for n in ours if ours[n].dtype in EPS]
+        if any(distance(ours[n], theirs[n]) > IMPLAUSIBLE * (theirs[n].norm or 1.0) for n in floats):
+            return False
+    return True
+
+
+def checks(runs: Runs, evidence: dict[str, float | None]) -> Iterator[Check]:
+    """One check per kind of tensor, over the steps that were looked at."""
+    if runs.reference is None:
+        yield Check("reference", "bounded", "no float64 run could be had: errors are counted from float32")
+    noisy: set[str] = set()
+    for kind in KINDS:
+        found = [_kind(runs, kind, number, noisy) for number in range(len(runs.baseline.detailed))]
+        told = [each for each in found if each is not None]
+        if not told:
+            continue
+        check, ratio = max(told, key=lambda each: (VERDICT_RANK[each[0].verdict], each[1]))
+        evidence[f"{kind}_error_ratio"] = ratio if math.isfinite(ratio) else None
+        yield check
+
+
+VERDICT_RANK = {v: i for i, v in enumerate(("exact", "equivalent", "bounded", "unverified", "changed", "wrong"))}
+
+
+def _kind(runs: Runs, kind: str, number: int, noisy: set[str]) -> tuple[Check, float] | None:
+    """The check of one kind in one step, and the largest error ratio. Names without signal are added to `noisy`."""
+    read = KINDS[kind]
+    ours, theirs = (read(run.detailed[number]) if number < len(run.detailed) else None
+                    for run in (runs.baseline, runs.candidate))  # fmt: skip
+    if ours is None or theirs is None:
+        return Check(kind, "unverified", f"step {number + 1} was not looked at"), math.inf
+    if not ours:
+        return None
+    if missing := [n for n in ours if n not in theirs]:
+        return Check(kind, "unverified", f"{missing[0]} was not seen", missing[0]), math.inf
+    if all(same(ours[n], theirs[n]) for n in ours):
+        return Check(kind, "exact"), 0.0
+    return _Step(runs, kind, number, ours, theirs).check(noisy)
+
+
+class _Step:
+    """One kind of tensor in one step."""
+
+    def __init__(self, runs: Runs, kind: str, number: int, ours: Tensors, theirs: Tensors) -> None:
+        self.runs, self.kind, self.number = runs, kind, number
+        self.ours, self.theirs = ours, theirs
+        self.true = self._of(runs.reference) or ours
+        self.again = self._of(runs.again)
+        self.naive = self._of(runs.naive)
+        self.names = [n for n in ours if n in self.true]
+        self.limit = FACTOR if number == 0 else FACTOR * LATER
+        self._own_errors()
+
+    def _of(self, run: Observation | None) -> Tensors:
+        return (
+            KINDS[self.kind](run.detailed[self.number]) if run is not None and self.number < len(run.detailed) else {}
+        )
+
+    def _own_errors(self) -> None:
+        """`usual`: what the baseline errs, with the floors. `own`: what the naive version at that precision errs."""
+        numel = sum(self.ours[n].numel for n in self.names) or 1
+        self.rms = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names) / numel)
+        self.usual = self._errors_of(self.ours)
+        lowered = self._errors_of(self.naive) if self.naive else self.usual
+        self.own = {n: max(self.usual[n], lowered[n]) for n in self.names}
+
+    def _errors_of(self, run: Tensors) -> dict[str, float]:
+        plain = {n: distance(run[n], self.true[n]) if n in run else math.inf for n in self.names}
+        relative = [e / self.true[n].norm for n, e in plain.items() if self.true[n].norm and math.isfinite(e)]
+        middle = statistics.median(relative) if relative else 0.0
+        found = {}
+        for name, error in plain.items():
+            seen, true = self.ours[name], self.true[name]
+            noise = distance(seen, self.again[name]) if name in self.again else 0.0
+            if self.runs.reference is None:
+                error = max(error, UNREFERENCED.get(self.runs.precision or seen.dtype, 1e-4) * true.norm)
+            eps = EPS.get(self.runs.precision, seen.eps)
+            floor = eps * max(self.rms * math.sqrt(seen.numel), true.norm)
+            found[name] = max(error, noise, middle * true.norm, floor)
+        return found
+
+    def check(self, noisy: set[str]) -> tuple[Check, float]:
+        errors = {n: distance(self.theirs[n], self.true[n]) for n in self.names}
+        if self.kind == "gradients":
+            noisy.update(n for n in self.names if self.true[n].norm < SIGNAL * self.usual[n])
+        told = [n for n in self.names if not (self.kind == "updates" and n in noisy)]
+        ratios = {n: errors[n] / self.own[n] if self.own[n] else (math.inf if errors[n] else 0.0) for n in told}
+        if not ratios:
+            return Check(self.kind, "equivalent"), 0.0
+        most = max(ratios.values())
+        if insane := [n for n in told if self._insane(n, errors[n])]:
+            return Check(self.kind, "wrong", self._scale(insane[0]), insane[0]), most
+        far = [n for n in told if not ratios[n] <= self.limit]  # NaN is far too
+        if far and (self.naive or not self.runs.precision):
+            name = far[0]
+            reason = (
+                f"{name} in step {self.number + 1} errs {ratios[name]:.3g} times as much as the baseline does, "
+                f"{errors[name] / (self.true[name].norm or 1.0):.2g} of its norm"
+            )
+            return Check(self.kind, "changed", reason, name), most
+        if self.runs.precision:
+            return self._lowered(errors), most
+        return Check(self.kind, "bounded" if self.runs.reference is None else "equivalent"), most
+
+    def _lowered(self, errors: dict[str, float]) -> Check:
+        """All of it together must not be further off than the precision explains, whatever the naive version does."""
+        whole = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names)) or 1.0
+        error = math.sqrt(sum(errors[n] ** 2 for n in self.names)) / whole
+        most = LOWER.get(self.runs.precision, 0.0) * (0.5 if self.kind in ("outputs", "loss") else 1.0)
+        if self.kind == "updates":
+            return Check(self.kind, "bounded")  # Adam's first update is the sign of each gradient: judged there
+        if error <= most:
+            return Check(self.kind, "bounded")
+        return Check(self.kind, "changed", f"{self.runs.precision} moves them by {error:.2g} of their norm, more than "
+                     f"the {most:g} that it explains", next(iter(errors)))  # fmt: skip
+
+    def _insane(self, name: str, error: float) -> bool:
+        """Another scale or direction, where the tensor is more than rounding."""
+        ours, theirs, true = self.ours[name], self.theirs[name], self.true[name]
+        if ours.dtype not in EPS:
+            return error > 0 and self.kind != "loss"
+        if true.norm < SIGNAL * self.usual[name] or error <= self.limit * self.usual[name]:
+            return False
+        if not math.isfinite(error):
+            return True
+        low, high = sorted((theirs.norm, true.norm))
+        return low * SANE_RATIO < high or dot(theirs, true) < SANE_COSINE * theirs.norm * true.norm
+
+    def _scale(self, name: str) -> str:
+        theirs, true = self.theirs[name], self.true[name]
+        if theirs.shape != true.shape:
+            return f"{name} has the shape {theirs.shape}, not {true.shape}"
+        norms = theirs.norm * true.norm
+        return (
+            f"{name} in step {self.number + 1} has {theirs.norm / true.norm if true.norm else math.inf:.3g} times the "
+            f"norm that it should, cosine {dot(theirs, true) / norms if norms else 0.0:.3f}"
+        )
+
+
+def first_to_diverge(runs: Runs) -> str:
+    """The first module, in the order in which they run, whose output in the first call is too far off; or nothing."""
+    true = _inside(runs.reference) or _inside(runs.baseline)
+    ours, theirs = _inside(runs.naive) or _inside(runs.baseline), _inside(runs.candidate)
+    for name, seen in ours.items():
+        if name not in theirs or name not in true or seen.dtype not in EPS:
+            continue
+        own = max(distance(seen, true[name]), 16 * seen.eps * true[name].norm)
+        if distance(theirs[name], true[name]) > FACTOR * own:
+            return name
+    return ""
+
+
+def _inside(run: Observation | None) -> Tensors:
+    return run.steps[0].calls[0].inside if run is not None and run.steps and run.steps[0].calls else {}

@@ -1,0 +1,68 @@
+"""Observations in, verdict out. Pure, and fails closed: what was not seen is unverified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gobrrr.guard import closeness, structure, trajectory
+from gobrrr.guard.model import GREEN, Check, Guarded, worst
+from gobrrr.guard.observation import Observation
+
+DETAILED = 2
+"""Steps that must have been looked at: a wrong update shows in the second one."""
+
+
+def judge(
+    baseline: Observation, candidate: Observation, *, again: Observation | None, reference: Observation | None = None,
+    naive: Observation | None = None, seeds: Sequence[Observation] = (), precision: str = "",
+    order_may_change: bool = False,
+) -> Guarded:  # fmt: skip
+    """What a candidate did to the numbers.
+
+    again: the baseline once more, the noise floor. reference: the same program in float64. naive: the program with
+    nothing but the candidate's lower `precision` (bfloat16, float16 or tf32). seeds: the baseline from other seeds.
+    order_may_change: other draws or another order of samples are what was asked for.
+    """
+    evidence: dict[str, float | None] = {}
+    runs = closeness.Runs(baseline, candidate, again, reference, naive, precision)
+    found = list(_checks(runs, seeds, order_may_change, evidence))
+    verdict = worst(found, evidence)
+    if verdict.verdict in GREEN or verdict.first_module.count("#") == 0:
+        return verdict
+    module = closeness.first_to_diverge(runs) or verdict.first_module
+    return Guarded(verdict.verdict, verdict.reasons, module, evidence)
+
+
+def _checks(
+    runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, evidence: dict[str, float | None]
+) -> Iterator[Check]:
+    baseline, candidate = runs.baseline, runs.candidate
+    yield from _seen_enough(runs)
+    yield from structure.checks(baseline, candidate, order_may_change)
+    if not structure.same_data(baseline, candidate):
+        # Tensors of other data cannot be compared; what is left is where the losses go.
+        if order_may_change:
+            yield trajectory.check(baseline, candidate, seeds, None, evidence)
+        return
+    yield from closeness.checks(runs, evidence)
+    yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence)
+
+
+def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
+    """What must have been observed before anything can be called right."""
+    name = "observed"
+    baseline, candidate, again = runs.baseline, runs.candidate, runs.again
+    for who, run in (("baseline", baseline), ("candidate", candidate)):
+        few = len(run.detailed) < min(DETAILED, len(run.steps) if run.complete else DETAILED)
+        if not run.steps or few:
+            yield Check(name, "unverified", f"too few steps of the {who} were looked at")
+        elif run.training and not all(step.losses for step in run.steps):
+            yield Check(name, "unverified", f"no loss of the {who} was captured")
+        elif not any(call.outputs for step in run.detailed for call in step.calls):
+            yield Check(name, "unverified", f"no output of the {who}'s models was captured")
+        for remark in run.remarks:
+            yield Check(name, "unverified", f"{who}: {remark}")
+    if again is None:
+        yield Check(name, "unverified", "the baseline was not run twice: its own noise is not known")
+    elif not structure.same_data(baseline, again):
+        yield Check(name, "unverified", "two runs of the program are given different data: it cannot be repeated")

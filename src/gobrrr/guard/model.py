@@ -1,0 +1,56 @@
+"""The guard's nouns: a check, and the verdict that all checks together give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+VERDICTS = ("exact", "equivalent", "bounded", "unverified", "changed", "wrong")
+"""From best to worst; the worst check is the verdict.
+
+exact: bitwise equal. equivalent: no further from float64 than twice the baseline is. bounded: further, but within what
+its precision explains, and the losses stay among the baseline's own seeds. unverified: something could not be checked.
+changed: another computation, though a sane one. wrong: a part is missing, of another scale or direction, or not finite.
+"""
+GREEN = VERDICTS[:3]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """What one check says, and in half a sentence why."""
+
+    name: str
+    verdict: str
+    reason: str = ""
+    module: str = ""
+    """Where it went wrong first, if it did."""
+
+
+class Guarded(msgspec.Struct, frozen=True):
+    """What the numerics guard says: one of VERDICTS, and why."""
+
+    verdict: str = "unverified"
+    reasons: tuple[str, ...] = ()
+    first_module: str = ""
+    """The first module to diverge, where one did."""
+    evidence: dict[str, float | None] = {}
+
+    @property
+    def green(self) -> bool:
+        """Whether a speed-up may be shown beside it."""
+        return self.verdict in GREEN
+
+    def __bool__(self) -> bool:
+        """So that a test can say `assert guard.compare(...)`."""
+        return self.green
+
+
+def worst(checks: Iterable[Check], evidence: dict[str, float | None]) -> Guarded:
+    """The worst check's verdict, with the reasons of all that are as bad. No check at all is unverified."""
+    found = list(checks)
+    if not found:
+        return Guarded(reasons=("nothing was observed",))
+    verdict = max((c.verdict for c in found), key=VERDICTS.index)
+    telling = [c for c in found if c.verdict == verdict and c.reason]
+    module = next((c.module for c in found if c.module and c.verdict not in GREEN), "")
+    return Guarded(verdict, tuple(f"{c.name}: {c.reason}" for c in telling), module, evidence)

@@ -1,0 +1,65 @@
+"""A tensor as the guard keeps it: bitwise digest, norm, and a sketch from which errors between runs are computed.
+
+The sketch is a count sketch (Charikar, Chen, Farach-Colton 2002): elements are added with random signs into BUCKETS
+sums, the same way in every run. It is linear, so the sketch of a difference is the difference of the sketches; the
+expected square of its norm is that of the tensor, with a relative deviation of at most sqrt(2 / BUCKETS), 2 % in the
+norm. A tensor that fits is kept whole, and then everything is exact.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+BUCKETS = 2048
+EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+"""Spacing of numbers above 1."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One tensor. `digest` of its bytes; `norm` in float64; `num_bad`: elements that are NaN or infinite."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    digest: str
+    norm: float
+    num_bad: int
+    sketch: bytes
+
+    @property
+    def numel(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def eps(self) -> float:
+        """Spacing of its dtype; that of float32 where it has none."""
+        return EPS.get(self.dtype, EPS["float32"])
+
+    def values(self) -> npt.NDArray[np.float64]:
+        """The sketch."""
+        return np.frombuffer(self.sketch, np.float64)
+
+
+def same(a: Seen | None, b: Seen | None) -> bool:
+    """Whether two are bitwise equal; a NaN equals nothing, itself included."""
+    if a is None or b is None:
+        return a is b
+    return a.digest == b.digest and a.dtype == b.dtype and a.shape == b.shape and not a.num_bad
+
+
+def distance(a: Seen, b: Seen) -> float:
+    """Norm of the difference; infinite where the shapes differ or one holds what is not finite."""
+    if a.shape != b.shape or a.num_bad or b.num_bad:
+        return math.inf
+    if a.digest == b.digest and a.dtype == b.dtype:
+        return 0.0
+    return float(np.linalg.norm(a.values() - b.values()))
+
+
+def dot(a: Seen, b: Seen) -> float:
+    """Inner product, estimated from the sketches; zero where the shapes differ."""
+    return float(a.values() @ b.values()) if a.shape == b.shape and not (a.num_bad or b.num_bad) else 0.0

@@ -1,0 +1,66 @@
+"""Do the candidate's losses stay beside the baseline's, closer than the baseline's own seeds are to each other?"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from gobrrr.guard.model import Check
+from gobrrr.guard.observation import Observation
+
+TWIN_STEPS = 30
+FACTOR = 2.0
+NAME = "trajectory"
+
+
+def check(
+    baseline: Observation, candidate: Observation, seeds: Sequence[Observation], reference: Observation | None,
+    evidence: dict[str, float | None],
+) -> Check:  # fmt: skip
+    """Twin runs' losses, step by step. The band is the distance from the baseline to its nearest other seed, or twice
+    its distance from float64 where that is more."""
+    ours, theirs = losses(baseline), losses(candidate)
+    if not baseline.training:
+        return Check(NAME, "exact")
+    if not ours or not theirs:
+        return Check(NAME, "unverified", "no loss was captured")
+    whole = baseline.complete and candidate.complete
+    if min(len(ours), len(theirs)) < TWIN_STEPS and not whole:
+        return Check(NAME, "unverified", f"{min(len(ours), len(theirs))} twin steps were seen, {TWIN_STEPS} are needed")
+    if ours == theirs:
+        return Check(NAME, "exact")
+    gap = distance(ours, theirs)
+    apart = [distance(ours, losses(seed)) for seed in seeds if losses(seed)]
+    from_true = FACTOR * distance(ours, losses(reference)) if reference is not None and losses(reference) else 0.0
+    evidence["trajectory_gap"] = gap
+    if not apart and not from_true:
+        return Check(NAME, "unverified", "no other seed of the baseline was run")
+    band = max(min(apart, default=0.0), from_true)
+    evidence["trajectory_band"] = band
+    if not gap <= band:
+        return Check(NAME, "changed", f"losses are {gap:.2g} away from the baseline's, its own seeds {band:.2g}")
+    late, band_late = _late(ours, theirs), max(min((_late(ours, losses(s)) for s in seeds), default=0.0), band)
+    if not late <= band_late:
+        return Check(NAME, "changed", f"the last losses are {late:.2g} away from the baseline's")
+    return Check(NAME, "equivalent")
+
+
+def losses(run: Observation | None) -> list[float]:
+    """The mean loss of each step; empty where a step has none."""
+    if run is None or not all(step.losses for step in run.steps):
+        return []
+    return [statistics.fmean(step.losses) for step in run.steps]
+
+
+def distance(a: Sequence[float], b: Sequence[float]) -> float:
+    """Root mean square over the steps that both made; infinite where there are none."""
+    num = min(len(a), len(b))
+    return math.sqrt(statistics.fmean((x - y) ** 2 for x, y in zip(a, b, strict=False))) if num else math.inf
+
+
+def _late(a: Sequence[float], b: Sequence[float]) -> float:
+    """Between the means of the last third."""
+    num = min(len(a), len(b))
+    start = num - max(1, num // 3)
+    return abs(statistics.fmean(a[start:num]) - statistics.fmean(b[start:num])) if num else math.inf

@@ -1,0 +1,45 @@
+"""Two ways of running one training, judged: for tests and notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gobrrr.guard.float64 import in_float64
+from gobrrr.guard.judging import judge
+from gobrrr.guard.model import Guarded
+from gobrrr.guard.observation import Observation
+from gobrrr.guard.seeds import shifted
+from gobrrr.guard.witness import Witness
+
+NUM_SEEDS = 2
+
+
+def compare(
+    baseline: Callable[[], object], candidate: Callable[[], object], *, precision: str = "",
+    order_may_change: bool = False, float64: bool = True,
+) -> Guarded:  # fmt: skip
+    """Run a training as it is (twice, in float64, and from two other seeds) and changed, and judge the change.
+
+    Both callables make their model and train it for at least 30 steps from seeds that they set, in this thread. Raises
+    whatever they raise; only the float64 run may fail, which the verdict says.
+    """
+    plain = observe(baseline)
+    again, changed = observe(baseline), observe(candidate)
+    reference = None
+    if float64:
+        try:
+            reference = observe(baseline, in_double=True)
+        except (RuntimeError, TypeError, ValueError):
+            reference = None  # mixed dtypes that the program makes by itself: judged without, and said
+    others = [observe(baseline, seed=number + 1) for number in range(NUM_SEEDS)]
+    return judge(
+        plain, changed, again=again, reference=reference, seeds=others, precision=precision,
+        order_may_change=order_may_change,
+    )  # fmt: skip
+
+
+def observe(run: Callable[[], object], *, seed: int = 0, in_double: bool = False) -> Observation:
+    """One run of it under a witness; random streams begin anew."""
+    with shifted(seed), Witness(prepare=in_float64 if in_double else None) as witness:
+        run()
+    return witness.observation()

@@ -1,0 +1,52 @@
+"""torch.compile of every model that the program calls."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+
+class Compile(Remedy):
+    """module.compile() in place, before the first call: names, hooks and state_dict stay what they are."""
+
+    name = "compile"
+    title = "compiles the model: elementwise chains become single kernels, Python falls away"
+    safety = "tolerance"
+    place = "model"
+    codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
+    conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune")
+    by_hand = "model.compile()  # or model = torch.compile(model)"
+    mode: str | None = None
+
+    def probe(self) -> str:
+        import shutil
+        import sys
+
+        import torch
+
+        if sys.version_info >= (3, 14) and torch.__version__ < "2.10":
+            return "this torch cannot compile on this Python"
+        if not torch.cuda.is_available() and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))):
+            return "no C++ compiler is installed (g++ or clang++)"
+        return ""
+
+    def apply(self, seams: Seams) -> None:
+        def compile_it(module: Any) -> None:
+            # A module without parameters is a loss or an activation: too little to be worth a compilation.
+            if not any(True for _ in module.parameters()) or getattr(module, "_compiled_call_impl", None):
+                return
+            if hasattr(module, "_orig_mod"):
+                return
+            module.compile(mode=self.mode)
+            seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
+            seams.applied(self.name, type(module).__name__)
+
+        seams.at_model(compile_it)
+
+
+REMEDY = Compile()

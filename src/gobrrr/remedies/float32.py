@@ -1,0 +1,47 @@
+"""A float64 model in float32."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+
+class Float32(Remedy):
+    """model.float(), and float64 inputs cast: half the bytes, twice the products, another precision."""
+
+    name = "float32"
+    title = "computes in float32 what came as float64"
+    safety = "semantic"
+    place = "model"
+    codes = ("BRR101",)
+    conflicts = ("bf16_autocast",)
+    by_hand = "model.float(); x = torch.from_numpy(array).float()"
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+        from torch.utils._pytree import tree_map
+
+        def single(value: Any) -> Any:
+            return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
+
+        def cast(module: Any) -> None:
+            wide = [p for p in (*module.parameters(), *module.buffers()) if p.dtype == torch.float64]
+            for each in wide:
+                each.data = each.data.float()
+                if each.grad is not None:
+                    each.grad = each.grad.float()
+            hook = module.register_forward_pre_hook(
+                lambda _, args, kwargs: tree_map(single, (args, kwargs)), with_kwargs=True
+            )
+            seams.undo(hook.remove)
+            if wide:
+                seams.applied(self.name, f"{type(module).__name__}, {len(wide)} tensors")
+
+        seams.at_model(cast)
+
+
+REMEDY = Float32()

@@ -1,0 +1,43 @@
+"""torch.optim's multi-tensor implementation, switched on before the first step."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+
+class ForeachOptimizer(Remedy):
+    """group["foreach"] = True for every group of a torch.optim optimizer that knows the switch."""
+
+    name = "foreach_optimizer"
+    title = "updates parameters in a few calls over lists of tensors"
+    safety = "tolerance"
+    place = "optimizer"
+    codes = ("BRR208",)
+    conflicts = ("fused_optimizer",)
+    by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)"
+
+    def apply(self, seams: Seams) -> None:
+        def switch(optimizer: Any) -> None:
+            groups = [group for group in optimizer.param_groups if self._can(group)]
+            for group in groups:
+                seams.undo(partial(group.update, foreach=group["foreach"]))
+                group["foreach"] = True
+            if groups:
+                seams.applied(self.name, type(optimizer).__name__)
+
+        seams.at_optimizer(switch)
+
+    @staticmethod
+    def _can(group: dict[str, Any]) -> bool:
+        if "foreach" not in group or group["foreach"]:
+            return False
+        return not group.get("fused") and not group.get("differentiable")
+
+
+REMEDY = ForeachOptimizer()

@@ -1,0 +1,63 @@
+"""The optimizer's own fused kernel, switched on before its first step."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+KINDS = ("Adam", "AdamW", "SGD", "Adagrad")
+"""torch.optim classes with a fused kernel on the CPU; what this build lacks is asked of the optimizer itself."""
+
+
+class FusedOptimizer(Remedy):
+    """group["fused"] = True for every group of a torch.optim optimizer that knows the switch."""
+
+    name = "fused_optimizer"
+    title = "updates all parameters in one fused kernel (on a CPU torch's default is a loop)"
+    safety = "tolerance"
+    place = "optimizer"
+    codes = ("BRR208",)
+    conflicts = ("foreach_optimizer",)
+    by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
+
+    def apply(self, seams: Seams) -> None:
+        def switch(optimizer: Any) -> None:
+            kind = type(optimizer).__name__
+            groups = [group for group in optimizer.param_groups if self._can(optimizer, group)]
+            for group in groups:
+                before = {key: group.get(key) for key in ("fused", "foreach")}
+                group.update(fused=True, foreach=False)
+                seams.undo(partial(group.update, before))
+            self._steps_as_tensors(optimizer)
+            if groups:
+                seams.applied(self.name, f"{kind}, {len(groups)} of {len(optimizer.param_groups)} groups")
+
+        seams.at_optimizer(switch)
+
+    @staticmethod
+    def _can(optimizer: Any, group: dict[str, Any]) -> bool:
+        import torch
+
+        if type(optimizer).__name__ not in KINDS or not type(optimizer).__module__.startswith("torch.optim"):
+            return False
+        if "fused" not in group or group.get("fused") or group.get("differentiable") or group.get("capturable"):
+            return False
+        return all(torch.is_floating_point(p) and not p.is_sparse for p in group["params"])
+
+    @staticmethod
+    def _steps_as_tensors(optimizer: Any) -> None:
+        """A state that was loaded may count its steps in a number; the kernel wants a float32 tensor beside the
+        parameter."""
+        import torch
+
+        for parameter, state in optimizer.state.items():
+            if "step" in state and not isinstance(state["step"], torch.Tensor):
+                state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
+
+
+REMEDY = FusedOptimizer()

@@ -1,0 +1,40 @@
+"""As many threads per op as this process may really use cores."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+
+class IntraopThreads(Remedy):
+    """torch.set_num_threads(cores of the affinity), at the start and again before the first forward."""
+
+    name = "intraop_threads"
+    title = "gives every op as many threads as the process may use cores"
+    safety = "tolerance"
+    codes = ("BRR309",)
+    by_hand = "torch.set_num_threads(len(os.sched_getaffinity(0)))"
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        before = torch.get_num_threads()
+
+        def again(module: Any) -> None:
+            """The program may have set another number since."""
+            if torch.get_num_threads() != cores:
+                torch.set_num_threads(cores)
+
+        torch.set_num_threads(cores)
+        seams.undo(lambda: torch.set_num_threads(before))
+        seams.at_model(again)
+        seams.applied(self.name, f"{cores} threads, {before} before")
+
+
+REMEDY = IntraopThreads()

@@ -1,0 +1,41 @@
+"""As many loader workers as there are cores, kept from epoch to epoch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+
+class LoaderWorkers(Remedy):
+    """num_workers = cores for every DataLoader that has fewer. Random draws inside __getitem__ come from the workers'
+    own streams then; an iterable dataset would be read by each worker whole, and is left alone."""
+
+    name = "loader_workers"
+    title = "loads data in as many processes as there are cores"
+    safety = "order"
+    place = "loader"
+    codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
+    conflicts = ("fewer_workers",)
+    by_hand = "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)"
+
+    def apply(self, seams: Seams) -> None:
+        from torch.utils.data import IterableDataset
+
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
+            before = kwargs.get("num_workers") or 0
+            if before >= cores or isinstance(kwargs.get("dataset"), IterableDataset):
+                return kwargs
+            seams.applied(self.name, f"{cores} workers, {before} before")
+            return {**kwargs, "num_workers": cores, "persistent_workers": True}
+
+        seams.at_loader(change)
+
+
+REMEDY = LoaderWorkers()

@@ -1,0 +1,31 @@
+"""fp32 matrix products on the fast path of this chip."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+
+class MatmulPrecision(Remedy):
+    """torch.set_float32_matmul_precision("medium"). On chips with bf16 units it is bf16: the guard decides."""
+
+    name = "matmul_precision"
+    title = "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)"
+    safety = "tolerance"
+    codes = ("BRR104", "BRR102")
+    by_hand = 'torch.set_float32_matmul_precision("medium")'
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("medium")
+        seams.undo(lambda: torch.set_float32_matmul_precision(before))
+        seams.applied(self.name, f"{before} before")
+
+
+REMEDY = MatmulPrecision()

@@ -1,0 +1,56 @@
+"""The Remedy noun. Third parties subclass it; nothing here imports torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from gobrrr.rules.model import Saving
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+    from gobrrr.report.model import Report
+
+SAFETY = ("exact", "tolerance", "order", "semantic")
+"""exact: bitwise the same numbers; tolerance: the same up to rounding; order: the same samples in another order or with
+other draws; semantic: another computation, which is only tried when its name is given."""
+PLACES = ("environment", "flags", "optimizer", "model", "loader")
+"""Where remedies act, in the order in which they are put together."""
+
+
+class Remedy:
+    """One remedy. Subclasses set the class attributes and override what they need."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    """One line for people."""
+    safety: ClassVar[str] = "exact"
+    place: ClassVar[str] = "flags"
+    codes: ClassVar[tuple[str, ...]] = ()
+    """Findings that call for it."""
+    conflicts: ClassVar[tuple[str, ...]] = ()
+    precision: ClassVar[str] = ""
+    """bfloat16, float16 or tf32 where it lowers the precision: then its own rounding is what the guard allows."""
+    by_hand: ClassVar[str] = ""
+    """The code that a person would write."""
+
+    def probe(self) -> str:
+        """Why this machine or torch build cannot, or nothing. Called in the program's process; torch is there."""
+        return ""
+
+    def predicts(self, report: Report) -> Saving:
+        """What it may save of this program's step, ns, from the report's findings and facts; nothing where none calls
+        for it, and then it is only tried when its name is given."""
+        called_for = [f.saving for f in report.findings if f.code in self.codes]
+        wall = float(report.step.plain_wall_ns)
+        return Saving(
+            max((s.low_ns for s in called_for), default=0.0), max((s.expected_ns for s in called_for), default=0.0),
+            min(wall, sum(s.ceiling_ns for s in called_for)),
+        )  # fmt: skip
+
+    def environment(self) -> dict[str, str]:
+        """Variables that must be set before the process starts."""
+        return {}
+
+    def apply(self, seams: Seams) -> None:
+        """Register at the seams; whatever is changed is undone through `seams.undo`."""
+        raise NotImplementedError

@@ -1,0 +1,34 @@
+"""Loader workers live on from one epoch to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+
+class PersistentWorkers(Remedy):
+    """persistent_workers=True for every DataLoader with workers. Workers that live on keep their random streams, so
+    draws inside __getitem__ differ from the second epoch on."""
+
+    name = "persistent_workers"
+    title = "keeps loader workers alive between epochs"
+    safety = "order"
+    place = "loader"
+    codes = ("BRR404",)
+    by_hand = "DataLoader(..., persistent_workers=True)"
+
+    def apply(self, seams: Seams) -> None:
+        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
+            if not kwargs.get("num_workers") or kwargs.get("persistent_workers"):
+                return kwargs
+            seams.applied(self.name)
+            return {**kwargs, "persistent_workers": True}
+
+        seams.at_loader(change)
+
+
+REMEDY = PersistentWorkers()

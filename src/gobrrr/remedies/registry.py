@@ -1,0 +1,88 @@
+"""Which remedies there are, by name; those of third parties come through the entry point `gobrrr.remedies` and are
+loaded only when they are named."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from itertools import combinations
+
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies.model import PLACES, Remedy
+
+OWN = (
+    "identity",
+    "fused_optimizer",
+    "foreach_optimizer",
+    "set_to_none",
+    "sparse_gradient",
+    "freeze_unused",
+    "no_grad_evaluation",
+    "compile",
+    "compile_reduce_overhead",
+    "compile_max_autotune",
+    "compile_frozen",
+    "sdpa_attention",
+    "bf16_autocast",
+    "channels_last",
+    "matmul_precision",
+    "malloc_thresholds",
+    "preloaded_allocator",
+    "intraop_threads",
+    "gc_freeze",
+    "anomaly_off",
+    "deterministic_off",
+    "flush_denormal",
+    "float32",
+    "int8_dynamic",
+    "fold_batch_norm",
+    "activation_checkpointing",
+    "loader_workers",
+    "fewer_workers",
+    "persistent_workers",
+    "pin_memory",
+)
+"""Names; each is a module of this package that holds one instance, REMEDY."""
+ENTRY_POINT = "gobrrr.remedies"
+
+
+def names() -> tuple[str, ...]:
+    """Our own remedies."""
+    return OWN
+
+
+def remedy(name: str) -> Remedy:
+    """The remedy of a name. Raises GobrrrError where there is none."""
+    if name in OWN:
+        found = importlib.import_module(f"gobrrr.remedies.{name}").REMEDY
+        assert isinstance(found, Remedy)
+        return found
+    return _third_party(name)
+
+
+def _third_party(name: str) -> Remedy:
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINT, name=name):
+        found = point.load()
+        made = found() if isinstance(found, type) else found
+        if not isinstance(made, Remedy):
+            raise GobrrrError(
+                f"the remedy {name} of {point.value} is none", "it must be a gobrrr.remedies.model.Remedy"
+            )
+        return made
+    raise GobrrrError(f"no remedy is called {name}", "gobrrr remedies lists them")
+
+
+def composed(wanted: Iterable[str]) -> list[Remedy]:
+    """Remedies in the order in which they act. Raises GobrrrError for unknown names and for conflicts."""
+    found = [remedy(name) for name in dict.fromkeys(wanted)]
+    for one, other in combinations(found, 2):
+        if other.name in one.conflicts or one.name in other.conflicts:
+            raise GobrrrError(f"{one.name} and {other.name} cannot be applied together", "name one of them")
+    return sorted(found, key=lambda r: (PLACES.index(r.place), r.name))
+
+
+def environment(wanted: Iterable[str]) -> dict[str, str]:
+    """All variables that must be set before the process starts."""
+    return {name: value for each in composed(wanted) for name, value in each.environment().items()}

@@ -1,0 +1,133 @@
+"""Where in an unmodified program a remedy may act: torch is there, an optimizer steps, a model is called for the first
+time, a loader is made. The only place that touches torch's seams for remedies."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gobrrr.capture.dynamo import hide_own_code
+from gobrrr.capture.lookup import Lookup
+from gobrrr.errors import GobrrrError
+
+Said = Callable[[str, str], None]
+
+
+class Seams:
+    """Remedies register here; `install` puts the hooks in place, `remove` undoes everything in reverse."""
+
+    def __init__(self, said: Said = lambda name, detail: None) -> None:
+        self._said = said
+        self._undo: list[Callable[[], object]] = []
+        self._optimizer: list[Callable[[Any], None]] = []
+        self._model: list[Callable[[Any], None]] = []
+        self._loader: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
+        self._met: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._pid = os.getpid()
+
+    # for remedies
+
+    def at_start(self, action: Callable[[], None]) -> None:
+        """Now: torch has been imported."""
+        action()
+
+    def at_optimizer(self, action: Callable[[Any], None]) -> None:
+        """When an optimizer is about to step for the first time."""
+        self._optimizer.append(action)
+
+    def at_model(self, action: Callable[[Any], None]) -> None:
+        """When a module that the program calls itself is about to run for the first time."""
+        self._model.append(action)
+
+    def at_loader(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """When a DataLoader is made: gets its keyword arguments, gives those to use."""
+        self._loader.append(change)
+
+    def undo(self, action: Callable[[], object]) -> None:
+        """Called when the remedies are taken away, last one first."""
+        self._undo.append(action)
+
+    def applied(self, name: str, detail: str = "") -> None:
+        """A remedy took hold; one that never says so was not tried."""
+        self._said(name, detail)
+
+    # for those who apply them
+
+    def install(self, names: Iterable[str]) -> None:
+        """Apply remedies by name, in their order. Raises GobrrrError for unknown and for conflicting ones."""
+        from gobrrr.remedies.registry import composed
+
+        remedies = composed(names)
+        for remedy in remedies:
+            if reason := remedy.probe():
+                raise GobrrrError(f"{remedy.name} cannot be applied here: {reason}", "gobrrr remedies lists what can")
+        try:
+            for remedy in remedies:
+                remedy.apply(self)
+            self._hook()
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Undo everything, last change first; safe to call twice."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _hook(self) -> None:
+        if self._optimizer:
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+            self.undo(register_optimizer_step_pre_hook(self._optimizer_steps).remove)
+        if self._model:
+            self._hook_models()
+        if self._loader:
+            self._hook_loader()
+
+    def _optimizer_steps(self, optimizer: Any, *_: Any) -> None:
+        if self._is_new(optimizer):
+            for action in self._optimizer:
+                action(optimizer)
+
+    def _hook_models(self) -> None:
+        """No hook of torch's: torch.compile would see it. The look-up comes before the call, so that what an action
+        does to the module serves that very call."""
+        from torch.nn import Module
+
+        hide_own_code("gobrrr.remedies.seams")
+        call = Module.__dict__["__call__"]
+        mine: Any = Lookup(call, self._module_runs)
+        Module.__call__ = mine  # type: ignore[method-assign]
+        self.undo(lambda: setattr(Module, "__call__", call) if Module.__dict__["__call__"] is mine else None)
+
+    def _module_runs(self, module: Any) -> None:
+        """The first module to run that is new is one that the program calls itself; its parts are met with it."""
+        if sys._getframe(2).f_globals.get("__name__", "").startswith("torch._dynamo"):
+            return  # it only asks for the method
+        if self._is_new(module):
+            for part in module.modules():
+                self._met.add(part)
+            for action in self._model:
+                action(module)
+
+    def _hook_loader(self) -> None:
+        from torch.utils.data import DataLoader
+
+        plain, seams = DataLoader.__init__, self
+
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            for change in seams._loader:
+                kwargs = change(kwargs)
+            plain(self, *args, **kwargs)
+
+        DataLoader.__init__ = __init__  # type: ignore[method-assign]
+        self.undo(lambda: setattr(DataLoader, "__init__", plain))
+
+    def _is_new(self, thing: Any) -> bool:
+        if thing in self._met or os.getpid() != self._pid:
+            return False
+        self._met.add(thing)
+        return True

@@ -1,0 +1,204 @@
+"""One arm from outside: the user's program in a process group of its own, which runs only while it is its turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from gobrrr.capture.config import Config
+from gobrrr.capture.launch import environment
+from gobrrr.guard import observation
+from gobrrr.guard.observation import Observation
+from gobrrr.trial import protocol
+from gobrrr.trial.workspace import Workspace, inside
+from gobrrr.trial.writes import REFUSED
+
+START_S = 300.0
+"""Until the first step: imports, data, a first compilation."""
+PATIENCE = 20.0
+"""Times what a block should take after which an arm is taken for hung."""
+GRACE_S = 10.0
+POLL_S = 0.05
+
+
+class Block(NamedTuple):
+    """What an arm did between a grant and its last boundary, by its own clock."""
+
+    ns: int
+    walls: tuple[int, ...]
+
+
+class ArmError(Exception):
+    """An arm that can't go on: an outcome of the trial, with its reason. `over`: the program simply came to its end."""
+
+    def __init__(self, reason: str, over: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.over = reason, over
+
+
+class Arm:
+    """Start it, run blocks, end it. Between blocks its whole group is stopped, so that no worker runs ahead."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
+        source: Path | None = None, env: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        """`source`: the user's working directory, of which the arm gets its own copy; default the present one."""
+        self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
+        self._remedies, self._env = tuple(remedies), dict(env or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ask: protocol.Line | None = None
+        self._told: protocol.Line | None = None
+        self.applied: dict[str, str] = {}
+        """Remedies that said they took hold, with what they said."""
+        self.start_seconds = 0.0
+        self.peak_bytes = 0
+
+    def start(self, seconds: float = START_S) -> None:
+        """Until its first step has ended; then it stands still. Raises ArmError."""
+        self._launch("arm")
+        self.start_seconds = float(self._expect("ready", seconds)["seconds"])
+        self.pause()
+
+    def observe(self, steps: int, *, seed: int = 0, float64: bool = False, inference: bool = False,
+                seconds: float = START_S) -> Observation:  # fmt: skip
+        """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError."""
+        self._launch("observe", observe=steps, seed=seed, float64=int(float64), inference=int(inference))
+        self._expect("ended", seconds)
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(GRACE_S):
+                raise self._gone()
+        missing = [name for name in self._remedies if name not in self.applied]
+        if missing:
+            raise ArmError(f"{missing[0]} never took hold in this program")
+        return observation.read(self._folder / protocol.OBSERVED)
+
+    def _launch(self, mode: str, **watched: Any) -> None:
+        """Start it in a folder of its own, its output into files, its group its own."""
+        self._folder.mkdir(parents=True)
+        work = Workspace(self._source, self._folder / "work").make()
+        command = [inside(word, self._source, work) for word in self._command]
+        config = Config(
+            str(self._folder.resolve()), mode=mode, remedies=",".join(self._remedies) or None,
+            source=str(self._source), **watched,
+        )  # fmt: skip
+        protocol.make(self._folder)
+        self._ask = protocol.Line(self._folder / protocol.ASK)
+        self._told = protocol.Line(self._folder / protocol.TOLD)
+        with (self._folder / "stdout").open("wb") as out, (self._folder / "stderr").open("wb") as err:
+            self._process = subprocess.Popen(
+                command, env=environment(config) | self._env, cwd=work, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+
+    def run(self, steps: int, expected_ns: float | None = None) -> Block:
+        """Let it make so many steps, then stop it. Raises ArmError where it dies, ends or hangs."""
+        assert self._ask is not None
+        self.resume()
+        self._ask.send("run", steps=steps)
+        seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
+        message = self._expect("block", seconds)
+        self.pause()
+        return Block(int(message["ns"]), tuple(int(wall) for wall in message["walls"]))
+
+    def pause(self) -> None:
+        """Stop every process of its group."""
+        self._note_memory()
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def end(self) -> None:
+        """End it as its own sys.exit() would; kill what is left of the group. Safe at any moment, and twice."""
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            self.resume()
+            if process.poll() is None and self._ask is not None:
+                self._ask.send("end")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE_S)
+        self._signal(signal.SIGKILL)
+        process.wait()
+        self._process = None
+        for line in (self._ask, self._told):
+            if line is not None:
+                line.close()
+
+    def refused(self) -> str:
+        """A file of the user's that it would have written to, or nothing."""
+        with contextlib.suppress(OSError):
+            return (self._folder / REFUSED).read_text(errors="replace").splitlines()[0]
+        return ""
+
+    def resident(self) -> int:
+        """Bytes that the group holds now."""
+        if self._process is None:
+            return 0
+        total = 0
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self._process.pid)
+            for each in (root, *root.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    total += each.memory_info().rss
+        return total
+
+    def _note_memory(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.resident())
+
+    def _signal(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+    def _expect(self, kind: str, seconds: float) -> protocol.Message:
+        """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
+        assert self._told is not None and self._process is not None
+        until = time.monotonic() + seconds
+        while True:
+            alive = self._process.poll() is None
+            message = self._told.receive(POLL_S if alive else 0)
+            if message is None:
+                if not alive:
+                    raise self._gone()
+                if time.monotonic() > until:
+                    raise ArmError(f"no step for {seconds:.0f} s: it hangs, or waits for something that is not there")
+                continue
+            if message["kind"] == kind:
+                return message
+            if message["kind"] == "applied":
+                self.applied[str(message["remedy"])] = str(message["detail"])
+            elif message["kind"] == "failed":
+                raise ArmError(str(message["error"]))
+            elif message["kind"] == "ended" and kind != "ended":
+                raise self._gone()
+
+    def _gone(self) -> ArmError:
+        """Why the program is no longer there."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        code = self._process.poll()
+        if not code:
+            return ArmError("the program came to its end", over=True)
+        if code == -signal.SIGKILL:
+            return ArmError("it was killed: out of memory, most likely")
+        if refused := self.refused():
+            return ArmError(f"it writes to {refused}, which a trial must not change: let it write below its "
+                            "working directory")  # fmt: skip
+        lines = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
+        last = f": {lines[-1][:200]}" if lines else ""
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return ArmError(f"it ended with {how}{last}")

@@ -1,0 +1,124 @@
+"""The arm's side of a trial, in the user's process: stops at step boundaries and goes on when it is told to.
+
+It finds steps as `gobrrr run` does, with the same hooks, and writes no recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from array import array
+from pathlib import Path
+from typing import Any
+
+from gobrrr.capture.config import Config
+from gobrrr.capture.dynamo import hide_own_code
+from gobrrr.capture.hooks import Hooks
+from gobrrr.capture.loops import UPDATE
+from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.session import StopProgram
+from gobrrr.capture.unseen import is_the_programs, is_tracing
+from gobrrr.guard.seeds import seed
+from gobrrr.trial import protocol
+from gobrrr.trial.process import applied_remedies, die_with_the_parent
+
+
+class _Nowhere:
+    """A journal that keeps nothing: an arm's blocks are all that is asked of it."""
+
+    def events(self, values: array[int]) -> None: ...
+
+    def json(self, value: Any) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Inside:
+    """Has the interface of capture.session.Session that the start-up code uses: begin, end, forked."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, folder = config, Path(config.folder)
+        self._ask, self._told = protocol.Line(folder / protocol.ASK), protocol.Line(folder / protocol.TOLD)
+        self.recorder = Recorder(lambda: _Nowhere(), self._boundary)  # type: ignore[arg-type, return-value]
+        self._hooks = Hooks(self.recorder, self._failed)
+        self._began = time.perf_counter_ns()
+        self._loop: tuple[int, int] | None = None
+        self._left = 0
+        self._walls: list[int] = []
+        self._last = 0
+        self.ended = False
+        self.nested = False
+
+    def begin(self) -> None:
+        """Die with the referee, watch for steps, seed what the program may not, apply the remedies."""
+        die_with_the_parent()
+        hide_own_code()
+        self._hooks.install()
+        seed()
+        applied_remedies(self.config, self._told)
+
+    def end(self, reason: str = "exit") -> None:
+        """The program is over: say so. Safe to call twice."""
+        if self.ended or os.getpid() != self.recorder.pid:
+            return
+        self.ended = True
+        self._hooks.remove()
+        with contextlib.suppress(OSError):
+            self._told.send("ended", reason=reason, steps=len(self._walls))
+
+    def forked(self) -> None:
+        """In a forked child, a loader's worker say: the FIFOs are the parent's, and with the parent it dies."""
+        self.ended = True
+        die_with_the_parent()
+        with contextlib.suppress(OSError):
+            self._ask.close()
+            self._told.close()
+
+    def mark(self) -> None:
+        """An explicit step ends here."""
+        self.recorder.explicit()
+
+    def _boundary(self, kind: int, number: int, now: int) -> None:
+        """A step has ended. The loop of the optimizer's updates is the one that is timed; else the first one seen."""
+        if self.ended or is_tracing():
+            return
+        if self._loop is None or (kind == UPDATE and self._loop[0] != UPDATE):
+            self._loop, self._last, self._left = (kind, number), now, 0
+            self._told.send("ready", pid=os.getpid(), seconds=(now - self._began) / 1e9)
+            self._wait()
+        elif (kind, number) == self._loop:
+            self._walls.append(now - self._last)
+            self._last = now
+            self._left -= 1
+            if self._left <= 0:
+                self._report()
+                self._wait()
+
+    def _report(self) -> None:
+        """What the device still does belongs to the block."""
+        _synchronise()
+        walls, self._walls = self._walls, []
+        self._told.send("block", steps=len(walls), walls=walls, ns=time.perf_counter_ns() - self._granted)
+
+    def _wait(self) -> None:
+        """Stand still until the referee grants steps."""
+        message = self._ask.receive()
+        if message is None or message["kind"] == "end":
+            self.end("told to")
+            raise StopProgram(0)
+        self._left = int(message["steps"])
+        self._granted = self._last = time.perf_counter_ns()
+
+    def _failed(self, error: BaseException) -> None:
+        if is_the_programs(error) or self.ended:
+            return
+        with contextlib.suppress(OSError):
+            self._told.send("failed", error=f"{type(error).__name__}: {error}")
+
+
+def _synchronise() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -1,0 +1,84 @@
+"""The guard's side of an arm, in the user's process: watches so many steps and leaves what it saw in the arm's folder.
+
+A run of its own, never a timed one. It needs no turns: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from gobrrr.capture.config import Config
+from gobrrr.capture.dynamo import hide_own_code
+from gobrrr.capture.session import StopProgram
+from gobrrr.trial import protocol
+from gobrrr.trial.process import applied_remedies, die_with_the_parent
+
+CALLS_PER_STEP = 64
+"""Calls of models in one step, at most, before a program is taken to make no updates."""
+
+
+class Observing:
+    """Has the interface of capture.session.Session that the start-up code uses: begin, end, forked, mark."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self._folder = config, Path(config.folder)
+        self._told = protocol.Line(self._folder / protocol.TOLD)
+        self._outer = contextlib.ExitStack()
+        self._pid = os.getpid()
+        self.ended = False
+        self.nested = False
+
+    def begin(self) -> None:
+        """Seeds first, then the remedies, then the witness: it must see what they do."""
+        from gobrrr.guard.float64 import in_float64
+        from gobrrr.guard.seeds import shifted
+        from gobrrr.guard.witness import Witness
+
+        die_with_the_parent()
+        hide_own_code("gobrrr.guard")
+        _draws_as_in_eager()
+        self._outer.enter_context(shifted(self.config.seed))
+        self._outer.callback(applied_remedies(self.config, self._told).remove)
+        prepare = in_float64 if self.config.float64 else None
+        self._witness = self._outer.enter_context(Witness(prepare=prepare, after_step=self._step))
+
+    def end(self, reason: str = "exit") -> None:
+        """The program is over: keep what was seen. Safe to call twice."""
+        if self.ended or os.getpid() != self._pid:
+            return
+        self.ended = True
+        from gobrrr.guard import observation
+
+        self._witness.complete = reason == "exit"
+        observation.write(self._witness.observation(), self._folder / protocol.OBSERVED)
+        self._outer.close()
+        with contextlib.suppress(OSError):
+            self._told.send("ended", reason=reason, steps=self._witness.num_steps)
+
+    def forked(self) -> None:
+        """A loader's worker: nothing is watched in it."""
+        self.ended = True
+        die_with_the_parent()
+        with contextlib.suppress(OSError):
+            self._told.close()
+
+    def mark(self) -> None:
+        """Explicit steps change nothing here."""
+
+    def _step(self, updates: int, calls: int) -> None:
+        if self.ended or os.getpid() != self._pid:
+            return
+        infers = self.config.inference or calls >= self.config.observe * CALLS_PER_STEP
+        if updates >= self.config.observe or (not updates and infers and calls >= self.config.observe):
+            self.end("enough")
+            raise StopProgram(0)
+
+
+def _draws_as_in_eager() -> None:
+    """Compiled code draws dropout masks of its own; for comparisons inductor can draw those of eager mode."""
+    with contextlib.suppress(ImportError, AttributeError):
+        import torch._inductor.config as inductor
+
+        inductor.fallback_random = True

@@ -1,0 +1,73 @@
+"""What referee and arm say to each other: JSON lines through two FIFOs in the arm's folder.
+
+Arm to referee: `ready` (pid, seconds since its start), `block` (steps, ns of each, ns in all), `applied` (remedy,
+detail), `failed` (error), `ended`. Referee to arm: `run` (steps), `end`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from pathlib import Path
+from typing import Any
+
+ASK, TOLD, OBSERVED = "ask", "told", "observation"
+"""Files of an arm's folder: two FIFOs, and what the guard saw."""
+Message = dict[str, Any]
+
+
+def make(folder: Path) -> None:
+    """The two FIFOs of an arm. Raises OSError."""
+    for name in (ASK, TOLD):
+        os.mkfifo(folder / name)
+
+
+def open_fifo(file: Path) -> int:
+    """Open for both directions, so that neither side waits for the other and no end of file comes in between."""
+    return os.open(file, os.O_RDWR | os.O_CLOEXEC)
+
+
+class Line:
+    """One FIFO: whole lines in, whole lines out."""
+
+    def __init__(self, file: Path) -> None:
+        self._fd = open_fifo(file)
+        self._read = b""
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Write one message; blocks while the other side is far behind."""
+        data = json.dumps({"kind": kind, **fields}).encode() + b"\n"
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def receive(self, seconds: float | None = None) -> Message | None:
+        """The next message; None where none came in time. A line that is no message is passed over."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            line, found, rest = self._read.partition(b"\n")
+            if found:
+                self._read = rest
+                message = _decoded(line)
+                if message is not None:
+                    return message
+                continue
+            left = None if until is None else max(0.0, until - time.monotonic())
+            if not select.select([self._fd], [], [], left)[0]:
+                return None
+            self._read += os.read(self._fd, 1 << 16)
+
+    def close(self) -> None:
+        """Close it; safe to call twice."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _decoded(line: bytes) -> Message | None:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) and isinstance(message.get("kind"), str) else None

@@ -1,0 +1,120 @@
+"""The live referee: makes arms of the program, measures stacks of remedies in pairs and has the guard judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from gobrrr.guard.judging import judge
+from gobrrr.guard.model import Guarded
+from gobrrr.guard.observation import Observation
+from gobrrr.guard.trajectory import TWIN_STEPS
+from gobrrr.remedies import registry
+from gobrrr.trial import lockstep
+from gobrrr.trial.arm import START_S, Arm, ArmError
+from gobrrr.trial.lockstep import Progress, Side
+from gobrrr.trial.schedule import Pairing
+from gobrrr.trial.search import Plan
+from gobrrr.trial.statistics import LEVEL
+from gobrrr.trial.tuning import Measured
+
+SEEDS = (1, 2)
+DETAIL_FACTOR = 20.0
+"""A watched step takes this many times a plain one, at most: tensors are read, hashed and summed."""
+TRIAL_SECONDS = 90.0
+
+
+class Program(NamedTuple):
+    """What is tuned: its command, the folder where the user starts it, its plain step (ns), whether it only infers."""
+
+    command: tuple[str, ...]
+    source: Path
+    step_ns: float = 0.0
+    inference: bool = False
+
+
+class LiveReferee:
+    """Measures and guards. The baseline's own observations are taken once, when the guard is first asked."""
+
+    def __init__(
+        self, program: Program, folder: Path, *, seed: int = 0, seconds: float = TRIAL_SECONDS,
+        progress: Progress | None = None, level: float = LEVEL,
+    ) -> None:  # fmt: skip
+        """`level`: of an addition's comparison; divided by how many are tried, their errors together stay below LEVEL
+        (Bonferroni; Holm's test then rejects every one of them too). `seconds` bounds one comparison's blocks."""
+        self._level = level
+        self._program, self._folder, self._seed, self._seconds = program, folder, seed, seconds
+        self._progress = progress
+        self._num = 0
+        self._seen: dict[tuple[tuple[str, ...], int, bool], Observation | ArmError] = {}
+
+    def measure(self, plan: Plan) -> Measured:
+        """Baseline stack against candidate stack, in pairs."""
+        self._num += 1
+        folder = self._folder / f"trial{self._num}"
+        sides = [self._side(folder / name, stack) for name, stack in
+                 (("baseline", plan.baseline), ("candidate", plan.candidate))]  # fmt: skip
+        found = lockstep.measure(
+            *sides, seed=self._seed + self._num, seconds=self._seconds, progress=self._progress,
+            pairing=partial(Pairing, level=self._level if plan.purpose == "add" else LEVEL),
+        )  # fmt: skip
+        lockstep.clear(folder)
+        return found
+
+    def _side(self, folder: Path, stack: tuple[str, ...]) -> Side:
+        return Side(lambda place: self._arm(place, stack), folder, stack)
+
+    def _arm(self, folder: Path, stack: Sequence[str]) -> Arm:
+        env = registry.environment(stack)
+        return Arm(self._program.command, folder, stack, source=self._program.source, env=env)
+
+    def guard(self, stack: tuple[str, ...]) -> Guarded:
+        """The numbers of a stack against those of the untouched program."""
+        remedies = [registry.remedy(name) for name in stack]
+        lowering = tuple(r.name for r in remedies if r.precision)
+        precision = next((r.precision for r in remedies if r.precision), "")
+        try:
+            candidate = self._observe(stack)
+            baseline, again = self._observe(()), self._observe((), run=1)
+        except ArmError as error:
+            return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
+        return judge(
+            baseline, candidate, again=again, reference=self._tried(float64=True), precision=precision,
+            naive=self._observe(lowering) if lowering and lowering != stack else None,
+            seeds=[run for seed in SEEDS if (run := self._tried(run=seed + 1, seed=seed)) is not None],
+            order_may_change=any(r.safety == "order" for r in remedies),
+        )  # fmt: skip
+
+    def _tried(self, *, run: int = 0, seed: int = 0, float64: bool = False) -> Observation | None:
+        """A run of the baseline that may fail: a program need not be able to compute in float64."""
+        try:
+            return self._observe((), run=run, seed=seed, float64=float64)
+        except ArmError:
+            return None
+
+    def _observe(self, stack: tuple[str, ...], run: int = 0, seed: int = 0, float64: bool = False) -> Observation:
+        """An observation, each taken once. Raises ArmError."""
+        key = (stack, run, float64)
+        if key not in self._seen:
+            self._seen[key] = self._watched(stack, seed, float64)
+        found = self._seen[key]
+        if isinstance(found, ArmError):
+            raise found
+        return found
+
+    def _watched(self, stack: tuple[str, ...], seed: int, float64: bool) -> Observation | ArmError:
+        self._num += 1
+        folder = self._folder / f"guard{self._num}"
+        arm = self._arm(folder, stack)
+        seconds = START_S + DETAIL_FACTOR * TWIN_STEPS * self._program.step_ns / 1e9
+        try:
+            return arm.observe(
+                TWIN_STEPS, seed=seed, float64=float64, inference=self._program.inference, seconds=seconds
+            )
+        except ArmError as error:
+            return error
+        finally:
+            arm.end()
+            lockstep.clear(folder)

@@ -1,0 +1,73 @@
+"""A working directory of an arm's own: looks like the user's, and whatever is written into it stays in it.
+
+Folders are made anew, small files copied, large ones linked. What the arm opens for writing through a link is copied
+first, and what it would write elsewhere in the user's folder is refused; `trial.writes` does both inside the arm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+SMALL_BYTES, MOST_COPIED_BYTES = 1 << 20, 128 << 20
+"""Files up to the first are copied, until the second is spent; the rest are links."""
+MOST_ENTRIES = 20_000
+"""Entries that are mirrored one by one; a folder beyond that becomes one link, and is read-only to the arm."""
+LEFT_OUT = frozenset((".git", ".hg", ".gobrrr", ".venv", "venv", "node_modules", "__pycache__"))
+
+
+class Workspace:
+    """Mirrors `source` below `folder`. `source` itself is never written to."""
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        self.source, self.folder = source.resolve(), folder
+        self._entries = 0
+        self._copied = 0
+
+    def make(self) -> Path:
+        """The mirrored folder, made. Raises OSError where there is no room."""
+        self.folder.mkdir(parents=True)
+        waiting = [(self.source, self.folder)]
+        while waiting:
+            source, target = waiting.pop(0)
+            waiting += self._mirror(source, target)
+        return self.folder
+
+    def _mirror(self, source: Path, target: Path) -> list[tuple[Path, Path]]:
+        """One folder's entries; gives its folders, which come later: those near the top matter most."""
+        found = []
+        with contextlib.suppress(PermissionError), os.scandir(source) as entries:
+            for entry in entries:
+                self._entries += 1
+                if entry.name in LEFT_OUT or Path(entry.path) == self.folder:
+                    continue
+                place = target / entry.name
+                if entry.is_dir(follow_symlinks=False) and self._entries < MOST_ENTRIES:
+                    place.mkdir()
+                    found.append((Path(entry.path), place))
+                elif entry.is_file(follow_symlinks=False) and self._is_copied(entry):
+                    shutil.copy2(entry.path, place)
+                else:
+                    place.symlink_to(entry.path)
+        return found
+
+    def _is_copied(self, entry: os.DirEntry[str]) -> bool:
+        size = entry.stat(follow_symlinks=False).st_size
+        if size > SMALL_BYTES or self._copied + size > MOST_COPIED_BYTES:
+            return False
+        self._copied += size
+        return True
+
+
+def inside(word: str, source: Path, folder: Path) -> str:
+    """A word of the command line as the arm must have it: an absolute path into the user's folder becomes its own."""
+    path = Path(word)
+    if not path.is_absolute() or not path.exists():
+        return word
+    with contextlib.suppress(ValueError):
+        moved = folder / path.resolve().relative_to(source.resolve())
+        if moved.exists():
+            return str(moved)
+    return word

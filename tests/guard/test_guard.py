@@ -1,0 +1,202 @@
+"""The guard against what it must catch, and against what it must let pass."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from gobrrr import guard
+from gobrrr.guard import judging, observation
+from gobrrr.guard.float64 import in_float64
+from gobrrr.guard.observation import Observation
+from gobrrr.guard.twins import observe
+from tests.guard.training import STEPS, train
+
+WRONG = [
+    "gradients doubled", "gradients scaled by 0.001", "gradients zeroed", "a layer's gradient dropped",
+    "a layer's gradient zeroed", "loss is NaN", "weight decay changed", "cached output", "input mutated",
+    "fewer samples", "data duplicated", "stale batch norm", "frozen dropout", "attention leaks across documents",
+    "wrong loss denominator",
+]  # fmt: skip
+
+
+class Runs:
+    """The baseline's runs, made once."""
+
+    def __init__(self) -> None:
+        self.plain, self.again = observe(train), observe(train)
+        self.true = guard_reference()
+        self.seeds = [observe(train, seed=number) for number in (1, 2)]
+
+    def judged(self, candidate: Observation, **fields) -> guard.Guarded:
+        known = {"again": self.again, "reference": self.true, "seeds": self.seeds, **fields}
+        return guard.judge(self.plain, candidate, **known)
+
+
+def guard_reference() -> Observation:
+    return observe(train, in_double=True)
+
+
+@pytest.fixture(scope="module")
+def runs() -> Runs:
+    return Runs()
+
+
+def test_a_run_against_itself_is_exact(runs: Runs) -> None:
+    found = runs.judged(runs.again)
+    assert found.verdict == "exact" and found.green and not found.reasons
+
+
+@pytest.mark.parametrize("fault", WRONG)
+def test_the_guard_catches(fault: str, runs: Runs) -> None:
+    found = runs.judged(observe(partial(train, fault)))
+    assert found.verdict == "wrong" and found.reasons, found
+
+
+@pytest.mark.parametrize("fault", [f for f in WRONG if f not in ("weight decay changed",)])
+def test_it_catches_them_without_a_float64_run_too(fault: str, runs: Runs) -> None:
+    assert not runs.judged(observe(partial(train, fault)), reference=None)
+
+
+def test_no_loss_is_unverified(runs: Runs) -> None:
+    blind = observe(partial(train, "no loss captured"))
+    assert runs.judged(blind).verdict in ("unverified", "wrong") and not runs.judged(blind)
+    both = guard.judge(blind, blind, again=blind, reference=blind)
+    assert both.verdict == "unverified" and "no loss" in both.reasons[0]
+
+
+def test_losses_one_step_apart_are_not_compared(runs: Runs) -> None:
+    late = observe(partial(train, "one batch late"))
+    assert not runs.judged(late)
+    import msgspec
+
+    shifted = msgspec.structs.replace(runs.plain, steps=runs.plain.steps[1:], complete=False)
+    assert not runs.judged(shifted)
+
+
+@pytest.mark.parametrize("change", ["fused", "foreach", "threads"])
+def test_rounding_in_another_order_is_equivalent(change: str, runs: Runs) -> None:
+    def changed(model, optimizer) -> None:
+        for group in optimizer.param_groups:
+            group.update({change: True})
+
+    before = torch.get_num_threads()
+    try:
+        if change == "threads":
+            torch.set_num_threads(1 if before > 1 else 2)
+            found = runs.judged(observe(train))
+        else:
+            found = runs.judged(observe(partial(train, changed=changed)))
+    finally:
+        torch.set_num_threads(before)
+    assert found.verdict in ("exact", "equivalent"), found
+
+
+def test_a_lower_precision_is_bounded_when_it_is_asked_for(runs: Runs) -> None:
+    lower = observe(partial(train, dtype="bfloat16"))
+    found = runs.judged(lower, precision="bfloat16", naive=lower)
+    assert found.verdict == "bounded", found
+    assert runs.judged(lower).verdict in ("changed", "wrong")
+
+
+HIDDEN = [
+    "gradients doubled", "a layer's gradient zeroed", "stale batch norm", "attention leaks across documents",
+    "wrong loss denominator", "frozen dropout",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", HIDDEN)
+def test_a_lower_precision_hides_no_fault(fault: str, runs: Runs) -> None:
+    spoilt = observe(partial(train, fault, dtype="bfloat16"))
+    assert not runs.judged(spoilt, precision="bfloat16", naive=observe(partial(train, dtype="bfloat16")))
+    assert not runs.judged(spoilt, precision="bfloat16", naive=spoilt)
+
+
+def test_the_first_module_to_diverge_is_named(runs: Runs) -> None:
+    found = runs.judged(observe(partial(train, "attention leaks across documents")))
+    assert found.first_module == "Net#0.out"
+
+
+def test_an_unseeded_program_is_given_a_seed() -> None:
+    runs = [observe(partial(train, seeded=False)) for _ in range(2)]
+    assert guard.judge(runs[0], runs[1], again=runs[1], reference=None).verdict == "bounded"
+    assert runs[0] == runs[1]
+
+
+def test_a_program_that_does_not_repeat_is_unverified() -> None:
+    def other() -> None:
+        train(steps=3)
+
+    def restless(state: list[int]) -> None:
+        state[0] += 1
+        train("one batch late" if state[0] % 2 else "", steps=4)
+
+    state = [0]
+    first, second = observe(partial(restless, state)), observe(partial(restless, state))
+    found = guard.judge(first, first, again=second)
+    assert found.verdict == "unverified" and any("cannot be repeated" in reason for reason in found.reasons)
+
+
+def test_what_was_not_run_is_unverified(runs: Runs) -> None:
+    assert guard.judge(runs.plain, runs.plain, again=None).verdict == "unverified"
+    empty = Observation()
+    assert guard.judge(empty, empty, again=empty).verdict == "unverified"
+    short = Observation(steps=runs.plain.steps[:5], trainable=runs.plain.trainable)
+    found = guard.judge(short, short, again=short, reference=short, seeds=(short,))
+    assert found.verdict == "unverified" and f"{judging.trajectory.TWIN_STEPS} are needed" in found.reasons[0]
+
+
+def test_compare_judges_two_callables() -> None:
+    assert guard.compare(train, train).verdict == "exact"
+    assert not guard.compare(train, partial(train, "gradients doubled"))
+
+
+def test_inference_is_judged_by_its_outputs() -> None:
+    def infer(scale: float = 1.0) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).eval()
+        with torch.inference_mode():
+            for _ in range(6):
+                model(torch.randn(4, 8) * 1.0)
+                if scale != 1.0:
+                    model[2].weight.mul_(scale)
+
+    assert guard.compare(infer, infer).verdict == "exact"
+    found = guard.compare(infer, partial(infer, 1.5))
+    assert found.verdict == "wrong", found
+
+
+def test_an_observation_survives_its_file(runs: Runs, tmp_path: Path) -> None:
+    observation.write(runs.plain, tmp_path / "seen")
+    assert observation.read(tmp_path / "seen") == runs.plain
+
+
+def test_the_witness_leaves_nothing_behind_and_changes_nothing() -> None:
+    from torch.nn import Module
+    from torch.optim import optimizer
+
+    before = [Module.__dict__["__call__"], torch.autograd.backward, torch.amp.GradScaler.scale, torch.manual_seed,
+              len(optimizer._global_optimizer_pre_hooks)]  # fmt: skip
+
+    def final(watched: bool) -> list[torch.Tensor]:
+        kept = []
+        run = partial(train, steps=4, changed=lambda model, _: kept.append(model))
+        observe(run) if watched else run()
+        return [*kept[0].parameters(), *kept[0].buffers()]
+
+    assert all(torch.equal(a, b) for a, b in zip(final(False), final(True), strict=True))
+    after = [Module.__dict__["__call__"], torch.autograd.backward, torch.amp.GradScaler.scale, torch.manual_seed,
+             len(optimizer._global_optimizer_pre_hooks)]  # fmt: skip
+    assert before == after
+
+
+def test_dropout_draws_the_same_masks_in_float64(runs: Runs) -> None:
+    """What the float64 reference rests on: its first loss is the baseline's but for rounding."""
+    assert in_float64 is not None and len(runs.true.steps) == STEPS
+    assert runs.true.steps[0].losses[0] == pytest.approx(runs.plain.steps[0].losses[0], rel=1e-6)

@@ -1,0 +1,162 @@
+"""Remedies on live programs: what they change, that they undo it, and that the numbers are those they promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gobrrr import rules  # noqa: E402
+from gobrrr.errors import GobrrrError  # noqa: E402
+from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies.model import PLACES, SAFETY  # noqa: E402
+from gobrrr.remedies.seams import Seams  # noqa: E402
+
+
+def train(steps: int = 6, dtype: Any = None, kind: str = "AdamW") -> list[Any]:
+    """Losses and final parameters of a small training, always the same."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Tanh(), torch.nn.Linear(32, 4)).to(dtype)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.05)
+    found = []
+    for _ in range(steps):
+        x = torch.randn(8, 16).to(dtype)
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.detach().clone())
+    return found + [p.detach().clone() for p in model.parameters()]
+
+
+def under(*names: str, **fields: Any) -> tuple[list[Any], dict[str, str]]:
+    said: dict[str, str] = {}
+    seams = Seams(lambda name, detail: said.update({name: detail}))
+    seams.install(names)
+    try:
+        return train(**fields), said
+    finally:
+        seams.remove()
+
+
+def surroundings() -> list[Any]:
+    from torch.nn.modules import module
+    from torch.optim import optimizer
+    from torch.utils.data import DataLoader
+
+    return [
+        torch.get_float32_matmul_precision(), torch.get_num_threads(), torch.is_anomaly_enabled(), DataLoader.__init__,
+        len(optimizer._global_optimizer_pre_hooks), len(module._global_forward_pre_hooks),
+        float(torch.tensor(1e-39) * 0.5),
+    ]  # fmt: skip
+
+
+HERE = [name for name in registry.names() if not registry.remedy(name).probe()]
+"""Those that this machine can apply."""
+OTHERS = [name for name in registry.names() if name not in HERE]
+
+
+def with_safety(safety: str) -> list[str]:
+    return [n for n in HERE if registry.remedy(n).safety == safety and not registry.remedy(n).precision]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_cannot_be_applied_here_says_why_and_leaves_nothing_behind(name: str) -> None:
+    before = surroundings()
+    with pytest.raises(GobrrrError, match=f"{name} cannot be applied here"):
+        under(name)
+    assert surroundings() == before
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_everything_is_as_before_when_a_remedy_is_taken_away(name: str) -> None:
+    before, plain = surroundings(), train()
+    under(name)
+    assert surroundings() == before
+    assert all(torch.equal(a, b) for a, b in zip(plain, train(), strict=True))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_remedy_says_what_it_is(name: str) -> None:
+    remedy = registry.remedy(name)
+    assert remedy.name == name and remedy.safety in SAFETY and remedy.place in PLACES
+    assert remedy.title and (remedy.by_hand or name == "identity")
+    assert set(remedy.codes) <= set(rules.load())
+
+
+@pytest.mark.parametrize("name", with_safety("exact"))
+def test_what_is_called_exact_is_bitwise_equal(name: str) -> None:
+    numbers, _ = under(name)
+    assert all(torch.equal(a, b) for a, b in zip(train(), numbers, strict=True))
+
+
+@pytest.mark.parametrize("name", with_safety("tolerance"))
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_what_is_called_tolerance_errs_at_most_twice_as_much_as_the_plain_run(name: str, kind: str) -> None:
+    """Against float64; a floor of a few roundings where the plain run happens to be exact."""
+    numbers, _ = under(name, kind=kind)
+    for plain, changed, true in zip(train(kind=kind), numbers, train(dtype=torch.float64, kind=kind), strict=True):
+        scale = true.abs().max().item()
+        error, usual = ((each.double() - true).abs().max().item() for each in (changed, plain))
+        assert error <= 2 * usual + 4e-7 * scale
+
+
+def test_the_fused_kernel_is_really_used() -> None:
+    _, said = under("fused_optimizer")
+    assert said == {"fused_optimizer": "AdamW, 1 of 1 groups"}
+    with torch.profiler.profile() as profile:
+        under("fused_optimizer")
+    assert "aten::_fused_adamw_" in {event.name for event in profile.events()}
+
+
+@pytest.mark.parametrize("kind", ["Rprop", "LBFGS"])
+def test_an_optimizer_without_a_fused_kernel_is_left_alone(kind: str) -> None:
+    said: dict[str, str] = {}
+    seams = Seams(lambda name, detail: said.update({name: detail}))
+    seams.install(["fused_optimizer"])
+    parameter = torch.nn.Parameter(torch.ones(3))
+    optimizer = getattr(torch.optim, kind)([parameter])
+    parameter.grad = torch.ones(3)
+    optimizer.step(lambda: parameter.square().sum())
+    seams.remove()
+    assert said == {} and not optimizer.param_groups[0].get("fused")
+
+
+def test_workers_persist_where_there_are_any() -> None:
+    from torch.utils.data import DataLoader
+
+    said: dict[str, str] = {}
+    seams = Seams(lambda name, detail: said.update({name: detail}))
+    seams.install(["persistent_workers"])
+    without, with_workers = DataLoader([1, 2]), DataLoader([1, 2], num_workers=1)
+    seams.remove()
+    assert not without.persistent_workers and with_workers.persistent_workers
+    assert not DataLoader([1, 2], num_workers=1).persistent_workers
+
+
+def test_anomaly_mode_goes_off_once_the_program_has_switched_it_on() -> None:
+    seams = Seams()
+    seams.install(["anomaly_off"])
+    with torch.autograd.set_detect_anomaly(True):
+        train(1)
+        assert not torch.is_anomaly_enabled()
+        seams.remove()
+        assert torch.is_anomaly_enabled()
+
+
+def test_conflicts_and_unknown_names_are_loud_and_leave_nothing_behind() -> None:
+    before = surroundings()
+    for names in (["fused_optimizer", "foreach_optimizer"], ["matmul_precision", "elixir"]):
+        with pytest.raises(GobrrrError):
+            Seams().install(names)
+    assert surroundings() == before
+
+
+def test_remedies_act_in_their_order_whatever_the_order_of_their_names() -> None:
+    wanted = ["persistent_workers", "fused_optimizer", "identity", "matmul_precision"]
+    one, other = registry.composed(wanted), registry.composed(reversed(wanted))
+    assert [r.name for r in one] == [r.name for r in other]
+    places = [PLACES.index(r.place) for r in one]
+    assert places == sorted(places)

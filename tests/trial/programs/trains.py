@@ -1,0 +1,41 @@
+"""A small training with loader workers. Words: `dies N` ends with 3 at step N, `hangs N`, `short N` makes N steps."""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Counted(Dataset):
+    """Every sample that a worker makes is one byte more in the file `samples`."""
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        with Path("samples").open("a") as file:
+            file.write("x")
+        return torch.full((8,), float(index))
+
+
+what, at = (sys.argv[1], int(sys.argv[2])) if len(sys.argv) > 2 else ("", 10_000)
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(model.parameters())
+loader = DataLoader(Counted(), batch_size=4, num_workers=1 if what == "workers" else 0, prefetch_factor=None)
+step = 0
+while step < (at if what == "short" else 10_000):
+    for batch in loader:
+        if step == at and what == "dies":
+            print("the disk is full", file=sys.stderr)
+            sys.exit(3)
+        if step == at and what == "hangs":
+            time.sleep(1000)
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        if what == "short" and step == at:
+            break

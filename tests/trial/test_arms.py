@@ -1,0 +1,194 @@
+"""Arms on real programs: they stop when told to, their workers too, and whatever they do is an outcome."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("torch")
+
+from gobrrr.errors import GobrrrError
+from gobrrr.trial.arm import Arm, ArmError
+from gobrrr.trial.lockstep import Side, measure
+from gobrrr.trial.schedule import Pairing
+
+PROGRAM = Path(__file__).parent / "programs" / "trains.py"
+
+
+def arm(tmp_path: Path, *words: str, remedies: tuple[str, ...] = ()) -> Arm:
+    work = tmp_path / "work"
+    work.mkdir(exist_ok=True)
+    return Arm([sys.executable, str(PROGRAM), *words], tmp_path / "arm", remedies, source=work)
+
+
+@pytest.fixture
+def started(tmp_path: Path):
+    arms = []
+
+    def start(*words: str, remedies: tuple[str, ...] = ()) -> Arm:
+        made = arm(tmp_path, *words, remedies=remedies)
+        arms.append(made)
+        made.start(60)
+        return made
+
+    yield start
+    for each in arms:
+        each.end()
+
+
+def test_a_block_is_as_many_steps_as_granted(started) -> None:
+    one = started()
+    block = one.run(7)
+    assert len(block.walls) == 7 and 0 < sum(block.walls) <= block.ns
+    assert len(one.run(3).walls) == 3 and one.start_seconds > 0
+
+
+def test_a_waiting_arm_and_its_workers_stand_still(started, tmp_path: Path) -> None:
+    one = started("workers", "0")
+    one.run(5)
+    group = [psutil.Process(one._process.pid), *psutil.Process(one._process.pid).children(recursive=True)]
+    time.sleep(0.2)
+    assert {process.status() for process in group} == {psutil.STATUS_STOPPED} and len(group) == 2
+    before = (tmp_path / "arm" / "work" / "samples").stat().st_size
+    time.sleep(0.3)
+    assert (tmp_path / "arm" / "work" / "samples").stat().st_size == before
+    one.run(20)
+    assert (tmp_path / "arm" / "work" / "samples").stat().st_size > before
+
+
+@pytest.mark.slow
+def test_an_ended_arm_leaves_no_process(started) -> None:
+    one = started("workers", "0")
+    one.run(5)
+    pids = [p.pid for p in (psutil.Process(one._process.pid), *psutil.Process(one._process.pid).children())]
+    one.end()
+    one.end()
+    assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+
+
+def test_a_remedy_takes_hold_in_an_unmodified_program(started) -> None:
+    one = started(remedies=("fused_optimizer", "identity"))
+    one.run(2)
+    assert one.applied == {"fused_optimizer": "AdamW, 1 of 1 groups", "identity": ""}
+
+
+@pytest.mark.slow
+def test_what_is_written_is_kept_and_the_terminal_is_not_the_arms(started, tmp_path: Path) -> None:
+    one = started("dies", "3")
+    with pytest.raises(ArmError) as caught:
+        one.run(50)
+    assert "exit code 3: the disk is full" in caught.value.reason and not caught.value.over
+    assert (tmp_path / "arm" / "stderr").read_text() == "the disk is full\n"
+
+
+def test_a_program_that_comes_to_its_end_is_over(started) -> None:
+    with pytest.raises(ArmError) as caught:
+        started("short", "5").run(50)
+    assert caught.value.over
+
+
+def test_a_program_that_hangs_is_an_outcome(started, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = started("hangs", "4")
+    monkeypatch.setattr("gobrrr.trial.arm.START_S", 1.0)
+    monkeypatch.setattr("gobrrr.trial.arm.GRACE_S", 0.2)
+    with pytest.raises(ArmError, match="hangs"):
+        one.run(50)
+    one.end()
+
+
+def test_a_program_without_steps_never_gets_ready(tmp_path: Path) -> None:
+    one = Arm([sys.executable, "-c", "import torch"], tmp_path / "arm")
+    with pytest.raises(ArmError, match="end"):
+        one.start(60)
+    one.end()
+
+
+def test_an_unknown_remedy_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    from gobrrr.remedies.registry import composed
+
+    with pytest.raises(GobrrrError, match="no remedy is called elixir"):
+        composed(["elixir"])
+    with pytest.raises(GobrrrError, match="cannot be applied together"):
+        composed(["fused_optimizer", "foreach_optimizer"])
+
+
+def test_a_killed_referee_leaves_nobody_behind(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    referee = (
+        "import sys, time; from pathlib import Path; from gobrrr.trial.arm import Arm\n"
+        f"arm = Arm([sys.executable, {str(PROGRAM)!r}, 'workers', '0'], Path({str(tmp_path / 'arm')!r}),"
+        f" source=Path({str(tmp_path / 'work')!r}))\n"
+        "arm.start(60); arm.run(3); print(arm._process.pid, flush=True); time.sleep(100)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", referee], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    _, alive = psutil.wait_procs(family, timeout=10)
+    assert not alive, alive
+
+
+def side(tmp_path: Path, name: str, *words: str, remedies: tuple[str, ...] = ()) -> Side:
+    command = [sys.executable, str(PROGRAM), *words]
+    (tmp_path / f"{name}-work").mkdir()
+    return Side(
+        lambda folder: Arm(command, folder, remedies, source=tmp_path / f"{name}-work"), tmp_path / name, remedies
+    )
+
+
+def small(*args, **fields) -> Pairing:
+    return Pairing(*args, **{**fields, "most": 6})
+
+
+def test_two_arms_are_compared_in_turn(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    found = measure(
+        side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=30,
+        progress=lambda done, planned, so_far: heard.append((done, planned)), pairing=small,
+    )  # fmt: skip
+    assert found.verdict in ("equivalent", "inconclusive", "faster", "slower") and not found.reason
+    arms = found.samples.arm
+    assert {tuple(arms[i : i + 4]) for i in range(0, len(arms), 4)} <= {(0, 1, 1, 0), (1, 0, 0, 1)}
+    assert len(arms) == 24 == heard[-1][0] and found.speedup is not None
+    assert min(found.samples.steps) >= 1 and None not in found.step_ns and None not in found.peak_bytes
+
+
+@pytest.mark.slow
+def test_a_short_program_starts_again_as_often_as_blocks_ask_for(tmp_path: Path) -> None:
+    found = measure(
+        side(tmp_path, "a", "short", "220"), side(tmp_path, "b", "short", "220", remedies=("identity",)), seed=1,
+        seconds=30, pairing=lambda *args, **fields: Pairing(*args, **{**fields, "most": 6, "whole_runs": True}),
+    )  # fmt: skip
+    assert found.speedup is not None and len(found.samples.arm) == 24
+
+
+@pytest.mark.slow
+def test_without_memory_for_two_each_block_is_a_run_of_its_own(tmp_path: Path) -> None:
+    found = measure(
+        side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=1,
+        pairing=lambda *args, **fields: Pairing(*args, **{**fields, "most": 1}), free_bytes=lambda: 0,
+    )  # fmt: skip
+    assert "one arm at a time" in found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "why"), [(("dies", "2"), "with the remedy: it ended with exit code 3"),
+                                            (("short", "3"), "too short")])  # fmt: skip
+def test_an_arm_that_fails_is_a_failed_trial_with_its_reason(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
+    found = measure(side(tmp_path, "a"), side(tmp_path, "b", *words), seed=1, seconds=10, pairing=small)
+    assert found.verdict == "failed" and why in found.reason
+
+
+@pytest.mark.slow
+def test_a_remedy_that_never_takes_hold_is_not_a_trial(tmp_path: Path) -> None:
+    found = measure(side(tmp_path, "a"), side(tmp_path, "b", remedies=("anomaly_off",)), seed=1, seconds=10)
+    assert found.verdict == "failed" and "anomaly_off never took hold" in found.reason

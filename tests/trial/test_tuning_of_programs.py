@@ -1,0 +1,118 @@
+"""`gobrrr tune` on unmodified programs: diagnosis, trials, guard, receipt, recipe, and the recipe at a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from gobrrr.cli import tuning
+from gobrrr.report.model import Report, Step, Verdict
+from gobrrr.rules.model import Finding, Saving
+from gobrrr.trial import receipt as receipts
+from gobrrr.trial import recipe as recipes
+
+PROGRAM = '''
+"""Trains a wide net of many small layers, so that the loop optimizer takes most of the step."""
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(*[torch.nn.Linear(48, 48) for _ in range(40)])
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+x = torch.randn(8, 48)
+for step in range(100_000):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    if step % 50 == 0:
+        open("log.txt", "a").write(f"{step}\\n")
+'''
+
+
+def gobrrr(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "gobrrr", *words], cwd=cwd, capture_output=True, text=True)
+
+
+def report(*codes: str, wall: float = 1e7) -> Report:
+    found = tuple(
+        Finding(code, "x", "overhead", "critical", Saving(1e5, 1e6, 2e6), "m") for code in codes
+    )  # fmt: skip
+    return Report(verdict=Verdict("overhead", ""), step=Step(10, int(wall), int(wall)), findings=found)
+
+
+def chosen(*codes: str, **wishes: tuple[str, ...]) -> set[str]:
+    return {c.name for c in tuning.candidates(report(*codes), tuning.Wishes(**wishes))}
+
+
+def test_remedies_are_tried_where_a_finding_calls_for_them() -> None:
+    assert chosen("BRR208") == {"fused_optimizer", "foreach_optimizer"}
+    assert chosen("BRR208", without=("foreach_optimizer",)) == {"fused_optimizer"}
+    assert chosen("BRR208", only=("identity",)) == {"identity"}
+    assert chosen() == set()
+
+
+def test_semantic_remedies_are_tried_only_when_named() -> None:
+    assert "flush_denormal" not in chosen("BRR310")
+    assert "flush_denormal" in chosen("BRR310", named=("flush_denormal",))
+
+
+def test_an_unknown_name_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('was run')\n")
+    done = gobrrr("tune", "--try", "elixir", "train.py", cwd=tmp_path)
+    assert done.returncode == 2 and "no remedy is called elixir" in done.stderr and "was run" not in done.stderr
+
+
+def test_a_program_without_steps_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    done = gobrrr("tune", "train.py", cwd=tmp_path)
+    assert done.returncode == 2 and "no step" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_a_program_is_tuned_and_its_recipe_applied(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    done = gobrrr("tune", "-o", "out", "--minutes", "1.5", "--only", "fused_optimizer", "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "log.txt").exists(), "the user's own folder was written to"
+    receipt = receipts.read(tmp_path / "out" / "receipt.json")
+    assert receipt.kept == ("fused_optimizer",) and receipt.guard.green and receipt.speedup is not None
+    assert receipt.speedup.low > 1.05
+    assert recipes.read(tmp_path / "out" / "recipe.toml").names == ("fused_optimizer",)
+    assert not (tmp_path / "out" / "arms").exists()
+    after = gobrrr("run", "--stop-after", "300", "--recipe", "out/recipe.toml", "train.py", cwd=tmp_path)
+    assert "recipe: fused_optimizer (AdamW, 1 of 1 groups) applied" in after.stderr, after.stderr
+    again = gobrrr("verify", "--minutes", "0.3", "out/receipt.json", cwd=tmp_path)
+    assert again.returncode == 0 and "holds" in again.stdout, again.stdout + again.stderr
+
+
+def test_a_hostile_recipe_is_refused_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("raise SystemExit('was run')\n")
+    good = 'schema = "gobrrr.recipe/1"\n'
+    for text, said in {
+        "[[remedies]]": "no recipe",
+        good + '[[remedies]]\nname = "elixir"\n': "no remedy is called elixir",
+        good + '[[remedies]]\nname = "fused_optimizer"\n[remedies.options]\ncode = "import os"\n': "takes no option",
+        good + '[[remedies]]\nname = "fused_optimizer"\n[[remedies]]\nname = "foreach_optimizer"\n': "together",
+        good + '[[remedies]]\nname = "../../x"\n': "is no name",
+    }.items():
+        (tmp_path / "recipe.toml").write_text(text)
+        done = gobrrr("run", "--recipe", "recipe.toml", "train.py", cwd=tmp_path)
+        assert done.returncode == 2 and said in done.stderr, done.stderr
+        assert "was run" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_remedies_are_listed_and_have_pages(tmp_path: Path) -> None:
+    from gobrrr.cli.remedies import page
+    from gobrrr.remedies import registry
+
+    for name in registry.names():
+        text = page(name)
+        assert text.startswith(f"# {name}: ") and registry.remedy(name).by_hand in text
+        assert all(code in text for code in registry.remedy(name).codes), name
+    listed = gobrrr("remedies", cwd=tmp_path)
+    assert listed.returncode == 0 and "fused_optimizer" in listed.stdout
+    assert gobrrr("remedies", "elixir", cwd=tmp_path).returncode == 2
