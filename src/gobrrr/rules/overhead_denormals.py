@@ -22,6 +22,10 @@ slow with them, so that one in a hundred can double an op (proposed)."""
 SLOWED = 3.0
 """Times above floor and dispatch from which an op counts as slowed (proposed)."""
 
+FLOOR_DOUBT = 0.5
+"""Share of an op's floor that it may stay below: ceilings are measured at one moment, and swing by a factor of two and
+more with a shared machine's neighbours (docs/decisions/0005)."""
+
 
 @rule("BRR310", "denormals", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
 def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
@@ -31,7 +35,8 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     touched = [op for op in ledger.ops if any(_touches(ledger, op, each) for each in seen)]
     slow = [op for op in touched if _slowed(op, machine)]
-    above = sum(max(0.0, op.ns - op.floor_ns) for op in touched)  # tiny ops are slowed too, though it cannot be shown
+    # Tiny ops are slowed too, though it cannot be shown.
+    above = sum(max(0.0, op.ns - FLOOR_DOUBT * op.floor_ns) for op in touched)
     lost = sum(op.ns - op.floor_ns - op.dispatch_ns for op in slow)
     if not worth_telling(ledger, 0.8 * lost):
         return

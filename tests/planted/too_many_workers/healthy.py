@@ -29,7 +29,7 @@ def main() -> None:
     torch.manual_seed(0)
     loader = DataLoader(Spectrograms(), batch_size=32, num_workers=1, persistent_workers=True)
     net = nn.Sequential(
-        nn.Flatten(), nn.Linear(8 * 129, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)
+        nn.Flatten(), nn.Linear(8 * 129, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 10)
     )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     step = 0

@@ -28,7 +28,7 @@ class Curves(Dataset):
 class Trainer:
     def __init__(self, max_steps: int) -> None:
         self.loader = DataLoader(Curves(), batch_size=64, shuffle=True, num_workers=2)  # <- BRR404
-        self.net = nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
+        self.net = nn.Sequential(nn.Linear(1024, 1536), nn.ReLU(), nn.Linear(1536, 1536), nn.ReLU(), nn.Linear(1536, 1))
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.02)
         self.max_steps = max_steps
         self.num_steps = 0
