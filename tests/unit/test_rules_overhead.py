@@ -201,9 +201,8 @@ def subnormal(share: float = 0.3, flushed: bool | None = None, times: float = 20
 
 def test_denormals_with_slow_ops_are_told_at_the_costliest_of_them():
     (found,) = subnormal().raised("BRR310")
-    assert (
-        found.where == (OTHER_LINE,) and 38 * MS <= found.saving.ceiling_ns <= 38.5 * MS
-    )  # and what the product beside it may lose
+    # All but half of its floor, and what the product beside it may lose.
+    assert found.where == (OTHER_LINE,) and 38 * MS <= found.saving.ceiling_ns <= 40 * MS
     nowhere = subnormal(span=SWITCH)
     nowhere.ops = tuple(replace(each, where=()) for each in nowhere.ops)
     assert nowhere.raised("BRR310")[0].where == (SWITCH,)
