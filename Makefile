@@ -10,10 +10,10 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa gpu clean
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(READY)  ## find out why a small GPT trains slowly (about a minute)
 	$(BIN)/gobrrr run examples/gpt/train.py
@@ -29,8 +29,16 @@ check: $(READY)  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## the planted illnesses: what was named, what was missed, what was promised and came true
+bench: bench-planted bench-tuned bench-aa  ## all benchmarks, two hours on 2 quiet cores; results go to benchmarks/results/
+
+bench-planted: $(READY)  ## the planted illnesses: what was named, what was missed, what was promised and came true
 	$(BIN)/python -m benchmarks.planted
+
+bench-tuned: $(READY)  ## six models of transformers: what gobrrr tune brings, beside compile alone and bf16 alone
+	$(BIN)/python -m benchmarks.tuned
+
+bench-aa: $(READY)  ## does a measurement see what is not there: a program against itself, 200 times
+	$(BIN)/python -m benchmarks.aa
 
 gpu: $(READY)  ## the tests that need a CUDA or ROCm device
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \

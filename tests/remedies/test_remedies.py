@@ -160,3 +160,15 @@ def test_remedies_act_in_their_order_whatever_the_order_of_their_names() -> None
     assert [r.name for r in one] == [r.name for r in other]
     places = [PLACES.index(r.place) for r in one]
     assert places == sorted(places)
+
+
+def test_findings_name_the_remedies_that_answer_them_and_no_others() -> None:
+    for code, rule in rules.load().items():
+        assert set(rule.remedies) == {n for n in registry.names() if code in registry.remedy(n).codes}, code
+
+
+def test_what_cannot_be_applied_is_known_before_anything_is_tried() -> None:
+    from gobrrr.remedies.probing import unable
+
+    assert set(unable(registry.names())) == set(OTHERS)
+    assert unable(registry.names(), "/nowhere/python") == {}

@@ -26,7 +26,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recording": {"errors", "units", "machine"},
     "ledger": {"errors", "units", "machine", "recording"},
     "rules": {"errors", "units", "machine", "recording", "ledger"},
-    "report": {"errors", "units", "machine", "recording", "ledger", "rules", "trial"},
+    "report": {"errors", "units", "machine", "recording", "ledger", "rules", "guard", "trial"},
+    "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture"},
+    "guard": {"errors", "capture"},
+    "trial": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "remedies", "guard", "capture"},
 }
 NO_TORCH = {"errors", "units", "recording", "ledger", "rules", "report", "cli", "__init__", "__main__"}
 
@@ -65,7 +68,7 @@ def test_help_loads_no_verb_and_nothing_heavy() -> None:
     assert {name for name in loaded if name.startswith("gobrrr.cli.")} == {"gobrrr.cli.main", "gobrrr.cli.command"}
 
 
-@pytest.mark.parametrize("verb", ["run", "report", "explain", "machine"])
+@pytest.mark.parametrize("verb", ["run", "tune", "verify", "remedies", "report", "explain", "machine"])
 def test_the_help_of_a_verb_loads_no_torch(verb: str) -> None:
     statement = f"from gobrrr.cli.main import main\ntry: main(['{verb}', '--help'])\nexcept SystemExit: pass"
     assert not modules_after(statement) & {"torch", "rich", "jinja2"}

@@ -50,9 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe can still be caught
         return code
     except GobrrrError as error:
-        print(f"gobrrr: error: {error.message}", file=sys.stderr)
+        from gobrrr.report.escape import plain
+
+        print(f"gobrrr: error: {plain(error.message)}", file=sys.stderr)  # it may hold names out of a file
         if error.hint:
-            print(f"  hint: {error.hint}", file=sys.stderr)
+            print(f"  hint: {plain(error.hint)}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -15,6 +16,7 @@ import msgspec
 from gobrrr import __version__
 from gobrrr.cli import diagnosis
 from gobrrr.remedies import registry
+from gobrrr.remedies.probing import unable
 from gobrrr.report.model import Report
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
@@ -62,6 +64,8 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
         registry.remedy(name)
     report = _diagnosed(command, source, folder / DIAGNOSIS, stream)
     chosen = candidates(report, wishes)
+    missing = unable([c.name for c in chosen], command[0] if "python" in Path(command[0]).name else sys.executable)
+    chosen = [c for c in chosen if c.name not in missing]
     listener = live.listener(stream, wishes.seconds)
     program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.kind == "inference")
     each = MEASURING * wishes.seconds / (len(chosen) + 1)
@@ -76,10 +80,14 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
             tuning.run()
     finally:
         shutil.rmtree(folder / ARMS, ignore_errors=True)
+    notes = tuple(f"{name} cannot be applied here: {why}" for name, why in missing.items())
     receipt = _signed(tuning.receipt(), report, command, source, wishes)
+    receipt = msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes))
     receipts.write(receipt, folder / RECEIPT)
     if receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None:
         (folder / RECIPE).write_text(recipes.to_toml(recipe_of(receipt)), encoding="utf-8")
+        if text := by_hand(receipt.kept, command, source, report):
+            (folder / PATCH).write_text(text, encoding="utf-8")
     return Outcome(receipt, folder, report)
 
 
@@ -139,6 +147,17 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
         date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions={**report.versions, "gobrrr": __version__}, script_sha256=script_digest(command, source),
     )  # fmt: skip
+
+
+def by_hand(kept: Sequence[str], command: Sequence[str], source: Path, report: Report) -> str:
+    """What was kept as a diff against the user's files: the script, and the files that findings point to."""
+    from gobrrr.remedies.patch import diff
+
+    script = [source / word for word in command[1:2] if word.endswith(".py")]
+    named = [Path(span.file) for finding in report.findings for span in finding.where]
+    files = [file for file in (*script, *named) if file.is_file() and file.is_relative_to(source)]
+    edits = [edit for name in kept if (edit := registry.remedy(name).edit) is not None]
+    return diff(files, edits, source)
 
 
 def script_digest(command: Sequence[str], source: Path) -> str:

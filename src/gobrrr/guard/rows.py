@@ -17,7 +17,9 @@ def tensors_of(value: Any) -> list[Any]:
     import torch
     from torch.utils._pytree import tree_leaves
 
-    return [leaf for leaf in tree_leaves(_opened(value)) if isinstance(leaf, torch.Tensor)]
+    found = [leaf for leaf in tree_leaves(_opened(value)) if isinstance(leaf, torch.Tensor)]
+    # Outputs that a remedy has not computed yet say so by having this method.
+    return [leaf.materialise() if hasattr(leaf, "materialise") else leaf for leaf in found]
 
 
 def _opened(value: Any) -> Any:

@@ -52,7 +52,7 @@ def load_or_measure(
         kept = _read(path, notify)
         if kept is not None:
             if kept.doubts:
-                notify(f"note: {len(kept.doubts)} doubts about the ceilings kept in {path}: see gobrrr machine")
+                notify(f"note: {len(kept.doubts)} doubts about the ceilings kept in {_short(path)}: see gobrrr machine")
             return kept
     notify("measuring what this machine can do (at most 20 s, then kept) ...")
     # the other process may see another environment: what is asked for is what the file must be found by
@@ -189,3 +189,10 @@ def _write(path: Path, machine: Machine, notify: Notify) -> None:
         if temporary:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
+
+
+def _short(path: Path) -> str:
+    """With ~ for the home folder: what people paste into an issue need not hold their name."""
+    with contextlib.suppress(ValueError, RuntimeError):
+        return f"~/{path.relative_to(Path.home()).as_posix()}"
+    return str(path)

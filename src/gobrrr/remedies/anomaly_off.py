@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SwitchOff
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -17,6 +17,7 @@ class AnomalyOff(Remedy):
     title = "switches torch.autograd's anomaly detection off"
     codes = ("BRR307",)
     by_hand = "torch.autograd.set_detect_anomaly(False)"
+    edit = SwitchOff(("set_detect_anomaly", "detect_anomaly"))
 
     def apply(self, seams: Seams) -> None:
         import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SwitchOff
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -18,6 +18,7 @@ class DeterministicOff(Remedy):
     safety = "semantic"
     codes = ("BRR308",)
     by_hand = "torch.use_deterministic_algorithms(False)"
+    edit = SwitchOff(("use_deterministic_algorithms",))
 
     def apply(self, seams: Seams) -> None:
         import torch

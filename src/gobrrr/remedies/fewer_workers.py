@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -20,6 +20,7 @@ class FewerWorkers(Remedy):
     codes = ("BRR406",)
     conflicts = ("loader_workers",)
     by_hand = "DataLoader(..., num_workers=1)"
+    edit = SetKeyword(("DataLoader",), "num_workers", "1", only_if="num_workers")
 
     def apply(self, seams: Seams) -> None:
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:

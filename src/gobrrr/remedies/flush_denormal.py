@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -18,6 +18,7 @@ class FlushDenormal(Remedy):
     safety = "semantic"
     codes = ("BRR310",)
     by_hand = "torch.set_flush_denormal(True)"
+    edit = AddStatement("torch.set_flush_denormal(True)")
 
     def apply(self, seams: Seams) -> None:
         import torch

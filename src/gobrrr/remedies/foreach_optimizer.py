@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -21,6 +21,7 @@ class ForeachOptimizer(Remedy):
     codes = ("BRR208",)
     conflicts = ("fused_optimizer",)
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)"
+    edit = SetKeyword(("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad"), "foreach", "True")
 
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:

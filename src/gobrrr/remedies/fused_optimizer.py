@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -24,6 +24,7 @@ class FusedOptimizer(Remedy):
     codes = ("BRR208",)
     conflicts = ("foreach_optimizer",)
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
+    edit = SetKeyword(KINDS, "fused", "True")
 
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -22,6 +22,7 @@ class LoaderWorkers(Remedy):
     codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
     conflicts = ("fewer_workers",)
     by_hand = "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)"
+    edit = SetKeyword(("DataLoader",), "num_workers", "os.cpu_count()")
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset

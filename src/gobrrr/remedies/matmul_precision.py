@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -16,8 +16,10 @@ class MatmulPrecision(Remedy):
     name = "matmul_precision"
     title = "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)"
     safety = "tolerance"
+    precision = "bfloat16"
     codes = ("BRR104", "BRR102")
     by_hand = 'torch.set_float32_matmul_precision("medium")'
+    edit = AddStatement('torch.set_float32_matmul_precision("medium")')
 
     def apply(self, seams: Seams) -> None:
         import torch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from gobrrr.rules.model import Saving
 
@@ -15,6 +16,34 @@ SAFETY = ("exact", "tolerance", "order", "semantic")
 other draws; semantic: another computation, which is only tried when its name is given."""
 PLACES = ("environment", "flags", "optimizer", "model", "loader")
 """Where remedies act, in the order in which they are put together."""
+
+
+@dataclass(frozen=True)
+class SetKeyword:
+    """By hand: give calls of these names a keyword; only those that have the keyword `only_if`, where that is set."""
+
+    calls: tuple[str, ...]
+    keyword: str
+    value: str
+    only_if: str = ""
+
+
+@dataclass(frozen=True)
+class SwitchOff:
+    """By hand: calls of these names get False where True stands."""
+
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AddStatement:
+    """By hand: a statement behind the imports of the main script, which must import `needs`."""
+
+    code: str
+    needs: str = "torch"
+
+
+Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement
 
 
 class Remedy:
@@ -32,6 +61,8 @@ class Remedy:
     """bfloat16, float16 or tf32 where it lowers the precision: then its own rounding is what the guard allows."""
     by_hand: ClassVar[str] = ""
     """The code that a person would write."""
+    edit: ClassVar[Edit | None] = None
+    """The same as a change of source, where its place can be found there."""
 
     def probe(self) -> str:
         """Why this machine or torch build cannot, or nothing. Called in the program's process; torch is there."""

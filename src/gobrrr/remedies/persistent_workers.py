@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -20,6 +20,7 @@ class PersistentWorkers(Remedy):
     place = "loader"
     codes = ("BRR404",)
     by_hand = "DataLoader(..., persistent_workers=True)"
+    edit = SetKeyword(("DataLoader",), "persistent_workers", "True", only_if="num_workers")
 
     def apply(self, seams: Seams) -> None:
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -18,6 +18,7 @@ class PinMemory(Remedy):
     place = "loader"
     codes = ("BRR502",)
     by_hand = "DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)"
+    edit = SetKeyword(("DataLoader",), "pin_memory", "True")
 
     def probe(self) -> str:
         import torch

@@ -17,6 +17,7 @@ OWN = (
     "set_to_none",
     "sparse_gradient",
     "freeze_unused",
+    "chunked_loss",
     "no_grad_evaluation",
     "compile",
     "compile_reduce_overhead",

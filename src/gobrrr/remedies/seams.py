@@ -13,6 +13,9 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import Lookup
 from gobrrr.errors import GobrrrError
 
+QUIET_CALLS = 20_000
+"""Calls of modules after the last new one from which all are taken to be met: looking costs half a microsecond each."""
+
 Said = Callable[[str, str], None]
 
 
@@ -27,6 +30,8 @@ class Seams:
         self._loader: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
         self._met: weakref.WeakSet[Any] = weakref.WeakSet()
         self._pid = os.getpid()
+        self._quiet = 0
+        self._all_met: Callable[[], None] = lambda: None
 
     # for remedies
 
@@ -101,13 +106,23 @@ class Seams:
         call = Module.__dict__["__call__"]
         mine: Any = Lookup(call, self._module_runs)
         Module.__call__ = mine  # type: ignore[method-assign]
-        self.undo(lambda: setattr(Module, "__call__", call) if Module.__dict__["__call__"] is mine else None)
+
+        def remove() -> None:
+            if Module.__dict__["__call__"] is mine:
+                Module.__call__ = call  # type: ignore[method-assign]
+
+        self._all_met = remove
+        self.undo(remove)
 
     def _module_runs(self, module: Any) -> None:
         """The first module to run that is new is one that the program calls itself; its parts are met with it."""
         if sys._getframe(2).f_globals.get("__name__", "").startswith("torch._dynamo"):
             return  # it only asks for the method
+        self._quiet += 1
+        if self._quiet > QUIET_CALLS:
+            self._all_met()
         if self._is_new(module):
+            self._quiet = 0
             for part in module.modules():
                 self._met.add(part)
             for action in self._model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -20,6 +20,7 @@ class SetToNone(Remedy):
     place = "optimizer"
     codes = ("BRR207",)
     by_hand = "optimizer.zero_grad(set_to_none=True)"
+    edit = SetKeyword(("zero_grad",), "set_to_none", "True", only_if="set_to_none")
 
     def apply(self, seams: Seams) -> None:
         from torch.nn import Module

@@ -33,7 +33,13 @@ LARGE_LOGITS = 16 << 20
 TELLING_BYTES = 256 << 20
 
 
-@rule("BRR202", "page-faults-of-fresh-allocations", "bandwidth", needs={"ops", "facts"}, remedies=("allocator",))
+@rule(
+    "BRR202",
+    "page-faults-of-fresh-allocations",
+    "bandwidth",
+    needs={"ops", "facts"},
+    remedies=("malloc_thresholds", "preloaded_allocator"),
+)
 def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Large results whose memory the system hands out page by page in every step, and takes back."""
     faults = ledger.facts.minor_faults_per_step or 0.0
@@ -68,7 +74,7 @@ def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-@rule("BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss",))
+@rule("BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("compile",))
 def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
     for softmax in ledger.named("aten::_log_softmax"):

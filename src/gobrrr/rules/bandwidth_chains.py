@@ -74,7 +74,13 @@ class Spent(msgspec.Struct, frozen=True):
         return self.forward + self.backward - self.fused
 
 
-@rule("BRR201", "unfused-elementwise-chain", "bandwidth", needs={"ops", "shapes"}, remedies=("compile", "fused_op"))
+@rule(
+    "BRR201",
+    "unfused-elementwise-chain",
+    "bandwidth",
+    needs={"ops", "shapes"},
+    remedies=("compile", "compile_max_autotune", "compile_frozen", "fold_batch_norm"),
+)
 def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Four or more elementwise ops in a row, each of which reads and writes the whole tensor."""
     chains = [spent for chain in _chains(ledger) if (spent := _spent(chain, ledger, machine)).saved > 0]

@@ -135,7 +135,13 @@ def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
     return zeros if elements and written >= 0.5 * elements else []
 
 
-@rule("BRR208", "unfused-optimizer", "bandwidth", needs={"ops", "facts"}, remedies=("fused_optimizer",))
+@rule(
+    "BRR208",
+    "unfused-optimizer",
+    "bandwidth",
+    needs={"ops", "facts"},
+    remedies=("fused_optimizer", "foreach_optimizer"),
+)
 def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""
     every = [o for o in ledger.facts.optimizers if o.num_elements]

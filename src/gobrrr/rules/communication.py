@@ -26,7 +26,6 @@ def _communicates(op: OpGroup) -> bool:
     "exposed-communication",
     "communication",
     needs={"plain"},
-    remedies=("no_sync_accumulation", "gradient_as_bucket_view", "compressed_gradients"),
 )
 def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""

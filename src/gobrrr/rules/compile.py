@@ -21,7 +21,7 @@ COMPILED = ("Torch-Compiled Region", "CompiledFunction", "autograd::engine::eval
 FUSIBLE = ("elementwise", "reduction", "softmax")
 
 
-@rule("BRR801", "recompilations", "compile", needs={"facts"}, remedies=("mark_dynamic", "pad_shapes"))
+@rule("BRR801", "recompilations", "compile", needs={"facts"})
 def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Graphs that are compiled again after the first step that was measured as steady."""
     facts = ledger.facts.compile
@@ -50,7 +50,7 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR802", "graph-breaks", "compile", needs={"ops", "facts"}, remedies=("remove_graph_break",))
+@rule("BRR802", "graph-breaks", "compile", needs={"ops", "facts"})
 def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Places where a compiled graph ends early, or is given up: Python runs between, and nothing is fused across."""
     facts = ledger.facts.compile
@@ -112,9 +112,7 @@ def _at(group: HostGroup, places: set[tuple[str, int]]) -> bool:
     return any((span.file, span.line) in places for span in group.where[:1])
 
 
-@rule(
-    "BRR803", "recompile-limit", "compile", needs={"ops", "facts"}, remedies=("mark_dynamic", "raise_recompile_limit")
-)
+@rule("BRR803", "recompile-limit", "compile", needs={"ops", "facts"})
 def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The recompile limit was hit: torch warns once and runs that code eagerly from then on."""
     facts = ledger.facts.compile

@@ -113,7 +113,13 @@ def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
     return min(entries, key=lambda op: op.order).where if entries else ()
 
 
-@rule("BRR102", "fp32-where-bf16-is-faster", "compute", needs={"ops", "shapes"}, remedies=("amp",))
+@rule(
+    "BRR102",
+    "fp32-where-bf16-is-faster",
+    "compute",
+    needs={"ops", "shapes"},
+    remedies=("bf16_autocast", "matmul_precision"),
+)
 def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """fp32 products on a CPU whose bf16 ceiling, measured here, is well above the fp32 one they run at."""
     if ledger.device is not None:
@@ -141,7 +147,7 @@ def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR103", "fp16-without-hardware", "compute", needs={"ops", "shapes"}, remedies=("bfloat16", "float32"))
+@rule("BRR103", "fp16-without-hardware", "compute", needs={"ops", "shapes"})
 def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """fp16 products on a CPU that computes fp16 at less than half of its fp32 rate."""
     now, then = machine.flop_rate("fp16", ledger.threads), machine.flop_rate("fp32", ledger.threads)

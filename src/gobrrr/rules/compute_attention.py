@@ -55,7 +55,13 @@ class Scores(msgspec.Struct, frozen=True):
         return factors(op) is None and any(self.is_matrix(shape) for shape in op.shapes)
 
 
-@rule("BRR105", "hand-made-attention", "compute", needs={"ops", "shapes"}, remedies=("sdpa",))
+@rule(
+    "BRR105",
+    "hand-made-attention",
+    "compute",
+    needs={"ops", "shapes"},
+    remedies=("compile", "compile_max_autotune", "sdpa_attention"),
+)
 def hand_made_attention(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A softmax over [.., N, N] between two products: attention that writes its scores to memory several times."""
     ops = [op for op in ledger.ops if op.phase in MODEL and not inside(op, *LIBRARY)]

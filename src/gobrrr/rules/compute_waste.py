@@ -16,7 +16,7 @@ from gobrrr.units import size as bytes_text
 PAGE = 4096
 
 
-@rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze",))
+@rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",))
 def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Parameters that receive gradients and are in no optimizer: their share of the backward pass is for nothing."""
     orphans = ledger.facts.orphans
@@ -60,7 +60,13 @@ def _names(orphans: OrphanFacts) -> str:
     return f"{shown}, ..." if orphans.num_tensors > 2 else shown or "unnamed"
 
 
-@rule("BRR107", "inference-builds-a-graph", "compute", needs={"ops", "facts"}, remedies=("inference_mode",))
+@rule(
+    "BRR107",
+    "inference-builds-a-graph",
+    "compute",
+    needs={"ops", "facts"},
+    remedies=("no_grad_evaluation", "compile_frozen"),
+)
 def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Forwards with gradients enabled and no backward: every op makes a node, every activation is kept."""
     modules = [m for m in ledger.facts.modules if m.grad_enabled and m.trainable_params and m.calls_per_step]
@@ -109,7 +115,7 @@ def _kept(ledger: Ledger) -> str:
     return f"{bytes_text(kept)} of activations" if kept else "its activations"
 
 
-@rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"}, remedies=("reuse_forward",))
+@rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"})
 def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A module called again in one step with the very tensors that it was given before."""
     for module in ledger.facts.modules:

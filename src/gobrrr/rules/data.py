@@ -53,7 +53,7 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
     "transform-bound-loader",
     "data",
     needs={"plain", "facts"},
-    remedies=("cache_dataset", "faster_transform", "loader_workers"),
+    remedies=("loader_workers",),
 )
 def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while samples are computed: the processor is busy in __getitem__."""
@@ -74,7 +74,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     )
 
 
-@rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers", "cache_dataset"))
+@rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
 def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while its workers wait for what they read: nobody computes. Without workers it is BRR405."""
     found = _is(ledger, machine, "BRR402")
@@ -100,7 +100,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("faster_collate", "loader_workers"))
+@rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
 def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Most of the wait is putting samples together."""
     found = _is(ledger, machine, "BRR403")
@@ -123,7 +123,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR407", "slow-samples", "data", needs={"plain"}, remedies=("cache_dataset", "unordered_loader"))
+@rule("BRR407", "slow-samples", "data", needs={"plain"}, remedies=("loader_workers",))
 def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A few waits are many times the usual one."""
     cost, limit = tail(ledger, machine)
@@ -168,7 +168,7 @@ def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
     return (span,) if span else ()
 
 
-@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"}, remedies=("batched_fetch",))
+@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"})
 def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Tensors in memory that are taken apart into samples and stacked into a batch again."""
     found = _is(ledger, machine, "BRR408")

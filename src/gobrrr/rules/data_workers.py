@@ -116,7 +116,7 @@ def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:
     return max(0.0, cores - max(0.0, busy * ledger.wall - waiting) / compute) if compute > 0 else cores
 
 
-@rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
+@rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("fewer_workers",))
 def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Workers that only take the cores from each other and from the step."""
     loader, busy = main_loader(ledger), cores_busy(ledger)

@@ -50,7 +50,7 @@ class Cluster(NamedTuple):
     num_lines: int
 
 
-@rule("BRR302", "python-in-step", "host", needs={"plain", "ops"}, remedies=("move_out_of_step", "vectorize"))
+@rule("BRR302", "python-in-step", "host", needs={"plain", "ops"})
 def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python or library work of the user between ops that no more specific rule explains."""
     for found in _clusters(ledger, machine):
@@ -141,7 +141,7 @@ def _neighbours(one: Span, other: Span) -> bool:
     return same and abs(other.line - one.line) <= NEAR
 
 
-@rule("BRR303", "deep-copy-every-step", "host", needs={"plain"}, remedies=("less_often",))
+@rule("BRR303", "deep-copy-every-step", "host", needs={"plain"})
 def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """copy.deepcopy of a model or its state, or clones of a state_dict."""
     for line in telling(ledger, _copies(ledger)):
@@ -165,7 +165,7 @@ def _copies(ledger: Ledger) -> list[Spent]:
     return sorted(found, key=lambda line: -line.ns)
 
 
-@rule("BRR304", "write-every-step", "host", needs={"plain"}, remedies=("less_often", "write_in_background"))
+@rule("BRR304", "write-every-step", "host", needs={"plain"})
 def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A checkpoint, a log, a plot or another write in every step."""
     for line in telling(ledger, spent(ledger, WRITING, less=FORMATTING)):
@@ -210,7 +210,7 @@ def _blocked(ledger: Ledger, machine: Machine) -> list[Spent]:
     return sorted(found, key=lambda line: -line.ns)
 
 
-@rule("BRR305", "formatting-tensors", "host", needs={"plain"}, remedies=("less_often",))
+@rule("BRR305", "formatting-tensors", "host", needs={"plain"})
 def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """print or f-string of a tensor in every step."""
     for line in telling(ledger, spent(ledger, FORMATTING)):
@@ -246,7 +246,7 @@ def _rare(
     )
 
 
-@rule("BRR306", "garbage-collection", "host", needs={"plain", "facts"}, remedies=("gc_freeze", "less_often"))
+@rule("BRR306", "garbage-collection", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
 def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python's collector inside the step: called by hand, or set off by what the step allocates."""
     facts = ledger.facts

@@ -27,7 +27,7 @@ SWAPPED = 64 << 20
 BYTES_PER_PARAMETER = 18.0
 
 
-@rule("BRR601", "memory-grows", "memory", needs={"facts"}, remedies=("detach", "release_graph"))
+@rule("BRR601", "memory-grows", "memory", needs={"facts"})
 def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A container that keeps tensors with their graphs, or memory that rises with every step."""
     growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0)
@@ -102,7 +102,7 @@ def _urgency(left: float, growth: float) -> str | None:
     return "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
 
 
-@rule("BRR602", "memory-pressure", "memory", needs={"facts"}, remedies=("checkpointing", "smaller_batch", "amp"))
+@rule("BRR602", "memory-pressure", "memory", needs={"facts"}, remedies=("bf16_autocast", "activation_checkpointing"))
 def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Peak memory near the limit, or swap in use: the next larger batch dies, or this one crawls."""
     on_device = ledger.device is not None and machine.device is not None
@@ -135,7 +135,7 @@ def _largest(ledger: Ledger) -> dict[str, Quantity]:
     return {name: size(held) for name, held in ledger.memory.alive_at_peak[:3]}
 
 
-@rule("BRR603", "bytes-per-parameter", "memory", needs={"facts"}, remedies=("optimizer_state_bf16", "sgd", "adafactor"))
+@rule("BRR603", "bytes-per-parameter", "memory", needs={"facts"})
 def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Parameters, gradients and optimizer state above what mixed-precision Adam needs."""
     memory = ledger.memory

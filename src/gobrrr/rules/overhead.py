@@ -24,7 +24,13 @@ PROFILED_OP = (1_500.0, 62_000.0)
 """ns that torch.profiler adds per op: in the step alone, and with shapes, stacks, memory and its parsing."""
 
 
-@rule("BRR301", "many-tiny-ops", "overhead", needs={"plain", "ops"}, remedies=("vectorize", "compile"))
+@rule(
+    "BRR301",
+    "many-tiny-ops",
+    "overhead",
+    needs={"plain", "ops"},
+    remedies=("compile", "compile_reduce_overhead", "compile_frozen"),
+)
 def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A Python loop over samples or time steps; else, as a note, a step that is dispatch all over."""
     found = [loop for loop in loops(ledger, machine) if worth_telling(ledger, 0.7 * _gain(loop))]
@@ -118,9 +124,7 @@ def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule(
-    "BRR308", "debug-switches-on", "overhead", needs={"plain", "facts"}, remedies=("deterministic_off", "profiler_off")
-)
+@rule("BRR308", "debug-switches-on", "overhead", needs={"plain", "facts"}, remedies=("deterministic_off",))
 def debug_switches_on(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Deterministic mode that fills fresh memory, or a profiler of the program's own that never ends."""
     yield from _deterministic(ledger)

@@ -24,7 +24,7 @@ REALISED = 0.7
 """Part of the speed-up of the ceilings that whole steps reach: some of their ops do not divide."""
 
 
-@rule("BRR309", "wrong-number-of-threads", "overhead", needs={"plain", "ops", "facts"}, remedies=("threads",))
+@rule("BRR309", "wrong-number-of-threads", "overhead", needs={"plain", "ops", "facts"}, remedies=("intraop_threads",))
 def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Intra-op threads against effective cores: idle cores, or threads that wait for each other."""
     threads = ledger.facts.settings.threads or ledger.threads

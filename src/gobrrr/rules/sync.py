@@ -24,7 +24,7 @@ STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", 
 """Ops whose result the host must read: on a GPU they wait until everything before them is done."""
 
 
-@rule("BRR501", "synchronisation", "sync", needs={"plain", "device"}, remedies=("no_sync",))
+@rule("BRR501", "synchronisation", "sync", needs={"plain", "device"})
 def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Calls that wait for the device, priced by how long the device then idles until the next kernel."""
     for call, calls, idle, where in sorted(ledger.device.syncs if ledger.device else (), key=lambda s: -s[2]):
@@ -44,7 +44,7 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR502", "exposed-copies", "transfer", needs={"plain", "device"}, remedies=("pin_memory", "non_blocking"))
+@rule("BRR502", "exposed-copies", "transfer", needs={"plain", "device"}, remedies=("pin_memory",))
 def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between host and device that no kernel hides; from pageable memory they cannot be hidden."""
     device = ledger.device
@@ -119,7 +119,7 @@ def _outermost(parents: tuple[str, ...]) -> bool:
     return not any(parent in STALLS for parent in parents)
 
 
-@rule("BRR504", "launch-bound", "overhead", needs={"plain", "device"}, remedies=("compile", "cuda_graphs"))
+@rule("BRR504", "launch-bound", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
 def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Kernels so short that the host cannot launch them as fast as the device runs them."""
     device = ledger.device

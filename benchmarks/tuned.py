@@ -1,0 +1,149 @@
+"""What `gobrrr tune` brings on programs that others' models are trained by, beside what a user would pick instead.
+
+    python -m benchmarks.tuned [--only bert ...] [--minutes 5] [--seconds 30]
+
+For each program: a tuning; then, paired, in arms started anew: the recipe against the program as written, against
+torch.compile alone and against bf16 autocast alone. The table and the predictions beside what was realised go to
+benchmarks/results/tuned-DATE.{json,md}, after every program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.stamp import stamp
+from gobrrr.cli import tuning
+from gobrrr.trial.referee import LiveReferee, Program
+from gobrrr.trial.search import Plan
+from gobrrr.trial.tuning import Measured
+
+MODELS = Path(__file__).parent / "models"
+NAMES = ("bert", "gpt2", "llama", "t5", "vit", "whisper")
+RESULTS = Path(__file__).parent / "results"
+PICKS = ("compile", "bf16_autocast")
+
+
+def main() -> int:
+    """Tune each, compare, print the table; 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), metavar="NAME")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seconds", type=float, default=30.0, help="of blocks for each comparison at the end")
+    parser.add_argument("--try", dest="named", default="", metavar="A,B", help="remedies to try on all of them")
+    args = parser.parse_args()
+    named = tuple(filter(None, args.named.split(",")))
+    programs = []
+    for name in args.only:
+        programs.append(tuned(name, args.minutes, args.seconds, named))
+        found = {"schema": "gobrrr.tuned/1", **stamp(), "bars": bars(programs), "programs": programs}
+        file = RESULTS / f"tuned-{found['date']}.json"
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        file.with_suffix(".md").write_text(table(found), encoding="utf-8")
+        print(row(programs[-1]), flush=True)
+    print(table(found))
+    return 0 if all(bar["met"] for bar in found["bars"].values()) else 1
+
+
+def tuned(name: str, minutes: float, seconds: float, named: tuple[str, ...]) -> dict[str, Any]:
+    """One program: its tuning, and the recipe against three others."""
+    source = Path(tempfile.mkdtemp(prefix=f"gobrrr-{name}-"))
+    for file in MODELS.glob("*.py"):
+        shutil.copy2(file, source)
+    command = [sys.executable, f"{name}.py", "--steps", "1000000"]
+    try:
+        outcome = tuning.tune(command, source, source / "out", tuning.Wishes(minutes * 60, named), sys.stderr)
+        receipt = outcome.receipt
+        program = Program(tuple(command), source, receipt.step_ns or 0.0)
+        referee = LiveReferee(program, source / "arms", seed=1, seconds=seconds)
+        against = {pick: _figures(referee.measure(Plan("final", (pick,), receipt.kept))) for pick in PICKS}
+        alone = {pick: _figures(referee.measure(Plan("final", (), (pick,)))) for pick in PICKS}
+        final = receipt.speedup
+        return {
+            "name": name, "step_ns": receipt.step_ns, "kept": receipt.kept, "guard": receipt.guard.verdict,
+            "reasons": receipt.guard.reasons,
+            "speedup": [final.median, final.low, final.high] if final else [1.0, 1.0, 1.0],
+            "against": against, "alone": alone,
+            "trials": [
+                {"remedies": t.remedies, "onto": t.onto, "purpose": t.purpose, "verdict": t.verdict, "reason": t.reason,
+                 "speedup": [t.speedup.median, t.speedup.low, t.speedup.high] if t.speedup else None,
+                 "guard": t.guard.verdict, "reasons": t.guard.reasons, "realised_ns": t.realised_ns,
+                 "predicted": [t.predicted.low_ns, t.predicted.expected_ns, t.predicted.ceiling_ns] if t.predicted
+                 else None}
+                for t in receipt.trials
+            ],
+        }  # fmt: skip
+    finally:
+        shutil.rmtree(source, ignore_errors=True)
+
+
+def _figures(found: Measured) -> dict[str, Any]:
+    speed = found.speedup
+    return {"verdict": found.verdict, "reason": found.reason,
+            "speedup": [speed.median, speed.low, speed.high] if speed else None}  # fmt: skip
+
+
+def bars(programs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The issue's bars on what was measured so far."""
+    gains = [p["speedup"][0] for p in programs]
+    mean = math.exp(statistics.fmean(map(math.log, gains)))
+    beaten = [p["name"] for p in programs for a in p["against"].values() if a["speedup"] and a["speedup"][2] < 1]
+    slower = [p["name"] for p in programs if p["speedup"][2] < 1]
+    red = [p["name"] for p in programs if p["kept"] and p["guard"] not in ("exact", "equivalent", "bounded")]
+    told = [t for p in programs for t in p["trials"] if t["purpose"] == "add" and t["predicted"] and t["speedup"]
+            and t["predicted"][2] > 0]  # fmt: skip
+    inside = [t["predicted"][0] <= t["realised_ns"] <= t["predicted"][2] for t in told]
+    errors = [abs(t["predicted"][1] - t["realised_ns"]) / abs(t["realised_ns"]) for t in told if t["realised_ns"]]
+    return {
+        "geometric mean over the program as written, at least 2.0": {"value": mean, "met": mean >= 2.0},
+        "never below the better single pick beyond the interval": {"value": beaten, "met": not beaten},
+        "no recipe slower than the program": {"value": slower, "met": not slower},
+        "guard green on all": {"value": red, "met": not red},
+        "realised within [low, ceiling] in at least 90 %": {
+            "value": statistics.fmean(inside) if inside else None, "met": not inside or statistics.fmean(inside) >= 0.9,
+        },
+        "median error of expected at most 25 %": {
+            "value": statistics.median(errors) if errors else None,
+            "met": not errors or statistics.median(errors) <= 0.25,
+        },
+    }  # fmt: skip
+
+
+def row(program: dict[str, Any]) -> str:
+    """One line of the table."""
+
+    def times(figures: list[float] | None) -> str:
+        return f"{figures[0]:.2f} ({figures[1]:.2f} to {figures[2]:.2f})" if figures else "-"
+
+    others = " | ".join(times(program["alone"][pick]["speedup"]) for pick in PICKS)
+    against = " | ".join(times(program["against"][pick]["speedup"]) for pick in PICKS)
+    step = f"{(program['step_ns'] or 0) / 1e6:.1f} ms"
+    kept = ", ".join(program["kept"]) or "nothing"
+    return (f"| {program['name']} | {step} | {kept} | {times(program['speedup'])} | {program['guard']} | {others} | "
+            f"{against} |")  # fmt: skip
+
+
+def table(found: dict[str, Any]) -> str:
+    """The result as Markdown."""
+    head = (
+        f"# Tuned programs, {found['date']}\n\n{found['cpu']}, {found['cores']} cores. Python {found['python']}, "
+        f"torch {found['torch']}, gobrrr {found['gobrrr']}\n\n"
+        "| program | step | kept | recipe | numbers | compile alone | bf16 alone | recipe over compile | recipe over "
+        "bf16 |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+    )
+    rows = "\n".join(row(program) for program in found["programs"])
+    told = "\n".join(
+        f"- {'met   ' if b['met'] else 'MISSED'} {name}: {b['value']}" for name, b in found["bars"].items()
+    )
+    return f"{head}{rows}\n\n{told}\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Remedies as a person would write them: a diff against the files, where the place can be found in the source.
+
+Only the text at the place changes; what cannot be located is left to the remedy's page.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from gobrrr.remedies.model import AddStatement, Edit, SetKeyword, SwitchOff
+
+Change = tuple[int, int, str]
+"""Byte offsets begin and end, and what stands there instead."""
+
+
+def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
+    """A unified diff of all files that change, with paths relative to `root`; empty where nothing can be located."""
+    parts = []
+    for file in dict.fromkeys(files):
+        try:
+            before = file.read_text(encoding="utf-8")
+            after = patched(before, edits)
+        except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError):
+            continue  # not Python that can be read: the recipe works without
+        if after != before:
+            name = file.relative_to(root) if file.is_relative_to(root) else file
+            parts += difflib.unified_diff(
+                before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+            )
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts)
+
+
+def patched(source: str, edits: Sequence[Edit]) -> str:
+    """The source with edits made. Raises SyntaxError for what is not Python."""
+    tree = ast.parse(source)
+    text = _Text(source)
+    changes: list[Change] = []
+    for edit in edits:
+        if isinstance(edit, SetKeyword):
+            changes += [_keyword(call, edit, text) for call in _calls(tree, edit.calls) if _lacks(call, edit)]
+        elif isinstance(edit, SwitchOff):
+            changes += [change for call in _calls(tree, edit.calls) if (change := _off(call, text)) is not None]
+        elif isinstance(edit, AddStatement) and edit.code not in source:
+            changes += _statement(tree, edit, text)
+    return text.with_changes(changes)
+
+
+class _Text:
+    """Source by line and column, as ast counts them: in bytes of UTF-8."""
+
+    def __init__(self, source: str) -> None:
+        self.data = source.encode()
+        self._starts = [0]
+        for line in self.data.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+
+    def at(self, line: int, column: int) -> int:
+        return self._starts[line - 1] + column
+
+    def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self.at(node.end_lineno, node.end_col_offset)
+
+    def with_changes(self, changes: Iterable[Change]) -> str:
+        data = self.data
+        for begin, end, new in sorted(changes, reverse=True):
+            data = data[:begin] + new.encode() + data[end:]
+        return data.decode()
+
+
+def _calls(tree: ast.AST, names: Iterable[str]) -> list[ast.Call]:
+    """Calls of one of these names, whatever they are reached through (optim.AdamW, torch.optim.AdamW, AdamW)."""
+    wanted = set(names)
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _last_name(node.func) in wanted]
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _lacks(call: ast.Call, edit: SetKeyword) -> bool:
+    """Whether the keyword is not there, or is another plain value; what ** brings is not known."""
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    if None in given or (edit.only_if and edit.only_if not in given):
+        return False
+    value = given.get(edit.keyword)
+    return value is None or (isinstance(value, ast.Constant) and repr(value.value) != edit.value)
+
+
+def _keyword(call: ast.Call, edit: SetKeyword, text: _Text) -> Change:
+    for keyword in call.keywords:
+        if keyword.arg == edit.keyword:
+            value = keyword.value
+            return text.at(value.lineno, value.col_offset), text.end(value), edit.value
+    new = f"{edit.keyword}={edit.value}"
+    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    if not given:
+        close = text.end(call) - 1
+        return close, close, new
+    last = max(text.end(each) for each in given)
+    return last, last, f", {new}"
+
+
+def _off(call: ast.Call, text: _Text) -> Change | None:
+    first = call.args[0] if call.args else None
+    if not isinstance(first, ast.Constant) or first.value is not True:
+        return None
+    return text.at(first.lineno, first.col_offset), text.end(first), "False"
+
+
+def _statement(tree: ast.Module, edit: AddStatement, text: _Text) -> list[Change]:
+    """Behind the imports at the top; nothing where the file does not import what the statement needs."""
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {alias.asname or alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
+    if edit.needs not in names:
+        return []
+    at = text.end(imports[-1])
+    return [(at, at, f"\n\n{edit.code}")]

@@ -1,0 +1,242 @@
+"""Each remedy on a program that has what it is for: it takes hold, does what its page says, and is gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from gobrrr.remedies import registry
+from gobrrr.remedies.seams import Seams
+
+
+@contextlib.contextmanager
+def applied(name: str) -> Iterator[dict[str, str]]:
+    if why := registry.remedy(name).probe():
+        pytest.skip(why)
+    said: dict[str, str] = {}
+    seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
+    seams.install([name])
+    try:
+        yield said
+    finally:
+        seams.remove()
+
+
+def step(model: nn.Module, optimizer: Any, x: torch.Tensor, **zero: Any) -> None:
+    optimizer.zero_grad(**zero)
+    model(x).square().mean().backward()
+    optimizer.step()
+
+
+def test_gradients_are_dropped_instead_of_zeroed() -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("set_to_none") as said:
+        step(model, optimizer, torch.ones(2, 3))
+        optimizer.zero_grad(set_to_none=False)
+        assert model.weight.grad is None and said == {"set_to_none": "SGD"}
+        model(torch.ones(2, 3)).sum().backward()
+        model.zero_grad(set_to_none=False)
+        assert model.weight.grad is None
+    step(model, optimizer, torch.ones(2, 3))
+    optimizer.zero_grad(set_to_none=False)
+    assert torch.equal(model.weight.grad, torch.zeros(3, 3))
+
+
+def test_a_backbone_that_nobody_updates_gets_no_gradients() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    with applied("freeze_unused") as said:
+        step(model, optimizer, torch.ones(2, 3))
+        step(model, optimizer, torch.ones(2, 3))
+        assert model[0].weight.grad is None and model[1].weight.grad is not None
+        assert said == {"freeze_unused": "2 parameters"}
+    assert model[0].weight.requires_grad
+
+
+def test_evaluation_builds_no_graph_and_training_does() -> None:
+    model = nn.Linear(3, 3)
+    with applied("no_grad_evaluation") as said:
+        assert model(torch.ones(2, 3)).requires_grad and not said
+        model.eval()
+        assert not model(torch.ones(2, 3)).requires_grad and said
+    assert model(torch.ones(2, 3)).requires_grad
+
+
+def test_a_model_is_compiled_in_place_for_its_first_call_already() -> None:
+    from torch._dynamo.utils import counters
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+    counters.clear()
+    keys = list(model.state_dict())
+    with applied("compile") as said:
+        found = model(torch.ones(2, 4))
+        assert counters["stats"]["unique_graphs"] == 1 and sum(counters["graph_break"].values()) == 0
+        assert said == {"compile": "Sequential"} and list(model.state_dict()) == keys
+    torch.testing.assert_close(found, model(torch.ones(2, 4)))
+
+
+def test_a_model_that_only_infers_is_frozen_and_one_that_trains_is_not() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with applied("compile_frozen") as said:
+        model(torch.ones(2, 4))
+        assert not said
+    model.eval()
+    expected = model(torch.ones(2, 4)).detach()
+    with applied("compile_frozen") as said, torch.no_grad():
+        torch.testing.assert_close(model(torch.ones(2, 4)), expected)
+        assert said
+    import torch._inductor.config as inductor
+
+    assert inductor.freezing is False
+
+
+def test_products_are_in_bfloat16_and_outputs_in_float32() -> None:
+    model, x = nn.Linear(64, 64), torch.randn(8, 64)
+    expected = model(x)
+    with applied("bf16_autocast"):
+        lowered = model(x)
+    assert lowered.dtype == torch.float32
+    error = ((lowered - expected).norm() / expected.norm()).item()
+    assert 1e-4 < error < 2e-2
+    assert torch.equal(model(x), expected)
+
+
+def test_images_and_weights_have_their_channels_last() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    x = torch.randn(2, 3, 8, 8)
+    expected = model(x)
+    with applied("channels_last"):
+        found = model(x)
+        assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
+        assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(found, expected)
+    assert model[0].weight.is_contiguous() and torch.equal(model(x), expected)
+
+
+def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> None:
+    def trained(remedy: bool, **fields: Any) -> tuple[torch.Tensor, dict[str, str]]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, **fields)
+        with applied("sparse_gradient") if remedy else contextlib.nullcontext({}) as said:
+            for _ in range(4):
+                step(model, optimizer, torch.tensor([1, 2, 2]))
+            assert not remedy or bool(said) == model[0].weight.grad.is_sparse
+        return model[0].weight.detach(), said
+
+    plain, found = trained(False)[0], trained(True)
+    torch.testing.assert_close(found[0], plain)
+    assert found[1] == {"sparse_gradient": "20 rows"}
+    assert trained(True, momentum=0.9)[1] == {}
+
+
+def test_float64_becomes_float32() -> None:
+    model = nn.Linear(3, 3).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("float32"):
+        step(model, optimizer, torch.ones(2, 3, dtype=torch.float64))
+        assert model.weight.dtype == torch.float32 and model.weight.grad.dtype == torch.float32
+
+
+def test_the_collector_leaves_alone_what_stays() -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with applied("gc_freeze"):
+        nn.Linear(1, 1)(torch.ones(1))
+        assert gc.get_freeze_count() > before[1] and gc.get_threshold()[0] > before[0][0]
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+def test_deterministic_mode_goes_off_and_comes_back() -> None:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with applied("deterministic_off"):
+            nn.Linear(1, 1)(torch.ones(1))
+            assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_batch_norm_is_folded_in_evaluation_only() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 5), nn.BatchNorm1d(5))
+    x = torch.randn(16, 3, 8, 8)
+    model(x)
+    with applied("fold_batch_norm") as said:
+        model(x)
+        assert not said
+    expected = model.eval()(x)
+    with applied("fold_batch_norm") as said:
+        torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-5)
+        assert said == {"fold_batch_norm": "2 layers"} and isinstance(model[1], nn.Identity)
+    assert torch.equal(model(x), expected)
+
+
+def test_linear_layers_are_quantised_and_put_back() -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(4, 32)
+    expected = model(x)
+    with applied("int8_dynamic") as said, torch.no_grad():
+        found = model(x)
+    assert said == {"int8_dynamic": "2 layers"}
+    assert 0 < ((found - expected).norm() / expected.norm()).item() < 0.05
+    assert torch.equal(model(x), expected)
+
+
+def test_workers_are_as_many_as_asked_for() -> None:
+    with applied("loader_workers") as said:
+        loader = DataLoader([1, 2, 3])
+        assert loader.num_workers > 0 and loader.persistent_workers and said
+    with applied("fewer_workers"):
+        assert DataLoader([1, 2, 3], num_workers=4).num_workers == 1
+    assert DataLoader([1, 2, 3]).num_workers == 0
+
+
+def language_model(**fields: Any) -> tuple[Any, torch.Tensor]:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(vocab_size=5000, n_positions=32, n_embd=32, n_layer=2, n_head=2, **fields)
+    return transformers.GPT2LMHeadModel(config).train(), torch.randint(0, 5000, (3, 16))
+
+
+def loss_and_gradients(model: Any, ids: torch.Tensor) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    model.zero_grad()
+    loss = model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+
+
+@pytest.mark.parametrize("name", ["chunked_loss", "activation_checkpointing"])
+def test_a_language_model_of_somebody_else_gives_the_same_loss_and_gradients(name: str) -> None:
+    model, ids = language_model()
+    expected = loss_and_gradients(model, ids)
+    with applied(name) as said:
+        found = loss_and_gradients(model, ids)
+        assert name in said
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-6)
+    assert all(torch.equal(a, b) for a, b in zip(expected, loss_and_gradients(model, ids), strict=True))
+
+
+def test_attention_of_a_model_of_somebody_else_is_switched_and_switched_back() -> None:
+    model, ids = language_model(attn_implementation="eager", attn_pdrop=0.0)
+    expected = loss_and_gradients(model, ids)
+    with applied("sdpa_attention") as said:
+        found = loss_and_gradients(model, ids)
+        assert said == {"sdpa_attention": "GPT2LMHeadModel, eager before"}
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-6)
+    assert model.config._attn_implementation == "eager"

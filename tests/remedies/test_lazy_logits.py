@@ -1,0 +1,105 @@
+"""Logits that stay uncomputed: the same loss and gradients as torch's own, whatever path leads there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.nn import functional as F
+
+from gobrrr.remedies import lazylogits
+from gobrrr.remedies.lazylogits import LazyLogits
+
+ROWS, WIDTH, CLASSES = 6, 5, 11
+
+
+def given(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    shapes = ((2, ROWS, WIDTH), (CLASSES, WIDTH), (CLASSES,))
+    return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)  # type: ignore[return-value]
+
+
+def target() -> torch.Tensor:
+    labels = torch.randint(0, CLASSES, (2, ROWS), generator=torch.Generator().manual_seed(1))
+    labels[0, 2] = labels[1, 5] = -100
+    return labels
+
+
+PATHS = {
+    "view": (lambda x: x.view(-1, CLASSES), lambda t: t.view(-1)),
+    "view by tuple": (lambda x: x.view((-1, x.size(-1))), lambda t: t.view(-1)),
+    "flatten": (lambda x: x.flatten(0, 1), lambda t: t.flatten()),
+    "reshape": (lambda x: torch.reshape(x, (2 * ROWS, -1)), lambda t: t.flatten()),
+    "shifted": (lambda x: x[..., :-1, :].contiguous().view(-1, x.shape[-1]), lambda t: t[..., 1:].reshape(-1)),
+    "one sample": (lambda x: x[0].float().to(torch.float64), lambda t: t[0]),
+    "materialised": (lambda x: (x * 1.0).flatten(0, 1), lambda t: t.flatten()),
+    "log_softmax before": (lambda x: F.log_softmax(x, -1).flatten(0, 1), lambda t: t.flatten()),
+}
+
+
+def loss_and_gradients(path: str, lazy: bool, **kwargs: Any) -> tuple[list[torch.Tensor], int]:
+    hidden, weight, bias = given()
+    uses: list[int] = []
+    logits = LazyLogits.of(hidden, weight, bias, lambda: uses.append(1)) if lazy else F.linear(hidden, weight, bias)
+    of_logits, of_target = PATHS[path]
+    loss = F.cross_entropy(of_logits(logits), of_target(target()), **kwargs)
+    (3 * loss).backward()
+    return [loss.detach(), hidden.grad, weight.grad, bias.grad], len(uses)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("path", PATHS)
+def test_loss_and_gradients_are_torchs_own(path: str, reduction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazylogits, "CHUNK_ELEMENTS", 0)
+    monkeypatch.setattr(lazylogits, "FEWEST_ROWS", 5)
+    plain, _ = loss_and_gradients(path, lazy=False, reduction=reduction)
+    found, uses = loss_and_gradients(path, lazy=True, reduction=reduction)
+    assert uses == (path not in ("materialised", "log_softmax before"))
+    for a, b in zip(plain, found, strict=True):
+        # "one sample" goes through float32 on the plain side only
+        torch.testing.assert_close(
+            b, a, rtol=2e-6 if path == "one sample" else 1e-9, atol=1e-6 if path == "one sample" else 1e-12
+        )
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"label_smoothing": 0.1}, {"reduction": "none"}, {"weight": torch.ones(CLASSES).double()}]
+)
+def test_what_chunks_cannot_do_gets_the_logits_whole(kwargs: dict[str, Any]) -> None:
+    hidden, weight, bias = given()
+    logits = LazyLogits.of(hidden, weight, bias, pytest.fail).flatten(0, 1)
+    found = F.cross_entropy(logits, target().flatten(), **kwargs)
+    torch.testing.assert_close(
+        found, F.cross_entropy(F.linear(hidden, weight, bias).flatten(0, 1), target().flatten(), **kwargs)
+    )
+
+
+def test_it_looks_like_the_tensor_that_it_stands_for() -> None:
+    hidden, weight, bias = given()
+    lazy, real = LazyLogits.of(hidden, weight, bias, pytest.fail), F.linear(hidden, weight, bias)
+    assert lazy.shape == real.shape and lazy.dtype == real.dtype and lazy.size(-1) == CLASSES and len(lazy) == 2
+    assert lazy.requires_grad and lazy.dim() == 3 and lazy.numel() == real.numel()
+    for use in (lambda x: x.argmax(-1), lambda x: x.softmax(-1), lambda x: x[:, 0, 1], lambda x: torch.cat([x, x]),
+                lambda x: x.detach().clone(), lambda x: x.transpose(1, 2), lambda x: x.view(2, -1)):  # fmt: skip
+        torch.testing.assert_close(use(lazy), use(real))
+
+
+def test_without_a_valid_target_the_loss_is_nan_as_torchs() -> None:
+    hidden, weight, bias = given()
+    nothing = torch.full((2 * ROWS,), -100)
+    lazy = F.cross_entropy(LazyLogits.of(hidden, weight, bias, lambda: None).flatten(0, 1), nothing)
+    assert torch.isnan(lazy) and torch.isnan(F.cross_entropy(F.linear(hidden, weight, bias).flatten(0, 1), nothing))
+
+
+def test_in_bfloat16_the_error_is_no_larger_than_torchs() -> None:
+    hidden, weight, bias = (t.detach() for t in given())
+    labels = target().flatten()
+    true = F.cross_entropy(F.linear(hidden, weight, bias).flatten(0, 1), labels)
+    low = [t.bfloat16() for t in (hidden, weight, bias)]
+    plain = F.cross_entropy(F.linear(*low).float().flatten(0, 1), labels)
+    lazy = F.cross_entropy(LazyLogits.of(*low, lambda: None).float().flatten(0, 1), labels)  # type: ignore[misc]
+    assert lazy.dtype == torch.float32 and abs(lazy - true) <= 2 * abs(plain - true) + 1e-3

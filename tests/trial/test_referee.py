@@ -1,0 +1,106 @@
+"""The live referee on an unmodified program: remedies that spoil the numbers are caught, good ones are not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from gobrrr.remedies import registry
+from gobrrr.trial.referee import LiveReferee, Program
+
+PROGRAM = '''
+"""A classifier with batch norm and dropout, unseeded, that keeps a log."""
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Sequential(torch.nn.Linear(12, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Dropout(0.1),
+                          torch.nn.Linear(32, 4))
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+data = TensorDataset(torch.randn(512, 12), torch.randint(0, 4, (512,)))
+while True:
+    for x, y in DataLoader(data, batch_size=16, shuffle=True):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+'''
+EVIL = """
+import torch
+from gobrrr.remedies.model import Remedy
+
+class DoubledGradients(Remedy):
+    name, title = "evil.doubled", "doubles every gradient"
+    def apply(self, seams):
+        def double(optimizer):
+            seams.applied(self.name)
+            for group in optimizer.param_groups:
+                for p in group["params"]:
+                    p.register_post_accumulate_grad_hook(lambda q: q.grad.mul_(2))
+        def at_once(module):
+            for p in module.parameters():
+                p.register_post_accumulate_grad_hook(lambda q: q.grad.mul_(2))
+            seams.applied(self.name)
+        seams.at_model(at_once)
+
+class EvalMode(Remedy):
+    name, title = "evil.eval", "trains without dropout and batch statistics"
+    def apply(self, seams):
+        seams.at_model(lambda module: (module.eval(), seams.applied(self.name)))
+
+class Impatient(Remedy):
+    name, title = "evil.crash", "fails"
+    def apply(self, seams):
+        raise RuntimeError("out of patience")
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text(PROGRAM)
+    return Program((sys.executable, "train.py"), source, 2e6)
+
+
+@pytest.fixture
+def referee(program: Program, tmp_path: Path) -> LiveReferee:
+    return LiveReferee(program, tmp_path / "arms")
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of somebody else's with three remedies, found through its entry points."""
+    package = tmp_path / "site"
+    (package / "evil-1.dist-info").mkdir(parents=True)
+    (package / "evil.py").write_text(EVIL)
+    (package / "evil-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
+    (package / "evil-1.dist-info" / "entry_points.txt").write_text(
+        f"[{registry.ENTRY_POINT}]\nevil.doubled = evil:DoubledGradients\nevil.eval = evil:EvalMode\n"
+        "evil.crash = evil:Impatient\n"
+    )
+    monkeypatch.syspath_prepend(str(package))
+    monkeypatch.setenv("PYTHONPATH", str(package))
+
+
+@pytest.mark.slow
+def test_the_guard_passes_what_is_right_and_catches_what_is_not(referee: LiveReferee, evil: None) -> None:
+    assert referee.guard(("identity",)).verdict == "exact"
+    assert referee.guard(("fused_optimizer",)).verdict in ("exact", "equivalent")
+    lowered = referee.guard(("bf16_autocast",))
+    assert lowered.verdict == "bounded", lowered
+    doubled = referee.guard(("evil.doubled",))
+    assert doubled.verdict == "wrong", doubled
+    trained_in_eval = referee.guard(("evil.eval",))
+    assert trained_in_eval.verdict == "wrong" and any("eval() mode" in r for r in trained_in_eval.reasons)
+    together = referee.guard(("bf16_autocast", "evil.doubled"))
+    assert together.verdict == "wrong", together
+    crashed = referee.guard(("evil.crash",))
+    assert crashed.verdict == "unverified" and "out of patience" in crashed.reasons[0]
+
+
+def test_what_was_never_applied_is_unverified(referee: LiveReferee) -> None:
+    found = referee.guard(("sdpa_attention",))
+    assert found.verdict == "unverified" and "never took hold" in found.reasons[0]
