@@ -42,11 +42,27 @@ class Compile(Remedy):
                 return
             if hasattr(module, "_orig_mod"):
                 return
-            module.compile(mode=self.mode)
+            compile_in_place(module, self.mode)
             seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
             seams.applied(self.name, type(module).__name__)
 
         seams.at_model(compile_it)
+
+
+def compile_in_place(module: Any, mode: str | None = None) -> None:
+    """module.compile(), also for torch's own containers: dynamo passes over their frames, so that an nn.Sequential
+    that a program calls would silently stay as it is (torch 2.13)."""
+    import torch
+
+    if not type(module).__module__.startswith("torch.nn."):
+        module.compile(mode=mode)
+        return
+    call = module._call_impl
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    module._compiled_call_impl = torch.compile(called, mode=mode)
 
 
 REMEDY = Compile()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.compile import Compile
+from gobrrr.remedies.compile import Compile, compile_in_place
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -31,7 +31,7 @@ class CompileFrozen(Compile):
             if module.training or torch.is_grad_enabled() or not any(True for _ in module.parameters()):
                 return
             inductor.freezing = True
-            module.compile()
+            compile_in_place(module)
             seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
             seams.applied(self.name, type(module).__name__)
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -158,7 +159,8 @@ class _Chunked(torch.autograd.Function):
         ctx: Any, hidden: Any, weight: Any, bias: Any, target: Any, ignored: int, mean: bool, dtype: torch.dtype
     ) -> torch.Tensor:
         valid = target != ignored
-        scale = 1.0 / float(valid.sum()) if mean else 1.0  # 0 valid: infinite, and NaN as torch's own
+        num = float(valid.sum())
+        scale = (1.0 / num if num else math.nan) if mean else 1.0  # torch's own is NaN there too
         total = torch.zeros((), dtype=torch.float64, device=hidden.device)
         wide, rows = weight.to(dtype), max(FEWEST_ROWS, CHUNK_ELEMENTS // weight.shape[0])
         d_hidden = torch.empty_like(hidden)
@@ -167,13 +169,13 @@ class _Chunked(torch.autograd.Function):
         for begin in range(0, len(target), rows):
             part = slice(begin, begin + rows)
             chunk, right = hidden[part].to(dtype), valid[part]
-            logits = F.linear(chunk, wide, None if bias is None else bias.to(dtype)).float().to(_sum_dtype(hidden))
+            logits = F.linear(chunk, wide, None if bias is None else bias.to(dtype)).to(_sum_dtype(hidden))
             index = torch.where(right, target[part], 0).unsqueeze(1)
             norm = torch.logsumexp(logits, 1, keepdim=True)
             total += ((norm - logits.gather(1, index)).squeeze(1) * right).sum(dtype=torch.float64)
             slope = logits.sub_(norm).exp_()
             slope.scatter_add_(1, index, torch.full_like(index, -1, dtype=slope.dtype))
-            slope = slope.mul_((right * scale).unsqueeze(1).to(slope.dtype)).to(dtype)
+            slope = slope.mul_((right.to(slope.dtype) * scale).unsqueeze(1)).to(dtype)
             d_hidden[part] = (slope @ wide).to(hidden.dtype)
             d_weight.addmm_(slope.T.to(weight.dtype), chunk.to(weight.dtype))
             if d_bias is not None:

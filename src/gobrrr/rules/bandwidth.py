@@ -74,7 +74,7 @@ def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-@rule("BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("compile",))
+@rule("BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"))
 def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
     for softmax in ledger.named("aten::_log_softmax"):
