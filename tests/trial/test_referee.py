@@ -34,16 +34,13 @@ from gobrrr.remedies.model import Remedy
 class DoubledGradients(Remedy):
     name, title = "evil.doubled", "doubles every gradient"
     def apply(self, seams):
-        def double(optimizer):
-            seams.applied(self.name)
-            for group in optimizer.param_groups:
-                for p in group["params"]:
-                    p.register_post_accumulate_grad_hook(lambda q: q.grad.mul_(2))
-        def at_once(module):
+        def twice(parameter):
+            parameter.grad.mul_(2)
+        def double(module):
             for p in module.parameters():
-                p.register_post_accumulate_grad_hook(lambda q: q.grad.mul_(2))
+                p.register_post_accumulate_grad_hook(twice)
             seams.applied(self.name)
-        seams.at_model(at_once)
+        seams.at_model(double)
 
 class EvalMode(Remedy):
     name, title = "evil.eval", "trains without dropout and batch statistics"

@@ -44,6 +44,18 @@ def test_a_workspace_below_its_source_does_not_hold_itself(home: Path) -> None:
     assert not (work / "out" / "work" / "train.py").exists()
 
 
+def test_relative_folders_and_folders_of_results_are_not_mirrored_into_themselves(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    workspace.mark_output(Path("results"))
+    (home / "results" / "old").write_text("x")
+    work = Workspace(Path(), Path("results", "arm", "work")).make()
+    assert not (work / "results").exists() and (work / "train.py").exists()
+    beside = Workspace(Path(), Path("other")).make()
+    assert not (beside / "other").exists() and not (beside / "results").exists()
+
+
 def test_words_of_the_command_move_with_it(home: Path, tmp_path: Path) -> None:
     work = Workspace(home, tmp_path / "work").make()
     assert inside(str(home / "train.py"), home, work) == str(work / "train.py")

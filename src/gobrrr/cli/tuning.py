@@ -26,6 +26,7 @@ from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.search import Candidate
 from gobrrr.trial.statistics import LEVEL
 from gobrrr.trial.tuning import Journal, Tuning
+from gobrrr.trial.workspace import Workspace, inside, mark_output
 
 JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS = (
     "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms", "diagnosis",
@@ -62,6 +63,7 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     registry.composed(())  # names are checked before anything is run
     for name in (*wishes.named, *wishes.without, *wishes.only):
         registry.remedy(name)
+    mark_output(folder)
     report = _diagnosed(command, source, folder / DIAGNOSIS, stream)
     chosen = candidates(report, wishes)
     missing = unable([c.name for c in chosen], command[0] if "python" in Path(command[0]).name else sys.executable)
@@ -129,7 +131,6 @@ def _watched(command: Sequence[str], source: Path, folder: Path) -> int:
     """Run the program in its own copy until enough was seen."""
     from gobrrr.capture.config import Config
     from gobrrr.capture.launch import environment
-    from gobrrr.trial.workspace import Workspace, inside
 
     folder.mkdir(parents=True)
     work = Workspace(source, folder / "work").make()

@@ -31,6 +31,7 @@ class Verify:
         from gobrrr.trial import receipt as receipts
         from gobrrr.trial.referee import LiveReferee, Program
         from gobrrr.trial.search import Plan
+        from gobrrr.trial.workspace import mark_output
 
         file = Path(args.receipt)
         before = receipts.read(file)
@@ -41,6 +42,7 @@ class Verify:
             raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
         folder = file.resolve().parent / "verify"
         shutil.rmtree(folder, ignore_errors=True)
+        mark_output(folder)
         referee = LiveReferee(Program(before.command, source, before.step_ns or 0.0), folder, seed=args.seed,
                               seconds=args.minutes * 60)  # fmt: skip
         try:

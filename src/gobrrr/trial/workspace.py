@@ -15,6 +15,7 @@ SMALL_BYTES, MOST_COPIED_BYTES = 1 << 20, 128 << 20
 """Files up to the first are copied, until the second is spent; the rest are links."""
 MOST_ENTRIES = 20_000
 """Entries that are mirrored one by one; a folder beyond that becomes one link, and is read-only to the arm."""
+OUTPUT_MARK = ".gobrrr-output"
 LEFT_OUT = frozenset((".git", ".hg", ".gobrrr", ".venv", "venv", "node_modules", "__pycache__"))
 
 
@@ -22,7 +23,7 @@ class Workspace:
     """Mirrors `source` below `folder`. `source` itself is never written to."""
 
     def __init__(self, source: Path, folder: Path) -> None:
-        self.source, self.folder = source.resolve(), folder
+        self.source, self.folder = source.resolve(), folder.resolve()
         self._entries = 0
         self._copied = 0
 
@@ -41,7 +42,7 @@ class Workspace:
         with contextlib.suppress(PermissionError), os.scandir(source) as entries:
             for entry in entries:
                 self._entries += 1
-                if entry.name in LEFT_OUT or Path(entry.path) == self.folder:
+                if entry.name in LEFT_OUT or Path(entry.path) == self.folder or _is_output(entry):
                     continue
                 place = target / entry.name
                 if entry.is_dir(follow_symlinks=False) and self._entries < MOST_ENTRIES:
@@ -59,6 +60,16 @@ class Workspace:
             return False
         self._copied += size
         return True
+
+
+def mark_output(folder: Path) -> None:
+    """Keep a folder of results, with the arms' own folders in it, out of all mirrors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / OUTPUT_MARK).touch()
+
+
+def _is_output(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and (Path(entry.path) / OUTPUT_MARK).exists()
 
 
 def inside(word: str, source: Path, folder: Path) -> str:
