@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.lookup import Lookup
+from gobrrr.capture.lookup import Lookup, ModuleCall
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
@@ -33,6 +33,7 @@ class Hooks:
         self.recorder, self._on_error = recorder, on_error
         self._undo: list[Callable[[], None]] = []
         self._late: list[Callable[[], None]] = []
+        self._calls: ModuleCall | None = None
         self._updating = False  # torch iterates over its optimizer hooks, one of which is ours
         self.num_lookups = self.num_calls = 0
         self._timings: list[int] = []
@@ -135,6 +136,8 @@ class Hooks:
             handle.remove()
 
     def _update_begin(self, optimizer: Any, *_: Any) -> None:
+        if self._calls is not None:
+            self._calls.again()
         self.recorder.note(ev.UPDATE_BEGIN, self.recorder.optimizers.number(optimizer))
 
     def _update_end(self, optimizer: Any, *_: Any) -> None:
@@ -239,7 +242,8 @@ class Hooks:
                 frame = frame.f_back
             seen(module)
 
-        _replace(Module, "__call__", Lookup(call, lookup), self._undo)
+        self._calls = ModuleCall(lambda plain: Lookup(plain, lookup))
+        self._undo.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:
         if self._here():

@@ -17,3 +17,34 @@ class Lookup:
             return self.function
         self.seen(instance)
         return self.function.__get__(instance, owner)
+
+
+class ModuleCall:
+    """torch.nn.Module.__call__ behind a Lookup, or another descriptor, for as long as it is wanted.
+
+    torch.fx puts a method of its own there while it traces, and then what `Module.__call__` gave it: the plain function
+    (torch.compile does so in a model's first call). `again()` notices and puts the descriptor back.
+    """
+
+    def __init__(self, descriptor: Callable[[Any], Any]) -> None:
+        from torch.nn import Module
+
+        owner: Any = Module
+        self._owner = owner
+        self.plain = owner.__dict__["__call__"]
+        self._mine = descriptor(self.plain)
+        self._owner.__call__ = self._mine
+        self._wanted = True
+
+    def again(self) -> None:
+        """Put it back where somebody has put back what it replaced."""
+        if self._wanted and self._owner.__dict__["__call__"] is not self._mine:
+            found = self._owner.__dict__["__call__"]
+            if found is self.plain or found is getattr(self.plain, "function", None):
+                self._owner.__call__ = self._mine
+
+    def remove(self) -> None:
+        """Leave what stood there; what the program has set since stays. Safe to call twice."""
+        self._wanted = False
+        if self._owner.__dict__["__call__"] is self._mine:
+            self._owner.__call__ = self.plain

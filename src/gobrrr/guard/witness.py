@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.capture.lookup import ModuleCall
 from gobrrr.guard.look import digest, look
 from gobrrr.guard.observation import Call, Observation, Step
 from gobrrr.guard.rows import data_of, storages, tensors_of
@@ -108,24 +109,24 @@ class Witness:
     # calls of models
 
     def _watch_calls(self) -> None:
-        from torch.nn import Module
-
-        call = Module.__dict__["__call__"]
         witness = self
 
-        class Lookup:
+        class Calls:
             """Hands out the method itself, except for a call that the program makes: that one goes through us."""
+
+            def __init__(self, plain: Any) -> None:
+                self.function = plain
 
             def __get__(self, instance: Any, owner: type | None = None) -> Any:
                 if instance is None:
-                    return call
-                bound = call.__get__(instance, owner)
+                    return self.function if not hasattr(self.function, "function") else self.function.function
+                bound = self.function.__get__(instance, owner)
                 if not witness._is_the_programs(sys._getframe(1).f_globals.get("__name__", "")):
                     return bound
                 return lambda *args, **kwargs: witness._called(instance, bound, args, kwargs)
 
-        Module.__call__ = Lookup()  # type: ignore[assignment]
-        self._undo.append(lambda: setattr(Module, "__call__", call))
+        self._module_call = ModuleCall(Calls)
+        self._undo.append(self._module_call.remove)
 
     def _is_the_programs(self, caller: str) -> bool:
         if self._depth or self._backward or threading.get_ident() != self._thread:
@@ -141,6 +142,7 @@ class Witness:
                 result = call(*given, **named)
         finally:
             self._depth -= 1
+            self._module_call.again()
         self._name(model, label)
         found = tensors_of(result)
         self._outputs.update(storages(found))

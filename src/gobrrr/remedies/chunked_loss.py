@@ -35,7 +35,7 @@ class ChunkedLoss(Remedy):
             seams.applied(self.name)
 
         def make_lazy(module: Any) -> None:
-            heads = [m for m in module.modules() if type(m) is torch.nn.Linear and m.out_features >= LARGE]
+            heads: list[Any] = [m for m in module.modules() if type(m) is torch.nn.Linear and m.out_features >= LARGE]
             for head in heads:
                 head.forward = _lazy(head, LazyLogits, used)
                 seams.undo(functools.partial(head.__dict__.pop, "forward", None))

@@ -37,7 +37,7 @@ class LazyLogits(torch.Tensor):
     ) -> LazyLogits:  # fmt: skip
         """hidden (..., D), weight (V, D), bias (V) or None; `dtype` of the logits, `product_dtype` of the product."""
         product_dtype = product_dtype or hidden.dtype
-        made: Any = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: Any = torch.Tensor._make_wrapper_subclass(
             LazyLogits, (*hidden.shape[:-1], weight.shape[0]), dtype=dtype or product_dtype, device=hidden.device
         )
         made.hidden, made.weight, made.bias, made.used, made._whole = hidden, weight, bias, used, None
@@ -61,7 +61,7 @@ class LazyLogits(torch.Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _METADATA:
-            return super().__torch_function__(func, types, args, kwargs)
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         handler = _HANDLERS.get(func)
         if handler is not None and isinstance(args[0], LazyLogits):
             done = handler(*args, **kwargs)
@@ -71,7 +71,9 @@ class LazyLogits(torch.Tensor):
             return func(*tree_map(_real, args), **tree_map(_real, kwargs))
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         return func(*tree_map(_real, args), **tree_map(_real, kwargs or {}))
 
 
@@ -145,7 +147,7 @@ def _cross_entropy(
         return None
     logits.used()
     with torch._C.DisableTorchFunctionSubclass():
-        found: torch.Tensor = _Chunked.apply(
+        found: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
             logits.hidden, logits.weight, logits.bias, target, ignore_index, reduction == "mean", logits.product_dtype
         )
     return found.to(logits.dtype)
@@ -185,7 +187,7 @@ class _Chunked(torch.autograd.Function):
         return (total * scale).to(_sum_dtype(hidden))
 
     @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *outer: Any) -> Any:
         d_hidden, d_weight, *rest = ctx.saved_tensors
         grad = outer[0]
         bias = rest[0] * grad if ctx.has_bias else None

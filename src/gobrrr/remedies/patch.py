@@ -18,7 +18,7 @@ Change = tuple[int, int, str]
 
 def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
     """A unified diff of all files that change, with paths relative to `root`; empty where nothing can be located."""
-    parts = []
+    parts: list[str] = []
     for file in dict.fromkeys(files):
         try:
             before = file.read_text(encoding="utf-8")
@@ -43,7 +43,7 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
             changes += [_keyword(call, edit, text) for call in _calls(tree, edit.calls) if _lacks(call, edit)]
         elif isinstance(edit, SwitchOff):
             changes += [change for call in _calls(tree, edit.calls) if (change := _off(call, text)) is not None]
-        elif isinstance(edit, AddStatement) and edit.code not in source:
+        elif edit.code not in source:
             changes += _statement(tree, edit, text)
     return text.with_changes(changes)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from gobrrr.capture.dynamo import hide_own_code
-from gobrrr.capture.lookup import Lookup
+from gobrrr.capture.lookup import Lookup, ModuleCall
 from gobrrr.errors import GobrrrError
 
 QUIET_CALLS = 20_000
@@ -31,7 +31,7 @@ class Seams:
         self._met: weakref.WeakSet[Any] = weakref.WeakSet()
         self._pid = os.getpid()
         self._quiet = 0
-        self._all_met: Callable[[], None] = lambda: None
+        self._calls: ModuleCall | None = None
 
     # for remedies
 
@@ -83,7 +83,7 @@ class Seams:
             self._undo.pop()()
 
     def _hook(self) -> None:
-        if self._optimizer:
+        if self._optimizer or self._model:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 
             self.undo(register_optimizer_step_pre_hook(self._optimizer_steps).remove)
@@ -93,6 +93,8 @@ class Seams:
             self._hook_loader()
 
     def _optimizer_steps(self, optimizer: Any, *_: Any) -> None:
+        if self._calls is not None:
+            self._calls.again()
         if self._is_new(optimizer):
             for action in self._optimizer:
                 action(optimizer)
@@ -100,27 +102,17 @@ class Seams:
     def _hook_models(self) -> None:
         """No hook of torch's: torch.compile would see it. The look-up comes before the call, so that what an action
         does to the module serves that very call."""
-        from torch.nn import Module
-
         hide_own_code("gobrrr.remedies.seams")
-        call = Module.__dict__["__call__"]
-        mine: Any = Lookup(call, self._module_runs)
-        Module.__call__ = mine  # type: ignore[method-assign]
-
-        def remove() -> None:
-            if Module.__dict__["__call__"] is mine:
-                Module.__call__ = call  # type: ignore[method-assign]
-
-        self._all_met = remove
-        self.undo(remove)
+        self._calls = ModuleCall(lambda plain: Lookup(plain, self._module_runs))
+        self.undo(self._calls.remove)
 
     def _module_runs(self, module: Any) -> None:
         """The first module to run that is new is one that the program calls itself; its parts are met with it."""
         if sys._getframe(2).f_globals.get("__name__", "").startswith("torch._dynamo"):
             return  # it only asks for the method
         self._quiet += 1
-        if self._quiet > QUIET_CALLS:
-            self._all_met()
+        if self._quiet > QUIET_CALLS and self._calls is not None:
+            self._calls.remove()
         if self._is_new(module):
             self._quiet = 0
             for part in module.modules():
