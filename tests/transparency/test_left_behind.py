@@ -82,10 +82,15 @@ def test_a_failure_inside_is_not_felt(
     where: str, after: int, plain: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     before = surroundings()
-    with monkeypatch.context() as patches:
-        calls = break_(patches, where, after, Injected("injected"))
-        with watched(tmp_path):
-            found = train()
+    for attempt in range(3):  # on a crowded machine a short training may end before its windows have opened
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        with monkeypatch.context() as patches:
+            calls = break_(patches, where, after, Injected("injected"))
+            with watched(folder):
+                found = train()
+        if len(calls) > after:
+            break
     assert len(calls) > after, "never got there: the test shows nothing"
     assert differences(plain, found) == []
     assert differences(before, surroundings()) == []
@@ -93,8 +98,8 @@ def test_a_failure_inside_is_not_felt(
     err = _CHATTER.sub(b"", err.encode()).decode()  # should the part that holds it back be what fails
     assert out == ""
     assert err in ("", "gobrrr: cannot watch this process: Injected: injected\n")
-    told = "Injected" in notes(tmp_path) or err
-    assert told or not any(tmp_path.glob("*.journal")) or "journal" in where
+    told = "Injected" in notes(folder) or err
+    assert told or not any(folder.glob("*.journal")) or "journal" in where
 
 
 @pytest.mark.usefixtures("hurried")
