@@ -40,7 +40,7 @@ FAULTS = [
     ("recorder.Recorder.update_end", 9), ("recorder.Recorder.forward", 3), ("recorder.Recorder.batch", 2),
     ("recorder.Recorder._boundary", 5), ("recorder.Recorder._boundary", 12), ("recorder.Recorder.flush", 0),
     ("recorder.Recorder._vitals", 0), ("recorder.vitals", 0), ("recorder.Registry.number", 4),
-    ("recorder.Registry.alive", 0), ("collector.Collections.drain", 1), ("collector.Collections.install", 0),
+    ("recorder.Registry.alive", 0), ("collector.Collections.pending", 1), ("collector.Collections.install", 0),
     ("loops.Loops.update", 3), ("loops.Loops.forward", 7), ("loops.Loops.batch", 5),
     ("session.Session._boundary", 8), ("session.Session._step", 8), ("session.Session._plain", 3),
     ("session.Session._may_open", 0), ("session.Session._open", 0), ("session.Session._open", 1),

@@ -22,7 +22,7 @@ SECTIONS = (
     "Seen on",
     "References",
 )
-RULES = {code: rule for code, rule in load().items() if code[3] in "1268"}
+RULES = load()
 
 
 def page(code: str) -> str:

@@ -37,6 +37,10 @@ class Collections:
         if self._callback in gc.callbacks:
             gc.callbacks.remove(self._callback)
 
+    def pending(self) -> bool:
+        """Whether there may be something to drain."""
+        return len(self._times) >= 4
+
     def drain(self) -> list[tuple[int, int]]:
         """(end, duration) in ns of every run since the last call that took long enough."""
         found = []

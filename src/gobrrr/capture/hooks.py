@@ -8,10 +8,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 from collections.abc import Callable
+from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
@@ -34,6 +33,7 @@ class Hooks:
         self._undo: list[Callable[[], None]] = []
         self._late: list[Callable[[], None]] = []
         self._calls: ModuleCall | None = None
+        self._grad_enabled: Callable[[], bool] = bool
         self._updating = False  # torch iterates over its optimizer hooks, one of which is ours
         self.num_lookups = self.num_calls = 0
         self._timings: list[int] = []
@@ -65,30 +65,42 @@ class Hooks:
         while self._undo:
             self._undo.pop()()
 
-    def _guarded(self, body: Callable[..., object]) -> Callable[..., None]:
+    def _guarded(
+        self, body: Callable[..., object], *, anywhere: bool = False, updating: bool = False
+    ) -> Callable[..., None]:
         """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends.
 
-        A hook that was taken out but is still held by somebody, who has wrapped it say, does nothing.
+        Calls from other threads and forked processes count only with `anywhere`. A hook that was taken out but is still
+        held by somebody, who has wrapped it say, does nothing. One closure does it all: in a program that trains its
+        code is cold each time, and a layer more costs microseconds.
         """
+        recorder = self.recorder
 
         def hook(*args: Any) -> None:
-            if not self._undo:
+            if not self._undo or not (anywhere or get_ident() == recorder.thread):
                 return
+            self._updating = self._updating or updating
             try:
                 self.num_calls += 1
-                began = 0 if self.num_calls % _TIMED_EVERY else perf_counter_ns()
-                body(*args)
-                if began:
-                    self._timed(perf_counter_ns() - began)
+                if self.num_calls % _TIMED_EVERY:
+                    body(*args)
+                else:
+                    self._timed(body, args)
             except BaseException as error:
                 self._on_error(error)
                 if is_the_programs(error):
                     raise
+            finally:
+                if updating:
+                    self._updating = False
 
         return hook
 
-    def _timed(self, ns: int) -> None:
+    def _timed(self, body: Callable[..., object], args: tuple[Any, ...]) -> None:
         """One hook in so many is timed: what watching costs is measured in the run itself."""
+        began = perf_counter_ns()
+        body(*args)
+        ns = perf_counter_ns() - began
         if ns < _LONGEST_HOOK and len(self._timings) < _MAX_TIMINGS:  # longer ones opened or closed a window
             self._timings.append(ns)
 
@@ -101,32 +113,15 @@ class Hooks:
         each = sum(kept) / len(kept) if kept else 0.0
         return {"calls": self.num_calls, "ns_per_call": each, "lookups": self.num_lookups}
 
-    def _here(self) -> bool:
-        return threading.get_ident() == self.recorder.thread and os.getpid() == self.recorder.pid
-
     # optimizers
 
     def _optimizers(self) -> None:
         from torch.optim import optimizer
 
-        begin = optimizer.register_optimizer_step_pre_hook(self._within_step(self._update_begin))
+        begin = optimizer.register_optimizer_step_pre_hook(self._guarded(self._update_begin, updating=True))
         self._undo.append(lambda: self._unregister(begin))
-        end = optimizer.register_optimizer_step_post_hook(self._within_step(self._update_end))
+        end = optimizer.register_optimizer_step_post_hook(self._guarded(self._update_end, updating=True))
         self._undo.append(lambda: self._unregister(end))
-
-    def _within_step(self, body: Callable[..., object]) -> Callable[..., None]:
-        guarded = self._guarded(body)
-
-        def hook(*args: Any) -> None:
-            if not self._here():
-                return
-            self._updating = True
-            try:
-                guarded(*args)
-            finally:
-                self._updating = False
-
-        return hook
 
     def _unregister(self, handle: Any) -> None:
         """Take a hook out of torch's table, but not while torch iterates over it: then when the step is over."""
@@ -174,14 +169,12 @@ class Hooks:
         _replace(record_function, "__exit__", __exit__, self._undo)
 
     def _next_begin(self, frame: Any) -> None:
-        if self._here():
-            iterator = frame.f_locals.get("self")
-            self._waiting.append(self._loader_number(iterator, frame))
-            if len(self._waiting) == 1:
-                self.recorder.note(ev.DATA_BEGIN, self._waiting[0])
+        self._waiting.append(self._loader_number(frame.f_locals.get("self"), frame))
+        if len(self._waiting) == 1:
+            self.recorder.note(ev.DATA_BEGIN, self._waiting[0])
 
     def _next_end(self, exc: Any) -> None:
-        if not self._here() or not self._waiting:
+        if not self._waiting:
             return
         number = self._waiting.pop()
         if self._waiting:
@@ -205,9 +198,9 @@ class Hooks:
         from torch.utils.data import _utils
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        seen = self._guarded(lambda _: self.recorder.note(ev.ITER, -1) if self._here() else None)
+        seen = self._guarded(lambda _: self.recorder.note(ev.ITER, -1))
         _replace(_BaseDataLoaderIter, "__init__", Lookup(_BaseDataLoaderIter.__init__, seen), self._undo)
-        fetched = self._guarded(lambda _: self.fetched() if self.fetched else None)
+        fetched = self._guarded(lambda _: self.fetched() if self.fetched else None, anywhere=True)
         for kind in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
             fetcher = getattr(_utils.fetch, kind)
             _replace(fetcher, "fetch", Lookup(fetcher.fetch, fetched), self._undo)
@@ -218,14 +211,17 @@ class Hooks:
         """There is one profiler per process: the program's own must find it free."""
         from torch.autograd.profiler import profile
 
-        seen = self._guarded(lambda found: self.profiler_comes(found) if self.profiler_comes else None)
+        seen = self._guarded(lambda found: self.profiler_comes(found) if self.profiler_comes else None, anywhere=True)
         _replace(profile, "_prepare_trace", Lookup(profile._prepare_trace, seen), self._undo)
 
     # modules
 
     def _modules(self) -> None:
+        from torch import is_grad_enabled
         from torch.autograd import graph
         from torch.nn import Module
+
+        self._grad_enabled = is_grad_enabled
 
         call = Module.__dict__["__call__"]
         outer, inner = call.__code__, Module._call_impl.__code__
@@ -246,11 +242,8 @@ class Hooks:
         self._undo.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:
-        if self._here():
-            import torch
-
-            flags = int(module.training) | int(torch.is_grad_enabled()) << 1
-            self.recorder.forward(self.recorder.modules.number(module), flags)
+        flags = int(module.training) | int(self._grad_enabled()) << 1
+        self.recorder.forward(self.recorder.modules.number(module), flags)
 
 
 def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:

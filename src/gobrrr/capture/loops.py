@@ -32,6 +32,8 @@ class Turns:
 
     def add(self, who: int) -> None:
         """`who` has its turn."""
+        if self.counts.get(who) == self._size and self._gap[who] == 1:
+            return  # nobody else for so long: one turn more would move all numbers alike
         self._first_seen.setdefault(who, len(self._first_seen))
         self._turns.append(who)
         self._now += 1
@@ -82,7 +84,8 @@ class Loops:
     def update(self, optimizer: int) -> tuple[int, int] | None:
         """An optimizer has stepped: the loop whose step this ends, or None (one of several optimizers of a step)."""
         self._updates.add(optimizer)
-        self._longest = max([self._longest, *self._micro_steps.values()])
+        for forwards in self._micro_steps.values():
+            self._longest = max(self._longest, forwards)
         self._micro_steps.clear()
         self._forwards.clear()
         self._batches = 0

@@ -45,12 +45,26 @@ class Registry:
         return [(number, obj) for number, obj in found if obj is not None]
 
 
+_recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """A flag set once costs hooks less than asking the kernel who they are in every one."""
+    for recorder in _recorders:
+        recorder.thread = 0
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class Recorder:
     """Collects events of the thread that made it. Its methods are called from hooks and must never raise into them."""
 
     def __init__(self, open_journal: Callable[[], JournalWriter], on_boundary: Callable[[int, int, int], None]) -> None:
         self.thread = threading.get_ident()
+        """Hooks of other threads are not noted, nor any in a forked child, where this is 0."""
         self.pid = os.getpid()
+        _recorders.add(self)
         self.loops = Loops()
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self.loader_facts: dict[int, dict[str, Any]] = {}
@@ -59,7 +73,7 @@ class Recorder:
         self._open_journal = open_journal
         self._journal: JournalWriter | None = None
         self._on_boundary = on_boundary
-        self._buffer = array("q")
+        self._buffer: list[int] = []
         self._last_flush = self._last_vitals = perf_counter_ns()
         self._lock = threading.Lock()
 
@@ -102,9 +116,10 @@ class Recorder:
         self._boundary(self.loops.explicit(), now)
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
-        for ended, duration in self.collections.drain():
-            if self.started:  # those of the imports, before the first step, say nothing
-                self._buffer.extend((ended, ev.GC, 0, duration))
+        if self.collections.pending():
+            for ended, duration in self.collections.drain():
+                if self.started:  # those of the imports, before the first step, say nothing
+                    self._buffer.extend((ended, ev.GC, 0, duration))
         if loop is not None:
             kind, number = loop
             self._buffer.extend((now, ev.BOUNDARY, number, kind))
@@ -125,7 +140,7 @@ class Recorder:
             return  # a signal handler of the program that trains, called while this thread was flushing
         try:
             if self._buffer and os.getpid() == self.pid:
-                full, self._buffer = self._buffer, array("q")
+                full, self._buffer = array("q", self._buffer), []
                 self.journal.events(full)
                 self._last_flush = perf_counter_ns()
         finally:

@@ -21,11 +21,16 @@ _TRACING_ASKS = sys.version_info < (3, 11)
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """Work on tensors without the program's function modes, dispatch modes or subclasses taking part."""
+    """Work on tensors without the program's modes and subclasses taking part, and in no profiler's list of ops."""
     import torch
 
+    noted = getattr(torch._C._autograd, "_enable_record_function", lambda _: None)  # nobody else in torch calls it
     with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-        yield
+        noted(False)
+        try:
+            yield
+        finally:
+            noted(True)
 
 
 def is_tracing() -> bool:

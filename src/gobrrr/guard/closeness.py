@@ -1,10 +1,10 @@
 """Are the candidate's tensors as close to float64 as the baseline's own, and of the same scale and direction?
 
-For tensor t with reference r: e(v) = ||v - r||. Pass where e(candidate) <= 2 own(t), and own(t) is the largest of
-e(baseline), the noise between two runs of the baseline, the median of e(baseline) over tensors of that kind scaled by
-||r||, and one rounding at the root mean square of all tensors of that kind. Twice the naive version's error is the rule
-of FlashAttention's and torch._dynamo's own tests; the last two terms keep a lucky baseline, or a gradient that is
-nothing but rounding, from failing a good candidate.
+For tensor t with reference r: e(v) = ||v - r||. Pass where e(candidate) <= 2 own(t) (more for small ones), and own(t)
+is the largest of e(baseline), the noise between two runs of the baseline, the median of e(baseline) over tensors of
+that kind scaled by ||r||, and one rounding at the root mean square of all tensors of that kind. Twice the naive version's
+error is the rule of FlashAttention's and torch._dynamo's own tests; the last two terms keep a lucky baseline, or a
+gradient that is nothing but rounding, from failing a good candidate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Observation, Step
 from gobrrr.guard.seen import EPS, Seen, distance, dot, same
 
-FACTOR = 2.0
+FACTOR, SMALL_FACTOR, TINY_FACTOR = 2.0, 8.0, 10.0
+SMALL, TINY = 1000, 10
+"""Elements below which the ratio of two errors is luck: torch._dynamo.utils.same takes 8 and 10 there. All tensors of a
+kind together must keep to 2 all the same."""
 LATER = 8.0
 """From the second step on parameters differ by rounding already, and training amplifies that."""
 IMPLAUSIBLE = 0.03
@@ -49,6 +52,11 @@ def scalar(value: float) -> Seen:
     bad = 0 if math.isfinite(value) else 1
     data = struct.pack("<d", 0.0 if bad else value)
     return Seen((1,), "float32", data.hex(), abs(value) if not bad else 0.0, bad, data)
+
+
+def factor(numel: int) -> float:
+    """How many times the baseline's own error a tensor of so many elements may err."""
+    return FACTOR if numel >= SMALL else SMALL_FACTOR if numel > TINY else TINY_FACTOR
 
 
 class Runs:
@@ -122,7 +130,7 @@ class _Step:
         self.again = self._of(runs.again)
         self.naive = self._of(runs.naive)
         self.names = [n for n in ours if n in self.true]
-        self.limit = FACTOR if number == 0 else FACTOR * LATER
+        self.later = 1.0 if number == 0 else LATER
         self._own_errors()
 
     def _of(self, run: Observation | None) -> Tensors:
@@ -164,7 +172,7 @@ class _Step:
         most = max(ratios.values())
         if insane := [n for n in told if self._insane(n, errors[n])]:
             return Check(self.kind, "wrong", self._scale(insane[0]), insane[0]), most
-        far = [n for n in told if not ratios[n] <= self.limit]  # NaN is far too
+        far = [n for n in told if not ratios[n] <= self._limit(n)] or self._far_together(ratios)  # NaN is far too
         if far and (self.naive or not self.runs.precision):
             name = far[0]
             reason = (
@@ -175,6 +183,15 @@ class _Step:
         if self.runs.precision:
             return self._lowered(errors), most
         return Check(self.kind, "bounded" if self.runs.reference is None else "equivalent"), most
+
+    def _limit(self, name: str) -> float:
+        return factor(self.ours[name].numel) * self.later
+
+    def _far_together(self, ratios: dict[str, float]) -> list[str]:
+        """The worst tensor where all of them together are too far: the root mean square of their ratios."""
+        numel = sum(self.ours[n].numel for n in ratios)
+        together = math.sqrt(statistics.fmean(r * r for r in ratios.values()))
+        return [] if together <= factor(numel) * self.later else [max(ratios, key=lambda n: ratios[n])]
 
     def _lowered(self, errors: dict[str, float]) -> Check:
         """All of it together must not be further off than the precision explains, whatever the naive version does."""
@@ -193,7 +210,7 @@ class _Step:
         ours, theirs, true = self.ours[name], self.theirs[name], self.true[name]
         if ours.dtype not in EPS:
             return error > 0 and self.kind != "loss"
-        if true.norm < SIGNAL * self.usual[name] or error <= self.limit * self.usual[name]:
+        if true.norm < SIGNAL * self.usual[name] or error <= self._limit(name) * self.usual[name]:
             return False
         if not math.isfinite(error):
             return True

@@ -28,7 +28,7 @@ def _head(report: Report) -> Iterator[str]:
     yield ""
     yield (
         f"Median of {step.plain_count} {markdown(step.kind)} steps: {units.duration(step.plain_wall_ns)}{interval}; "
-        f"watching cost {100 * report.overhead_share:.2f} % of the step."
+        f"watching cost at least {100 * report.overhead_share:.2f} % of the step."
     )
     yield ""
 

@@ -45,7 +45,7 @@ def step(report: Report, page: Page) -> list[RenderableType]:
 
 
 def _watching(report: Report) -> str:
-    cost = f"watching cost {100 * finite(report.overhead_share):.2f} % of the step"
+    cost = f"watching cost at least {100 * finite(report.overhead_share):.2f} % of the step"
     if not report.step.profiled_count:
         return f"{cost}; no step was profiled"
     ratio = 1 + finite(report.profiler_overhead_share)
