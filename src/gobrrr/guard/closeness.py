@@ -2,9 +2,9 @@
 
 For tensor t with reference r: e(v) = ||v - r||. Pass where e(candidate) <= 2 own(t) (more for small ones), and own(t)
 is the largest of e(baseline), the noise between two runs of the baseline, the median of e(baseline) over tensors of
-that kind scaled by ||r||, and one rounding at the root mean square of all tensors of that kind. Twice the naive version's
-error is the rule of FlashAttention's and torch._dynamo's own tests; the last two terms keep a lucky baseline, or a
-gradient that is nothing but rounding, from failing a good candidate.
+that kind scaled by ||r||, and one rounding at the root mean square of all tensors of that kind. Twice the naive
+version's error is the rule of FlashAttention's and torch._dynamo's own tests; the last two terms keep a lucky
+baseline, or a gradient that is nothing but rounding, from failing a good candidate.
 """
 
 from __future__ import annotations
