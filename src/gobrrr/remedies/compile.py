@@ -49,20 +49,20 @@ class Compile(Remedy):
         seams.at_model(compile_it)
 
 
-def compile_in_place(module: Any, mode: str | None = None) -> None:
+def compile_in_place(module: Any, mode: str | None = None, backend: Any = "inductor") -> None:
     """module.compile(), also for torch's own containers: dynamo passes over their frames, so that an nn.Sequential
     that a program calls would silently stay as it is (torch 2.13)."""
     import torch
 
     if not type(module).__module__.startswith("torch.nn."):
-        module.compile(mode=mode)
+        module.compile(mode=mode, backend=backend)
         return
     call = module._call_impl
 
     def called(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    module._compiled_call_impl = torch.compile(called, mode=mode)
+    module._compiled_call_impl = torch.compile(called, mode=mode, backend=backend)
 
 
 REMEDY = Compile()

@@ -1,4 +1,4 @@
-"""Attention through torch's fused kernel, for models that know several implementations."""
+"""Attention through torch's fused kernel: for models that know several implementations, and for what is hand-made."""
 
 from __future__ import annotations
 
@@ -8,32 +8,67 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gobrrr.remedies.seams import Seams
 
 
 class SdpaAttention(Remedy):
-    """model.set_attn_implementation("sdpa") on models of transformers."""
+    """model.set_attn_implementation("sdpa") on models of transformers; elsewhere products, softmax and product are
+    found in the graph that dynamo captures of the model, which then runs as ever, op by op."""
 
     name = "sdpa_attention"
     title = "computes attention in one fused kernel instead of products, softmax and dropout of its own"
     safety = "tolerance"
     place = "model"
     codes = ("BRR105",)
-    by_hand = 'AutoModel.from_pretrained(..., attn_implementation="sdpa")'
+    conflicts = ("compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
+    by_hand = "F.scaled_dot_product_attention(q, k, v, is_causal=True)  # transformers: attn_implementation='sdpa'"
 
     def apply(self, seams: Seams) -> None:
         def switch(module: Any) -> None:
-            for part in module.modules():
-                config, change = getattr(part, "config", None), getattr(part, "set_attn_implementation", None)
-                before = getattr(config, "_attn_implementation", None)
-                if change is None or before in (None, "sdpa"):
-                    continue
-                change("sdpa")
-                seams.undo(partial(change, before))
-                seams.applied(self.name, f"{type(part).__name__}, {before} before")
-                return
+            if not _switched(module, seams, partial(seams.applied, self.name)):
+                _replaced(module, seams, partial(seams.applied, self.name))
 
         seams.at_model(switch)
+
+
+def _switched(module: Any, seams: Seams, said: Callable[[str], None]) -> bool:
+    """Whether the model knows several implementations; then it uses torch's from now on."""
+    for part in module.modules():
+        config, change = getattr(part, "config", None), getattr(part, "set_attn_implementation", None)
+        before = getattr(config, "_attn_implementation", None)
+        if change is None or before is None:
+            continue
+        if before != "sdpa":
+            change("sdpa")
+            seams.undo(partial(change, before))
+            said(f"{type(part).__name__}, {before} before")
+        return True
+    return False
+
+
+def _replaced(module: Any, seams: Seams, said: Callable[[str], None]) -> None:
+    """Let dynamo capture the model, replace the attention in its graphs, and run them."""
+    from gobrrr.remedies.compile import compile_in_place
+
+    if not any(True for _ in module.parameters()) or hasattr(module, "_orig_mod"):
+        return
+    compiled = getattr(module, "_compiled_call_impl", None) is not None  # by the remedy compile: it gets our graphs
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        from gobrrr.remedies.attention_pattern import replace
+
+        if count := replace(graph):
+            said(f"{type(module).__name__}, {count} times")
+        if not compiled:
+            return graph.forward
+        from torch._inductor.compile_fx import compile_fx
+
+        return compile_fx(graph, inputs)
+
+    compile_in_place(module, backend=backend)
+    seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
 
 
 REMEDY = SdpaAttention()

@@ -60,7 +60,7 @@ class Scores(msgspec.Struct, frozen=True):
     "hand-made-attention",
     "compute",
     needs={"ops", "shapes"},
-    remedies=("compile", "compile_max_autotune", "sdpa_attention"),
+    remedies=("sdpa_attention", "compile", "compile_max_autotune"),
 )
 def hand_made_attention(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A softmax over [.., N, N] between two products: attention that writes its scores to memory several times."""

@@ -24,7 +24,9 @@ from gobrrr.trial.writes import REFUSED
 START_S = 300.0
 """Until the first step: imports, data, a first compilation."""
 PATIENCE = 20.0
-"""Times what a block should take after which an arm is taken for hung."""
+"""Times what a block should take after which an arm is taken for hung, if it computes nothing."""
+BUSY = 0.2
+"""Cores that an arm keeps busy which is compiling, say: then it has as long as for its first step."""
 GRACE_S = 10.0
 POLL_S = 0.05
 
@@ -155,6 +157,14 @@ class Arm:
                     total += each.memory_info().rss
         return total
 
+    def _cpu_s(self) -> float:
+        """Seconds of CPU time that its processes have used, those that ended among them."""
+        with contextlib.suppress(psutil.Error):
+            root = psutil.Process(self._process.pid) if self._process is not None else None
+            each = [root, *root.children(recursive=True)] if root is not None else []
+            return sum(sum(process.cpu_times()[:4]) for process in each)
+        return 0.0
+
     def _note_memory(self) -> None:
         self.peak_bytes = max(self.peak_bytes, self.resident())
 
@@ -166,15 +176,16 @@ class Arm:
     def _expect(self, kind: str, seconds: float) -> protocol.Message:
         """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
         assert self._told is not None and self._process is not None
-        until = time.monotonic() + seconds
+        began, busy = time.monotonic(), self._cpu_s()
         while True:
             alive = self._process.poll() is None
             message = self._told.receive(POLL_S if alive else 0)
             if message is None:
                 if not alive:
                     raise self._gone()
-                if time.monotonic() > until:
-                    raise ArmError(f"no step for {seconds:.0f} s: it hangs, or waits for something that is not there")
+                waited = time.monotonic() - began
+                if waited > seconds and (waited > START_S or self._cpu_s() - busy < BUSY * waited):
+                    raise ArmError(f"no step for {waited:.0f} s: it hangs, or waits for something that is not there")
                 continue
             if message["kind"] == kind:
                 return message
