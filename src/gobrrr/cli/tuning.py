@@ -104,7 +104,8 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
             continue
         predicted = remedy.predicts(report)
         if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
-            found.append(Candidate(name, predicted, frozenset(remedy.conflicts), named=name in asked))
+            choice = min((f.remedies.index(name) for f in report.findings if name in f.remedies), default=0)
+            found.append(Candidate(name, predicted, frozenset(remedy.conflicts), name in asked, choice))
     return found
 
 

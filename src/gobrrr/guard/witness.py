@@ -195,6 +195,7 @@ class Witness:
                 return backward(tensors, *args, **kwargs)
             finally:
                 witness._backward = False
+                witness._module_call.again()  # the backward pass of a compiled model is traced when it first runs
 
         def scaled(self: Any, outputs: Any) -> Any:
             result = scale(self, outputs)

@@ -23,7 +23,7 @@ class SdpaAttention(Remedy):
     place = "model"
     codes = ("BRR105",)
     conflicts = ("compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
-    by_hand = "F.scaled_dot_product_attention(q, k, v, is_causal=True)  # transformers: attn_implementation='sdpa'"
+    by_hand = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
 
     def apply(self, seams: Seams) -> None:
         def switch(module: Any) -> None:

@@ -22,6 +22,8 @@ class Candidate:
     conflicts: frozenset[str] = frozenset()
     named: bool = False
     """The user asked for it: it is tried whatever the ledger allows."""
+    choice: int = 0
+    """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
 
 
 @dataclass(frozen=True)
@@ -124,4 +126,6 @@ class Search:
         return other in candidate.conflicts or (known is not None and candidate.name in known.conflicts)
 
     def _ranked(self) -> list[Candidate]:
-        return sorted(self.candidates, key=lambda c: (-c.predicted.expected_ns, -c.predicted.ceiling_ns, c.name))
+        return sorted(
+            self.candidates, key=lambda c: (-c.predicted.expected_ns, c.choice, -c.predicted.ceiling_ns, c.name)
+        )
