@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from itertools import groupby
+from pathlib import PurePath
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -97,8 +98,20 @@ def _skipped(report: Report, page: Page) -> str:
 
 
 def next_steps(report: Report, page: Page) -> list[RenderableType]:
-    """The command that leads on from here, and the one that shows this report again."""
+    """The commands that lead on from here, and the one that shows this report again."""
     again = f"gobrrr report {page.clean(shlex.quote(report.recording))}" if report.recording else ""
     first = f"gobrrr explain {page.clean(report.findings[0].code)}" if report.findings else again
     rest = f"   this report again: {again}" if again and report.findings else ""
-    return [page.row("next", phrase((first, "bold"), (rest, "dim")))] if first else []
+    lines = [phrase((first, "bold"), (rest, "dim"))] if first else []
+    if command := page.clean(_tunable(report)):
+        lines.append(phrase((f"gobrrr tune {command}", "bold"), ("   tries remedies and checks the numbers", "dim")))
+    return [page.row("next", *lines)] if lines else []
+
+
+def _tunable(report: Report) -> str:
+    """What to give to gobrrr tune, where findings name remedies to try."""
+    python, *program = report.command or ("",)
+    remedies = any(finding.remedies for finding in report.findings)
+    if not (program and remedies) or report.verdict.bound == "unreliable":
+        return ""
+    return shlex.join(program) if PurePath(python).name.startswith("python") else ""
