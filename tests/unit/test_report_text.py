@@ -166,6 +166,8 @@ def _filled(report: Report, texts: list[str], numbers: list[float], whole: list[
             return texts[next(turn) % len(texts)]
         if isinstance(value, float):
             return numbers[next(turn) % len(numbers)]
+        if isinstance(value, bool):
+            return value
         return whole[next(turn) % len(whole)] if isinstance(value, int) else value
 
     return msgspec.convert(fill(msgspec.to_builtins(report)), Report)

@@ -30,6 +30,7 @@ VERBS = (
     Verb("tune", "gobrrr.cli.tune", "try remedies on the program's own step, keep what is proven to help"),
     Verb("verify", "gobrrr.cli.verify", "repeat a receipt's measurement here"),
     Verb("remedies", "gobrrr.cli.remedies", "the remedies there are, and what each does"),
+    Verb("diagnose", "gobrrr.cli.diagnose", "say what makes a program slow from the traces of torch.profiler"),
     Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),

@@ -58,7 +58,7 @@ def phases(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float)
 def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
     """The accounts where an accelerator works: its busy time as captured, the rest of the plain step idle by cause."""
     busy = min(device.busy_ns, plain)
-    communication = min(busy, sum(ns for _, _, ns, kind in device.kernels if kind == "communication"))
+    communication = min(busy, device.exposed_communication_ns)
     copied = min(device.exposed_copy_ns, busy - communication)
     idle = max(0.0, plain - busy)
     shrink = idle / device.idle_ns if device.idle_ns else 0.0

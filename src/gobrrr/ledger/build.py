@@ -33,16 +33,19 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     stats = step_stats(recording)
     facts = facts_of(recording, plain)
     threads = facts.settings.threads or recording.start.threads
-    prices = Prices(machine, threads, facts.settings.matmul_precision)
+    known = machine.fingerprint or not recording.offline
+    prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = float(np.median([s.wait for s in plain])) if plain else 0.0
     profiled, device = _window(recording, prices, machine, facts)
-    scaled = scale(profiled, data, stats.plain_wall_ns)
+    scaled = _scaled(profiled, device, data, stats.plain_wall_ns)
     lines = _lines(recording, stats)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
         step=stats,
         accounts=_accounts(scaled, device, data, stats, facts.gc_ns_per_step or 0.0),
-        phases=phases(scaled.ops, scaled.host, data, stats.plain_wall_ns)
+        phases=()
+        if device is not None  # the host's phases are not the device's
+        else phases(scaled.ops, scaled.host, data, stats.plain_wall_ns)
         if scaled.ops
         else _phases_by_lines(lines, data, stats),
         ops=tuple(scaled.ops),
@@ -78,12 +81,22 @@ def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts
     host = host_ops(recording, window, trace, places)
     name = recording.start.device or (machine.device.name if machine.device else "device")
     capability = machine.device.capability if machine.device else ""
-    device = device_ledger(trace, host, places, host.num_steps, name, capability)
-    if device is not None:
+    device, idle = device_ledger(trace, host, places, host.num_steps, name, capability) or (None, None)
+    if idle is not None:
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
+        host = host.idling(idle.within(np.stack((host.ops.start, host.ops.start + host.ops.dur), axis=1)))
     updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated)
-    return seen(calls, host, places, machine.dispatch.median), device
+    return seen(calls, host, places, machine.dispatch.median, idle), device
+
+
+def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, plain: float) -> Scaled:
+    """Brought to the plain step; where a device works, to what that leaves of it."""
+    if device is None:
+        return scale(profiled, data, plain)
+    idle = max(0.0, plain - device.busy_ns)
+    waited = dict(device.idle_by_cause).get("data_wait", 0.0)
+    return scale(profiled, waited * idle / device.idle_ns if device.idle_ns else 0.0, idle)
 
 
 def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
@@ -146,4 +159,6 @@ def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[
         found.add("workers")
     if recording.raw_facts and facts != Facts():
         found.add("facts")
+    if recording.offline:
+        found.add("offline")
     return frozenset(found)

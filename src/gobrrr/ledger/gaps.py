@@ -33,17 +33,17 @@ class Gaps:
 def host_groups(host: HostOps, places: Places) -> list[HostGroup]:
     """Per step: the time of all gaps by place and phase, most first."""
     gaps = find_gaps(host, places)
-    return [group for group, _ in grouped(gaps, gaps.end - gaps.start, host, places)]
+    return [group for group, _ in grouped(gaps, gaps.end - gaps.start, gaps.end - gaps.start, host, places)]
 
 
 def grouped(
-    gaps: Gaps, weights: npt.NDArray[np.generic], host: HostOps, places: Places
+    gaps: Gaps, lengths: Ints, weights: npt.NDArray[np.generic], host: HostOps, places: Places
 ) -> list[tuple[HostGroup, float]]:
-    """The groups, most time first, each with the sum of its pieces' `weights` per step."""
+    """The groups, most time first, each with the sums of its pieces' `lengths` and `weights` per step."""
     phases = sorted(set(gaps.phase))
     number = gaps.place.astype(np.int64) * len(phases) + np.array([phases.index(p) for p in gaps.phase], np.int64)
     keys, group = np.unique(number, return_inverse=True)
-    ns = np.bincount(group, (gaps.end - gaps.start).astype(float), len(keys)) / host.num_steps
+    ns = np.bincount(group, lengths.astype(float), len(keys)) / host.num_steps
     weighed = np.bincount(group, weights.astype(float), len(keys)) / host.num_steps
     found = [
         (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,14 @@ class HostOps:
         """Steps that the rows belong to."""
         return len(self.spans)
 
+    def idling(self, idle: Ints) -> HostOps:
+        """The same with self times that count only while the device idles: what the host does while it works is free.
+        `idle`: ns of that in each row, its children's included."""
+        own = idle.copy()
+        inner = self.parent >= 0
+        np.subtract.at(own, self.parent[inner], idle[inner])
+        return replace(self, own=np.maximum(own, 0))
+
     @property
     def begin(self) -> int:
         """When the first of them began."""
@@ -63,16 +71,18 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     spans = (spans if len(trace.kernels) else usual(spans, recording)) + window.offset
     ops = trace.ops
     inside = within(ops.start, spans) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
-    ops = ops.take(inside & (ops.thread == _main_thread(recording, trace, inside)))
-    if places.known:
+    main = _main_thread(recording, trace, inside)
+    ops = ops.take(inside & ((ops.thread == main) | (ops.thread == _backward_thread(ops, main))))
+    if places.known and not recording.offline:
         spans = after_watching(spans, ops.start, places.times)
     ops, names = with_open_updates(recording, window, ops, trace.names, spans)
     tree = nest(ops.start, ops.dur)
     leaf = np.ones(len(ops), bool)
     leaf[tree.parent[tree.parent >= 0]] = False
     place = places.at(ops.start)
-    phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), [places.places[p] for p in place])
-    if not places.known:
+    here = [places.places[p] for p in place]
+    phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), here, ops.is_backward.tolist())
+    if not any(p.module or p.backward for p in places.places):
         phases = _guessed(phases)
     return HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
 
@@ -87,18 +97,27 @@ def _main_thread(recording: Recording, trace: Trace, inside: npt.NDArray[np.bool
     return int(np.argmax(np.bincount(trace.ops.thread[inside], weights=trace.ops.dur[inside].astype(float))))
 
 
-def _phases(names: list[str], parents: list[int], places: list[Place]) -> tuple[str, ...]:
+def _backward_thread(ops: Ops, main: int) -> int:
+    """The thread on which autograd runs backward for a device while the main thread waits; -1 where it is the main one.
+    Of several devices' threads, which overlap, the busiest."""
+    elsewhere = ops.is_backward & (ops.thread != main)
+    if not np.any(elsewhere):
+        return -1
+    return int(np.bincount(ops.thread[elsewhere], weights=ops.dur[elsewhere].astype(float)).argmax())
+
+
+def _phases(names: list[str], parents: list[int], places: list[Place], node: list[bool]) -> tuple[str, ...]:
     """data and optimizer by torch's own annotations, backward and forward by the line log; the loss lies between.
 
     A closure runs forward and backward inside Optimizer.step: the more specific phase counts.
     """
     found: list[str] = []
     forward_seen = False
-    for name, parent, here in zip(names, parents, places, strict=True):
+    for name, parent, here, is_backward in zip(names, parents, places, node, strict=True):
         above = found[parent] if parent >= 0 else ""
         if above == "data" or name.startswith(DATA):
             phase = "data"
-        elif above == "backward" or here.backward or name.startswith(_BACKWARD):
+        elif above == "backward" or here.backward or is_backward or name.startswith(_BACKWARD):
             phase, forward_seen = "backward", False
         elif name.startswith(OPTIMIZER):
             phase = "optimizer"

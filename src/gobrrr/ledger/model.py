@@ -234,3 +234,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     tensor_core_ns: float = 0.0
     tensor_core_eligible_ns: float = 0.0
     capability: str = ""
+    exposed_communication_ns: float = 0.0
+    unlinked_share: float = 0.0
+    """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
+    replayed_share: float = 0.0
+    """Share of kernel time that graph replay launched: no op and no line owns it."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from gobrrr.ledger.gaps import Gaps, find_gaps, grouped
 from gobrrr.ledger.hostops import DATA, HostOps
+from gobrrr.ledger.idle import Idle
 from gobrrr.ledger.model import HostGroup, OpGroup
 from gobrrr.ledger.optable import Calls
 from gobrrr.ledger.places import Places
@@ -56,10 +57,14 @@ class Scaled:
     factor: float = 1.0
 
 
-def seen(calls: Calls, host: HostOps, places: Places, dispatch_ns: float) -> Seen:
-    """What the profiled steps were, with the part of the instruments in each group."""
+def seen(calls: Calls, host: HostOps, places: Places, dispatch_ns: float, idle: Idle | None = None) -> Seen:
+    """What the profiled steps were, with the part of the instruments in each group. With a device's `idle` only that
+    counts of the time between ops."""
     gaps = find_gaps(host, places)
-    pairs = grouped(gaps, gap_added(gaps) * dispatch_ns, host, places)
+    lengths = gaps.end - gaps.start
+    if idle is not None:
+        lengths = idle.within(np.stack((gaps.start, gaps.end), axis=1))
+    pairs = grouped(gaps, lengths, gap_added(gaps) * dispatch_ns, host, places)
     outermost = np.flatnonzero(host.parent < 0).tolist()
     waited = sum(int(host.ops.dur[row]) for row in outermost if host.name(row).startswith(DATA))
     return Seen(

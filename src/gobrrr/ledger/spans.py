@@ -19,10 +19,11 @@ def step_spans(recording: Recording, window: Window) -> Ints:
     """(n, 2) begin and end of the main loop's steps in the window, on the steady clock; the whole window, cut evenly,
     where the journal has none."""
     main = recording.main
+    kinds = (0,) if recording.offline else (_MARKS.get(window.kind),)
     found = [
         (step.start, min(step.end, window.ended))
         for step in (main.steps if main is not None else ())
-        if step.window == _MARKS.get(window.kind) and window.began <= step.start < window.ended
+        if step.window in kinds and window.began <= step.start < window.ended
     ]
     if not found:
         edges = np.linspace(window.began, window.ended, max(1, window.steps) + 1).astype(np.int64)

@@ -21,6 +21,8 @@ def plain_steps(recording: Recording) -> list[Step]:
     """The main loop's plain steps after its warm-up."""
     main = recording.main
     steps = main.plain if main is not None else []
+    if recording.offline:
+        return steps  # the profiler's schedule has left the warm-up out
     return steps[warmup([s.wall for s in steps]) :]
 
 
@@ -31,11 +33,11 @@ def step_stats(recording: Recording) -> StepStats:
         return StepStats()
     plain = plain_steps(recording)
     walls = np.array([s.wall for s in plain], float)
-    profiled = [s.wall for s in main.steps if s.window == marks.PROFILE]
+    profiled = [s.wall for s in main.steps if s.window == marks.PROFILE or recording.offline]
     if not len(walls):
         return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), profiled_count=len(profiled))
     middle = float(np.median(walls))
-    low, high = median_interval(walls)
+    low, high = median_interval(walls) if len(walls) > 1 else (0.0, 0.0)
     lower, upper = np.percentile(walls, [25, 75])
     return StepStats(
         count=len(main.steps), plain_count=len(walls), plain_wall_ns=middle, low_ns=low, high_ns=high,

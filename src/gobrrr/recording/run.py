@@ -121,6 +121,8 @@ class Recording:
     ended: str | None
     lookups: int
     missing: tuple[str, ...]
+    offline: bool = False
+    """A trace alone: every step ran under the profiler, and nobody watched beside it."""
 
     @property
     def main(self) -> LoopSteps | None:

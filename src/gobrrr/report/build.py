@@ -60,6 +60,7 @@ def build(
         machine=describe(machine) if machine else "",
         versions=dict(versions or {}),
         recording=recording,
+        offline="offline" in ledger.signals,
     )
 
 

@@ -26,9 +26,10 @@ def _head(report: Report) -> Iterator[str]:
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
     yield f"**{markdown(report.verdict.sentence)}**"
     yield ""
+    watching = f"watching cost at least {100 * report.overhead_share:.2f} % of the step."
     yield (
         f"Median of {step.plain_count} {markdown(step.kind)} steps: {units.duration(step.plain_wall_ns)}{interval}; "
-        f"watching cost at least {100 * report.overhead_share:.2f} % of the step."
+        f"{'every step ran under the profiler.' if report.offline else watching}"
     )
     yield ""
 

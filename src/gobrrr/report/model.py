@@ -75,5 +75,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     machine: str = ""
     versions: dict[str, str] = {}
+    offline: bool = False
+    """It is of a file that a profiler left: no step ran without one."""
     recording: str = ""
     """The folder of the recording, relative to the working directory where it lies below it."""

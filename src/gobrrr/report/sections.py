@@ -46,6 +46,8 @@ def step(report: Report, page: Page) -> list[RenderableType]:
 
 
 def _watching(report: Report) -> str:
+    if report.offline:
+        return "every step ran under the profiler, which makes the host's side of it longer"
     cost = f"watching cost at least {100 * finite(report.overhead_share):.2f} % of the step"
     if not report.step.profiled_count:
         return f"{cost}; no step was profiled"

@@ -26,6 +26,13 @@ ACCOUNTS = {
     "gc": ("red", "Python's garbage collection"),
     "unattributed": ("dim", "claimed by no account"),
 }
+ON_DEVICE = {
+    "uncounted": "the device works",
+    "dispatch": "the device idles while the host is inside torch",
+    "host": "the device idles while Python and native code run",
+    "data_wait": "the device idles while the loop waits for its batch",
+    "communication": "collectives that nothing hides",
+}
 SMALL = 0.005
 """Accounts below half a percent share one line."""
 
@@ -60,7 +67,8 @@ def _rows(report: Report) -> list[Row]:
     last = "unattributed"
     large = [a for a in report.ledger if a.share >= SMALL and a.account != last]
     small = [a for a in report.ledger if a.share < SMALL and a.account != last and a.ns > 0]
-    rows = [(a.account, a.ns, a.share, ACCOUNTS.get(a.account, ("", ""))[1]) for a in large]
+    glosses = {name: gloss for name, (_, gloss) in ACCOUNTS.items()} | (ON_DEVICE if report.device else {})
+    rows = [(a.account, a.ns, a.share, glosses.get(a.account, "")) for a in large]
     if small:
         names = ", ".join(a.account.replace("_", " ") for a in small)
         rows.append(("smaller", sum(a.ns for a in small), sum(a.share for a in small), names))

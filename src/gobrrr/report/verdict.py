@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr import units
-from gobrrr.ledger.model import Account, Ledger
+from gobrrr.ledger.model import Account, DeviceLedger, Ledger
 from gobrrr.report.escape import plain
 from gobrrr.report.model import Verdict
 from gobrrr.report.place import short
@@ -103,6 +103,8 @@ def _from_ledger(ledger: Ledger) -> Verdict:
     """No finding of weight: at a roof, lost to an account that no rule explains, or balanced."""
     largest = max(ledger.accounts, key=lambda account: account.ns, default=Account("unattributed", 0.0, 0.0))
     part = f"{_part(ledger, largest.ns)} of the {_step(ledger)}"
+    if ledger.device is not None and ledger.device.busy_ns > MAJORITY * ledger.wall:
+        return _of_the_device(ledger, ledger.device)
     if largest.ns > MAJORITY * ledger.wall and largest.account in ROOFS:
         return _verdict(largest.account, f"{part} is {ROOFS[largest.account]}; {_light(ledger)}")
     if largest.ns > MAJORITY * ledger.wall and largest.account in OWNERS:
@@ -111,6 +113,22 @@ def _from_ledger(ledger: Ledger) -> Verdict:
     named = f"the largest account is {largest.account.replace('_', ' ')} with {units.share(largest.ns / ledger.wall)}"
     none = f"no single cause is above {100 * WARNING:.0f} %"
     return _verdict("balanced", f"{_light(ledger)}, {none}, {named} of the {_step(ledger)}")
+
+
+ARITHMETIC = ("matmul", "convolution", "attention")
+
+
+def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
+    """The device works: bound by what most of its kernels are bound by."""
+    total = sum(ns for _, _, ns, _ in device.kernels) or 1.0
+    arithmetic = sum(ns for _, _, ns, kind in device.kernels if kind in ARITHMETIC) / total
+    of = "products, convolutions and attention" if arithmetic >= MAJORITY else "kernels that move bytes"
+    bound = "compute" if arithmetic >= MAJORITY else "bandwidth"
+    largest = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
+    busy = f"the device works {_part(ledger, device.busy_ns)} of the {_step(ledger)}"
+    named = f"the longest kernel is {largest[0][:60]} with {units.share(largest[2] / ledger.wall)} of the step"
+    part = arithmetic if arithmetic >= MAJORITY else 1 - arithmetic
+    return _verdict(bound, f"{busy}, {units.share(part)} of its kernel time in {of}; {named}")
 
 
 def _light(ledger: Ledger) -> str:

@@ -133,6 +133,8 @@ def claimed(ledger: Ledger) -> frozenset[Key]:
 def slack(ledger: Ledger) -> float:
     """Half the 95 % interval of the median step: what this run cannot resolve, which a ceiling must allow for."""
     step = ledger.step
+    if "offline" in ledger.signals:
+        return 0.0  # of these very steps, not of others like them
     return max(0.0, step.high_ns - step.low_ns) / 2 if 0 < step.low_ns <= step.high_ns else 0.0
 
 

@@ -68,6 +68,8 @@ class Rule(msgspec.Struct, frozen=True):
     """Costs nothing on this device; shown under --portability only."""
 
 
+OF_THE_HOST = ("host", "overhead", "data", "sync")
+"""What the host does while a device works costs nothing: findings of these can bring back its idle time at most."""
 REGISTRY: dict[str, Rule] = {}
 
 
@@ -114,7 +116,10 @@ def finding(
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share."""
     declared = REGISTRY[code]
-    ceiling = max(0.0, min(ceiling, max(ledger.wall, ledger.step.mean_ns)))  # rare slow steps are in the mean only
+    most = max(ledger.wall, ledger.step.mean_ns)  # rare slow steps are in the mean only
+    if ledger.device is not None and declared.bound in OF_THE_HOST:
+        most = min(most, ledger.device.idle_ns)
+    ceiling = max(0.0, min(ceiling, most))
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low, expected))
     return Finding(

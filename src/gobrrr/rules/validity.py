@@ -25,7 +25,12 @@ WATCHED = 0.01
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
 """Share of the step that no account owns (gpuprof tells 10 %), or of the mean that rare slow steps own."""
 WANTED = ("plain", "ops", "shapes", "samples", "facts")
+WANTED_OF_A_FILE = ("ops", "shapes", "stacks")
+REPLAYED, MOSTLY = 0.05, 0.5
+"""Share of kernel time under graph replay, or of device events without a launch, that is told; and half of it, from
+which no cause is named."""
 WHAT = {
+    "stacks": "Python stacks, so no lines",
     "plain": "steps timed without the profiler",
     "ops": "the ops of the step",
     "shapes": "their shapes, so no FLOPs and bytes",
@@ -48,8 +53,8 @@ def _doubt(
 def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Fewer than three plain steps tell nothing, fewer than twenty little."""
     steps = ledger.step.plain_count
-    if steps >= FEW_STEPS:
-        return
+    if steps >= FEW_STEPS or "offline" in ledger.signals:
+        return  # a file has the steps that it has: its spread is told by BRR902
     yield _doubt(
         "BRR901",
         ledger,
@@ -84,6 +89,15 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
     step = ledger.step
+    if "offline" in ledger.signals:
+        yield _doubt(
+            "BRR903",
+            ledger,
+            "note",
+            "every step of this file ran under the profiler, which makes the host's side of it longer",
+            "Hold the step against one without profiler before you count on milliseconds of the host.",
+        )
+        return
     slowed = step.wall_ns / ledger.wall if ledger.wall > 0 else 0.0
     if not step.profiled_count or slowed <= SLOWED:
         return
@@ -101,7 +115,8 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR904", "signals-missing", "host")
 def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """What was not seen, and so could not be judged."""
-    lacking = [signal for signal in WANTED if signal not in ledger.signals]
+    offline = "offline" in ledger.signals
+    lacking = [signal for signal in (WANTED_OF_A_FILE if offline else WANTED) if signal not in ledger.signals]
     if not lacking:
         return
     yield _doubt(
@@ -109,7 +124,10 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         "warning" if {"plain", "ops"} & set(lacking) else "note",
         f"the recording lacks {'; '.join(WHAT[signal] for signal in lacking)}",
-        "Let the program make enough steps for all windows (--steps, --budget), and run no other profiler or debugger.",
+        "Record it with profile(record_shapes=True, with_stack=True)."
+        if offline
+        else "Let the program make enough steps for all windows (--steps, --budget), and run no other profiler or "
+        "debugger.",
         {"missing": Quantity(", ".join(lacking))},
     )
 
@@ -188,3 +206,26 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "Look at the other loops that the report names, and at what runs between epochs.",
             {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
         )
+
+
+@rule("BRR909", "device-work-without-a-launch", "host", needs={"device"})
+def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line."""
+    device = ledger.device
+    if device is None or (device.replayed_share < REPLAYED and device.unlinked_share < REPLAYED):
+        return
+    graph = device.replayed_share >= device.unlinked_share
+    worst = max(device.replayed_share, device.unlinked_share) >= MOSTLY
+    what = (
+        f"{share(device.replayed_share)} of the device's time was launched by replaying graphs"
+        if graph
+        else f"of {share(device.unlinked_share)} of the device's events the launch was not recorded"
+    )
+    yield _doubt(
+        "BRR909",
+        ledger,
+        "critical" if worst else "note",
+        f"{what}: which op or line they belong to cannot be told",
+        "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
+        {"replayed": ratio(device.replayed_share), "unlinked": ratio(device.unlinked_share)},
+    )

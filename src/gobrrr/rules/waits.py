@@ -53,6 +53,8 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     if found is None:
         return None
     cheap = found.item_ns is not None and found.item_ns < CHEAP_ITEM * machine.dispatch.median
+    if "offline" in ledger.signals and not found.loader.num_workers:
+        return "BRR405"  # nobody looked into the wait; that it happens in the main process is what a trace says
     if found.loader.in_memory and found.loader.one_by_one and cheap and found.loader.batch_size:
         return "BRR408"
     if found.idle_share is not None and found.idle_share >= HALF:

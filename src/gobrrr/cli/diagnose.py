@@ -1,0 +1,169 @@
+"""`gobrrr diagnose`: what a trace says that torch.profiler wrote elsewhere; many traces are the ranks of one job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
+    from gobrrr.ledger.ranks import Job, RankSummary
+    from gobrrr.machine.model import Machine
+    from gobrrr.recording.limits import Limits
+    from gobrrr.recording.sources import Source
+    from gobrrr.report.model import Report
+
+CHUNK = 4
+
+
+class DiagnoseCommand:
+    """Reads files; needs no torch and no GPU."""
+
+    name = "diagnose"
+    help = "say what makes a program slow from the traces of torch.profiler"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        from gobrrr.recording.limits import Limits, flag
+
+        parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, folders, patterns or .tar archives")
+        parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+        parser.add_argument("--json", metavar="FILE", help="write the report as JSON too")
+        parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
+        parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
+        parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
+        for field in fields(Limits):
+            parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read, account, judge, tell; raises GobrrrError for whatever people can mend."""
+        from gobrrr.recording.limits import Limits
+        from gobrrr.recording.sources import find
+
+        limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
+        machine = _machine(args.machine)
+        sources = find(args.traces, limits)
+        if len(sources) == 1:
+            _tell(diagnosed(sources[0], machine, limits, args.portability), args)
+            return 0
+        job = _job(sources, machine, limits, args.jobs)
+        if all(each.error for each in job.ranks):
+            raise GobrrrError(job.ranks[0].error, "none of these files could be read")
+        _tell_job(job, args)
+        return 0
+
+
+def diagnosed(source: Source, machine: Machine, limits: Limits, portability: bool = False) -> Report:
+    """The report of one trace. Raises TraceError."""
+    return _judged(source, machine, limits, portability)[0]
+
+
+def reduced(source: Source, machine: Machine, limits: Limits) -> RankSummary:
+    """One rank's figures; a file that cannot be read is a rank with an error."""
+    from msgspec.structs import replace
+
+    from gobrrr.ledger.ranks import RankSummary
+
+    try:
+        report, summary = _judged(source, machine, limits, False)
+    except GobrrrError as error:
+        return RankSummary(source=str(source), error=error.message)
+    codes = tuple(finding.code for finding in report.findings)
+    return replace(summary, verdict=report.verdict.sentence, bound=report.verdict.bound, codes=codes)
+
+
+def _judged(source: Source, machine: Machine, limits: Limits, portability: bool) -> tuple[Report, RankSummary]:
+    from gobrrr.ledger.build import build_ledger
+    from gobrrr.ledger.ranks import summary
+    from gobrrr.recording.offline import of_trace
+    from gobrrr.recording.sources import rank_of, read
+    from gobrrr.report.build import build
+    from gobrrr.rules import judge
+
+    trace = read(source, limits)
+    recording = of_trace(trace)
+    ledger = build_ledger(recording, machine)
+    findings, skipped = judge(ledger, machine, portability=portability)
+    rank, world = rank_of(source, trace), trace.properties.world_size
+    report = build(
+        ledger, machine if machine.fingerprint else None, findings, skipped=skipped, rank=rank, world_size=world,
+        portability=portability,
+    )  # fmt: skip
+    return report, summary(ledger, str(source), rank, world)
+
+
+def _machine(file: str | None) -> Machine:
+    import msgspec
+
+    from gobrrr.machine.model import Machine
+    from gobrrr.machine.unknown import UNKNOWN
+
+    if file is None:
+        return UNKNOWN
+    try:
+        return msgspec.json.decode(Path(file).read_bytes(), type=Machine)
+    except OSError as error:
+        raise GobrrrError(
+            f"{file}: {error.strerror}", "make one there with: gobrrr machine --json > machine.json"
+        ) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise GobrrrError(f"{file} holds no ceilings: {error}", "make one with: gobrrr machine --json") from None
+
+
+def _job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> Job:
+    """Ranks are reduced one at a time, beside each other: memory does not grow with their number."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    from gobrrr.ledger.ranks import together
+
+    reduce = partial(reduced, machine=machine, limits=limits)
+    count = min(jobs or os.cpu_count() or 1, len(sources))
+    if count <= 1:
+        return together([reduce(source) for source in sources])
+    with ProcessPoolExecutor(count) as pool:
+        return together(list(pool.map(reduce, sources, chunksize=max(1, min(CHUNK, len(sources) // count)))))
+
+
+def _tell(report: Report, args: argparse.Namespace) -> None:
+    from gobrrr.report.json import to_json
+    from gobrrr.report.markdown import to_markdown
+    from gobrrr.report.text import show
+
+    if args.json:
+        _write(args.json, to_json(report))
+    if args.format == "json":
+        sys.stdout.buffer.write(to_json(report))
+    elif args.format == "markdown":
+        sys.stdout.buffer.write(to_markdown(report, str(Path.cwd())).encode("utf-8", "replace"))
+    else:
+        show(report, sys.stdout)
+
+
+def _tell_job(job: Job, args: argparse.Namespace) -> None:
+    import msgspec
+
+    from gobrrr.report.job import show_job
+
+    text = msgspec.json.format(msgspec.json.encode(job)) + b"\n"
+    if args.json:
+        _write(args.json, text)
+    if args.format == "json":
+        sys.stdout.buffer.write(text)
+    else:
+        show_job(job, sys.stdout)
+
+
+def _write(file: str, content: bytes) -> None:
+    try:
+        Path(file).write_bytes(content)
+    except OSError as error:
+        raise GobrrrError(f"{file}: {error.strerror}", "name another file") from None
+
+
+command = DiagnoseCommand()

@@ -1,0 +1,135 @@
+"""When no stream of the accelerator works, and what the host was doing meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.places import Places
+from gobrrr.ledger.spans import elapsed
+from gobrrr.recording.facts import Span
+from gobrrr.recording.trace import Trace
+
+Ints = npt.NDArray[np.int64]
+Sync = tuple[str, float, float, tuple[Span, ...]]
+"""(call, calls per step, idle ns per step that it causes, user lines)."""
+DATA = "enumerate(DataLoader)"
+NONE = np.zeros((0, 2), np.int64)
+_SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
+_ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Stretches in which no stream works: (n, 2) begin and end, disjoint, in order."""
+
+    spans: Ints
+
+    @classmethod
+    def between(cls, starts: Ints, ends: Ints, begin: int, end: int) -> Idle:
+        """What disjoint busy stretches leave of [begin, end)."""
+        gaps = np.stack((np.concatenate(([begin], ends)), np.concatenate((starts, [end]))), axis=1)
+        return cls(gaps[gaps[:, 1] > gaps[:, 0]])
+
+    def within(self, spans: Ints) -> Ints:
+        """Idle nanoseconds within each of (n, 2) spans."""
+        return elapsed(spans[:, 1], self.spans) - elapsed(spans[:, 0], self.spans)
+
+    def covered(self, spans: Ints) -> int:
+        """Idle nanoseconds that any of the spans covers."""
+        return int(self.within(merged(spans)).sum())
+
+    def until_work(self, times: Ints) -> Ints:
+        """The end of the idle stretch that each time lies in; the time itself where the device works."""
+        if not len(self.spans):
+            return times
+        at = np.maximum(np.searchsorted(self.spans[:, 0], times, "right") - 1, 0)
+        inside = (self.spans[at, 0] <= times) & (times < self.spans[at, 1])
+        return np.where(inside, self.spans[at, 1], times)
+
+
+def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The union of intervals as disjoint ones, in order."""
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    new = np.concatenate(([True], starts[1:] > ends[:-1]))
+    last = np.concatenate((np.flatnonzero(new)[1:] - 1, [len(ends) - 1]))
+    return starts[new], ends[last]
+
+
+def merged(spans: Ints) -> Ints:
+    """(n, 2) spans as disjoint ones."""
+    spans = spans[spans[:, 1] > spans[:, 0]]
+    return np.stack(union(spans[:, 0], spans[:, 1]), axis=1) if len(spans) else NONE
+
+
+def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+    """Which rows have a name that the pattern finds; every name is looked at once."""
+    hits = np.array([pattern.search(name) is not None for name in trace.names], bool)
+    return hits[column] if len(column) else np.zeros(0, bool)
+
+
+def idle_causes(
+    trace: Trace, idle: Idle, host: HostOps, places: Places, total: int
+) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...]]:
+    """Idle ns per step by cause, each nanosecond once, the first of these that holds: data, sync, allocator, launch
+    (the host is inside a torch op), host (the rest); and the synchronising calls."""
+    steps = host.num_steps
+    syncs, stretches = _syncs(trace, idle, host, places)
+    calls = trace.runtime.take(named(trace, trace.runtime.name, _ALLOCATOR))
+    causes = (
+        ("data_wait", _rows(host, np.array([name.startswith(DATA) for name in host.names], bool)[host.ops.name])),
+        ("sync", stretches),
+        ("allocator", np.stack((calls.start, calls.start + calls.dur), axis=1)),
+        ("launch", _rows(host, host.is_op)),
+    )
+    owned, covered, found = 0, NONE, []
+    for name, spans in causes:
+        covered = merged(np.concatenate((covered, spans)))
+        now = min(total, idle.covered(covered))
+        found.append((name, (now - owned) / steps))
+        owned = now
+    return (*found, ("host", (total - owned) / steps)), syncs
+
+
+def _rows(host: HostOps, chosen: npt.NDArray[np.bool_]) -> Ints:
+    ops = host.ops
+    return np.stack((ops.start[chosen], ops.start[chosen] + ops.dur[chosen]), axis=1)
+
+
+def _syncs(trace: Trace, idle: Idle, host: HostOps, places: Places) -> tuple[tuple[Sync, ...], Ints]:
+    """Synchronising calls with the idle they cause, and the stretches of it: inside the call, and from its return to
+    the next kernel, but no longer than the call kept the host waiting. Without it the host would have been so much
+    ahead, and not more: what it does between a wait for nothing and its next launch is its own affair."""
+    runtime = trace.runtime
+    rows = named(trace, runtime.name, _SYNC) & (runtime.start >= host.begin) & (runtime.start < host.end)
+    calls = runtime.take(rows)
+    spans = np.stack((calls.start, calls.start + calls.dur), axis=1)
+    blocked = calls.dur - idle.within(spans)
+    stretches = spans.copy()
+    stretches[:, 1] = np.minimum(idle.until_work(spans[:, 1]), spans[:, 1] + blocked)
+    begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
+    own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
+    caused = idle.within(own[:, :]) * (own[:, 1] > own[:, 0])
+    return _told(trace, host, places, calls.name, calls.start, caused), stretches
+
+
+def _told(
+    trace: Trace, host: HostOps, places: Places, names: npt.NDArray[np.int32], starts: Ints, caused: Ints
+) -> tuple[Sync, ...]:
+    """By call and place, the dearest first."""
+    count: Counter[tuple[int, int]] = Counter()
+    sums: dict[tuple[int, int], int] = defaultdict(int)
+    for name, place, ns in zip(names.tolist(), places.at(starts).tolist(), caused.tolist(), strict=True):
+        count[(name, place)] += 1
+        sums[(name, place)] += ns
+    steps = host.num_steps
+    return tuple(
+        (trace.names[name], count[(name, place)] / steps, ns / steps, places.places[place].where)
+        for (name, place), ns in sorted(sums.items(), key=lambda item: -item[1])
+    )

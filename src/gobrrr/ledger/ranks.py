@@ -1,0 +1,132 @@
+"""Many ranks, each reduced to a few figures: who waits for whom, who is late, and by what.
+
+In synchronous training all ranks make the same step, so its length names nobody. What a rank does outside of exposed
+communication is its own: the rank with most of it is late, and waits least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+import msgspec
+
+from gobrrr.ledger.model import Ledger
+
+LATE = 0.05
+"""Share of the step by which a rank's own time must exceed the median's to be called late."""
+
+
+class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank; times are ns per step."""
+
+    source: str
+    rank: int | None = None
+    world_size: int | None = None
+    num_steps: int = 0
+    step_ns: float = 0.0
+    busy_ns: float = 0.0
+    exposed_communication_ns: float = 0.0
+    communication_ns: float = 0.0
+    accounts: tuple[tuple[str, float], ...] = ()
+    verdict: str = ""
+    bound: str = ""
+    codes: tuple[str, ...] = ()
+    error: str = ""
+    """Why this one could not be read; then all else is empty."""
+
+    @property
+    def local_ns(self) -> float:
+        """What the step would be if nobody had to be waited for."""
+        return max(0.0, self.step_ns - self.exposed_communication_ns)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ranks say together."""
+
+    schema: str = "gobrrr.job/1"
+    verdict: str = ""
+    bound: str = "balanced"
+    slowest: int | None = None
+    """The rank that is late, null where none is."""
+    because: str = ""
+    """The account in which it differs most from the median rank."""
+    late_ns: float = 0.0
+    """What the job would gain at most if the slowest were median."""
+    imbalance: float = 0.0
+    """Largest local time over the mean, minus one."""
+    exposed_share: float = 0.0
+    """Of the step, median over ranks."""
+    missing: tuple[int, ...] = ()
+    """Ranks of the world that are not there."""
+    doubled: tuple[int, ...] = ()
+    ranks: tuple[RankSummary, ...] = ()
+
+
+def summary(ledger: Ledger, source: str, rank: int | None, world_size: int | None) -> RankSummary:
+    """Of one rank's ledger."""
+    device = ledger.device
+    communication = sum(ns for _, _, ns, kind in device.kernels if kind == "communication") if device else 0.0
+    shown = device.exposed_communication_ns if device else ledger.account("communication")
+    return RankSummary(
+        source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.step.mean_ns,
+        busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, communication_ns=communication,
+        accounts=tuple((a.account, a.ns) for a in ledger.accounts),
+    )  # fmt: skip
+
+
+def reduced(
+    reduce: Callable[[str], RankSummary], sources: Sequence[str], mapped: Callable[..., Iterable[RankSummary]] = map
+) -> Job:
+    """`mapped` is map, or that of any executor with the interface of concurrent.futures."""
+    return together(tuple(mapped(reduce, sources)))
+
+
+def together(ranks: Sequence[RankSummary]) -> Job:
+    """The job of the ranks that could be read."""
+    read = sorted(
+        (r for r in ranks if not r.error), key=lambda r: (r.rank if r.rank is not None else 1 << 30, r.source)
+    )
+    if not read:
+        return Job(verdict="Unreliable: no rank could be read.", bound="unreliable", ranks=tuple(ranks))
+    numbers = [r.rank for r in read if r.rank is not None]
+    world = max((r.world_size or 0 for r in read), default=0)
+    missing = tuple(sorted(set(range(world)) - set(numbers))) if numbers else ()
+    doubled = tuple(sorted({n for n in numbers if numbers.count(n) > 1}))
+    step = median(r.step_ns for r in read)
+    local = [r.local_ns for r in read]
+    usual, worst = median(local), max(read, key=lambda r: r.local_ns)
+    late = worst.local_ns - usual
+    shares = median(r.exposed_communication_ns / r.step_ns if r.step_ns else 0.0 for r in read)
+    is_late = len(read) > 1 and late > LATE * step
+    because = _because(worst, read) if is_late else ""
+    bound = "straggler" if is_late else "communication" if shares > LATE else "balanced"
+    return Job(
+        verdict=_sentence(bound, worst, late, step, because, shares, len(read)), bound=bound,
+        slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
+        imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
+        missing=missing, doubled=doubled, ranks=(*read, *(r for r in ranks if r.error)),
+    )  # fmt: skip
+
+
+def _because(worst: RankSummary, ranks: Sequence[RankSummary]) -> str:
+    """The account in which the late rank exceeds the median of all most."""
+    names = {name for r in ranks for name, _ in r.accounts if name != "communication"}
+    usual = {name: median(dict(r.accounts).get(name, 0.0) for r in ranks) for name in sorted(names)}
+    own = dict(worst.accounts)
+    return max(usual, key=lambda name: own.get(name, 0.0) - usual[name], default="")
+
+
+def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, shares: float, count: int) -> str:
+    from gobrrr import units
+
+    exposed = f"exposed communication is {units.share(shares)} of the {units.duration(step)} step on the median rank"
+    if bound == "straggler":
+        who = f"rank {worst.rank}" if worst.rank is not None else worst.source
+        return (
+            f"Straggler: {who} works {units.duration(late)} ({units.share(late / step if step else 0)}) longer per "
+            f"step than the median of {count} ranks, most of it in {because.replace('_', ' ')}; {exposed}."
+        )
+    if bound == "communication":
+        return f"Communication-bound: {exposed}; no rank is late by {units.share(LATE)} of the step."
+    return f"Balanced over {count} ranks: {exposed}; no rank is late by {units.share(LATE)} of the step."

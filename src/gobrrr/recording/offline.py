@@ -1,0 +1,126 @@
+"""A trace that another program left, in the shape of a live recording: its steps, waits for data and Python lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.recording.run import Recording, Start, Window
+from gobrrr.recording.stacklog import line_log
+from gobrrr.recording.steps import LoopSteps, Step
+from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Trace
+
+Ints = npt.NDArray[np.int64]
+UPDATES, EXPLICIT = 1, 3
+DATA, UPDATE = "enumerate(DataLoader)", "Optimizer.step#"
+SINGLE = "_SingleProcessDataLoaderIter"
+PLACE = (0, 0)
+"""A trace's clock is its own: nothing is to be added."""
+
+
+def of_trace(trace: Trace) -> Recording:
+    """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
+    thread = _thread(trace)
+    spans = _steps(trace, thread)
+    if len(spans) and len(trace.runtime):
+        spans = _with_device_work(trace, spans)
+    waits = _waits(trace, thread)
+    training = len(_annotations(trace, thread, UPDATE)) > 0
+    steps = tuple(Step(a, b, 0, wait=_within(waits, a, b)) for a, b in spans.tolist())
+    loop = LoopSteps(UPDATES if training else EXPLICIT, 0, steps)
+    began, ended = (int(spans[0, 0]), int(spans[-1, 1])) if len(spans) else (0, 0)
+    log = line_log(trace, thread)
+    window = Window("profile", (loop.kind, 0), len(steps), began, ended, PLACE, trace=trace.source, lines=log)
+    return Recording(
+        Path(trace.source), _start(trace, thread), np.zeros((0, 4), np.int64), (loop,) if steps else (),
+        (window,) if steps else (), trace, (), _facts(trace, waits), {}, "file", 0,
+        (trace.note,) if trace.note else (), offline=True,
+    )  # fmt: skip
+
+
+def _start(trace: Trace, thread: int) -> Start:
+    devices = trace.properties.devices
+    name = str(devices[0].get("name") or "") if devices else ""
+    tid = trace.threads[thread].tid if thread < len(trace.threads) else 0
+    return Start(
+        pid=tid if isinstance(tid, int) else 0, rank=trace.properties.rank, world_size=trace.properties.world_size,
+        device=name or None,
+    )  # fmt: skip
+
+
+def _thread(trace: Trace) -> int:
+    """The thread that makes the steps: of the profiler's or the optimizer's marks, else the one with most op time."""
+    if len(trace.steps):
+        return int(np.bincount(trace.steps.thread).argmax())
+    named = np.isin(trace.ops.name, [i for i, name in enumerate(trace.names) if name.startswith((UPDATE, DATA))])
+    rows = trace.ops.thread[named & (trace.ops.kind == USER_ANNOTATION)]
+    if len(rows):
+        return int(np.bincount(rows).argmax())
+    ops = trace.ops.kind == CPU_OP
+    if not np.any(ops):
+        return 0
+    return int(np.bincount(trace.ops.thread[ops], weights=trace.ops.dur[ops].astype(float)).argmax())
+
+
+def _annotations(trace: Trace, thread: int, prefix: str) -> Ints:
+    """(n, 2) begin and end of a thread's outermost annotations whose names begin so."""
+    named = np.isin(trace.ops.name, [i for i, name in enumerate(trace.names) if name.startswith(prefix)])
+    rows = trace.ops.take(named & (trace.ops.thread == thread))
+    found: list[tuple[int, int]] = []
+    for start, dur in zip(rows.start.tolist(), rows.dur.tolist(), strict=True):
+        if not found or start >= found[-1][1]:
+            found.append((start, start + dur))
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _steps(trace: Trace, thread: int) -> Ints:
+    """(n, 2): the profiler's own steps; else from the end of one update to the end of the next; else all of it."""
+    marks = trace.steps.take(trace.steps.thread == thread) if len(trace.steps) else trace.steps
+    if len(marks):
+        return np.stack((marks.start, marks.start + marks.dur), axis=1)
+    ends = _annotations(trace, thread, UPDATE)[:, 1]
+    if len(ends) > 2:
+        return np.stack((ends[:-1], ends[1:]), axis=1)
+    tables = [t for t in (trace.ops.take(trace.ops.thread == thread), trace.runtime, trace.kernels) if len(t)]
+    if not tables:
+        return np.zeros((0, 2), np.int64)
+    begin = min(int(table.start.min()) for table in tables)
+    return np.array([[begin, max(int((table.start + table.dur).max()) for table in tables)]], np.int64)
+
+
+def _with_device_work(trace: Trace, spans: Ints) -> Ints:
+    """Steps that end with the device's work that they launched, and begin where the one before ends."""
+    known = np.argsort(trace.runtime.correlation, kind="stable")
+    launches = trace.runtime.correlation[known]
+    at = np.searchsorted(launches, trace.kernels.correlation)
+    linked = (at < len(launches)) & (launches[np.minimum(at, len(launches) - 1)] == trace.kernels.correlation)
+    launched = trace.runtime.start[known[at[linked]]]
+    ends = (trace.kernels.start + trace.kernels.dur)[linked]
+    step = np.searchsorted(spans[:, 0], launched, "right") - 1
+    inside = (step >= 0) & (launched < spans[np.maximum(step, 0), 1])
+    found = spans.copy()
+    np.maximum.at(found[:, 1], step[inside], ends[inside])
+    found[:, 1] = np.maximum.accumulate(found[:, 1])
+    found[1:, 0] = np.maximum(found[1:, 0], found[:-1, 1])
+    return found
+
+
+def _waits(trace: Trace, thread: int) -> Ints:
+    return _annotations(trace, thread, DATA)
+
+
+def _within(waits: Ints, begin: int, end: int) -> int:
+    part = np.minimum(waits[:, 1], end) - np.maximum(waits[:, 0], begin)
+    return int(part[part > 0].sum())
+
+
+def _facts(trace: Trace, waits: Ints) -> tuple[dict[str, Any], ...]:
+    """The loader, by the names that torch gives its annotations; how many workers it has they do not say."""
+    if not len(waits):
+        return ()
+    single = any(name.startswith(DATA) and SINGLE in name for name in trace.names)
+    loader = {"id": 0, "num_workers": 0 if single else 1}
+    return ({"type": "facts", "moment": "end", "loaders": [loader], "settings": {}},)

@@ -1,0 +1,95 @@
+"""Which traces do the words of a command line mean: files, folders, patterns, archives."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+from gobrrr.errors import TraceError
+from gobrrr.recording.kineto import read_stream, read_trace
+from gobrrr.recording.limits import DEFAULT, Limits, exceeded
+from gobrrr.recording.trace import Trace
+
+ENDINGS = (".json", ".json.gz", ".json.zst")
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
+_NUMBER = re.compile(r"(\d{1,6})(?=\D*$)")
+
+
+class Source(NamedTuple):
+    """One trace: a file, or a member of an archive."""
+
+    path: str
+    member: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.member}" if self.member else self.path
+
+
+def find(words: Iterable[str], limits: Limits = DEFAULT) -> list[Source]:
+    """All traces, each once, in the order of their names. Raises TraceError where a word means none."""
+    found: dict[Source, None] = {}
+    for word in words:
+        sources = list(_of(word, limits))
+        if not sources:
+            raise TraceError(f"{word}: no trace here", f"give a file that ends in {', '.join(ENDINGS)} or .tar")
+        found.update(dict.fromkeys(sources))
+    return list(found)
+
+
+def _of(word: str, limits: Limits) -> Iterator[Source]:
+    path = Path(word)
+    if path.is_dir():
+        for inner in sorted(p for p in path.rglob("*") if p.is_file() and p.name.endswith((*ENDINGS, *ARCHIVES))):
+            yield from _file(inner, limits)
+    elif path.exists():
+        yield from _file(path, limits)
+    elif any(letter in word for letter in "*?["):
+        for inner in sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))):
+            yield from _of(str(inner), limits)
+    else:
+        raise TraceError(f"{word}: no such file", "is it spelled right?")
+
+
+def _file(path: Path, limits: Limits) -> Iterator[Source]:
+    if not path.name.endswith(ARCHIVES):
+        yield Source(str(path))
+        return
+    if path.stat().st_size > limits.file_bytes:
+        raise exceeded(str(path), "file_bytes", limits.file_bytes, path.stat().st_size)
+    try:
+        with tarfile.open(path) as archive:
+            unpacked = 0
+            for member in archive:
+                unpacked += member.size
+                if unpacked > limits.unpacked_bytes:
+                    raise exceeded(str(path), "unpacked_bytes", limits.unpacked_bytes, unpacked)
+                if member.isfile() and member.name.endswith(ENDINGS):
+                    yield Source(str(path), member.name)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise TraceError(f"{path} cannot be read as an archive: {error}", "is it whole?") from None
+
+
+def read(source: Source, limits: Limits = DEFAULT) -> Trace:
+    """The trace. Raises TraceError."""
+    if not source.member:
+        return read_trace(Path(source.path), limits)
+    try:
+        with tarfile.open(source.path) as archive:
+            file = archive.extractfile(source.member)
+            assert file is not None
+            return read_stream(cast(BinaryIO, file), archive.getmember(source.member).size, str(source), limits)
+    except (tarfile.TarError, OSError, EOFError, KeyError) as error:
+        raise TraceError(f"{source} cannot be read: {error}", "is the archive whole?") from None
+
+
+def rank_of(source: Source, trace: Trace) -> int | None:
+    """The rank that the file says, or its name; None where neither does."""
+    if trace.properties.rank is not None:
+        return trace.properties.rank
+    name = Path(source.member or source.path).name
+    found = _RANK.search(name) or _NUMBER.search(name.split(".", 1)[0])
+    return int(found[1]) if found else None

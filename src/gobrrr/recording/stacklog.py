@@ -1,0 +1,136 @@
+"""The Python lines of a trace as a line log: from the profiler's function events, or the stacks that ops carry.
+
+Function events name a function's first line, the stacks of 2021 the executing one. Files of libraries are left out, as
+in a live run.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from gobrrr.recording.run import LineLog
+from gobrrr.recording.trace import CPU_OP, PYTHON_FUNCTION, Trace
+
+CALL, LINE, RETURN, MODULE, MODULE_END = 0, 1, 2, 3, 4  # as in ledger.places
+FRAME = re.compile(r"^(.*?\.py)\((\d+)\): (.+)$")
+MODULE_FRAME = "nn.Module: "
+MAX_DEPTH = 64
+LIBRARIES = frozenset(
+    "torch torchvision torchaudio torchtext torchrec torchtitan functorch triton transformers accelerate datasets "
+    "diffusers timm lightning pytorch_lightning deepspeed apex megatron xformers flash_attn peft trl numpy scipy PIL "
+    "pandas sklearn tqdm tensorboard wandb hydra omegaconf ray vllm IPython ipykernel traitlets tornado ipython "
+    "nest_asyncio jupyter gobrrr bitsandbytes huggingface_hub tokenizers evaluate ultralytics fairseq fairscale "
+    "joblib cv2 jax".split()
+)
+_INSTALLED = re.compile(r"(site|dist)-packages/|/lib/python3|^<|/torch/")
+
+
+def is_user(file: str) -> bool:
+    """Whether a file, as the profiler names it (relative to sys.path), is most likely the user's own."""
+    if _INSTALLED.search(file):
+        return False
+    first = file.split("/", 1)[0].removesuffix(".py")
+    return first not in LIBRARIES and (first not in sys.stdlib_module_names or file.startswith("/"))
+
+
+class _Writer:
+    """The columns of a line log."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], int] = {}
+        self._modules: dict[str, int] = {}
+        self.t: list[int] = []
+        self.op: list[int] = []
+        self.number: list[int] = []
+        self.line: list[int] = []
+
+    def add(self, time: int, op: int, number: int = -1, line: int = 0) -> None:
+        self.t.append(time)
+        self.op.append(op)
+        self.number.append(number)
+        self.line.append(line)
+
+    def code(self, file: str, function: str) -> int:
+        return self._codes.setdefault((file, function), len(self._codes))
+
+    def module(self, name: str) -> int:
+        return self._modules.setdefault(name, len(self._modules))
+
+    def log(self) -> LineLog | None:
+        codes = tuple((file, function, 0) for file, function in self._codes)
+        return LineLog(codes, tuple(self._modules), self.t, self.op, self.number, self.line) if self.t else None
+
+
+def line_log(trace: Trace, thread: int) -> LineLog | None:
+    """None where the trace has neither."""
+    mine = trace.ops.thread == thread
+    functions = trace.ops.take(mine & (trace.ops.kind == PYTHON_FUNCTION))
+    writer = _Writer()
+    if len(functions):
+        _by_functions(trace, functions.name, functions.start, functions.start + functions.dur, writer)
+    elif len(trace.stacks):
+        _by_stacks(trace, thread, writer)
+    return writer.log()
+
+
+def _by_functions(trace: Trace, names: np.ndarray, starts: np.ndarray, ends: np.ndarray, writer: _Writer) -> None:
+    """Enter and leave of every user function and module, in order of time."""
+    known = {number: _frame(trace.names[number], writer) for number in np.unique(names).tolist()}
+    open_: list[tuple[int, int]] = []
+    for number, start, end in zip(names.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        frame = known[number]
+        if frame is None:
+            continue
+        while open_ and open_[-1][0] <= start:
+            writer.add(*open_.pop())
+        if len(open_) < MAX_DEPTH:
+            op, which, line = frame
+            writer.add(start, op, which, line)
+            open_.append((end, RETURN if op == CALL else MODULE_END))
+    while open_:
+        writer.add(*open_.pop())
+
+
+def _frame(name: str, writer: _Writer) -> tuple[int, int, int] | None:
+    """What an event's name says: a user's function, a module, or neither."""
+    if name.startswith(MODULE_FRAME):
+        return MODULE, writer.module(name.removeprefix(MODULE_FRAME)), 0
+    found = FRAME.match(name)
+    if found is None or not is_user(found[1]):
+        return None
+    return CALL, writer.code(found[1], found[3]), int(found[2][:9])
+
+
+def _by_stacks(trace: Trace, thread: int, writer: _Writer) -> None:
+    """The stack of every outermost op, until the next one's."""
+    rows = trace.ops.take((trace.ops.thread == thread) & (trace.ops.kind == CPU_OP) & (trace.ops.stack >= 0))
+    known: dict[int, tuple[tuple[int, int], ...]] = {}
+    open_: tuple[tuple[int, int], ...] = ()
+    last = -1
+    for number, start in zip(rows.stack.tolist(), rows.start.tolist(), strict=True):
+        if number == last:
+            continue
+        last = number
+        if number not in known:
+            known[number] = tuple(_frames(trace.stacks[number], writer))
+        wanted = known[number]
+        same = next(
+            (i for i, (a, b) in enumerate(zip(open_, wanted, strict=False)) if a != b), min(len(open_), len(wanted))
+        )
+        for _ in open_[same:]:
+            writer.add(start, RETURN)
+        for code, line in wanted[same:]:
+            writer.add(start, CALL, code, line)
+        open_ = wanted
+
+
+def _frames(stack: str, writer: _Writer) -> Iterator[tuple[int, int]]:
+    """(code, line) of the user's frames, outermost first."""
+    for text in reversed(re.split(r"[;\n]", stack)):
+        found = FRAME.match(text.strip())
+        if found is not None and is_user(found[1]):
+            yield writer.code(found[1], found[3]), int(found[2][:9])

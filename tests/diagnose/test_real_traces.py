@@ -1,0 +1,131 @@
+"""Real traces of other projects, against the figures that their publishers and other tools gave for them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.cli.diagnose import diagnosed, reduced
+from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.ranks import together
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.limits import DEFAULT
+from gobrrr.recording.offline import of_trace
+from gobrrr.recording.sources import Source, find, read
+from gobrrr.report.model import Report
+
+TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
+pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set GOBRRR_TRACES")
+MS = 1e6
+
+
+def report(name: str) -> Report:
+    return diagnosed(Source(str(TRACES / name)), UNKNOWN, DEFAULT)
+
+
+def ledger(name: str) -> Ledger:
+    return build_ledger(of_trace(read(Source(str(TRACES / name)))), UNKNOWN)
+
+
+def of_device(name: str) -> Any:
+    found = ledger(name).device
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "busy"),
+    [
+        ("tracelens/h100_bert_small.json.gz", 7.92), ("tracelens/h100_timesformer.json.gz", 99.03),
+        ("tracelens/mi300_vit_falconsai.json.gz", 24.99), ("tracelens/mi300_qwen_0.5b.json.gz", 89.78),
+    ],
+)  # fmt: skip
+def test_busy_from_first_to_last_event_is_what_tracelens_published(name: str, busy: float) -> None:
+    assert 100 * of_device(name).span_busy_share == pytest.approx(busy, abs=0.1)
+
+
+def test_the_step_not_the_span_decides() -> None:
+    """Video: 99 % busy from first to last event, and 58.6 % idle in the step, which 217 ms of preprocessing begin."""
+    found = report("tracelens/h100_timesformer.json.gz")
+    assert found.step.wall_ns == pytest.approx(382.54 * MS, rel=1e-3) and found.device is not None
+    assert 100 * (1 - found.device.busy_share) == pytest.approx(58.6, abs=0.1)
+    assert found.findings[0].code == "BRR302" and found.verdict.bound == "host"
+    assert found.findings[0].saving.ceiling_ns <= (1 - found.device.busy_share) * found.step.wall_ns + 1
+
+
+@pytest.mark.parametrize(
+    ("workers", "step", "loader", "copies"), [(0, 177.592, 59.262, 1.915), (4, 141.068, 1.186, 3.160)]
+)
+def test_the_step_table_of_the_v100_pair(workers: int, step: float, loader: float, copies: float) -> None:
+    found = ledger(f"kineto/v100_resnet50_workers{workers}.json.gz")
+    assert found.step.mean_ns == pytest.approx(step * MS, rel=1e-3) and found.device is not None
+    assert dict(found.device.idle_by_cause)["data_wait"] == pytest.approx(loader * MS, rel=1e-3)
+    assert sum(ns for _, _, _, ns in found.device.copies) == pytest.approx(copies * MS, rel=1e-3)
+
+
+def test_the_loader_of_the_v100_pair_is_promised_no_more_than_it_brought() -> None:
+    """The ceiling is 59 ms; four workers brought the mean step from 177.592 to 141.068 ms."""
+    before, after = (report(f"kineto/v100_resnet50_workers{n}.json.gz") for n in (0, 4))
+    first = before.findings[0]
+    assert first.code == "BRR405" and before.verdict.bound == "data"
+    assert first.saving.ceiling_ns == pytest.approx(59.26 * MS, rel=0.005)
+    assert first.saving.low_ns <= (177.592 - 141.068) * MS <= first.saving.ceiling_ns
+    assert first.saving.expected_ns <= first.saving.ceiling_ns
+    assert not any(finding.bound == "data" for finding in after.findings)
+
+
+def test_kernels_of_the_ddp_trace_are_counted() -> None:
+    found = read(Source(str(TRACES / "hta/v100_ddp_ns_resolution.json.gz")))
+    recording = of_trace(found)
+    assert recording.main is not None and len(recording.main.steps) == len(found.steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("tracelens/h100_bert_small.json.gz", "overhead"), ("tracelens/mi300_vit_falconsai.json.gz", "overhead"),
+        ("tracelens/mi300_qwen_0.5b.json.gz", "compute"), ("hta/a100_trace_diff_control.json.gz", "communication"),
+        ("hta/mi250_rocm62_toy_train.json.gz", "overhead"), ("hta/a100_2rank_nccl_metadata.json.gz", "overhead"),
+    ],
+)  # fmt: skip
+def test_what_binds_the_step(name: str, bound: str) -> None:
+    assert report(name).verdict.bound == bound
+
+
+def test_graph_replay_is_unreliable_and_nothing_else() -> None:
+    found = report("tracelens/vllm_prefilldecode_graph_replay.json.gz")
+    assert found.verdict.bound == "unreliable"
+    assert all(finding.code.startswith("BRR9") for finding in found.findings)
+
+
+def test_a_device_that_works_owes_the_host_nothing() -> None:
+    """Qwen: 91 % busy. What Python does beside it costs what the device idles, not what Python takes."""
+    found = report("tracelens/mi300_qwen_0.5b.json.gz")
+    idle = (1 - found.device.busy_share) * found.step.wall_ns if found.device else 0.0
+    assert all(finding.saving.ceiling_ns <= idle + 1 for finding in found.findings if finding.bound == "host")
+
+
+def test_eight_ranks_of_dlrm() -> None:
+    """Exposed communication as published, the step of every rank, and a culprit that waits little."""
+    sources = find([str(TRACES / "param/v100_dlrm_8_ranks.tar.gz")])
+    job = together([reduced(source, UNKNOWN, DEFAULT) for source in sources])
+    share = {r.rank: 100 * r.exposed_communication_ns / r.step_ns for r in job.ranks}
+    assert len(job.ranks) == 8 and not job.missing and not job.doubled
+    assert share[7] == pytest.approx(12.6, abs=0.5) and share[1] == pytest.approx(55.6, abs=0.5)
+    assert min(r.step_ns for r in job.ranks) == pytest.approx(12.5 * MS, rel=0.01)
+    assert max(r.step_ns for r in job.ranks) == pytest.approx(19.9 * MS, rel=0.01)
+    slowest = next(r for r in job.ranks if r.rank == job.slowest)
+    assert job.bound == "straggler" and slowest.local_ns == max(r.local_ns for r in job.ranks)
+
+
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*/*.json.gz")), ids=lambda path: path.name[:-8])
+def test_accounts_sum_to_the_step_and_no_saving_exceeds_it(path: Path) -> None:
+    found = diagnosed(Source(str(path)), UNKNOWN, DEFAULT)
+    assert sum(a.ns for a in found.ledger) == pytest.approx(found.step.plain_wall_ns, rel=1e-3)
+    longest = max(found.step.plain_wall_ns, found.step.plain_wall_ns + found.step.outlier_ns)
+    assert all(f.saving.ceiling_ns <= 1.01 * longest for f in found.findings)
+    assert found.offline and found.command == ()
