@@ -1,0 +1,182 @@
+"""Timelines made by hand, written as files: steps, lines, archives, ranks, and files that are none."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.cli.diagnose import diagnosed, reduced
+from gobrrr.cli.main import main
+from gobrrr.errors import TraceError
+from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.ranks import RankSummary, together
+from gobrrr.ledger.ranks import reduced as reduce_all
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.limits import DEFAULT, Limits
+from gobrrr.recording.offline import of_trace
+from gobrrr.recording.sources import Source, find, read
+from gobrrr.recording.stacklog import is_user
+
+Event = dict[str, Any]
+STEP, NUM = 1000, 4
+
+
+def event(name: str, ts: float, dur: float, cat: str = "cpu_op", tid: int = 1, **args: Any) -> Event:
+    return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
+
+
+def kernel(name: str, ts: float, dur: float, correlation: int, cat: str = "kernel") -> Event:
+    args = {"device": 0, "stream": 7, "correlation": correlation}
+    return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur, "args": args}
+
+
+def training(*, marked: bool = True, wait: int = 300, own: int = 0, comm: int = 0) -> list[Event]:
+    """Four steps of 1000 us: a wait for data, `own` of Python, a launch, 200 us of a product and `comm` of NCCL."""
+    events: list[Event] = []
+    for i in range(NUM):
+        t = i * STEP
+        if marked:
+            events.append(event(f"ProfilerStep#{i}", t, STEP, "user_annotation"))
+        events += [
+            event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t, wait, "user_annotation"),
+            event("train.py(30): loop", t, STEP, "python_function"),
+            event("train.py(12): prepare", t + wait, own, "python_function"),
+            event("torch/nn/functional.py(1): linear", t + wait + own, 50, "python_function"),
+            event("aten::mm", t + wait + own, 50),
+            event("cudaLaunchKernel", t + wait + own + 10, 5, "cuda_runtime", correlation=2 * i + 1),
+            kernel("volta_sgemm_128x64", t + wait + own + 20, 200, 2 * i + 1),
+            event("cudaLaunchKernel", t + wait + own + 30, 5, "cuda_runtime", correlation=2 * i + 2),
+            kernel("ncclDevKernel_AllReduce_Sum_f32", t + wait + own + 220, comm, 2 * i + 2),
+            event("Optimizer.step#SGD.step", t + 950, 40, "user_annotation"),
+        ]
+    return events
+
+
+def write(path: Path, events: list[Event], **top: Any) -> Path:
+    data = json.dumps({"schemaVersion": 1, "traceEvents": events, **top}).encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def test_steps_come_from_the_profiler_or_from_updates(tmp_path: Path) -> None:
+    for name, marked, count in (("a.json", True, NUM), ("b.json", False, NUM - 1)):
+        recording = of_trace(read(Source(str(write(tmp_path / name, training(marked=marked))))))
+        assert recording.main is not None and recording.offline
+        assert len(recording.main.steps) == count
+        assert {round(step.wall / 1000) for step in recording.main.steps} == {STEP}
+
+
+def test_a_file_without_marks_is_one_step(tmp_path: Path) -> None:
+    events = [e for e in training(marked=False) if not e["name"].startswith("Optimizer")]
+    recording = of_trace(read(Source(str(write(tmp_path / "a.json", events)))))
+    assert recording.main is not None and len(recording.main.steps) == 1
+
+
+def test_idle_goes_to_the_wait_the_launch_and_the_users_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json.gz", training(wait=300, own=250))
+    ledger = build_ledger(of_trace(read(Source(str(path)))), UNKNOWN)
+    assert ledger.device is not None
+    assert ledger.device.busy_ns == 200_000
+    causes = {name: round(ns / 1000) for name, ns in ledger.device.idle_by_cause}
+    assert causes == {"data_wait": 300, "sync": 0, "allocator": 0, "launch": 20, "host": 480}
+    lines = {group.where[0].line: round(group.ns / 1000) for group in ledger.host if group.where}
+    assert lines[12] == 250  # all of it while the device idles
+    assert sum(account.ns for account in ledger.accounts) == pytest.approx(STEP * 1000)
+
+
+def test_what_the_host_does_while_the_device_works_costs_nothing(tmp_path: Path) -> None:
+    """400 us of Python, all of it below a kernel that was launched before."""
+    events = []
+    for i in range(NUM):
+        t = i * STEP
+        events += [
+            event(f"ProfilerStep#{i}", t, STEP, "user_annotation"),
+            event("cudaLaunchKernel", t, 5, "cuda_runtime", correlation=i + 1),
+            kernel("volta_sgemm_128x64", t + 5, 990, i + 1),
+            event("aten::mm", t, 10),
+            event("train.py(12): prepare", t + 100, 400, "python_function"),
+        ]
+    report = diagnosed(Source(str(write(tmp_path / "a.json", events))), UNKNOWN, DEFAULT)
+    assert report.verdict.bound == "compute"
+    assert not [finding for finding in report.findings if not finding.code.startswith("BRR9")]
+
+
+@pytest.mark.parametrize(
+    ("file", "user"),
+    [
+        ("train.py", True), ("src/model/blocks.py", True), ("/home/me/train.py", True), ("threading.py", False),
+        ("torch/nn/modules/module.py", False), ("transformers/models/bert/modeling_bert.py", False),
+        ("/usr/lib/python3.11/runpy.py", False), ("/venv/lib/python3.11/site-packages/x/y.py", False),
+        ("<frozen runpy>", False),
+    ],
+)  # fmt: skip
+def test_whose_file_is_it(file: str, user: bool) -> None:
+    assert is_user(file) == user
+
+
+def test_folders_patterns_and_archives(tmp_path: Path) -> None:
+    inner = tmp_path / "ranks"
+    inner.mkdir()
+    files = [write(inner / f"rank{n}.json", training()) for n in range(3)]
+    (inner / "notes.txt").write_text("no trace")
+    with tarfile.open(tmp_path / "all.tar.gz", "w:gz") as archive:
+        for file in files:
+            archive.add(file, f"job/{file.name}")
+        archive.addfile(tarfile.TarInfo("job/readme"), io.BytesIO())
+    assert [s.path for s in find([str(inner)])] == [str(f) for f in files]
+    assert len(find([f"{inner}/rank[01].json"])) == 2
+    sources = find([str(tmp_path / "all.tar.gz")])
+    assert [s.member for s in sources] == [f"job/rank{n}.json" for n in range(3)]
+    assert len(read(sources[0]).kernels) == len(read(Source(str(files[0]))).kernels)
+    with pytest.raises(TraceError, match="limit"):
+        find([str(tmp_path / "all.tar.gz")], Limits(unpacked_bytes=1000))
+
+
+def test_the_late_rank_is_named_by_its_own_time_and_what_took_it(tmp_path: Path) -> None:
+    """All ranks make the same step; rank 2 prepares 300 us longer and waits 300 us less."""
+    for rank in range(4):
+        late = 300 if rank == 2 else 0
+        events = training(wait=10, own=50 + late, comm=400 - late)
+        write(tmp_path / f"r{rank}.json", events, distributedInfo={"rank": rank, "world_size": 5})
+    job = reduce_all(
+        lambda name: reduced(Source(name), UNKNOWN, DEFAULT), [str(p) for p in sorted(tmp_path.glob("*.json"))]
+    )
+    assert (job.bound, job.slowest, job.because, job.missing) == ("straggler", 2, "host", (4,))
+    assert job.late_ns == pytest.approx(300_000, rel=0.01)
+    waits = {r.rank: r.exposed_communication_ns for r in job.ranks}
+    assert min(waits, key=waits.__getitem__) == 2
+
+
+def test_equal_ranks_have_no_culprit() -> None:
+    ranks = [RankSummary(source=str(n), rank=n, step_ns=1e6, exposed_communication_ns=4e5) for n in range(4)]
+    job = together([*ranks, RankSummary(source="x", error="x is empty")])
+    assert (job.bound, job.slowest, job.late_ns) == ("communication", None, 0.0)
+    assert job.exposed_share == pytest.approx(0.4)
+    assert together([*ranks, ranks[0]]).doubled == (0,)
+
+
+def test_the_command_on_one_on_many_and_on_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one = write(tmp_path / "a.json", training(wait=500))
+    assert main(["diagnose", str(one), "--json", str(tmp_path / "out.json")]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Data-bound") and "BRR405" in shown and "ran under the profiler" in shown
+    assert json.loads((tmp_path / "out.json").read_text())["schema"] == "gobrrr.report/1"
+    (tmp_path / "out.json").unlink()
+    write(tmp_path / "b.json", training(wait=500))
+    (tmp_path / "c.json").write_text("")
+    assert main(["diagnose", str(tmp_path), "--jobs", "1"]) == 0
+    assert "1 could not be read" in capsys.readouterr().out
+    assert main(["diagnose", str(tmp_path / "none.json")]) == 2
+    assert "no such file" in capsys.readouterr().err
+    assert main(["diagnose", str(tmp_path / "c.json")]) == 2
+    assert "is empty" in capsys.readouterr().err
+    assert main(["diagnose", str(one), "--max-events", "3"]) == 2
+    assert "--max-events lifts it" in capsys.readouterr().err
+    assert main(["diagnose", str(one), "--machine", str(one)]) == 2
+    assert "holds no ceilings" in capsys.readouterr().err
