@@ -244,6 +244,7 @@ SURFACE = {
     },
     "verify": {"--help", "--minutes", "--seed", "-h"},
     "remedies": {"--help", "-h"},
+    "compare": {"--format", "--help", "--ops", "-h"},
     "diagnose": {
         "--format",
         "--help",

@@ -31,6 +31,7 @@ VERBS = (
     Verb("verify", "gobrrr.cli.verify", "repeat a receipt's measurement here"),
     Verb("remedies", "gobrrr.cli.remedies", "the remedies there are, and what each does"),
     Verb("diagnose", "gobrrr.cli.diagnose", "say what makes a program slow from the traces of torch.profiler"),
+    Verb("compare", "gobrrr.cli.compare", "hold two recordings of one program against each other, op by op"),
     Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),

@@ -125,7 +125,7 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     of = "products, convolutions and attention" if arithmetic >= MAJORITY else "kernels that move bytes"
     bound = "compute" if arithmetic >= MAJORITY else "bandwidth"
     largest = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
-    busy = f"the device works {_part(ledger, device.busy_ns)} of the {_step(ledger)}"
+    busy = f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))} of the {_step(ledger)}"
     named = f"the longest kernel is {largest[0][:60]} with {units.share(largest[2] / ledger.wall)} of the step"
     part = arithmetic if arithmetic >= MAJORITY else 1 - arithmetic
     return _verdict(bound, f"{busy}, {units.share(part)} of its kernel time in {of}; {named}")

@@ -1,0 +1,87 @@
+"""`gobrrr compare`: two recordings of one program, from runs or traces, step, ledger, findings and ops side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
+    from gobrrr.ledger.comparison import Side
+    from gobrrr.ledger.optimes import Key, OpTime
+    from gobrrr.machine.model import Machine
+    from gobrrr.recording.run import Recording
+
+
+class CompareCommand:
+    """Reads two recordings; needs no torch for traces."""
+
+    name = "compare"
+    help = "hold two recordings of one program against each other, op by op"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        parser.add_argument("a", metavar="A", help="a folder that gobrrr run has written, or a trace")
+        parser.add_argument("b", metavar="B", help="the other one")
+        parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
+        parser.add_argument("--format", choices=("text", "json"), default="text")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read both, compare, tell; raises GobrrrError for what cannot be read."""
+        import msgspec
+
+        from gobrrr.ledger.comparison import compared
+        from gobrrr.report.comparison import show_comparison
+
+        (a, walls_a, ops_a), (b, walls_b, ops_b) = (_side(word) for word in (args.a, args.b))
+        found = compared(a, b, (walls_a, walls_b), (ops_a, ops_b))
+        if args.format == "json":
+            sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+        else:
+            show_comparison(found, sys.stdout, max(0, args.ops))
+        return 0
+
+
+def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
+    """What is compared of one recording: its figures, its plain steps, its ops."""
+    from gobrrr.ledger.build import build_ledger
+    from gobrrr.ledger.comparison import side
+    from gobrrr.ledger.optimes import op_times
+    from gobrrr.ledger.spans import step_spans
+    from gobrrr.report.build import build
+    from gobrrr.rules import judge
+
+    recording, machine = _recording(word)
+    ledger = build_ledger(recording, machine)
+    findings, skipped = judge(ledger, machine, portability=False)
+    report = build(ledger, machine, findings, skipped=skipped)
+    window = recording.window("profile")
+    ops: dict[Key, OpTime] = {}
+    if window is not None and recording.trace is not None:
+        ops = op_times(recording.trace, step_spans(recording, window) + window.offset)
+    codes = [finding.code for finding in report.findings]
+    return side(ledger, word, codes, report.verdict.sentence), ledger.step.walls, ops
+
+
+def _recording(word: str) -> tuple[Recording, Machine]:
+    """A run's folder with this machine's ceilings, or a trace with none."""
+    from gobrrr.cli.diagnosis import ceilings
+    from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.recording.offline import of_trace
+    from gobrrr.recording.run import load_run
+    from gobrrr.recording.sources import find, read
+
+    path = Path(word)
+    if path.is_dir() and any(path.glob("rank*.journal")):
+        recording = load_run(path)[0]
+        return recording, ceilings(recording)
+    sources = find([word])
+    if len(sources) > 1:
+        raise GobrrrError(f"{word} holds {len(sources)} traces", "name one of them")
+    return of_trace(read(sources[0])), UNKNOWN
+
+
+command = CompareCommand()

@@ -1,0 +1,138 @@
+"""Two recordings of one program, side by side: is the difference more than noise, and which ops make it?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.optimes import Key, OpTime
+from gobrrr.ledger.stepstats import median_interval
+
+ROUNDS, CONFIDENCE = 2000, 0.95
+FEWEST = 6
+"""Steps of each side below which an interval says nothing (median_interval gives the whole range then)."""
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two. Times are ns per step; `device_ns` is None where no accelerator was seen."""
+
+    source: str
+    step_ns: float
+    num_steps: int
+    device: str = ""
+    busy_ns: float | None = None
+    accounts: tuple[tuple[str, float], ...] = ()
+    codes: tuple[str, ...] = ()
+    verdict: str = ""
+
+
+class OpRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """One op with these shapes on both sides; a side on which it did not run has None."""
+
+    name: str
+    shapes: str
+    a: OpTime | None
+    b: OpTime | None
+
+    @property
+    def delta(self) -> float:
+        """ns per step that B takes more, on the device where one ran it, else on the host."""
+        return _ns(self.b, self.on_device) - _ns(self.a, self.on_device)
+
+    @property
+    def on_device(self) -> bool:
+        """Whether both sides ran it on an accelerator, so that its kernels are what to compare."""
+        return all(side is None or side.device_ns > 0 for side in (self.a, self.b))
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long one call of A takes as one of B: host and device together, where they differ."""
+        if self.a is None or self.b is None:
+            return None
+        a, b = (_per_call(side, self.on_device) for side in (self.a, self.b))
+        return a / b if b else None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """`speedup` is A's step over B's: above 1, B is faster. `low` and `high` are its 95 % interval."""
+
+    schema: str = "gobrrr.comparison/1"
+    verdict: str
+    speedup: float
+    low: float
+    high: float
+    a: Side
+    b: Side
+    ops: tuple[OpRatio, ...] = ()
+    """The largest differences first."""
+    appeared: tuple[str, ...] = ()
+    """Codes that only B has."""
+    vanished: tuple[str, ...] = ()
+
+
+def _ns(side: OpTime | None, device: bool) -> float:
+    return 0.0 if side is None else side.device_ns if device else side.host_ns
+
+
+def _per_call(side: OpTime, on_device: bool) -> float:
+    whole = side.device_ns if on_device else max(side.device_ns, side.host_ns if not side.device_ns else 0.0)
+    return whole / side.calls if side.calls else 0.0
+
+
+def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str) -> Side:
+    """One side of the comparison."""
+    device = ledger.device
+    return Side(
+        source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count, device=device.name if device else "",
+        busy_ns=min(device.busy_ns, ledger.wall) if device else None, accounts=tuple((a.account, a.ns) for a in ledger.accounts),
+        codes=tuple(codes), verdict=verdict,
+    )  # fmt: skip
+
+
+def compared(
+    a: Side,
+    b: Side,
+    walls: tuple[Sequence[float], Sequence[float]],
+    ops: tuple[Mapping[Key, OpTime], Mapping[Key, OpTime]],
+) -> Comparison:
+    """The comparison. `walls` are the plain steps of both, ns."""
+    speedup = a.step_ns / b.step_ns if b.step_ns else math.nan
+    low, high = _interval(*walls)
+    keys = dict.fromkeys((*ops[0], *ops[1]))
+    rows = (OpRatio(name=k[0], shapes=k[1], a=ops[0].get(k), b=ops[1].get(k)) for k in keys)
+    return Comparison(
+        verdict=_verdict(speedup, low, high, min(len(w) for w in walls)), speedup=speedup, low=low, high=high, a=a, b=b,
+        ops=tuple(sorted(rows, key=lambda row: (-abs(row.delta), row.name, row.shapes))),
+        appeared=tuple(c for c in b.codes if c not in a.codes), vanished=tuple(c for c in a.codes if c not in b.codes),
+    )  # fmt: skip
+
+
+def _interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
+    """Of the ratio of the two medians: bootstrap over the steps of each; with few steps the ratio of whole ranges."""
+    if min(len(first), len(second)) < FEWEST:
+        if not len(first) or not len(second):
+            return math.nan, math.nan
+        (a, b), (c, d) = median_interval(first), median_interval(second)
+        return a / d, b / c
+    draw = np.random.default_rng(0)
+    medians = [np.median(draw.choice(np.asarray(w, float), (ROUNDS, len(w))), axis=1) for w in (first, second)]
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(medians[0] / medians[1], (tail, 100 - tail))
+    return float(low), float(high)
+
+
+def _verdict(speedup: float, low: float, high: float, steps: int) -> str:
+    if not math.isfinite(speedup):
+        return "One of them has no steps to compare."
+    sure = low > 1 or high < 1
+    told = f"{max(speedup, 1 / speedup):.2f} times as fast as" if sure else ""
+    interval = f"(95 % interval of A/B {low:.2f} to {high:.2f}, {steps} steps at least)"
+    if steps < FEWEST:
+        return f"A/B is {speedup:.2f}, from {steps} steps: too few to tell from noise."
+    if not sure:
+        return f"No difference beyond the noise of the steps: A/B is {speedup:.2f} {interval}."
+    return f"B is {told} A {interval}." if speedup > 1 else f"A is {told} B {interval}."

@@ -1,0 +1,87 @@
+"""Two recordings side by side, as text."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gobrrr import units
+from gobrrr.ledger.comparison import Comparison, OpRatio, Side
+from gobrrr.ledger.optimes import OpTime
+from gobrrr.report.page import Page
+from gobrrr.report.text import suited
+
+
+def show_comparison(found: Comparison, stream: TextIO, num_ops: int) -> None:
+    """The verdict, both steps with their accounts, the findings that differ, and the ops that differ most."""
+    width, color, ascii_only = suited(stream)
+    page = Page(width, ascii_only)
+    console = Console(file=stream, width=width, no_color=not color, force_terminal=color, highlight=False, markup=False)
+    console.print(Text(page.clean(found.verdict), style="bold"))
+    console.print()
+    for label, side in (("A", found.a), ("B", found.b)):
+        console.print(page.row(label, Text(page.clean(_line(side)))))
+        console.print(page.under(Text(page.clean(side.verdict), style="dim"), indent=10))
+    console.print()
+    console.print(_accounts(found))
+    for label, codes in (("only A", found.vanished), ("only B", found.appeared)):
+        if codes:
+            console.print(page.row(label, Text(page.clean(", ".join(codes)))))
+    if found.ops and num_ops:
+        console.print()
+        console.print(_ops(found, page, num_ops))
+
+
+def _line(side: Side) -> str:
+    busy = f", {side.device} busy {units.share(side.busy_ns / side.step_ns)}" if side.busy_ns and side.step_ns else ""
+    return f"{units.duration(side.step_ns)} per step, median of {side.num_steps}{busy}: {side.source}"
+
+
+def _accounts(found: Comparison) -> Table:
+    table = _table("account", "A", "B", "B - A")
+    a, b = dict(found.a.accounts), dict(found.b.accounts)
+    for name in sorted({*a, *b}, key=lambda n: -max(a.get(n, 0.0), b.get(n, 0.0))):
+        ours, theirs = a.get(name, 0.0), b.get(name, 0.0)
+        if max(ours, theirs) > 0:
+            table.add_row(name.replace("_", " "), units.duration(ours), units.duration(theirs), _signed(theirs - ours))
+    return table
+
+
+def _ops(found: Comparison, page: Page, num_ops: int) -> Table:
+    table = _table("op", "calls", "A host", "A device", "B host", "B device", "a call")
+    for op in found.ops[:num_ops]:
+        ratio = "" if op.ratio is None else f"{op.ratio:.2f}x"
+        table.add_row(
+            page.clip(f"{op.name} {op.shapes}", max(20, page.width - 68)),
+            _calls(op),
+            *_times(op.a),
+            *_times(op.b),
+            ratio,
+        )
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column(first, no_wrap=True)
+    for head in others:
+        table.add_column(head, justify="right", no_wrap=True)
+    return table
+
+
+def _calls(op: OpRatio) -> str:
+    shown = [f"{side.calls:.3g}" if side else "-" for side in (op.a, op.b)]
+    return shown[0] if shown[0] == shown[1] else "/".join(shown)
+
+
+def _times(side: OpTime | None) -> tuple[str, str]:
+    if side is None:
+        return "-", "-"
+    return units.duration(side.host_ns), units.duration(side.device_ns) if side.device_ns else "-"
+
+
+def _signed(ns: float) -> str:
+    return f"{'+' if ns >= 0 else '-'}{units.duration(abs(ns))}"

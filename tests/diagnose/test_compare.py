@@ -1,0 +1,96 @@
+"""Two recordings held against each other: figures counted by hand, and the real pairs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gobrrr.cli.main import main
+from gobrrr.ledger.comparison import Side, compared
+from gobrrr.ledger.optimes import OpTime, op_times
+from gobrrr.recording.sources import Source, read
+from tests.diagnose.test_files import Event, event, kernel, training, write
+
+TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
+
+
+def product(ts: float, host: float, device: float, correlation: int, tid: int = 1) -> list[Event]:
+    """aten::linear around aten::mm, which launches a kernel."""
+    shapes = {"Input Dims": [[8, 16], [16, 4]], "Input type": ["float", "float"]}
+    return [
+        event("aten::linear", ts, host + 20, tid=tid),
+        event("aten::mm", ts + 10, host, tid=tid, **shapes),
+        event("cudaLaunchKernel", ts + 15, 5, "cuda_runtime", tid=tid, correlation=correlation),
+        kernel("sgemm", ts + 40, device, correlation),
+    ]
+
+
+def test_ops_own_their_self_time_and_the_kernels_that_they_launch(tmp_path: Path) -> None:
+    events = [e for i in range(3) for e in product(1000 * i, 50, 300, i + 1, tid=1 + i % 2)]
+    trace = read(Source(str(write(tmp_path / "a.json", events))))
+    begin = int(trace.ops.start.min())
+    found = op_times(trace, np.array([[begin, begin + 3_000_000]]))
+    assert found[("aten::mm", "8x16 16x4")] == OpTime(3.0, 150_000, 900_000)
+    assert found[("aten::linear", "")] == OpTime(3.0, 60_000, 0.0)
+
+
+def side(name: str, step_ms: float, *codes: str) -> Side:
+    return Side(source=name, step_ns=step_ms * 1e6, num_steps=50, codes=codes)
+
+
+def test_more_than_noise_or_not() -> None:
+    draw = np.random.default_rng(1)
+    slow, fast, same = (m * 1e6 * draw.normal(1, 0.03, 50) for m in (10, 8, 10))
+    found = compared(side("a", 10, "BRR208"), side("b", 8, "BRR401"), (slow, fast), ({}, {}))
+    assert found.verdict.startswith("B is 1.25 times as fast as A")
+    assert found.low < 1.25 < found.high and found.low > 1
+    assert (found.appeared, found.vanished) == (("BRR401",), ("BRR208",))
+    assert compared(side("a", 10), side("b", 10), (slow, same), ({}, {})).verdict.startswith("No difference")
+    assert compared(side("b", 8), side("a", 10), (fast, slow), ({}, {})).verdict.startswith("A is 1.25 times")
+    assert "too few" in compared(side("a", 10), side("b", 8), (slow[:3], fast[:3]), ({}, {})).verdict
+    assert "no steps" in compared(side("a", 10), side("b", 0), (slow, ()), ({}, {})).verdict
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    """200 pairs of 20 steps without a difference: at most one in eight called different."""
+    draw = np.random.default_rng(2)
+    told = 0
+    for _ in range(200):
+        walls = draw.lognormal(0, 0.05, 20) * 1e7, draw.lognormal(0, 0.05, 20) * 1e7
+        a, b = (side(name, float(np.median(w)) / 1e6) for name, w in zip("ab", walls, strict=True))
+        told += not compared(a, b, walls, ({}, {})).verdict.startswith("No difference")
+    assert told <= 25
+
+
+def test_ops_are_ranked_by_what_they_take_more_or_less() -> None:
+    a = {("aten::mm", "8x8"): OpTime(10, 1e6, 7.6e6), ("aten::add", ""): OpTime(5, 1e5)}
+    b = {("aten::mm", "8x8"): OpTime(10, 1e6, 1e6), ("aten::gelu", ""): OpTime(1, 2e5)}
+    found = compared(side("a", 10), side("b", 4), ((), ()), (a, b))
+    assert [op.name for op in found.ops] == ["aten::mm", "aten::gelu", "aten::add"]
+    assert found.ops[0].ratio == pytest.approx(7.6) and found.ops[0].delta == pytest.approx(-6.6e6)
+    assert found.ops[1].ratio is None
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = (str(write(tmp_path / f"{n}.json", training(wait=w))) for n, w in (("a", 500), ("b", 100)))
+    assert main(["compare", a, b]) == 0
+    shown = capsys.readouterr().out
+    assert "A/B is 1.00" in shown and "only A" in shown and "BRR405" in shown and "aten::mm" in shown
+    assert main(["compare", a, b, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["vanished"] == ["BRR405"]
+    assert main(["compare", a, str(tmp_path)]) == 2
+    assert "name one of them" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set GOBRRR_TRACES")
+def test_the_real_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = TRACES / "kineto"
+    assert main(["compare", *(str(folder / f"v100_resnet50_workers{n}.json.gz") for n in (0, 4))]) == 0
+    assert capsys.readouterr().out.startswith("B is 1.40 times as fast as A")
+    names = ("a100_trace_diff_control", "v100_trace_diff_test")
+    assert main(["compare", *(str(TRACES / "hta" / f"{name}.json.gz") for name in names)]) == 0
+    assert capsys.readouterr().out.startswith("A is 1.52 times as fast as B")
