@@ -76,7 +76,7 @@ def test_ops_are_ranked_by_what_they_take_more_or_less() -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    a, b = (str(write(tmp_path / f"{n}.json", training(wait=w))) for n, w in (("a", 500), ("b", 100)))
+    a, b = (str(write(tmp_path / f"{n}.json", training(wait=w))) for n, w in (("a", 500), ("b", 10)))
     assert main(["compare", a, b]) == 0
     shown = capsys.readouterr().out
     assert "A/B is 1.00" in shown and "only A" in shown and "BRR405" in shown and "aten::mm" in shown

@@ -88,7 +88,8 @@ def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str) -> Sid
     device = ledger.device
     return Side(
         source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count, device=device.name if device else "",
-        busy_ns=min(device.busy_ns, ledger.wall) if device else None, accounts=tuple((a.account, a.ns) for a in ledger.accounts),
+        busy_ns=min(device.busy_ns, ledger.wall) if device else None,
+        accounts=tuple((a.account, a.ns) for a in ledger.accounts),
         codes=tuple(codes), verdict=verdict,
     )  # fmt: skip
 
