@@ -1,0 +1,187 @@
+"""Reading traces: figures that others published beside ours, time and memory beside HTA's, and growth with size.
+
+    python -m benchmarks.traces [--hta PYTHON] [--events 10000,100000,1000000,10000000] [--ranks 256]
+
+--hta is an interpreter with HolisticTraceAnalysis (pip install it into a venv of its own). Both read the same files,
+each in a process of its own, in turn, three times; import and start-up count. Generated files have the events of a
+training step on a GPU: ops, launches, kernels. Writes benchmarks/results/traces-DATE.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.stamp import stamp
+from gobrrr.cli.diagnose import diagnosed
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.limits import DEFAULT
+from gobrrr.recording.sources import Source
+
+TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
+PUBLISHED = {
+    "tracelens/h100_bert_small": ("span busy %", 7.92), "tracelens/h100_timesformer": ("span busy %", 99.03),
+    "tracelens/mi300_vit_falconsai": ("span busy %", 24.99), "tracelens/mi300_qwen_0.5b": ("span busy %", 89.78),
+    "kineto/v100_resnet50_workers0": ("mean step ms", 177.592),
+    "kineto/v100_resnet50_workers4": ("mean step ms", 141.068),
+}  # fmt: skip
+BOTH = ("hta/a100_trace_diff_control", "hta/v100_trace_diff_test", "hta/v100_ddp_ns_resolution")
+HTA = """
+import sys
+from hta.trace_analysis import TraceAnalysis
+found = TraceAnalysis(trace_dir=sys.argv[1])
+ranks = list(found.t.traces)
+found.get_temporal_breakdown(visualize=False)
+found.get_idle_time_breakdown(ranks=ranks, visualize=False)
+found.get_gpu_kernel_breakdown(visualize=False)
+found.get_comm_comp_overlap(visualize=False)
+"""
+OURS = """
+import sys
+from gobrrr.cli.main import main
+if main(["diagnose", sys.argv[1], "--format", "json", "--jobs", "1"]):
+    sys.exit(1)
+"""
+PEAK = """
+with open("/proc/self/status") as status, open(sys.argv[2], "w") as peak:
+    peak.write(next(line.split()[1] for line in status if line.startswith("VmHWM")))
+"""
+"""A process's own peak since it began: what wait4 gives holds the parent's, from before exec."""
+
+
+def figures() -> list[dict[str, Any]]:
+    """Ours beside what was published, and the verdict."""
+    rows = []
+    for name, (what, value) in PUBLISHED.items():
+        report = diagnosed(Source(str(TRACES / f"{name}.json.gz")), UNKNOWN, DEFAULT)
+        span = 100 * report.device.span.busy_share if report.device else 0.0
+        mean = (report.step.plain_wall_ns + report.step.outlier_ns) / 1e6 if "step" in what else None
+        rows.append({"trace": name, "what": what, "published": value, "ours": span if mean is None else _mean(name),
+                     "verdict": report.verdict.sentence})  # fmt: skip
+        print(f"{name:34} {what} {value:8.3f} published, {rows[-1]['ours']:8.3f} ours   {rows[-1]['verdict'][:60]}")
+    return rows
+
+
+def _mean(name: str) -> float:
+    from gobrrr.ledger.build import build_ledger
+    from gobrrr.recording.offline import of_trace
+    from gobrrr.recording.sources import read
+
+    return build_ledger(of_trace(read(Source(str(TRACES / f"{name}.json.gz")))), UNKNOWN).step.mean_ns / 1e6
+
+
+def run(python: str, code: str, path: Path) -> tuple[float, float, int]:
+    """(seconds, peak MiB, exit code) of a fresh process."""
+    with tempfile.NamedTemporaryFile("r") as peak:
+        began = time.perf_counter()
+        done = subprocess.run([python, "-c", code + PEAK, str(path), peak.name], capture_output=True)
+        return time.perf_counter() - began, int(peak.read() or 0) / 1024, done.returncode
+
+
+def beside_hta(python: str) -> list[dict[str, Any]]:
+    """Both on the same files, in turn."""
+    rows = []
+    for name in BOTH:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "rank.json.gz"
+            file.write_bytes((TRACES / f"{name}.json.gz").read_bytes())
+            pairs = [(run(sys.executable, OURS, file), run(python, HTA, Path(folder))) for _ in range(3)]
+        unpacked = _unpacked(TRACES / f"{name}.json.gz")
+        ours, theirs = (statistics.median(pair[i][0] for pair in pairs) for i in (0, 1))
+        row = {
+            "trace": name, "unpacked_MiB": unpacked, "ours_s": ours, "hta_s": theirs, "ratio": theirs / ours,
+            "ours_MiB": pairs[0][0][1], "hta_MiB": pairs[0][1][1], "codes": [pairs[0][0][2], pairs[0][1][2]],
+        }  # fmt: skip
+        rows.append(row)
+        print(f"{name:34} ours {ours:.2f} s {row['ours_MiB']:.0f} MiB   HTA {theirs:.2f} s {row['hta_MiB']:.0f} MiB   "
+              f"{row['ratio']:.1f} x   file {unpacked:.0f} MiB   exit {row['codes']}")  # fmt: skip
+    return rows
+
+
+def _unpacked(path: Path) -> float:
+    import gzip
+
+    with gzip.open(path) as file:
+        return sum(len(block) for block in iter(lambda: file.read(1 << 20), b"")) / 2**20
+
+
+def generate(path: Path, num_events: int, rank: int = 0) -> None:
+    """A trace of so many events: steps of 1000 ops, each with a launch and a kernel."""
+    per_step = 3000
+    with path.open("w") as file:
+        file.write(
+            f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 256}}, "traceEvents": [\n'
+        )
+        for i in range(num_events // 3):
+            t = 20 * i
+            if i % (per_step // 3) == 0:
+                file.write(f'{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{i}","pid":1,"tid":1,"ts":{t},'
+                           f'"dur":{20 * per_step // 3},"args":{{}}}},\n')  # fmt: skip
+            shapes = f"[[{8 + i % 7},1024],[1024,{1024 + i % 5}]]"
+            file.write(
+                f'{{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":{t},"dur":15,"args":'
+                f'{{"External id":{i},"Input Dims":{shapes},"Input type":["float","float"]}}}},\n'
+                f'{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{t + 5},"dur":4,'
+                f'"args":{{"External id":{i},"correlation":{i}}}}},\n'
+                f'{{"ph":"X","cat":"kernel","name":"ampere_sgemm_{i % 40}","pid":0,"tid":7,"ts":{t + 12},"dur":9,'
+                f'"args":{{"External id":{i},"correlation":{i},"device":0,"stream":7,"grid":[8,8,1],'
+                f'"block":[128,1,1]}}}},\n'
+            )
+        file.write('{"ph":"i","name":"end","pid":1,"tid":1,"ts":0,"s":"g"}]}\n')
+
+
+def growth(sizes: list[int]) -> list[dict[str, Any]]:
+    """Seconds and peak memory of a fresh process by number of events."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "trace.json"
+        for size in sizes:
+            generate(file, size)
+            seconds, peak, code = run(sys.executable, OURS, file)
+            mib = file.stat().st_size / 2**20
+            rows.append({"events": size, "MiB": mib, "seconds": seconds, "peak_MiB": peak, "code": code})
+            print(f"{size:>10} events {mib:8.1f} MiB  {seconds:7.2f} s  {peak:7.0f} MiB  exit {code}")
+    return rows
+
+
+def ranks(count: int) -> dict[str, Any]:
+    """Peak memory of one process at a few ranks and at many."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for rank in range(count):
+            generate(Path(folder) / f"rank{rank}.json", 9000, rank)
+            if rank + 1 in (16, count):
+                seconds, peak, exit_code = run(sys.executable, OURS, Path(folder))
+                found[str(rank + 1)] = {"seconds": seconds, "peak_MiB": peak, "code": exit_code}
+                print(f"{rank + 1:>5} ranks {seconds:7.2f} s  {peak:7.0f} MiB  exit {exit_code}")
+    return found
+
+
+def main() -> int:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hta", help="an interpreter that has HolisticTraceAnalysis")
+    parser.add_argument("--events", default="10000,100000,1000000,5000000")
+    parser.add_argument("--ranks", type=int, default=256)
+    args = parser.parse_args()
+    found: dict[str, Any] = {"stamp": stamp()}
+    if TRACES.is_dir():
+        found["figures"] = figures()
+        found["beside_hta"] = beside_hta(args.hta) if args.hta else []
+    found["growth"] = growth([int(n) for n in args.events.split(",")])
+    found["ranks"] = ranks(args.ranks)
+    target = Path(__file__).parent / "results" / f"traces-{found['stamp']['date']}.json"
+    target.write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
