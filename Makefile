@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -29,7 +29,7 @@ check: $(READY)  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: bench-planted bench-tuned bench-aa  ## all benchmarks, two hours on 2 quiet cores; results go to benchmarks/results/
+bench: bench-planted bench-tuned bench-aa bench-traces  ## all benchmarks, two hours on 2 quiet cores; results go to benchmarks/results/
 
 bench-planted: $(READY)  ## the planted illnesses: what was named, what was missed, what was promised and came true
 	$(BIN)/python -m benchmarks.planted
@@ -39,6 +39,9 @@ bench-tuned: $(READY)  ## six models of transformers: what gobrrr tune brings, b
 
 bench-aa: $(READY)  ## does a measurement see what is not there: a program against itself, 200 times
 	$(BIN)/python -m benchmarks.aa
+
+bench-traces: $(READY)  ## published figures of real traces, and how reading grows with their size
+	$(BIN)/python -m benchmarks.traces
 
 gpu: $(READY)  ## the tests that need a CUDA or ROCm device
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \

@@ -50,6 +50,8 @@ def _of(word: str, limits: Limits) -> Iterator[Source]:
     elif any(letter in word for letter in "*?["):
         for inner in sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))):
             yield from _of(str(inner), limits)
+    elif ":" in word and Path(word.rsplit(":", 1)[0]).is_file():
+        yield Source(*word.rsplit(":", 1))  # a member of an archive, as we name it
     else:
         raise TraceError(f"{word}: no such file", "is it spelled right?")
 

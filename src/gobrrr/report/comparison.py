@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -12,27 +12,25 @@ from gobrrr import units
 from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.ledger.optimes import OpTime
 from gobrrr.report.page import Page
-from gobrrr.report.text import suited
+from gobrrr.report.text import laid_out, suited
 
 
 def show_comparison(found: Comparison, stream: TextIO, num_ops: int) -> None:
     """The verdict, both steps with their accounts, the findings that differ, and the ops that differ most."""
     width, color, ascii_only = suited(stream)
     page = Page(width, ascii_only)
-    console = Console(file=stream, width=width, no_color=not color, force_terminal=color, highlight=False, markup=False)
-    console.print(Text(page.clean(found.verdict), style="bold"))
-    console.print()
-    for label, side in (("A", found.a), ("B", found.b)):
-        console.print(page.row(label, Text(page.clean(_line(side)))))
-        console.print(page.under(Text(page.clean(side.verdict), style="dim"), indent=10))
-    console.print()
-    console.print(_accounts(found))
-    for label, codes in (("only A", found.vanished), ("only B", found.appeared)):
-        if codes:
-            console.print(page.row(label, Text(page.clean(", ".join(codes)))))
-    if found.ops and num_ops:
-        console.print()
-        console.print(_ops(found, page, num_ops))
+    sides: list[RenderableType] = [
+        page.row(label, Text(page.clean(_line(side))), Text(page.clean(side.verdict), style="dim"))
+        for label, side in (("A", found.a), ("B", found.b))
+    ]
+    codes: list[RenderableType] = [
+        page.row(label, Text(page.clean(", ".join(only))))
+        for label, only in (("only A", found.vanished), ("only B", found.appeared))
+        if only
+    ]
+    ops: list[RenderableType] = [_ops(found, page, num_ops)] if found.ops and num_ops else []
+    verdict = Text(page.clean(found.verdict), style="bold")
+    stream.write(laid_out(([verdict], sides, [_accounts(found), *codes], ops), width, color))
 
 
 def _line(side: Side) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from rich.console import Console
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from gobrrr import units
 from gobrrr.ledger.ranks import Job, RankSummary
 from gobrrr.report.page import Page, phrase
-from gobrrr.report.text import suited
+from gobrrr.report.text import laid_out, suited
 
 MOST = 16
 """Ranks that are listed: the latest ones, and what could not be read."""
@@ -21,19 +21,15 @@ def show_job(job: Job, stream: TextIO) -> None:
     """The verdict, what it would bring, the ranks that were longest at work, and what is not there."""
     width, color, ascii_only = suited(stream)
     page = Page(width, ascii_only)
-    console = Console(file=stream, width=width, no_color=not color, force_terminal=color, highlight=False, markup=False)
-    console.print(Text(page.clean(job.verdict), style="bold"))
-    console.print()
+    told: list[RenderableType] = []
     if job.late_ns:
-        console.print(page.row("gain", Text(f"up to {units.duration(job.late_ns)} per step if it were as the median")))
-    console.print(page.row("imbalance", Text(f"the longest own time is {units.share(job.imbalance)} above the mean")))
-    for line in _absent(job):
-        console.print(page.row("ranks", Text(line)))
-    console.print()
-    console.print(_table(job, page))
-    console.print()
-    if read := [rank for rank in job.ranks if not rank.error]:
-        console.print(page.row("next", phrase((f"gobrrr diagnose {page.clean(_latest(read).source)}", "bold"))))
+        told.append(page.row("gain", Text(f"up to {units.duration(job.late_ns)} per step if it were as the median")))
+    told.append(page.row("imbalance", Text(f"the longest own time is {units.share(job.imbalance)} above the mean")))
+    told += [page.row("ranks", Text(line)) for line in _absent(job)]
+    read = [rank for rank in job.ranks if not rank.error]
+    last = [phrase((f"gobrrr diagnose {page.clean(_latest(read).source)}", "bold"))] if read else []
+    blocks = ([Text(page.clean(job.verdict), style="bold")], told, [_table(job, page)], last)
+    stream.write(laid_out(blocks, width, color))
 
 
 def _latest(ranks: list[RankSummary]) -> RankSummary:

@@ -85,7 +85,7 @@ def limits(report: Report, page: Page) -> list[RenderableType]:
 
 def _doubt(doubt: Finding, page: Page) -> Text:
     code, message, advice = map(page.clean, (doubt.code, doubt.message, doubt.advice))
-    return phrase((code, COLORS.get(doubt.severity, "")), f" {message} ", (advice, "dim"))
+    return phrase((code, COLORS.get(doubt.severity, "")), f" {message}. ", (advice, "dim"))
 
 
 def _skipped(report: Report, page: Page) -> str:

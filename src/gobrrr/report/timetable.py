@@ -28,9 +28,9 @@ ACCOUNTS = {
 }
 ON_DEVICE = {
     "uncounted": "the device works",
-    "dispatch": "the device idles while the host is inside torch",
-    "host": "the device idles while Python and native code run",
-    "data_wait": "the device idles while the loop waits for its batch",
+    "dispatch": "it idles: the host is inside torch",
+    "host": "it idles: Python and native code",
+    "data_wait": "it idles: waiting for the batch",
     "communication": "collectives that nothing hides",
 }
 SMALL = 0.005
