@@ -235,6 +235,7 @@ SURFACE = {
         "--minutes",
         "--only",
         "--price-per-hour",
+        "--remedies",
         "--resume",
         "--seed",
         "--try",

@@ -26,7 +26,9 @@ class Tune:
             help="remedies to try whatever the diagnosis says; semantic ones are tried only so",
         )  # fmt: skip
         parser.add_argument("--without", type=_names, default=(), metavar="A,B", help="remedies not to try")
-        parser.add_argument("--only", type=_names, default=(), metavar="A,B", help="try these alone")
+        parser.add_argument(
+            "--remedies", "--only", dest="only", type=_names, default=(), metavar="A,B", help="these alone"
+        )
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         parser.add_argument(
