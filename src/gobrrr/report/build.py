@@ -12,6 +12,7 @@ from gobrrr.report.model import Device, Report, Span, Step
 from gobrrr.report.verdict import is_doubt, judge
 from gobrrr.rules.model import REGISTRY, Finding
 
+NUM_KERNELS = 10
 NUM_SAVED = 10
 """Savers of activations that the report keeps: the rest is in the recording."""
 
@@ -114,7 +115,15 @@ def _device(ledger: Ledger) -> Device | None:
     device = ledger.device
     if device is None:
         return None
-    return Device(device.name, device.busy_ns / ledger.wall if ledger.wall else 0.0, Span(device.span_busy_share))
+    total = sum(ns for _, _, ns, _ in device.kernels) or 1.0
+    classes: dict[str, float] = {}
+    for _, _, ns, kind in device.kernels:
+        classes[kind] = classes.get(kind, 0.0) + ns / total
+    return Device(
+        device.name, device.busy_ns / ledger.wall if ledger.wall else 0.0, Span(device.span_busy_share),
+        tuple(sorted(classes.items(), key=lambda item: -item[1])),
+        tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
+    )  # fmt: skip
 
 
 def _accounts(ledger: Ledger) -> tuple[Account, ...]:

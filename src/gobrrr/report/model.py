@@ -46,6 +46,10 @@ class Device(msgspec.Struct, frozen=True):
     name: str
     busy_share: float
     span: Span
+    classes: tuple[tuple[str, float], ...] = ()
+    """(class of kernel, share of the kernels' time), the largest first."""
+    longest: tuple[tuple[str, float, float], ...] = ()
+    """(kernel, calls per step, share of the kernels' time): those that take most."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

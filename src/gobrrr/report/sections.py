@@ -11,7 +11,7 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.report.bars import finite
-from gobrrr.report.model import Report
+from gobrrr.report.model import Device, Report
 from gobrrr.report.page import COLORS, Page, phrase
 from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
@@ -68,7 +68,19 @@ def _program(report: Report, page: Page) -> list[RenderableType]:
         busy, span = units.share(report.device.busy_share), units.share(report.device.span.busy_share)
         name = page.clean(report.device.name)
         block.append(page.row("device", Text(f"{name}: busy {busy} of the step ({span} from first to last event)")))
+        block += _kernels(report.device, page)
     return block
+
+
+def _kernels(device: Device, page: Page) -> list[RenderableType]:
+    """Of what kind the device's work is, and its longest kernel."""
+    if not device.longest:
+        return []
+    dot = " | " if page.ascii_only else " · "
+    kinds = dot.join(f"{page.clean(kind)} {units.share(share)}" for kind, share in device.classes if share >= 0.005)
+    name, calls, share = device.longest[0]
+    longest = f"longest: {page.clip(name, page.body - 36)}, {calls:.3g} a step, {units.share(share)}"
+    return [page.row("kernels", Text(kinds), Text(longest, style="dim"))]
 
 
 def limits(report: Report, page: Page) -> list[RenderableType]:
