@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,3 +175,28 @@ def test_what_cannot_be_applied_is_known_before_anything_is_tried() -> None:
 
     assert set(unable(registry.names())) == set(OTHERS)
     assert unable(registry.names(), "/nowhere/python") == {}
+
+
+WATCHED = """
+import sys, torch
+from gobrrr.capture.config import Config
+from gobrrr.capture.session import Session
+before = torch.nn.Module.__dict__["__call__"]
+session = Session(Config(sys.argv[1], remedies="sdpa_attention"))
+model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
+want = model(x)
+session.begin()
+assert torch.nn.Module.__call__ is before
+for _ in range(4):
+    assert torch.equal(model(x), want)
+assert session.recorder.modules.number(model) == 0 and session.hooks.num_lookups >= 4
+session.end()
+assert not session._failure
+"""
+
+
+def test_a_recipe_for_models_and_the_watching_stand_behind_each_other(tmp_path: Path) -> None:
+    """gobrrr run --recipe: both look at Module.__call__, which stays the plain function to whoever asks the class.
+    In a process of its own, since a recipe is for all of it."""
+    done = subprocess.run([sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

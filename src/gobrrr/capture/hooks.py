@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.lookup import Lookup, ModuleCall
+from gobrrr.capture.lookup import Lookup, ModuleCall, plain
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
@@ -223,7 +223,7 @@ class Hooks:
 
         self._grad_enabled = is_grad_enabled
 
-        call = Module.__dict__["__call__"]
+        call = plain(Module.__dict__["__call__"])
         outer, inner = call.__code__, Module._call_impl.__code__
         backward = graph._engine_run_backward.__code__  # recomputation in backward is no forward of the program's
         seen = self._guarded(self._forward)

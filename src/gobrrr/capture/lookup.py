@@ -6,6 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 
+def plain(method: Any) -> Any:
+    """The function itself, whatever of ours is in front of it: a recipe's remedies look too."""
+    while hasattr(method, "function"):
+        method = method.function
+    return method
+
+
 class Lookup:
     """A descriptor that calls `seen(instance, owner's frame)` whenever the method is looked up on an instance."""
 
@@ -14,7 +21,7 @@ class Lookup:
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
-            return self.function
+            return plain(self.function)
         self.seen(instance)
         return self.function.__get__(instance, owner)
 
@@ -40,7 +47,7 @@ class ModuleCall:
         """Put it back where somebody has put back what it replaced."""
         if self._wanted and self._owner.__dict__["__call__"] is not self._mine:
             found = self._owner.__dict__["__call__"]
-            if found is self.plain or found is getattr(self.plain, "function", None):
+            if found is self.plain or found is plain(self.plain):
                 self._owner.__call__ = self._mine
 
     def remove(self) -> None:

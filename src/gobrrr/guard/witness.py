@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.capture.lookup import ModuleCall
+from gobrrr.capture.lookup import ModuleCall, plain
 from gobrrr.guard.look import digest, look
 from gobrrr.guard.observation import Call, Observation, Step
 from gobrrr.guard.rows import data_of, storages, tensors_of
@@ -119,7 +119,7 @@ class Witness:
 
             def __get__(self, instance: Any, owner: type | None = None) -> Any:
                 if instance is None:
-                    return self.function if not hasattr(self.function, "function") else self.function.function
+                    return plain(self.function)
                 bound = self.function.__get__(instance, owner)
                 if not witness._is_the_programs(sys._getframe(1).f_globals.get("__name__", "")):
                     return bound
