@@ -180,3 +180,19 @@ def test_the_command_on_one_on_many_and_on_none(tmp_path: Path, capsys: pytest.C
     assert "--max-events lifts it" in capsys.readouterr().err
     assert main(["diagnose", str(one), "--machine", str(one)]) == 2
     assert "holds no ceilings" in capsys.readouterr().err
+
+
+def test_nothing_is_said_of_threads_that_no_file_counts(tmp_path: Path) -> None:
+    """With the ceilings of the traced machine, a program of the CPU is priced; its threads are not known."""
+    from tests.unit.machine_samples import machine
+
+    shapes = {"Input Dims": [[512, 512], [512, 512]], "Input type": ["float", "float"]}
+    events = []
+    for i in range(NUM):
+        events += [
+            event(f"ProfilerStep#{i}", i * 5000, 5000, "user_annotation"),
+            event("aten::mm", i * 5000 + 10, 4900, **shapes),
+        ]
+    report = diagnosed(Source(str(write(tmp_path / "a.json", events))), machine(), DEFAULT)
+    assert {a.account for a in report.ledger} >= {"compute", "inefficiency"}
+    assert not [finding for finding in report.findings if finding.code == "BRR309"]

@@ -101,8 +101,9 @@ def compared(
     ops: tuple[Mapping[Key, OpTime], Mapping[Key, OpTime]],
 ) -> Comparison:
     """The comparison. `walls` are the plain steps of both, ns."""
-    speedup = a.step_ns / b.step_ns if b.step_ns else math.nan
-    low, high = _interval(*walls)
+    some = a.step_ns > 0 and b.step_ns > 0
+    speedup = a.step_ns / b.step_ns if some else math.nan
+    low, high = _interval(*walls) if some else (math.nan, math.nan)
     keys = dict.fromkeys((*ops[0], *ops[1]))
     rows = (OpRatio(name=k[0], shapes=k[1], a=ops[0].get(k), b=ops[1].get(k)) for k in keys)
     return Comparison(
@@ -118,7 +119,7 @@ def _interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, f
         if not len(first) or not len(second):
             return math.nan, math.nan
         (a, b), (c, d) = median_interval(first), median_interval(second)
-        return a / d, b / c
+        return a / d if d else 0.0, b / c if c else math.inf
     draw = np.random.default_rng(0)
     medians = [np.median(draw.choice(np.asarray(w, float), (ROUNDS, len(w))), axis=1) for w in (first, second)]
     tail = 100 * (1 - CONFIDENCE) / 2
