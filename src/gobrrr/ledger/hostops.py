@@ -82,7 +82,7 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     place = places.at(ops.start)
     here = [places.places[p] for p in place]
     phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), here, ops.is_backward.tolist())
-    if not any(p.module or p.backward for p in places.places):
+    if not places.known or (recording.offline and not any(p.module or p.backward for p in places.places)):
         phases = _guessed(phases)
     return HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
 
