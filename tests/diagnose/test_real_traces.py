@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gobrrr.cli.diagnose import diagnosed, reduced
@@ -79,9 +80,18 @@ def test_the_loader_of_the_v100_pair_is_promised_no_more_than_it_brought() -> No
 
 
 def test_kernels_of_the_ddp_trace_are_counted() -> None:
+    """Five steps launch 1219 each, 9 of them under Optimizer.step. HTA's 4876 and 27 are four and three times those."""
     found = read(Source(str(TRACES / "hta/v100_ddp_ns_resolution.json.gz")))
     recording = of_trace(found)
-    assert recording.main is not None and len(recording.main.steps) == len(found.steps)
+    assert recording.main is not None and len(recording.main.steps) == 5
+    launched = dict(zip(found.runtime.correlation.tolist(), found.runtime.start.tolist(), strict=True))
+    times = np.array([launched[correlation] for correlation in found.kernels.correlation.tolist()])
+    marks = found.steps
+    per_step = [int(np.sum((times >= a) & (times < a + d))) for a, d in zip(marks.start, marks.dur, strict=True)]
+    assert per_step == [4876 // 4] * 5
+    updates = found.ops.take(np.isin(found.ops.name, found.ids("Optimizer.step#SGD.step")))
+    per_update = [int(np.sum((times >= a) & (times < a + d))) for a, d in zip(updates.start, updates.dur, strict=True)]
+    assert per_update == [27 // 3] * 5
 
 
 @pytest.mark.parametrize(
