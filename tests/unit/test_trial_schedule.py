@@ -115,3 +115,21 @@ def test_the_planned_looks_end_with_all_quadruples() -> None:
     while (block := pairing.next()) is not None:
         pairing.feed(machine.block(2e7, block.steps))
     assert len(pairing.logs) <= pairing.planned <= schedule.MOST
+
+
+def test_too_few_seconds_for_any_verdict_are_exceeded_or_not_by_much() -> None:
+    """GPT-2 with steps of 0.7 s: eight quadruples said 1.8 times as fast, and could not be a verdict at that level."""
+
+    def run(seconds: float) -> Pairing:
+        pairing = Pairing((7e8, 4e8), seconds=seconds, level=0.01)
+        while (block := pairing.next()) is not None:
+            pairing.feed(block.steps * (4e8 if block.arm else 7e8))
+            if len(pairing.logs) > 40:
+                break
+        return pairing
+
+    enough = run(1000.0)
+    few = run(10.0)
+    assert enough.result().verdict == few.result().verdict == "faster"
+    assert few.spent_ns < 3.5 * 10e9
+    assert run(1.0).result().verdict == "inconclusive"

@@ -28,6 +28,8 @@ PILOT = 4
 LOOKS = (0.5, 0.75, 1.0)
 EFFECT = 0.02
 """Smallest log ratio that the number of quadruples is planned for: twice the band."""
+OVERRUN = 3.0
+"""Times its seconds that a comparison may take where those are too few for any verdict: time for nothing otherwise."""
 MOST = 60
 """Quadruples at most, where the time allows them."""
 
@@ -97,6 +99,8 @@ class Pairing:
         wanted = statistics.quadruples_for(self._effect, statistics.scatter_of(self.logs), self._level)
         each = self.spent_ns / len(self.logs) / 1e9
         affordable = int(self._seconds / each) if each > 0 and math.isfinite(self._seconds) else self._most
+        if affordable < self._fewest() <= OVERRUN * affordable:
+            affordable = self._fewest()
         self.planned = max(FEWEST, min(max(wanted, self._fewest()), affordable, self._most))
         places = sorted({max(FEWEST, math.ceil(look * self.planned)) for look in LOOKS})
         levels = statistics.levels([place / self.planned for place in places], self._level)
