@@ -70,3 +70,15 @@ def test_the_terminal_shows_the_running_trial_and_keeps_the_finished_ones() -> N
     view.ended(WON)
     assert "fused: faster, 1.24x" in out.getvalue()
     assert isinstance(live.listener(io.StringIO(), 1), live.PlainLines)
+
+
+def test_what_is_left_out_is_told_by_what_it_brings() -> None:
+    """The guard judges the whole at the end: a leave-one-out trial has no numbers of its own to doubt."""
+    from gobrrr.report.live import outcome
+    from gobrrr.trial.receipt import Speedup, TrialResult
+
+    result = TrialResult(
+        remedies=("compile", "fused_optimizer"), onto=("compile",), purpose="leave-one-out", verdict="faster",
+        speedup=Speedup(1.24, 1.21, 1.27),
+    )  # fmt: skip
+    assert outcome(result) == "fused_optimizer: with it faster, 1.24x (1.21 to 1.27)"
