@@ -24,6 +24,8 @@ SEEDS = (1, 2)
 DETAIL_FACTOR = 20.0
 """A watched step takes this many times a plain one, at most: tensors are read, hashed and summed."""
 TRIAL_SECONDS = 90.0
+FINAL = 2.0
+"""Times a trial's seconds for the last one: a recipe that is not confirmed is lost, with all that was spent on it."""
 
 
 class Program(NamedTuple):
@@ -57,7 +59,8 @@ class LiveReferee:
         sides = [self._side(folder / name, stack) for name, stack in
                  (("baseline", plan.baseline), ("candidate", plan.candidate))]  # fmt: skip
         found = lockstep.measure(
-            *sides, seed=self._seed + self._num, seconds=self._seconds, progress=self._progress,
+            *sides, seed=self._seed + self._num, progress=self._progress,
+            seconds=self._seconds * (FINAL if plan.purpose == "final" else 1.0),
             pairing=partial(Pairing, level=self._level if plan.purpose == "add" else LEVEL),
         )  # fmt: skip
         lockstep.clear(folder)
