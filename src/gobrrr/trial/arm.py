@@ -165,6 +165,10 @@ class Arm:
             return sum(sum(process.cpu_times()[:4]) for process in each)
         return 0.0
 
+    def _idles(self, since: float, cpu_s: float, waited: float) -> bool:
+        """Whether its processes have computed next to nothing since then."""
+        return self._cpu_s() - cpu_s < BUSY * (waited - since)
+
     def _note_memory(self) -> None:
         self.peak_bytes = max(self.peak_bytes, self.resident())
 
@@ -176,7 +180,10 @@ class Arm:
     def _expect(self, kind: str, seconds: float) -> protocol.Message:
         """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
         assert self._told is not None and self._process is not None
-        began, busy = time.monotonic(), self._cpu_s()
+        began = time.monotonic()
+        looked: tuple[float, float] | None = (
+            None  # half-way, in blocks far too long alone: it goes through all processes
+        )
         while True:
             alive = self._process.poll() is None
             message = self._told.receive(POLL_S if alive else 0)
@@ -184,7 +191,9 @@ class Arm:
                 if not alive:
                     raise self._gone()
                 waited = time.monotonic() - began
-                if waited > seconds and (waited > START_S or self._cpu_s() - busy < BUSY * waited):
+                if looked is None and waited > seconds / 2:
+                    looked = waited, self._cpu_s()
+                if looked and waited > seconds and (waited > START_S or self._idles(*looked, waited)):
                     raise ArmError(f"no step for {waited:.0f} s: it hangs, or waits for something that is not there")
                 continue
             if message["kind"] == kind:
