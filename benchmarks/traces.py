@@ -63,8 +63,7 @@ def figures() -> list[dict[str, Any]]:
     for name, (what, value) in PUBLISHED.items():
         report = diagnosed(Source(str(TRACES / f"{name}.json.gz")), UNKNOWN, DEFAULT)
         span = 100 * report.device.span.busy_share if report.device else 0.0
-        mean = (report.step.plain_wall_ns + report.step.outlier_ns) / 1e6 if "step" in what else None
-        rows.append({"trace": name, "what": what, "published": value, "ours": span if mean is None else _mean(name),
+        rows.append({"trace": name, "what": what, "published": value, "ours": _mean(name) if "step" in what else span,
                      "verdict": report.verdict.sentence})  # fmt: skip
         print(f"{name:34} {what} {value:8.3f} published, {rows[-1]['ours']:8.3f} ours   {rows[-1]['verdict'][:60]}")
     return rows

@@ -238,7 +238,7 @@ class Hooks:
                 frame = frame.f_back
             seen(module)
 
-        self._calls = ModuleCall(lambda plain: Lookup(plain, lookup))
+        self._calls = ModuleCall(lambda method: Lookup(method, lookup))
         self._undo.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:

@@ -114,8 +114,8 @@ class Witness:
         class Calls:
             """Hands out the method itself, except for a call that the program makes: that one goes through us."""
 
-            def __init__(self, plain: Any) -> None:
-                self.function = plain
+            def __init__(self, method: Any) -> None:
+                self.function = method
 
             def __get__(self, instance: Any, owner: type | None = None) -> Any:
                 if instance is None:

@@ -18,7 +18,7 @@ FEWEST = 6
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two. Times are ns per step; `device_ns` is None where no accelerator was seen."""
+    """One of the two. Times are ns per step; `busy_ns` is None where no accelerator was seen."""
 
     source: str
     step_ns: float
@@ -50,10 +50,10 @@ class OpRatio(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long one call of A takes as one of B: host and device together, where they differ."""
+        """How many times as long one call of A takes as one of B, each where it ran: on the device or the host."""
         if self.a is None or self.b is None:
             return None
-        a, b = (_per_call(side, self.on_device) for side in (self.a, self.b))
+        a, b = _per_call(self.a), _per_call(self.b)
         return a / b if b else None
 
 
@@ -78,9 +78,8 @@ def _ns(side: OpTime | None, device: bool) -> float:
     return 0.0 if side is None else side.device_ns if device else side.host_ns
 
 
-def _per_call(side: OpTime, on_device: bool) -> float:
-    whole = side.device_ns if on_device else max(side.device_ns, side.host_ns if not side.device_ns else 0.0)
-    return whole / side.calls if side.calls else 0.0
+def _per_call(side: OpTime) -> float:
+    return (side.device_ns or side.host_ns) / side.calls if side.calls else 0.0
 
 
 def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str) -> Side:

@@ -12,7 +12,7 @@ from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, idle_causes, named, union
 from gobrrr.ledger.model import DeviceLedger
 from gobrrr.ledger.places import Places
-from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace
+from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, launch_rows
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -45,7 +45,7 @@ def device_ledger(
     idle = Idle.between(starts, ends, begin, end)
     causes, syncs = idle_causes(trace, idle, host, places, end - begin - busy)
     is_copy, communicates = kernels.kind == MEMCPY, kernels.kind == COMMUNICATION
-    linked = np.isin(kernels.correlation, trace.runtime.correlation)
+    linked = launch_rows(kernels, trace.runtime) >= 0
     matrix, cores = _matrix_ns(trace, kernels)
     ledger = DeviceLedger(
         name=name, busy_ns=busy / num_steps, idle_ns=(end - begin - busy) / num_steps,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.spans import elapsed
 from gobrrr.recording.facts import Span
@@ -18,7 +18,6 @@ from gobrrr.recording.trace import Trace
 Ints = npt.NDArray[np.int64]
 Sync = tuple[str, float, float, tuple[Span, ...]]
 """(call, calls per step, idle ns per step that it causes, user lines)."""
-DATA = "enumerate(DataLoader)"
 NONE = np.zeros((0, 2), np.int64)
 _SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
 _ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
@@ -115,7 +114,7 @@ def _syncs(trace: Trace, idle: Idle, host: HostOps, places: Places) -> tuple[tup
     stretches[:, 1] = np.minimum(idle.until_work(spans[:, 1]), spans[:, 1] + blocked)
     begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
     own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
-    caused = idle.within(own[:, :]) * (own[:, 1] > own[:, 0])
+    caused = idle.within(own) * (own[:, 1] > own[:, 0])
     return _told(trace, host, places, calls.name, calls.start, caused), stretches
 
 

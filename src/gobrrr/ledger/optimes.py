@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.recording.trace import CPU_OP, Ops, Runtime, Trace
+from gobrrr.recording.trace import CPU_OP, Ops, Runtime, Trace, launch_rows
 from gobrrr.recording.tree import nest_threads
 
 Ints = npt.NDArray[np.int64]
@@ -57,12 +57,8 @@ def _device_ns(trace: Trace, ops: Ops, parent: npt.NDArray[np.int32]) -> npt.NDA
     """Kernel time by the op that launched it: the innermost one open on its thread when the launch began."""
     found = np.zeros(len(ops))
     launches, kernels = trace.runtime, trace.kernels
-    if not len(kernels) or not len(launches):
-        return found
-    order = np.argsort(launches.correlation, kind="stable")
-    at = np.searchsorted(launches.correlation[order], kernels.correlation)
-    row = order[np.minimum(at, len(order) - 1)]
-    linked = launches.correlation[row] == kernels.correlation
+    row = launch_rows(kernels, launches)
+    linked = row >= 0
     launcher = _innermost(ops, parent, launches)[row[linked]]
     known = launcher >= 0
     np.add.at(found, launcher[known], kernels.dur[linked][known].astype(float))

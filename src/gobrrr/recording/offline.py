@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gobrrr.recording.run import Recording, Start, Window
 from gobrrr.recording.stacklog import line_log
 from gobrrr.recording.steps import LoopSteps, Step
-from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Trace
+from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Trace, launch_rows
 
 Ints = npt.NDArray[np.int64]
 UPDATES, EXPLICIT = 1, 3
@@ -25,7 +25,7 @@ def of_trace(trace: Trace) -> Recording:
     """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
     thread = _thread(trace)
     spans = _steps(trace, thread)
-    if len(spans) and len(trace.runtime):
+    if len(spans):
         spans = _with_device_work(trace, spans)
     waits = _waits(trace, thread)
     training = len(_annotations(trace, thread, UPDATE)) > 0
@@ -93,11 +93,9 @@ def _steps(trace: Trace, thread: int) -> Ints:
 
 def _with_device_work(trace: Trace, spans: Ints) -> Ints:
     """Steps that end with the device's work that they launched, and begin where the one before ends."""
-    known = np.argsort(trace.runtime.correlation, kind="stable")
-    launches = trace.runtime.correlation[known]
-    at = np.searchsorted(launches, trace.kernels.correlation)
-    linked = (at < len(launches)) & (launches[np.minimum(at, len(launches) - 1)] == trace.kernels.correlation)
-    launched = trace.runtime.start[known[at[linked]]]
+    rows = launch_rows(trace.kernels, trace.runtime)
+    linked = rows >= 0
+    launched = trace.runtime.start[rows[linked]]
     ends = (trace.kernels.start + trace.kernels.dur)[linked]
     step = np.searchsorted(spans[:, 0], launched, "right") - 1
     inside = (step >= 0) & (launched < spans[np.maximum(step, 0), 1])

@@ -156,6 +156,16 @@ class Runtime(Columns):
     external_id: Ints
 
 
+def launch_rows(kernels: Kernels, runtime: Runtime) -> npt.NDArray[np.intp]:
+    """The row of `runtime` that launched each kernel, -1 where that was not recorded."""
+    order = np.argsort(runtime.correlation, kind="stable")
+    if not len(order):
+        return np.full(len(kernels), -1, np.intp)
+    known = runtime.correlation[order]
+    at = np.minimum(np.searchsorted(known, kernels.correlation), len(order) - 1)
+    return np.where(known[at] == kernels.correlation, order[at], -1)
+
+
 @dataclass(frozen=True, eq=False)
 class Flows(Columns):
     """Links from the forward op that made an autograd node to the backward op that ran it."""

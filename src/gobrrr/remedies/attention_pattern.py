@@ -68,7 +68,7 @@ def replace(module: GraphModule) -> int:
 def _erase(graph: Graph, node: Any) -> None:
     """Take out what nobody uses now, inputs first asked last. Not graph.eliminate_dead_code(): writes in place whose
     result is unused are dead to it."""
-    if getattr(node, "op", "") in ("call_function", "call_method") and not node.users and _removable(node):
+    if _is_call(node) and not node.users and _removable(node):
         inputs = node.all_input_nodes
         graph.erase_node(node)
         for each in inputs:
@@ -76,12 +76,19 @@ def _erase(graph: Graph, node: Any) -> None:
 
 
 def _removable(node: Node) -> bool:
-    named = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    return named in CONSTANT or _is(node, MATMUL | SOFTMAX | DIVIDE | MULTIPLY | ADD | FILL | DROPOUT)
+    return _name(node) in CONSTANT or _is(node, MATMUL | SOFTMAX | DIVIDE | MULTIPLY | ADD | FILL | DROPOUT)
+
+
+def _is_call(node: Any) -> bool:
+    return getattr(node, "op", "") in ("call_function", "call_method")
 
 
 def _is(node: Any, targets: set[Any]) -> bool:
-    return getattr(node, "op", "") in ("call_function", "call_method") and node.target in targets
+    return _is_call(node) and node.target in targets
+
+
+def _name(node: Node) -> str:
+    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
 
 
 def _argument(node: Node, place: int, name: str, default: Any = None) -> Any:
@@ -122,7 +129,7 @@ def _scores(node: Any) -> tuple[Node, float, tuple[Node, float | None] | None] |
     """From what softmax is given back to the product: the product, the scale, the mask."""
     scale, mask = 1.0, None
     while not _is(node, MATMUL):
-        if getattr(node, "op", "") not in ("call_function", "call_method") or len(node.users) != 1 or not node.args:
+        if not _is_call(node) or len(node.users) != 1 or not node.args:
             return None
         number = _argument(node, 1, "other")
         if _is(node, DIVIDE | MULTIPLY) and isinstance(number, (int, float)) and number > 0:
@@ -153,7 +160,7 @@ def _masked(node: Any) -> tuple[Any, tuple[Any, float | None]] | None:
 
 
 def _leads_to_product(node: Any) -> bool:
-    while getattr(node, "op", "") in ("call_function", "call_method"):
+    while _is_call(node):
         if _is(node, MATMUL):
             return True
         if not _is(node, DIVIDE | MULTIPLY | FILL) or not node.args:
@@ -227,8 +234,8 @@ def _constant(node: Any, known: dict[Any, Any]) -> Any:
         return node
     if node in known:
         return known[node]
-    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
-    if node.op not in ("call_function", "call_method") or name not in CONSTANT:
+    name = _name(node)
+    if not _is_call(node) or name not in CONSTANT:
         return None
     values = [_constant(each, known) for each in node.args]
     if any(value is None and hasattr(each, "op") for value, each in zip(values, node.args, strict=True)):
