@@ -47,17 +47,13 @@ class CompareCommand:
 
 def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
     """What is compared of one recording: its figures, its plain steps, its ops."""
-    from gobrrr.ledger.build import build_ledger
+    from gobrrr.cli.diagnosis import judged
     from gobrrr.ledger.comparison import side
     from gobrrr.ledger.optimes import op_times
     from gobrrr.ledger.spans import step_spans
-    from gobrrr.report.build import build
-    from gobrrr.rules import judge
 
     recording, machine = _recording(word)
-    ledger = build_ledger(recording, machine)
-    findings, skipped = judge(ledger, machine, portability=False)
-    report = build(ledger, machine, findings, skipped=skipped)
+    ledger, report = judged(recording, machine)
     window = recording.window("profile")
     ops: dict[Key, OpTime] = {}
     if window is not None and recording.trace is not None:

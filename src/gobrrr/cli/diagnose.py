@@ -79,22 +79,14 @@ def reduced(source: Source, machine: Machine, limits: Limits) -> RankSummary:
 
 
 def _judged(source: Source, machine: Machine, limits: Limits, portability: bool) -> tuple[Report, RankSummary]:
-    from gobrrr.ledger.build import build_ledger
+    from gobrrr.cli.diagnosis import judged
     from gobrrr.ledger.ranks import summary
     from gobrrr.recording.offline import of_trace
     from gobrrr.recording.sources import rank_of, read
-    from gobrrr.report.build import build
-    from gobrrr.rules import judge
 
     trace = read(source, limits)
-    recording = of_trace(trace)
-    ledger = build_ledger(recording, machine)
-    findings, skipped = judge(ledger, machine, portability=portability)
     rank, world = rank_of(source, trace), trace.properties.world_size
-    report = build(
-        ledger, machine if machine.fingerprint else None, findings, skipped=skipped, rank=rank, world_size=world,
-        portability=portability,
-    )  # fmt: skip
+    ledger, report = judged(of_trace(trace), machine, portability=portability, rank=rank, world_size=world)
     return report, summary(ledger, str(source), rank, world)
 
 
@@ -120,29 +112,24 @@ def _job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> 
     """Ranks are reduced one at a time, beside each other: memory does not grow with their number."""
     from concurrent.futures import ProcessPoolExecutor
 
-    from gobrrr.ledger.ranks import together
+    from gobrrr.ledger import ranks
 
     reduce = partial(reduced, machine=machine, limits=limits)
     count = min(jobs or os.cpu_count() or 1, len(sources))
     if count <= 1:
-        return together([reduce(source) for source in sources])
+        return ranks.reduced(reduce, sources)
     with ProcessPoolExecutor(count) as pool:
-        return together(list(pool.map(reduce, sources, chunksize=max(1, min(CHUNK, len(sources) // count)))))
+        chunk = max(1, min(CHUNK, len(sources) // count))
+        return ranks.reduced(reduce, sources, partial(pool.map, chunksize=chunk))
 
 
 def _tell(report: Report, args: argparse.Namespace) -> None:
+    from gobrrr.cli.report import show
     from gobrrr.report.json import to_json
-    from gobrrr.report.markdown import to_markdown
-    from gobrrr.report.text import show
 
     if args.json:
         _write(args.json, to_json(report))
-    if args.format == "json":
-        sys.stdout.buffer.write(to_json(report))
-    elif args.format == "markdown":
-        sys.stdout.buffer.write(to_markdown(report, str(Path.cwd())).encode("utf-8", "replace"))
-    else:
-        show(report, sys.stdout)
+    show(report, args.format)
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:

@@ -7,8 +7,10 @@ import json
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 from gobrrr.errors import GobrrrError
+from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.run import Recording
 from gobrrr.report.model import Report
@@ -65,21 +67,29 @@ def _file(recording: Recording, first: Recording) -> str:
 
 
 def _diagnose(recording: Recording, folder: Path, command: list[str], code: int, portability: bool) -> Report:
-    from gobrrr.ledger.build import build_ledger
     from gobrrr.ledger.ceilings import raised
-    from gobrrr.report.build import build
-    from gobrrr.rules import judge
 
     precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
     machine = raised(ceilings(recording), recording, precision)
+    start = recording.start
+    return judged(
+        recording, machine, portability=portability, command=command, exit_code=code, rank=start.rank,
+        world_size=start.world_size, versions={"python": start.python, "torch": start.torch}, recording=str(folder),
+    )[1]  # fmt: skip
+
+
+def judged(
+    recording: Recording, machine: Machine, /, *, portability: bool = False, **told: Any
+) -> tuple[Ledger, Report]:
+    """Account, rules, report: what every verb does with a recording. `told` goes into the report as it is."""
+    from gobrrr.ledger.build import build_ledger
+    from gobrrr.report.build import build
+    from gobrrr.rules import judge
+
     ledger = build_ledger(recording, machine)
     findings, skipped = judge(ledger, machine, portability=portability)
-    start = recording.start
-    return build(
-        ledger, machine, findings, skipped=skipped, command=command, exit_code=code, rank=start.rank,
-        world_size=start.world_size, versions={"python": start.python, "torch": start.torch}, recording=str(folder),
-        portability=portability,
-    )  # fmt: skip
+    known = machine if machine.fingerprint else None
+    return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)
 
 
 def ceilings(recording: Recording) -> Machine:

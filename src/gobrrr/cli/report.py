@@ -36,12 +36,8 @@ class ReportCommand:
         form = args.format or SUFFIXES.get(Path(args.output or "").suffix, "text")
         if args.output:
             _write(Path(args.output), _render(report, form))
-        elif form == "text":
-            from gobrrr.report.text import show
-
-            show(report, sys.stdout)
         else:
-            sys.stdout.buffer.write(_render(report, form))
+            show(report, form)
         return 0
 
 
@@ -67,6 +63,16 @@ def load(path: Path) -> Report:
     except OSError as error:
         raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
     return from_json(data, str(path))
+
+
+def show(report: Report, form: str) -> None:
+    """Write it to stdout: text as it suits the terminal, json and markdown as they are."""
+    if form == "text":
+        from gobrrr.report import text
+
+        text.show(report, sys.stdout)
+    else:
+        sys.stdout.buffer.write(_render(report, form))
 
 
 def _render(report: Report, form: str) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
+from typing import TypeVar
 
 import msgspec
 
@@ -75,8 +76,11 @@ def summary(ledger: Ledger, source: str, rank: int | None, world_size: int | Non
     )  # fmt: skip
 
 
+T = TypeVar("T")
+
+
 def reduced(
-    reduce: Callable[[str], RankSummary], sources: Sequence[str], mapped: Callable[..., Iterable[RankSummary]] = map
+    reduce: Callable[[T], RankSummary], sources: Sequence[T], mapped: Callable[..., Iterable[RankSummary]] = map
 ) -> Job:
     """`mapped` is map, or that of any executor with the interface of concurrent.futures."""
     return together(tuple(mapped(reduce, sources)))
