@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -219,7 +220,7 @@ def loss_and_gradients(model: Any, ids: torch.Tensor) -> list[torch.Tensor]:
     return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
 
 
-@pytest.mark.parametrize("name", ["chunked_loss", "activation_checkpointing"])
+@pytest.mark.parametrize("name", ["chunked_loss", "pad_vocabulary", "activation_checkpointing"])
 def test_a_language_model_of_somebody_else_gives_the_same_loss_and_gradients(name: str) -> None:
     model, ids = language_model()
     expected = loss_and_gradients(model, ids)
@@ -240,3 +241,106 @@ def test_attention_of_a_model_of_somebody_else_is_switched_and_switched_back() -
     for a, b in zip(expected, found, strict=True):
         torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-6)
     assert model.config._attn_implementation == "eager"
+
+
+def test_gradients_of_float16_are_scaled_and_come_out_unscaled() -> None:
+    """A loss so small that its gradients would vanish in float16; clipping and accumulation see true gradients."""
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 4)), torch.randn(8, 16)
+    inside: list[torch.Tensor] = []
+    model[0].register_full_backward_hook(lambda module, given, came: inside.append(came[0]))
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        for _ in range(2):
+            (1e-7 * model(x).square().mean()).backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    expected = gradients()
+    with applied("float16_autocast") as said:
+        found = gradients()
+    assert said == {"float16_autocast": "Sequential"} and inside[-1].dtype == torch.float16
+    for a, b in zip(expected, found, strict=True):
+        assert ((a - b).norm() / a.norm()).item() < 5e-3
+    with torch.autocast("cpu", torch.float16):  # what scaling is for
+        unscaled = gradients()
+    assert any(((a - b).norm() / a.norm()).item() > 0.05 for a, b in zip(expected, unscaled, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(expected, gradients(), strict=True))
+
+
+def test_an_update_that_overflows_is_passed_over_with_half_the_scale() -> None:
+    from gobrrr.remedies.gradscaling import FIRST_SCALE, GradientScaling
+
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scaling = GradientScaling()
+    scaling.install()
+    try:
+        scaling.divide_gradients(model)
+        scaling.watch(optimizer)
+        before = model.weight.detach().clone()
+        (model(torch.ones(2, 3)).sum() * float("inf")).backward()
+        optimizer.step()
+        assert torch.equal(model.weight, before) and scaling.scale == FIRST_SCALE / 2
+        optimizer.zero_grad()
+        model(torch.ones(2, 3)).sum().backward()
+        assert torch.equal(model.weight.grad, torch.full((3, 3), 2.0))
+        optimizer.step()
+        assert not torch.equal(model.weight, before)
+        gradient = torch.autograd.grad(model(torch.ones(2, 3)).sum(), model.weight)[0]
+        assert torch.equal(gradient, torch.full((3, 3), 2.0))
+    finally:
+        scaling.remove()
+
+
+def test_the_scale_grows_as_torchs_own_does() -> None:
+    from gobrrr.remedies import gradscaling
+
+    scaler = torch.amp.GradScaler("cpu")
+    assert scaler.get_scale() == gradscaling.FIRST_SCALE and scaler.get_growth_factor() == gradscaling.GROWTH
+    assert scaler.get_backoff_factor() == gradscaling.DECAY and scaler.get_growth_interval() == gradscaling.GROW_AFTER
+
+
+def test_a_program_under_autocast_keeps_its_own() -> None:
+    model = nn.Linear(4, 4)
+    with applied("float16_autocast") as said, torch.autocast("cpu", torch.bfloat16):
+        assert model(torch.ones(2, 4)).dtype == torch.bfloat16 and not said
+
+
+def test_a_compiled_model_keeps_half_of_its_activations() -> None:
+    from torch._functorch import config
+
+    torch.manual_seed(0)
+    model, x = nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(3)]), torch.randn(8, 32)
+
+    def saved() -> int:
+        num = [0]
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            num[0] += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(x).sum().backward()
+        return num[0]
+
+    with applied("compile"):
+        plain = saved()
+    torch._dynamo.reset()
+    with applied("compile_memory_budget") as said:
+        assert config.activation_memory_budget == 0.5
+        assert saved() < plain and "compile_memory_budget" in said
+    assert config.activation_memory_budget == 1.0
+
+
+def test_threads_are_pinned_before_the_process_starts() -> None:
+    import subprocess
+    import sys
+
+    environment = registry.environment(["thread_affinity"])
+    assert environment == {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+    code = "import os, torch; torch.ones(9, 9) @ torch.ones(9, 9); print(len(os.sched_getaffinity(0)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0 and int(done.stdout) <= 2, done.stderr  # one core; two threads where it has those

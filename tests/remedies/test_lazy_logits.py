@@ -66,6 +66,30 @@ def test_loss_and_gradients_are_torchs_own(path: str, reduction: str, monkeypatc
         )
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("multiple", [1, 4, 11, 64])
+@pytest.mark.parametrize("elements", [0, 30])
+def test_padded_classes_change_neither_loss_nor_gradients(multiple: int, elements: int, dtype: torch.dtype) -> None:
+    def run(chunks: lazylogits.Chunks | None) -> list[torch.Tensor]:
+        hidden, weight, bias = given(dtype)
+        found = F.linear(hidden, weight, bias)
+        logits = found if chunks is None else LazyLogits.of(hidden, weight, bias, lambda: None, chunks=chunks)
+        (3 * F.cross_entropy(logits.flatten(0, 1), target().flatten())).backward()
+        return [hidden.grad, weight.grad, bias.grad]
+
+    for a, b in zip(run(None), run(lazylogits.Chunks(elements, multiple)), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-9 if dtype == torch.float64 else 1e-4, atol=1e-6)
+        assert b.shape == a.shape
+
+
+def test_logits_are_cut_and_padded_as_asked() -> None:
+    assert lazylogits.Chunks(0).rows(50257, 700) == 700 and lazylogits.Chunks(0).rows(50257, 0) == 1
+    assert lazylogits.Chunks(1 << 23).rows(50257, 10_000) == 166
+    _hidden, weight, bias = given()
+    wide, offset = lazylogits._padded(weight, bias, torch.float64, 64)
+    assert wide.shape == (64, WIDTH) and offset.shape == (64,) and not wide[CLASSES:].any()
+
+
 @pytest.mark.parametrize(
     "kwargs", [{"label_smoothing": 0.1}, {"reduction": "none"}, {"weight": torch.ones(CLASSES).double()}]
 )

@@ -19,7 +19,7 @@ class Compile(Remedy):
     safety = "tolerance"
     place = "model"
     codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
-    conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune")
+    conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget")
     by_hand = "model.compile()  # or model = torch.compile(model)"
     mode: str | None = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -20,6 +20,17 @@ CHUNK_ELEMENTS = 1 << 23
 FEWEST_ROWS = 64
 
 
+class Chunks(NamedTuple):
+    """How a cross-entropy is cut: logits per chunk (0: all at once), classes padded up to a multiple."""
+
+    elements: int = CHUNK_ELEMENTS
+    multiple: int = 1
+
+    def rows(self, num_classes: int, num_rows: int) -> int:
+        """Rows of one chunk."""
+        return max(FEWEST_ROWS, self.elements // num_classes) if self.elements else max(1, num_rows)
+
+
 class LazyLogits(torch.Tensor):
     """Looks like a tensor of shape (..., V). `used` is called when its cross-entropy was computed in chunks."""
 
@@ -27,13 +38,14 @@ class LazyLogits(torch.Tensor):
     weight: torch.Tensor
     bias: torch.Tensor | None
     product_dtype: torch.dtype
+    chunks: Chunks
     used: Callable[[], None]
     _whole: torch.Tensor | None
 
     @staticmethod
     def of(
         hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, used: Callable[[], None],
-        dtype: torch.dtype | None = None, product_dtype: torch.dtype | None = None,
+        dtype: torch.dtype | None = None, product_dtype: torch.dtype | None = None, chunks: Chunks | None = None,
     ) -> LazyLogits:  # fmt: skip
         """hidden (..., D), weight (V, D), bias (V) or None; `dtype` of the logits, `product_dtype` of the product."""
         product_dtype = product_dtype or hidden.dtype
@@ -41,7 +53,7 @@ class LazyLogits(torch.Tensor):
             LazyLogits, (*hidden.shape[:-1], weight.shape[0]), dtype=dtype or product_dtype, device=hidden.device
         )
         made.hidden, made.weight, made.bias, made.used, made._whole = hidden, weight, bias, used, None
-        made.product_dtype = product_dtype
+        made.product_dtype, made.chunks = product_dtype, chunks or Chunks(CHUNK_ELEMENTS)
         found: LazyLogits = made
         return found
 
@@ -55,7 +67,8 @@ class LazyLogits(torch.Tensor):
 
     def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
         """The same of other rows."""
-        return LazyLogits.of(hidden, self.weight, self.bias, self.used, dtype or self.dtype, self.product_dtype)
+        return LazyLogits.of(hidden, self.weight, self.bias, self.used, dtype or self.dtype, self.product_dtype,
+                             self.chunks)  # fmt: skip
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,7 +161,14 @@ def _cross_entropy(
     logits.used()
     with torch._C.DisableTorchFunctionSubclass():
         found: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
-            logits.hidden, logits.weight, logits.bias, target, ignore_index, reduction == "mean", logits.product_dtype
+            logits.hidden,
+            logits.weight,
+            logits.bias,
+            target,
+            ignore_index,
+            reduction == "mean",
+            logits.product_dtype,
+            logits.chunks,
         )
     return found.to(logits.dtype)
 
@@ -158,20 +178,23 @@ class _Chunked(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Any, weight: Any, bias: Any, target: Any, ignored: int, mean: bool, dtype: torch.dtype
-    ) -> torch.Tensor:
+        ctx: Any, hidden: Any, weight: Any, bias: Any, target: Any, ignored: int, mean: bool, dtype: torch.dtype,
+        chunks: Chunks,
+    ) -> torch.Tensor:  # fmt: skip
         valid = target != ignored
         num = float(valid.sum())
         scale = (1.0 / num if num else math.nan) if mean else 1.0  # torch's own is NaN there too
         total = torch.zeros((), dtype=torch.float64, device=hidden.device)
-        wide, rows = weight.to(dtype), max(FEWEST_ROWS, CHUNK_ELEMENTS // weight.shape[0])
+        wide, offset = _padded(weight, bias, dtype, chunks.multiple)
+        rows, num_classes = chunks.rows(weight.shape[0], len(target)), weight.shape[0]
         d_hidden = torch.empty_like(hidden)
-        d_weight = torch.zeros_like(weight)
+        d_wide = torch.zeros(wide.shape, dtype=weight.dtype, device=weight.device)
         d_bias = None if bias is None else torch.zeros_like(bias)
         for begin in range(0, len(target), rows):
             part = slice(begin, begin + rows)
             chunk, right = hidden[part].to(dtype), valid[part]
-            logits = F.linear(chunk, wide, None if bias is None else bias.to(dtype)).to(_sum_dtype(hidden))
+            logits = F.linear(chunk, wide, offset).to(_sum_dtype(hidden))
+            logits[:, num_classes:] = -math.inf
             index = torch.where(right, target[part], 0).unsqueeze(1)
             norm = torch.logsumexp(logits, 1, keepdim=True)
             total += ((norm - logits.gather(1, index)).squeeze(1) * right).sum(dtype=torch.float64)
@@ -179,11 +202,11 @@ class _Chunked(torch.autograd.Function):
             slope.scatter_add_(1, index, torch.full_like(index, -1, dtype=slope.dtype))
             slope = slope.mul_((right.to(slope.dtype) * scale).unsqueeze(1)).to(dtype)
             d_hidden[part] = (slope @ wide).to(hidden.dtype)
-            d_weight.addmm_(slope.T.to(weight.dtype), chunk.to(weight.dtype))
+            d_wide.addmm_(slope.T.to(weight.dtype), chunk.to(weight.dtype))
             if d_bias is not None:
-                d_bias += slope.sum(0).to(d_bias.dtype)
+                d_bias += slope.sum(0)[:num_classes].to(d_bias.dtype)
         ctx.has_bias = bias is not None
-        ctx.save_for_backward(d_hidden, d_weight, *([d_bias] if d_bias is not None else []))
+        ctx.save_for_backward(d_hidden, d_wide[:num_classes], *([d_bias] if d_bias is not None else []))
         return (total * scale).to(_sum_dtype(hidden))
 
     @staticmethod
@@ -191,7 +214,16 @@ class _Chunked(torch.autograd.Function):
         d_hidden, d_weight, *rest = ctx.saved_tensors
         grad = outer[0]
         bias = rest[0] * grad if ctx.has_bias else None
-        return d_hidden * grad, d_weight * grad, bias, None, None, None, None
+        return d_hidden * grad, d_weight * grad, bias, None, None, None, None, None
+
+
+def _padded(weight: Any, bias: Any, dtype: torch.dtype, multiple: int) -> tuple[Any, Any]:
+    """Weight and bias in a dtype, with rows of zeros up to a multiple of classes."""
+    added = -weight.shape[0] % multiple
+    wide, offset = weight.to(dtype), None if bias is None else bias.to(dtype)
+    if not added:
+        return wide, offset
+    return F.pad(wide, (0, 0, 0, added)), None if offset is None else F.pad(offset, (0, added))
 
 
 def _sum_dtype(hidden: torch.Tensor) -> torch.dtype:

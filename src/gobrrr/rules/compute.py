@@ -118,7 +118,7 @@ def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
     "fp32-where-bf16-is-faster",
     "compute",
     needs={"ops", "shapes"},
-    remedies=("bf16_autocast", "matmul_precision"),
+    remedies=("bf16_autocast", "matmul_precision", "float16_autocast"),
 )
 def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """fp32 products on a CPU whose bf16 ceiling, measured here, is well above the fp32 one they run at."""

@@ -18,7 +18,9 @@ TENSOR_CORES_SINCE = 7.0
 """Compute capability of Volta, the first with tensor cores (TensorBoard's profiler plugin tests the same)."""
 
 
-@rule("BRR109", "misaligned-matrix-dimensions", "compute", needs={"ops", "shapes", "device"})
+@rule(
+    "BRR109", "misaligned-matrix-dimensions", "compute", needs={"ops", "shapes", "device"}, remedies=("pad_vocabulary",)
+)
 def misaligned_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """16-bit matrix products with a dimension that is no multiple of 8."""
     products = [op for op in ledger.ops if op.name in MATMULS and float_dtype(op) in SIXTEEN_BITS]
@@ -54,7 +56,7 @@ def _misaligned(op: OpGroup) -> bool:
     return dims is not None and min(dims) >= ALIGNMENT and any(size % ALIGNMENT for size in dims)
 
 
-@rule("BRR110", "tensor-cores-unused", "compute", needs={"device"}, remedies=("bf16_autocast",))
+@rule("BRR110", "tensor-cores-unused", "compute", needs={"device"}, remedies=("bf16_autocast", "float16_autocast"))
 def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Kernels that could use tensor cores, on a device that has them, and not one that does."""
     device = ledger.device

@@ -102,7 +102,10 @@ def _urgency(left: float, growth: float) -> str | None:
     return "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
 
 
-@rule("BRR602", "memory-pressure", "memory", needs={"facts"}, remedies=("bf16_autocast", "activation_checkpointing"))
+@rule(
+    "BRR602", "memory-pressure", "memory", needs={"facts"},
+    remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"),
+)  # fmt: skip
 def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Peak memory near the limit, or swap in use: the next larger batch dies, or this one crawls."""
     on_device = ledger.device is not None and machine.device is not None

@@ -1,0 +1,51 @@
+"""Heads of large vocabularies whose logits stay uncomputed until somebody uses them; see lazylogits."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+LARGE = 4096
+"""Classes from which a linear layer's output is worth it."""
+
+
+def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -> None:
+    """Linear layers with LARGE classes and more, those among them whose number of classes is no multiple already.
+    `whole`: their cross-entropy in one chunk."""
+    import torch
+
+    from gobrrr.remedies.lazylogits import CHUNK_ELEMENTS, Chunks, LazyLogits
+
+    def used() -> None:
+        seams.applied(name)
+
+    def wanted(module: Any) -> bool:
+        return type(module) is torch.nn.Linear and module.out_features >= LARGE and (
+            multiple == 1 or module.out_features % multiple > 0)  # fmt: skip
+
+    def change(model: Any) -> None:
+        for head in filter(wanted, model.modules()):
+            head.forward = _lazy(head, LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
+            seams.undo(functools.partial(head.__dict__.pop, "forward", None))
+
+    seams.at_model(change)
+
+
+def _lazy(head: Any, kind: Any, used: Any, chunks: Any) -> Any:
+    """The head's forward: lazy in training, as ever in evaluation."""
+    import torch
+
+    plain = head.forward
+
+    @functools.wraps(plain)
+    def forward(hidden: Any) -> Any:
+        if not head.training or not torch.is_grad_enabled():
+            return plain(hidden)
+        device = hidden.device.type
+        lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        return kind.of(hidden, head.weight, head.bias, used, product_dtype=lowered, chunks=chunks)
+
+    return forward
