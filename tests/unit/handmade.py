@@ -10,7 +10,7 @@ import msgspec
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import CopyCeiling, Machine, Measured
 from gobrrr.recording.facts import Facts, Settings, Span
-from gobrrr.rules import load
+from gobrrr.rules import ask, device_view, load
 from gobrrr.rules.model import Finding
 
 MS = 1e6
@@ -114,7 +114,7 @@ class Case:
     def raised(self, code: str) -> list[Finding]:
         """What rule `code` says, checked for what every finding owes: an ordered saving within the step."""
         ledger = self.ledger
-        found = list(load()[code].check(ledger, self.machine))
+        found = ask(load()[code], ledger, self.machine, device_view(ledger, self.machine))
         for each in found:
             assert each.code == code
             saving = each.saving

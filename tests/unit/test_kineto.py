@@ -142,12 +142,9 @@ def test_everything_of_a_trace_of_today() -> None:
     assert backward == {"autograd::engine::evaluate_function: CatBackward0", "CatBackward0", "aten::narrow"}
     assert trace.ops.sequence[ops["aten::cat"]] == trace.ops.sequence[ops["CatBackward0"]] == 5
     assert trace.ops.forward_thread[ops["CatBackward0"]] == 1
-    assert trace.ops.python_id[ops["nn.Module: Net"]] == 9 and trace.ops.python_parent[ops["nn.Module: Net"]] == -1
     assert trace.threads[0] == tr.ThreadInfo(10, 10, "thread 10 (python)")
     kernel = trace.kernels.take(trace.kernels.kind == tr.KERNEL)
-    assert (kernel.grid.tolist(), kernel.block.tolist()) == ([[4, 2, 1]], [[-1, -1, -1]])
-    assert (kernel.registers[0], kernel.shared_memory[0], kernel.warps_per_sm[0]) == (32, 1024, 0.5)
-    assert np.isnan(kernel.blocks_per_sm[0]) and kernel.occupancy[0] == 40
+    assert kernel.blocks_per_sm[0] == 0.5
     comm = trace.kernels.take(trace.kernels.kind == tr.COMMUNICATION)
     assert [trace.names[i] for i in comm.name] == ["generic_kernel_x", "ncclDevKernel_AllReduce"]
     assert trace.collectives[comm.collective[0]] == tr.Collective("allreduce", "Float", 64, 64, 2, "0", "[0, 1]")
@@ -180,7 +177,7 @@ FULL = """{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA X"
 {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":10,"tid":10,"ts":12,"dur":5,
  "args":{"External id":2,"cbid":211,"correlation":77}},
 {"ph":"X","cat":"kernel","name":"elementwise","pid":0,"tid":7,"ts":30,"dur":9,"args":{"External id":2,"device":0,
- "stream":7,"correlation":77,"registers per thread":32,"shared memory":1024,"warps per SM":0.5,"grid":[4,2,1],
+ "stream":7,"correlation":77,"registers per thread":32,"shared memory":1024,"blocks per SM":0.5,"grid":[4,2,1],
  "block":["a"],"est. achieved occupancy %":40}},
 {"ph":"X","cat":"kernel","name":"generic_kernel_x","pid":0,"tid":20,"ts":40,"dur":9,"args":{"stream":20,
  "Collective name":"allreduce","dtype":"Float","In msg nelems":64,"Out msg nelems":64,"Group size":2,

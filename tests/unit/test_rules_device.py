@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gobrrr.ledger.model import DeviceLedger
@@ -12,19 +13,22 @@ KERNELS = (("gemm", 10.0, 60 * MS, "matmul"), ("relu", 5.0, 10 * MS, "elementwis
 
 def on_gpu(*ops: object, **fields: object) -> Case:
     given = {"busy_ns": 90 * MS, "idle_ns": 10 * MS, "span_busy_share": 0.9, "kernels": KERNELS, **fields}
-    return Case(ops=ops, extra={"device": DeviceLedger("gpu", **given)})
+    return Case(ops=ops, extra={"device": DeviceLedger("gpu", **given), "device_ops": ops})
 
 
 def test_a_misaligned_vocabulary_is_told_with_its_size():
-    (found,) = on_gpu(product(1024, 768, 50257, dtype="c10::Half")).raised("BRR109")
+    head = product(1024, 768, 50257, dtype="c10::Half", gflops=1000.0)
+    (found,) = on_gpu(head).raised("BRR109")
     assert "50257" in found.message and found.where == (LINE,)
-    assert found.saving.expected_ns == pytest.approx(0.15 * 60 * 0.9 * MS)
+    assert found.saving.expected_ns == pytest.approx(0.15 * head.ns * 0.9)  # the device works 90 % of the step
+    assert found.saving.ceiling_ns == pytest.approx(0.5 * head.ns)
 
 
 def test_only_the_misaligned_part_counts():
-    even = product(1024, 768, 50264, dtype="c10::Half")
-    (found,) = on_gpu(even, product(1024, 768, 50257, dtype="c10::Half")).raised("BRR109")
-    assert found.saving.expected_ns == pytest.approx(0.15 * 30 * 0.9 * MS, rel=0.001)
+    even, odd = (product(1024, 768, n, dtype="c10::Half", gflops=2000.0) for n in (50264, 50257))
+    (found,) = on_gpu(even, odd).raised("BRR109")
+    assert found.saving.expected_ns == pytest.approx(0.15 * odd.ns * 0.9, rel=0.001)
+    assert found.evidence["misaligned_share"].value == pytest.approx(0.5, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +55,26 @@ def test_idle_tensor_cores_are_told_where_the_device_has_them():
     assert not on_gpu(**{**fields, "capability": "6.1"}).raised("BRR110")
     assert not on_gpu(**{**fields, "capability": ""}).raised("BRR110")
     assert not on_gpu(**fields, tensor_core_ns=1.0).raised("BRR110")
+
+
+def test_rules_of_work_are_asked_of_kernels_at_the_devices_ceilings():
+    """Attention by hand: the host launches it in no time, its kernels take 80 ms of 100, of a device that is known."""
+    scores = (8, 16, 1024, 1024)
+    launched = (
+        op("bmm", (128, 1024, 64), (128, 64, 1024), dtype="c10::Half", ms=10, bound="compute"),
+        op("_softmax", scores, dtype="c10::Half", ms=60),
+        op("bmm", (128, 1024, 1024), (128, 1024, 64), dtype="c10::Half", ms=10, bound="compute"),
+    )
+    on_host = tuple(msgspec.structs.replace(group, ns=1000.0) for group in launched)
+    device = DeviceLedger("NVIDIA A100-SXM4-40GB", busy_ns=80 * MS, idle_ns=20 * MS, span_busy_share=0.8)
+    (found,) = Case(ops=on_host, extra={"device": device, "device_ops": launched}).raised("BRR105")
+    floor = 2 * 2.0 * 128 * 1024 * 1024 * 64 / 312e12 * 1e9  # two products at the data sheet's rate of fp16
+    assert found.evidence["floor_of_products"].value == pytest.approx(floor, rel=0.001)
+    assert found.saving.expected_ns == pytest.approx(0.8 * 0.85 * (80 * MS - 1.6 * floor), rel=0.001)
+    assert not Case(ops=on_host, extra={"device": device}).raised("BRR105")
+
+
+def test_what_a_device_that_hardly_works_could_save_is_not_told():
+    launched = (product(1024, 768, 50257, dtype="c10::Half", gflops=20000.0),)
+    device = DeviceLedger("gpu", busy_ns=5 * MS, idle_ns=95 * MS, span_busy_share=0.05)
+    assert not Case(ops=launched, extra={"device": device, "device_ops": launched}).raised("BRR109")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gobrrr.ledger.model import ACCOUNTS, Account, DeviceLedger, HostGroup, OpGroup
+from gobrrr.ledger.model import ACCOUNTS, Account, DeviceLedger, DeviceWork, HostGroup, OpGroup
 from gobrrr.ledger.optable import is_communication
 
 _COMPILING = "(dynamo_timed)"  # torch._dynamo's own marks of its phases
@@ -62,7 +62,8 @@ def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
     copied = min(device.exposed_copy_ns, busy - communication)
     idle = max(0.0, plain - busy)
     shrink = idle / device.idle_ns if device.idle_ns else 0.0
-    sums = {"communication": communication, "copy": copied, "uncounted": busy - communication - copied}
+    working = busy - communication - copied
+    sums = {"communication": communication, "copy": copied, **_of_the_work(device.work, working)}
     for cause, ns in device.idle_by_cause:
         name = _IDLE.get(cause, "host")
         sums[name] = sums.get(name, 0.0) + ns * shrink
@@ -72,6 +73,16 @@ def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
         for name in ACCOUNTS
         if sums.get(name, 0.0) > 0.5 or name == "unattributed"
     )
+
+
+def _of_the_work(work: DeviceWork | None, working: float) -> dict[str, float]:
+    """The device's own time by what bounds it. Kernels of several streams overlap: their proportions are taken."""
+    if work is None or not work.kernel_ns:
+        return {"uncounted": working}
+    part = working / work.kernel_ns
+    found = {"compute": part * work.compute_ns, "bandwidth": part * work.bandwidth_ns}
+    found["inefficiency"] = part * work.counted_ns - sum(found.values())
+    return found | {"uncounted": working - part * work.counted_ns}
 
 
 _IDLE = {"data_wait": "data_wait", "sync": "sync", "launch": "dispatch", "allocator": "dispatch", "host": "host"}

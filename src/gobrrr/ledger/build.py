@@ -9,18 +9,20 @@ import numpy as np
 
 from gobrrr.ledger.accounts import accounts, device_accounts, phases
 from gobrrr.ledger.device import device_ledger
+from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.memory import memory_ledger
-from gobrrr.ledger.model import PHASES, Account, DeviceLedger, HostGroup, Ledger, LineGroup, StepStats
+from gobrrr.ledger.model import PHASES, Account, DeviceLedger, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import Prices
-from gobrrr.ledger.roofline import roofline
+from gobrrr.ledger.roofline import device_roofline, roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
 from gobrrr.ledger.spans import step_spans
 from gobrrr.ledger.stacks import line_groups
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
 from gobrrr.ledger.workers import worker_groups
+from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Facts
 from gobrrr.recording.noted import facts_of
@@ -37,7 +39,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     known = machine.fingerprint or not recording.offline
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = float(np.median([s.wait for s in plain])) if plain else 0.0
-    profiled, device = _window(recording, prices, machine, facts)
+    profiled, device, launched = _window(recording, prices, machine, facts)
     scaled = _scaled(profiled, device, data, stats.plain_wall_ns)
     lines = _lines(recording, stats)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
@@ -55,12 +57,15 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         workers=tuple(worker_groups(recording.workers, 0, collates)),
         loops=other_loops(recording),
         memory=memory_ledger(facts),
-        roofline=roofline(scaled.ops, stats.plain_wall_ns, prices),
+        roofline=device_roofline(device.work, stats.plain_wall_ns)
+        if device is not None and device.work is not None
+        else roofline(scaled.ops, stats.plain_wall_ns, prices),
         facts=facts,
         threads=threads,
         missing=recording.missing,
         signals=_signals(recording, stats, facts),
         device=device,
+        device_ops=launched,
     )
 
 
@@ -74,10 +79,12 @@ def _accounts(
     return _by_lines(data, stats)
 
 
-def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts) -> tuple[Seen, DeviceLedger | None]:
+def _window(
+    recording: Recording, prices: Prices, machine: Machine, facts: Facts
+) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...]]:
     window, trace = recording.window("profile"), recording.trace
     if window is None or trace is None or not window.steps:
-        return NOTHING_SEEN, None
+        return NOTHING_SEEN, None, ()
     places = replay(window.lines, window.offset)
     host = host_ops(recording, window, trace, places)
     name = recording.start.device or (machine.device.name if machine.device else "device")
@@ -87,8 +94,14 @@ def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
         host = host.idling(idle.within(np.stack((host.ops.start, host.ops.start + host.ops.dur), axis=1)))
     updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
+    launched: list[OpGroup] = []
+    if device is not None:
+        ceilings = of_device(name, machine)
+        launched, kernel_ns, tf32 = device_ops(trace, host, places, ceilings, updated)
+        work = device_work(launched, kernel_ns, tf32, ceilings) if ceilings else None
+        device = msgspec.structs.replace(device, work=work)
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated)
-    return seen(calls, host, places, machine.dispatch.median, idle), device
+    return seen(calls, host, places, machine.dispatch.median, idle), device, tuple(launched)
 
 
 def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, plain: float) -> Scaled:

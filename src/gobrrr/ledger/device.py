@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, idle_causes, named, union
+from gobrrr.ledger.kernelnames import TENSOR_CORE, kernel_class
 from gobrrr.ledger.model import DeviceLedger
 from gobrrr.ledger.places import Places
 from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, launch_rows
@@ -17,15 +17,6 @@ from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 SHORT_KERNEL_NS = 10_000  # TraceLens calls a kernel below 10 us short
-# First match wins. Names of cuBLAS, cuDNN, CUTLASS, rocBLAS/Tensile, MIOpen, Triton templates and ATen.
-_CLASSES = (
-    ("attention", re.compile(r"flash|fmha|attention|attn_", re.I)),
-    ("convolution", re.compile(r"conv|winograd|implicit_gemm|dgrad|wgrad|fprop|miopen", re.I)),
-    ("matmul", re.compile(r"gemm|gemv|splitk|cutlass|cublas|Cijk_|matmul|nvjet|triton_mm|addmm", re.I)),
-    ("reduction", re.compile(r"reduce|softmax|norm|welford|_red_|triton_red|triton_per", re.I)),
-    ("elementwise", re.compile(r"elementwise|vectorized|unrolled|foreach|multi_tensor|triton_poi|copy", re.I)),
-)
-_TENSOR_CORE = re.compile(r"tensorop|s\d{3,5}gemm|h\d{3,5}gemm|hmma|imma|wgmma|gmma|xmma|mfma|_tc|bf16gemm|nvjet", re.I)
 _MATRIX = ("matmul", "convolution", "attention")
 _GRAPH = re.compile(r"GraphLaunch")
 
@@ -79,12 +70,6 @@ def _span_busy(kernels: Kernels) -> float:
     return _length(kernels) / max(1, last - first)
 
 
-@cache
-def kernel_class(name: str) -> str:
-    """matmul, convolution, attention, elementwise, reduction or other, by the kernel's name."""
-    return next((label for label, pattern in _CLASSES if pattern.search(name)), "other")
-
-
 def _inside(kernels: Kernels, begin: int, end: int) -> Kernels:
     return kernels.take((kernels.start >= begin) & (kernels.start < end))
 
@@ -133,4 +118,4 @@ def _matrix_ns(trace: Trace, kernels: Kernels) -> tuple[float, float]:
     """Nanoseconds in kernels that could use matrix units, and of them in those that by their name do."""
     rows = [(trace.names[name], ns) for name, (_, ns) in zip(*_sums(kernels.name, kernels.dur), strict=True)]
     eligible = [(name, ns) for name, ns in rows if kernel_class(name) in _MATRIX]
-    return sum(ns for _, ns in eligible), sum(ns for name, ns in eligible if _TENSOR_CORE.search(name))
+    return sum(ns for _, ns in eligible), sum(ns for name, ns in eligible if TENSOR_CORE.search(name))

@@ -65,6 +65,8 @@ class OpGroup(msgspec.Struct, frozen=True):
     """Position of its first call among the ops of the step: sorts groups as they ran."""
     leaf: bool = True
     """It calls no other op: the work is here, not in its children."""
+    recomputed: bool = False
+    """A forward op that ran again in backward."""
 
 
 class HostGroup(msgspec.Struct, frozen=True):
@@ -158,17 +160,21 @@ class MemoryLedger(msgspec.Struct, frozen=True):
 
 
 class Roofline(msgspec.Struct, frozen=True):
-    """The step against the ceilings measured here. MFU here: model FLOPs (no recompute subtracted unless seen, causal
-    attention not halved, a multiply-add is two) / step time / the ceiling of `dtype` at this run's threads."""
+    """The step against the ceilings measured here. MFU here: model FLOPs (recomputation subtracted where it is seen,
+    causal attention not halved, a multiply-add is two) / step time / the ceiling of `dtype` at this run's threads."""
 
     flops: float = 0.0
     bytes: float = 0.0
     floor_ns: float = 0.0
     mfu: float | None = None
+    hfu: float | None = None
+    """With what was computed twice counted twice; null where nothing was."""
     dtype: str = "fp32"
     ceiling_flop_rate: float | None = None
     speed_of_light: float | None = None
     """floor_ns / step: how near the step as written is to what the machine can do."""
+    ceiling: str = ""
+    """Where the ceiling comes from, where it was not measured on this machine."""
     not_counted_share: float = 0.0
     not_counted: tuple[tuple[str, float], ...] = ()
     """Ops that are not modelled with their share of the step."""
@@ -195,6 +201,10 @@ class Ledger(msgspec.Struct, frozen=True):
     signals: frozenset[str] = frozenset()
     """ops, shapes, stacks, samples, plain, device, workers, facts."""
     device: DeviceLedger | None = None
+    device_ops: tuple[OpGroup, ...] = ()
+    """As `ops`, with the time of the kernels that each launched and its floor on the device."""
+    of_device: bool = False
+    """This is the device's view: `ops` are those of `device_ops`."""
 
     @property
     def wall(self) -> float:
@@ -213,6 +223,46 @@ class Ledger(msgspec.Struct, frozen=True):
         """Op groups whose name is one of `names`."""
         wanted = frozenset(names)
         return (op for op in self.ops if op.name in wanted)
+
+
+class DeviceOp(msgspec.Struct, frozen=True):
+    """All calls of one op in one dtype, by the kernels that it launched. Per step."""
+
+    name: str
+    dtype: str
+    """fp32, tf32, bf16, fp16, fp64, int8."""
+    calls: float
+    ns: float
+    """Kernel time."""
+    flops: float
+    bytes: float
+    floor_ns: float
+    """What the work takes at least at the ceiling; never more than `ns`."""
+    bound: str
+    """compute or bandwidth: which floor was the higher for most of it."""
+
+
+class DeviceWork(msgspec.Struct, frozen=True):
+    """Kernels against FLOPs and bytes of the ops that launched them. ns per step, summed over streams."""
+
+    ops: tuple[DeviceOp, ...] = ()
+    kernel_ns: float = 0.0
+    counted_ns: float = 0.0
+    """Of it in ops whose work is modelled: `compute_ns` and `bandwidth_ns` of that is their floor."""
+    compute_ns: float = 0.0
+    bandwidth_ns: float = 0.0
+    dtype: str = "fp32"
+    """That of most FLOPs, with its ceiling."""
+    ceiling_flop_rate: float | None = None
+    ceiling: str = ""
+    """Where the ceilings come from: measured there, or a data sheet."""
+    recomputed_flops: float = 0.0
+    """FLOPs of forward ops that ran again in backward."""
+
+    @property
+    def flops(self) -> float:
+        """Of all counted ops."""
+        return sum(op.flops for op in self.ops)
 
 
 class DeviceLedger(msgspec.Struct, frozen=True):
@@ -239,3 +289,5 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
     replayed_share: float = 0.0
     """Share of kernel time that graph replay launched: no op and no line owns it."""
+    work: DeviceWork | None = None
+    """Null where no shapes were recorded, or nothing is known of the device."""

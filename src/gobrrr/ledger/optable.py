@@ -13,6 +13,7 @@ from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.origins import chains, origins
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import Prices, RowPrices, row_prices
+from gobrrr.ledger.recomputed import recomputed
 from gobrrr.recording.trace import Signature, Trace
 
 COMMUNICATION = ("c10d::", "gloo:", "nccl:", "mpi:", "record_param_comms")
@@ -47,10 +48,11 @@ def op_groups(
     origin, enclosing = origins(host).tolist(), chains(host)
     priced = row_prices(host, trace, prices, updated)
     children = np.bincount(host.parent[host.parent >= 0], minlength=len(host)).tolist()
+    again = recomputed(host).tolist()
     own, signature, leaf = host.own.tolist(), host.ops.signature.tolist(), host.leaf.tolist()
     sums: dict[tuple[Any, ...], _Sum] = {}
     for row in np.flatnonzero(host.is_op).tolist():
-        key = (host.name(row), signature[row], host.phase[row], origin[row], enclosing[row], leaf[row])
+        key = (host.name(row), signature[row], host.phase[row], origin[row], enclosing[row], leaf[row], again[row])
         total = sums.setdefault(key, _Sum(row))
         total.calls += 1
         total.children += children[row]
@@ -73,7 +75,7 @@ def _group(
     key: tuple[Any, ...], total: _Sum, trace: Trace, places: Places, num_steps: int, dispatch_ns: float
 ) -> OpGroup:
     """A group per step. Of its self time at most a dispatch per call, and one per op that it calls, is torch's own."""
-    name, number, phase, origin, parents, leaf = key
+    name, number, phase, origin, parents, leaf, again = key
     signature = trace.signatures[number] if number >= 0 else None
     dispatch = min(total.ns - total.floor, (total.calls + total.children) * dispatch_ns)
     counted = total.bound is not None
@@ -82,7 +84,7 @@ def _group(
         signature.concrete if signature else (), phase, places.places[origin].where, total.calls / num_steps,
         total.ns / num_steps, total.floor / num_steps, max(0.0, dispatch) / num_steps,
         total.flops / num_steps if counted else None, total.bytes / num_steps if counted else None, total.bound,
-        parents, total.order, leaf,
+        parents, total.order, leaf, again,
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.recording.trace import CPU_OP, Ops, Runtime, Trace, launch_rows
+from gobrrr.ledger.launchers import launchers
+from gobrrr.recording.trace import CPU_OP, Ops, Trace
 from gobrrr.recording.tree import nest_threads
 
 Ints = npt.NDArray[np.int64]
@@ -54,28 +55,9 @@ def _shapes(trace: Trace, signature: int) -> str:
 
 
 def _device_ns(trace: Trace, ops: Ops, parent: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
-    """Kernel time by the op that launched it: the innermost one open on its thread when the launch began."""
+    """Kernel time by the op that launched it."""
     found = np.zeros(len(ops))
-    launches, kernels = trace.runtime, trace.kernels
-    row = launch_rows(kernels, launches)
-    linked = row >= 0
-    launcher = _innermost(ops, parent, launches)[row[linked]]
+    launcher = launchers(trace.kernels, trace.runtime, ops, parent)
     known = launcher >= 0
-    np.add.at(found, launcher[known], kernels.dur[linked][known].astype(float))
-    return found
-
-
-def _innermost(ops: Ops, parent: npt.NDArray[np.int32], launches: Runtime) -> npt.NDArray[np.int64]:
-    """The row of the innermost op that is open when each launch begins, -1 where none is."""
-    found = np.full(len(launches), -1, np.int64)
-    ends = ops.start + ops.dur
-    for thread in np.unique(launches.thread).tolist():
-        mine, rows = np.flatnonzero(launches.thread == thread), np.flatnonzero(ops.thread == thread)
-        if not len(rows):
-            continue
-        before = np.searchsorted(ops.start[rows], launches.start[mine], "right") - 1
-        row = np.where(before >= 0, rows[np.maximum(before, 0)], -1)
-        while np.any(closed := (row >= 0) & (ends[np.maximum(row, 0)] <= launches.start[mine])):
-            row[closed] = parent[row[closed]]
-        found[mine] = row
+    np.add.at(found, launcher[known], trace.kernels.dur[known].astype(float))
     return found

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.hostops import HostOps
+from gobrrr.recording.categories import STEP
 
 
 def origins(host: HostOps) -> npt.NDArray[np.int32]:
@@ -29,14 +30,15 @@ def origins(host: HostOps) -> npt.NDArray[np.int32]:
 
 
 def chains(host: HostOps) -> list[tuple[str, ...]]:
-    """Names of the enclosing ops and annotations of each row, outermost first."""
+    """Names of the enclosing ops and annotations of each row, outermost first; which step it was is not told."""
     known: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
     found: list[tuple[str, ...]] = []
-    names = [host.names[n] for n in host.ops.name.tolist()]
+    plain = ["" if STEP.fullmatch(name) else name for name in host.names]
+    names = [plain[n] for n in host.ops.name.tolist()]
     for above in host.parent.tolist():
         chain: tuple[str, ...] = ()
         if above >= 0:
             key = (found[above], names[above])
-            chain = known.setdefault(key, (*found[above], names[above]))
+            chain = known.setdefault(key, (*found[above], names[above]) if names[above] else found[above])
         found.append(chain)
     return found

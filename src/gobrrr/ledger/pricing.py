@@ -16,7 +16,7 @@ CEILING_OF = {
     "float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16", "signed char": "int8",
     "unsigned char": "int8", "c10::complex<float>": "fp32", "c10::complex<double>": "fp64",
 }  # fmt: skip
-_BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn"})
+BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn"})
 
 
 class Prices:
@@ -37,7 +37,7 @@ class Prices:
     def floor(self, work: Work, dtypes: tuple[str, ...]) -> tuple[float, str]:
         """Nanoseconds that the work takes at least, and which ceiling says so: compute or bandwidth."""
         by_bytes = 1e9 * work.bytes / self._machine.byte_rate(work.bytes, self._threads)
-        rate = self.flop_rate(dtypes) if work.kind in _BY_FLOPS else None
+        rate = self.flop_rate(dtypes) if work.kind in BY_FLOPS else None
         by_flops = 1e9 * work.flops / rate if rate else 0.0
         return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gobrrr.ledger.model import OpGroup, Roofline
+from gobrrr.ledger.model import DeviceWork, OpGroup, Roofline
 from gobrrr.ledger.pricing import CEILING_OF, Prices
 
 MAX_NAMED = 8
@@ -21,6 +21,8 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     dtype = max(by_dtype, key=lambda d: by_dtype[d]) if by_dtype else "fp32"
     spelled = next((name for name, key in CEILING_OF.items() if key == dtype), "float")
     ceiling = prices.flop_rate((spelled,))
+    rate = 1e9 / plain / ceiling if counted and ceiling and plain else None
+    repeated = sum(op.flops or 0.0 for op in counted if op.recomputed)
     missing: dict[str, float] = defaultdict(float)
     for op in ops:
         if op.phase != "data" and op.leaf and op.bound is None:
@@ -29,8 +31,22 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     ranked = sorted(missing.items(), key=lambda item: -item[1])[:MAX_NAMED]
     return Roofline(
         flops=flops, bytes=sum(op.bytes or 0.0 for op in counted), floor_ns=floor,
-        mfu=1e9 * flops / plain / ceiling if counted and ceiling and plain else None,
+        mfu=(flops - repeated) * rate if rate else None, hfu=flops * rate if rate and repeated else None,
         dtype=dtype, ceiling_flop_rate=ceiling, speed_of_light=floor / plain if counted and plain else None,
         not_counted_share=sum(missing.values()) / plain if plain else 0.0,
         not_counted=tuple((name, ns / plain) for name, ns in ranked) if plain else (),
+    )  # fmt: skip
+
+
+def device_roofline(work: DeviceWork, plain: float) -> Roofline:
+    """Of the kernels on an accelerator. Their floors are added up, so streams that overlap can pass the speed of light
+    only where they do."""
+    flops, floor = work.flops, work.compute_ns + work.bandwidth_ns
+    rate = 1e9 / plain / work.ceiling_flop_rate if plain and work.ceiling_flop_rate else None
+    return Roofline(
+        flops=flops, bytes=sum(op.bytes for op in work.ops), floor_ns=floor,
+        mfu=(flops - work.recomputed_flops) * rate if rate else None,
+        hfu=flops * rate if rate and work.recomputed_flops else None,
+        dtype=work.dtype, ceiling_flop_rate=work.ceiling_flop_rate, speed_of_light=floor / plain if plain else None,
+        ceiling=work.ceiling, not_counted_share=(work.kernel_ns - work.counted_ns) / plain if plain else 0.0,
     )  # fmt: skip

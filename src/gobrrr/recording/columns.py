@@ -12,11 +12,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Raw
 
 from gobrrr.recording.trace import NAME_CHARS, Collective, Ids, Shape, Signature, ThreadInfo
 from gobrrr.recording.wire import NONE, Args, Event, Int
 
+K = TypeVar("K")
 V = TypeVar("V")
 TOO_LARGE = "integers beyond 64 bits (the event is kept without them)"
 _LAST_INT = re.compile(r"(?:^|\s)(0[xX][0-9a-fA-F]{1,16}|-?\d{1,19})$")
@@ -57,22 +57,37 @@ class Table:
         return taken
 
 
+class Known(dict[K, int]):
+    """Ids of keys that were met; `find` gives that of a new one. Looking a known one up runs no Python."""
+
+    def __init__(self, find: Callable[[K], int]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, key: K) -> int:
+        found = self[key] = self._find(key)
+        return found
+
+    def ids(self, keys: Iterable[K]) -> array[int]:
+        """The id of every key."""
+        return array("i", map(self.__getitem__, keys))
+
+
 class Texts:
     """Distinct names, in the order in which they were first seen; too long ones are cut."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, int] = {}
+        self._known = Known[str](lambda text: len(self._known))
 
     def ids(self, texts: Sequence[str]) -> array[int]:
         """The id of every text."""
-        ids = self._ids
         if texts and len(max(texts, key=len)) > NAME_CHARS:
             texts = [text[:NAME_CHARS] for text in texts]
-        return array("i", [ids.setdefault(text, len(ids)) for text in texts])
+        return self._known.ids(texts)
 
     def all(self) -> tuple[str, ...]:
         """The texts by id."""
-        return tuple(self._ids)
+        return tuple(self._known)
 
 
 class Interned(Generic[V]):
@@ -80,13 +95,12 @@ class Interned(Generic[V]):
 
     def __init__(self, decode: Callable[[Any], V | None]) -> None:
         self._decode = decode
-        self._by_key: dict[Any, int] = {}
+        self._known = Known[Any](self._find)
         self._by_value: dict[V, int] = {}
 
     def ids(self, keys: Iterable[Any]) -> array[int]:
         """The id of every key's value, -1 where it has none."""
-        known, find = self._by_key, self._find
-        return array("i", [known[key] if key in known else find(key) for key in keys])
+        return self._known.ids(keys)
 
     def all(self) -> tuple[V, ...]:
         """The values by id."""
@@ -94,24 +108,20 @@ class Interned(Generic[V]):
 
     def _find(self, key: Any) -> int:
         value = self._decode(key)
-        index = -1 if value is None else self._by_value.setdefault(value, len(self._by_value))
-        self._by_key[key] = index
-        return index
+        return -1 if value is None else self._by_value.setdefault(value, len(self._by_value))
 
 
 class Threads:
     """Host threads by the process and thread ids that events carry."""
 
     def __init__(self) -> None:
-        self._by_key: dict[tuple[Int, Int], int] = {}
+        self._known = Known[tuple[Int, Int]](self._find)
         self._by_value: dict[tuple[int | str, int | str], int] = {}
         self._names: dict[tuple[int | str, int | str], str] = {}
 
     def ids(self, events: Sequence[Event]) -> array[int]:
         """The thread of every event."""
-        known, find = self._by_key, self._find
-        keys = [(event.pid, event.tid) for event in events]
-        return array("i", [known[key] if key in known else find(key) for key in keys])
+        return self._known.ids([(event.pid, event.tid) for event in events])
 
     def name(self, event: Event) -> None:
         """Take in a metadata event, if it names a thread."""
@@ -123,8 +133,7 @@ class Threads:
         return tuple(ThreadInfo(*key, self._names.get(key, "")) for key in self._by_value)
 
     def _find(self, key: tuple[Int, Int]) -> int:
-        self._by_key[key] = self._by_value.setdefault((_id(key[0]), _id(key[1])), len(self._by_value))
-        return self._by_key[key]
+        return self._by_value.setdefault((_id(key[0]), _id(key[1])), len(self._by_value))
 
 
 def _id(value: Int) -> int | str:
@@ -158,38 +167,26 @@ def _int(value: Int, bad: Counter[str]) -> int:
 
 def floats(values: list[float | str | None]) -> array[float]:
     """A column of doubles, NaN where there is no number."""
-    return array("d", [value if isinstance(value, float) else float("nan") for value in values])
+    try:
+        return array("d", values)  # type: ignore[arg-type]
+    except TypeError:
+        return array("d", [value if isinstance(value, float) else float("nan") for value in values])
 
 
-def triples(raws: Iterable[Raw], memo: dict[bytes, tuple[int, int, int]]) -> array[int]:
-    """Three int64 for each `[x, y, z]`, -1 where it is not that."""
-    flat = array("q")
-    for key in map(bytes, raws):
-        if key not in memo:
-            memo[key] = _triple(key)
-        flat.extend(memo[key])
-    return flat
-
-
-def _triple(text: bytes) -> tuple[int, int, int]:
-    value = _json(text)
-    if isinstance(value, list) and len(value) == 3 and all(type(n) is int and abs(n) < 2**63 for n in value):
-        return (value[0], value[1], value[2])
-    return (-1, -1, -1)
-
-
-def signature_keys(args: list[Args]) -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """The raw text of every op's inputs."""
+def signature_keys(args: list[Args]) -> list[tuple[bytes, ...]]:
+    """The raw text of every op's inputs: shapes, dtypes, strides, values."""
     none = (b"", b"", b"", b"")
     return [
         none
         if a.dtypes is NONE and a.shapes is NONE
+        else (bytes(a.shapes), bytes(a.dtypes), b"", b"")
+        if a.strides is NONE and a.concrete is NONE
         else (bytes(a.shapes), bytes(a.dtypes), bytes(a.strides), bytes(a.concrete))
         for a in args
     ]
 
 
-def signature(key: tuple[bytes, bytes, bytes, bytes]) -> Signature | None:
+def signature(key: tuple[bytes, ...]) -> Signature | None:
     """Decode an op's inputs; None where nothing was recorded."""
     if not any(key):
         return None

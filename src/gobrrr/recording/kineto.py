@@ -75,12 +75,11 @@ class Tables:
         self.collectives = col.Interned(col.collective)
         self.ops = col.Table(
             name="i", start="q", dur="q", thread="i", kind="B", signature="i", sequence="q", forward_thread="q",
-            external_id="q", stack="i", collective="i", python_id="q", python_parent="q",
+            external_id="q", stack="i", collective="i",
         )  # fmt: skip
         self.kernels = col.Table(
             name="i", start="q", dur="q", device="q", stream="q", correlation="q", external_id="q", kind="B", bytes="q",
-            grid="q", block="q", shared_memory="q", registers="q", blocks_per_sm="d", warps_per_sm="d", occupancy="d",
-            collective="i",
+            blocks_per_sm="d", collective="i",
         )  # fmt: skip
         self.runtime = col.Table(name="i", start="q", dur="q", thread="i", correlation="q", external_id="q")
         self.flow_starts = col.Table(id="q", time="q", thread="i")
@@ -91,7 +90,6 @@ class Tables:
             device="q",
         )  # fmt: skip
         self._routes: dict[tuple[str | None, str | None], int] = {}
-        self._triples: dict[bytes, tuple[int, int, int]] = {}
 
     def add(self, batch: Batch) -> None:
         """Take in the events of one batch."""
@@ -159,8 +157,6 @@ class Tables:
             external_id=col.ints([a.external_id for a in args], self.skipped),
             stack=self.stacks.ids([bytes(a.stack) for a in args]),
             collective=self.collectives.ids(col.collective_keys(args)),
-            python_id=col.ints([a.python_id for a in args], self.skipped),
-            python_parent=col.ints([a.python_parent for a in args], self.skipped),
         )
 
     def _add_device(self, events: list[Event], start: Ints, dur: Ints) -> None:
@@ -179,13 +175,7 @@ class Tables:
             external_id=self._external(args),
             kind=[cat.DEVICE_KINDS[event.cat or ""] for event in events],
             bytes=col.ints([a.bytes for a in args], self.skipped),
-            grid=col.triples([a.grid for a in args], self._triples),
-            block=col.triples([a.block for a in args], self._triples),
-            shared_memory=col.ints([a.shared_memory for a in args], self.skipped),
-            registers=col.ints([a.registers for a in args], self.skipped),
             blocks_per_sm=col.floats([a.blocks_per_sm for a in args]),
-            warps_per_sm=col.floats([a.warps_per_sm for a in args]),
-            occupancy=col.floats([a.occupancy for a in args]),
             collective=self.collectives.ids(col.collective_keys(args)),
         )
 

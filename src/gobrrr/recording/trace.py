@@ -109,9 +109,6 @@ class Ops(Columns):
     """Into Trace.stacks: the Python stack as text, innermost frame first, in the format of 2021."""
     collective: Ids
     """Into Trace.collectives."""
-    python_id: Ints
-    python_parent: Ints
-    """The calling frame's python_id."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,16 +128,8 @@ class Kernels(Columns):
     """KERNEL, MEMCPY, MEMSET, COMMUNICATION (DEVICE_ANNOTATION, DEVICE_SYNC in their own tables)."""
     bytes: Ints
     """Of copies and sets."""
-    grid: npt.NDArray[np.int64]
-    """(n, 3), -1 where not recorded, as for `block`."""
-    block: npt.NDArray[np.int64]
-    shared_memory: Ints
-    registers: Ints
     blocks_per_sm: npt.NDArray[np.float64]
-    """NaN where not recorded, as for the next two."""
-    warps_per_sm: npt.NDArray[np.float64]
-    occupancy: npt.NDArray[np.float64]
-    """Estimated achieved occupancy, percent."""
+    """Blocks of the grid per multiprocessor; NaN where not recorded."""
     collective: Ids
 
 

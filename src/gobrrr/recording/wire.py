@@ -6,6 +6,7 @@ like stay raw bytes, which repeat so much that decoding each distinct text once 
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -38,20 +39,12 @@ class Args(msgspec.Struct, gc=False):
     strides: Raw = field(default=NONE, name="Input Strides")
     shapes: Raw = field(default=NONE, name="Input Dims")
     stack: Raw = field(default=NONE, name="Call stack")
-    python_parent: Int = field(default=-1, name="Python parent id")
-    python_id: Int = field(default=-1, name="Python id")
     device: Int = -1
     stream: Int = -1
     correlation: Int = -1
     external_id_2021: Int = field(default=-1, name="external id")
     bytes: Int = -1
-    registers: Int = field(default=-1, name="registers per thread")
-    shared_memory: Int = field(default=-1, name="shared memory")
-    blocks_per_sm: float | str | None = field(default=None, name="blocks per SM")
-    warps_per_sm: float | str | None = field(default=None, name="warps per SM")
-    grid: Raw = NONE
-    block: Raw = NONE
-    occupancy: float | str | None = field(default=None, name="est. achieved occupancy %")
+    blocks_per_sm: float | str | None = field(default=math.nan, name="blocks per SM")
     total_reserved: Int = field(default=-1, name="Total Reserved")
     total_allocated: Int = field(default=-1, name="Total Allocated")
     num_bytes: Int = field(default=0, name="Bytes")

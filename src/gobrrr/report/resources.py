@@ -11,6 +11,7 @@ from gobrrr.recording.facts import SavedTensor
 from gobrrr.report.model import Report
 from gobrrr.report.page import Page, phrase
 
+CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
 MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace", "peak")
 
 
@@ -31,6 +32,8 @@ def resources(report: Report, page: Page) -> list[RenderableType]:
 
 def _roofline(roof: Roofline, report: Report, page: Page) -> list[Text]:
     wall = report.step.plain_wall_ns
+    if roof.ceiling:
+        return _device_roofline(roof, wall, page)
     achieved = units.flop_rate(1e9 * roof.flops / wall) if wall else "?"
     first = f"{achieved} achieved"
     if roof.ceiling_flop_rate and roof.mfu is not None:
@@ -40,10 +43,28 @@ def _roofline(roof: Roofline, report: Report, page: Page) -> list[Text]:
         first = f"{achieved.split(' ')[0] if same else achieved} of {ceiling} measured in {page.clean(roof.dtype)}"
         first += f" ({threads}): MFU {units.share(roof.mfu)}"
     light = f", speed of light {units.share(roof.speed_of_light)}" if roof.speed_of_light is not None else ""
-    convention = "MFU: a multiply-add is 2 FLOPs, causal attention not halved, recomputation not subtracted"
     holes = ", ".join(page.clean(name.removeprefix("aten::")) for name, _ in roof.not_counted[:3])
     hole = f"not counted: {units.share(roof.not_counted_share)} of the step{f' ({holes})' if holes else ''}"
-    return [phrase(first, (light, "bold")), phrase((convention, "dim")), phrase((page.clip(hole, page.body), "dim"))]
+    return [
+        phrase(first, (light, "bold")),
+        phrase((f"MFU: {CONVENTION}", "dim")),
+        phrase((page.clip(hole, page.body), "dim")),
+    ]
+
+
+def _device_roofline(roof: Roofline, wall: float, page: Page) -> list[Text]:
+    """MFU over the whole step, and whose ceiling that is."""
+    first = f"{units.flop_rate(1e9 * roof.flops / wall) if wall else '?'} achieved"
+    if roof.ceiling_flop_rate and roof.mfu is not None:
+        first += (
+            f" of {units.flop_rate(roof.ceiling_flop_rate)} in {page.clean(roof.dtype)}: MFU {units.share(roof.mfu)}"
+        )
+    if roof.hfu is not None:
+        first += f", HFU {units.share(roof.hfu)} with what is computed twice"
+    light = f", speed of light {units.share(roof.speed_of_light)}" if roof.speed_of_light is not None else ""
+    hole = f"{units.share(roof.not_counted_share)} of the step"
+    lines = [f"ceilings: {page.clean(roof.ceiling)}", f"MFU: {CONVENTION}; kernels not counted: {hole}"]
+    return [phrase(first, (light, "bold")), *(phrase((line, "dim")) for line in lines)]
 
 
 def _memory(report: Report, page: Page) -> list[Text]:

@@ -10,12 +10,14 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
+from gobrrr.ledger.model import DeviceOp
 from gobrrr.report.bars import finite
 from gobrrr.report.model import Device, Report
 from gobrrr.report.page import COLORS, Page, phrase
 from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
 
+NUM_OPS = 4
 NUM_SKIPPED = 3
 """Rules skipped for one reason that are named."""
 SLOW_STEPS = 0.01
@@ -80,7 +82,31 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
     kinds = dot.join(f"{page.clean(kind)} {units.share(share)}" for kind, share in device.classes if share >= 0.005)
     name, calls, share = device.longest[0]
     longest = f"longest: {page.clip(name, page.body - 36)}, {calls:.3g} a step, {units.share(share)}"
-    return [page.row("kernels", Text(kinds), Text(longest, style="dim"))]
+    block: list[RenderableType] = [page.row("kernels", Text(kinds), Text(longest, style="dim"))]
+    if device.work:
+        block.append(page.row("ops", *_work(device, page)))
+    return block
+
+
+def _work(device: Device, page: Page) -> list[Text]:
+    """The ops whose kernels take most, with how near each comes to its ceiling."""
+    most = device.work[:NUM_OPS]
+    names = [f"{page.clean(op.name.removeprefix('aten::'))} {op.dtype}" for op in most]
+    longest = max(map(len, names))
+    return [
+        Text(f"{name:<{longest}}  {units.duration(op.ns):>7}  {_rate(op):>13}, {_reached(op)} of its {op.bound} roof")
+        for name, op in zip(names, most, strict=True)
+    ]
+
+
+def _rate(op: DeviceOp) -> str:
+    if op.bound == "compute":
+        return units.flop_rate(1e9 * op.flops / op.ns) if op.ns else "?"
+    return f"{units.size(1e9 * op.bytes / op.ns)}/s" if op.ns else "?"
+
+
+def _reached(op: DeviceOp) -> str:
+    return units.share(op.floor_ns / op.ns) if op.ns else "?"
 
 
 def limits(report: Report, page: Page) -> list[RenderableType]:

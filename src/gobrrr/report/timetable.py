@@ -27,6 +27,9 @@ ACCOUNTS = {
     "unattributed": ("dim", "claimed by no account"),
 }
 ON_DEVICE = {
+    "compute": "FLOPs at the device's ceiling",
+    "bandwidth": "bytes at the device's ceiling",
+    "inefficiency": "kernels above that floor",
     "uncounted": "the device works",
     "dispatch": "it idles: the host is inside torch",
     "host": "it idles: Python and native code",

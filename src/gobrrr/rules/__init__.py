@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from gobrrr.ledger.model import Ledger
+import msgspec
+
+from gobrrr.ledger.model import PHASES, Ledger
+from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.rules.evidence import worth_telling
 from gobrrr.rules.model import REGISTRY, Finding, Rule
 
 BANDS = (
@@ -51,6 +56,7 @@ def judge(
     """
     findings: list[Finding] = []
     skipped: list[tuple[str, str]] = []
+    there = device_view(ledger, machine)
     for code, rule in load().items():
         if rule.portability and not portability:
             continue
@@ -58,12 +64,33 @@ def judge(
             skipped.append((code, f"needs {', '.join(lacking)}, which this recording lacks"))
             continue
         try:
-            findings += rule.check(ledger, machine)
+            findings += ask(rule, ledger, machine, there)
         except Exception as error:
             if strict:
                 raise
             skipped.append((code, f"failed with {type(error).__name__}: a defect of gobrrr, not of the program"))
     return sorted(findings, key=_rank), skipped
+
+
+def ask(rule: Rule, ledger: Ledger, machine: Machine, there: tuple[Ledger, Machine] | None) -> list[Finding]:
+    """What one rule says; `there` is the device's view, where there is one."""
+    if not rule.on_device or there is None:
+        return list(rule.check(ledger, machine))
+    # A rule asks of kernels; of a device that works little of the step, little of the step comes back.
+    return [found for found in rule.check(*there) if worth_telling(ledger, found.saving.expected_ns)]
+
+
+def device_view(ledger: Ledger, machine: Machine) -> tuple[Ledger, Machine] | None:
+    """The step as the device sees it: ops with the time of their kernels, phases by them, the device as the machine.
+    None where no kernel could be charged to an op."""
+    if ledger.device is None or not any(op.ns for op in ledger.device_ops):
+        return None
+    phases = {name: sum(op.ns for op in ledger.device_ops if op.phase == name) for name in PHASES}
+    view = msgspec.structs.replace(
+        ledger, ops=ledger.device_ops, threads=1, of_device=True,
+        phases=tuple((name, ns) for name, ns in phases.items() if ns),
+    )  # fmt: skip
+    return view, of_device(ledger.device.name, machine) or UNKNOWN
 
 
 def _rank(finding: Finding) -> tuple[float, int, str, str, int]:

@@ -74,7 +74,9 @@ def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-@rule("BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"))
+@rule(
+    "BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"), on_device=True
+)
 def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
     for softmax in ledger.named("aten::_log_softmax"):

@@ -80,6 +80,7 @@ class Spent(msgspec.Struct, frozen=True):
     "bandwidth",
     needs={"ops", "shapes"},
     remedies=("compile", "compile_max_autotune", "compile_frozen", "fold_batch_norm"),
+    on_device=True,
 )
 def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Four or more elementwise ops in a row, each of which reads and writes the whole tensor."""

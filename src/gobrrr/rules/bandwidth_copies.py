@@ -14,7 +14,14 @@ from gobrrr.units import duration, share
 COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
 
 
-@rule("BRR204", "layout-copies", "bandwidth", needs={"ops", "shapes"}, remedies=("compile_frozen", "channels_last"))
+@rule(
+    "BRR204",
+    "layout-copies",
+    "bandwidth",
+    needs={"ops", "shapes"},
+    remedies=("compile_frozen", "channels_last"),
+    on_device=True,
+)
 def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between tensors of one dtype and shape whose strides differ: contiguous(), reshape(), clone()."""
     copies = [op for op in ledger.ops if op.phase in MODEL and _changes_layout(op)]
@@ -67,7 +74,7 @@ def _changes_layout(op: OpGroup) -> bool:
     return not spread and any(a != b for a, b in moved)
 
 
-@rule("BRR205", "dtype-casts", "bandwidth", needs={"ops", "shapes", "facts"})
+@rule("BRR205", "dtype-casts", "bandwidth", needs={"ops", "shapes", "facts"}, on_device=True)
 def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between two floating formats, in every step. Those that autocast makes are its price, not a mistake."""
     if ledger.facts.settings.autocast:

@@ -22,7 +22,14 @@ DENSE = "aten::embedding_dense_backward"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
-@rule("BRR206", "dense-embedding-gradient", "bandwidth", needs={"ops", "shapes"}, remedies=("sparse_gradient",))
+@rule(
+    "BRR206",
+    "dense-embedding-gradient",
+    "bandwidth",
+    needs={"ops", "shapes"},
+    remedies=("sparse_gradient",),
+    on_device=True,
+)
 def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A gradient as large as the whole embedding table for the few rows that a batch looks up."""
     ill = [
@@ -96,7 +103,7 @@ def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
     return total(after) + ledger.phase("optimizer") * part
 
 
-@rule("BRR207", "gradients-zeroed-by-writing", "bandwidth", needs={"ops"}, remedies=("set_to_none",))
+@rule("BRR207", "gradients-zeroed-by-writing", "bandwidth", needs={"ops"}, remedies=("set_to_none",), on_device=True)
 def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """zero_grad that writes zeros: one pass to write them, and one to add to them what could have been put there."""
     zeros = [op for op in ledger.ops if inside(op, "Optimizer.zero_grad")]
@@ -141,6 +148,7 @@ def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
     "bandwidth",
     needs={"ops", "facts"},
     remedies=("fused_optimizer", "foreach_optimizer"),
+    on_device=True,
 )
 def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""

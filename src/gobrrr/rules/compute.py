@@ -60,7 +60,7 @@ def _sum(gains: Iterable[Gain]) -> Gain:
     return sum(gains, Gain())
 
 
-@rule("BRR101", "float64-by-accident", "compute", needs={"ops", "shapes"}, remedies=("float32",))
+@rule("BRR101", "float64-by-accident", "compute", needs={"ops", "shapes"}, remedies=("float32",), on_device=True)
 def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Ops on double tensors, whose products run at the fp64 ceiling and whose other ops move twice the bytes."""
     double = [op for op in ledger.ops if has_dtype(op, "double")]

@@ -11,7 +11,7 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import size, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import FLOATS, MODEL, factors, float_dtype, inside, total
+from gobrrr.rules.shapes import CEILINGS, FLOATS, MODEL, factors, float_dtype, inside, total
 from gobrrr.units import duration
 from gobrrr.units import size as bytes_text
 
@@ -61,6 +61,7 @@ class Scores(msgspec.Struct, frozen=True):
     "compute",
     needs={"ops", "shapes"},
     remedies=("sdpa_attention", "compile", "compile_max_autotune"),
+    on_device=True,
 )
 def hand_made_attention(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A softmax over [.., N, N] between two products: attention that writes its scores to memory several times."""
@@ -86,8 +87,10 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
     forward = [op for op in products if op.phase != "backward"]
     if not any(map(scores.made_by, forward)) or not any(map(scores.used_by, forward)):
         return
-    fp32 = machine.flop_rate("fp32", ledger.threads)
-    floor = min(sum(map(_flops, products)) / fp32 * 1e9 if fp32 else 0.7 * total(products), total(products))
+    # On a CPU the fused kernel is no faster in bf16; on a device it takes the units of the scores' own format.
+    dtype = CEILINGS.get(float_dtype(softmax) or "float", "fp32") if ledger.of_device else "fp32"
+    rate = machine.flop_rate(dtype, ledger.threads)
+    floor = min(sum(map(_flops, products)) / rate * 1e9 if rate else 0.7 * total(products), total(products))
     spent = total(products) + total(passes)
     expected = max(0.85 * (spent - FUSED_OVER_FLOOR * floor), 0.5 * total(passes))
     if not worth_telling(ledger, expected):

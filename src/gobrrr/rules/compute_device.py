@@ -19,22 +19,25 @@ TENSOR_CORES_SINCE = 7.0
 
 
 @rule(
-    "BRR109", "misaligned-matrix-dimensions", "compute", needs={"ops", "shapes", "device"}, remedies=("pad_vocabulary",)
+    "BRR109",
+    "misaligned-matrix-dimensions",
+    "compute",
+    needs={"ops", "shapes", "device"},
+    remedies=("pad_vocabulary",),
+    on_device=True,
 )
 def misaligned_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """16-bit matrix products with a dimension that is no multiple of 8."""
     products = [op for op in ledger.ops if op.name in MATMULS and float_dtype(op) in SIXTEEN_BITS]
     odd = [op for op in products if _misaligned(op)]
-    work = sum(op.flops or 0.0 for op in products)
-    if ledger.device is None or not odd or not work:
+    if not ledger.of_device or not odd:
         return
-    part = sum(op.flops or 0.0 for op in odd) / work
-    cost = part * _kernels(ledger.device, "matmul") * _device_share(ledger)
+    cost, part = total(odd), total(odd) / max(total(products), 1.0)
     # cuBLAS 11 and newer use tensor cores at any size, "most efficiently" at multiples of 8: how much is lost is
     # a matter of the shape. nanoGPT reported 25 % of a step for a vocabulary of 50257 padded to 50304.
     if not worth_telling(ledger, 0.15 * cost):
         return
-    worst = max(odd, key=lambda op: op.flops or 0.0)
+    worst = max(odd, key=lambda op: op.ns)
     dims = product_dims(worst) or (0, 0, 0)
     yield finding(
         "BRR109",
@@ -42,7 +45,8 @@ def misaligned_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         low=0.0,
         expected=0.15 * cost,
         ceiling=0.5 * cost,
-        message=f"{share(part)} of the 16-bit matrix work has a dimension that is no multiple of {ALIGNMENT}: "
+        message=f"{share(part)} of the time of 16-bit products goes into those with a dimension that is no multiple of "
+        f"{ALIGNMENT}: "
         f"m, k, n = {dims[0]}, {dims[1]}, {dims[2]}",
         advice=f"Pad that dimension to the next multiple of {ALIGNMENT} (64 is better on A100 and newer).",
         where=worst.where,
@@ -85,10 +89,6 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         },
         confidence="derived",
     )
-
-
-def _kernels(device: DeviceLedger, kind: str) -> float:
-    return sum(ns for _, _, ns, found in device.kernels if found == kind)
 
 
 def _device_share(ledger: Ledger) -> float:

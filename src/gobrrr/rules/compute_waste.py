@@ -16,7 +16,7 @@ from gobrrr.units import size as bytes_text
 PAGE = 4096
 
 
-@rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",))
+@rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",), on_device=True)
 def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Parameters that receive gradients and are in no optimizer: their share of the backward pass is for nothing."""
     orphans = ledger.facts.orphans

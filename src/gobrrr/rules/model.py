@@ -66,6 +66,8 @@ class Rule(msgspec.Struct, frozen=True):
     remedies: tuple[str, ...] = ()
     portability: bool = False
     """Costs nothing on this device; shown under --portability only."""
+    on_device: bool = False
+    """Where an accelerator works it is asked of its kernels, at its ceilings, instead of what the host launches."""
 
 
 OF_THE_HOST = ("host", "overhead", "data", "sync")
@@ -81,13 +83,14 @@ def rule(
     needs: Iterable[str] = (),
     remedies: Iterable[str] = (),
     portability: bool = False,
+    on_device: bool = False,
 ) -> Callable[[Check], Check]:
     """Register `check` under `code`; raises ValueError where the code is taken."""
 
     def register(check: Check) -> Check:
         if code in REGISTRY:
             raise ValueError(f"{code} is {REGISTRY[code].name} already")
-        REGISTRY[code] = Rule(code, name, bound, check, frozenset(needs), tuple(remedies), portability)
+        REGISTRY[code] = Rule(code, name, bound, check, frozenset(needs), tuple(remedies), portability, on_device)
         return check
 
     return register
@@ -117,6 +120,10 @@ def finding(
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share."""
     declared = REGISTRY[code]
     most = max(ledger.wall, ledger.step.mean_ns)  # rare slow steps are in the mean only
+    if ledger.of_device and ledger.device is not None:
+        # Freed kernels shorten the step as far as the device is what it waits for: surely by the share that it works.
+        most, share = ledger.device.busy_ns, min(1.0, ledger.device.busy_ns / ledger.wall if ledger.wall else 0.0)
+        low, expected = low * share, expected * share
     if ledger.device is not None and declared.bound in OF_THE_HOST:
         most = min(most, ledger.device.idle_ns)
     ceiling = max(0.0, min(ceiling, most))

@@ -1,0 +1,97 @@
+"""How near the device's kernels come to what it can do: every kernel's time belongs to the op that launched it, and is
+held against that op's FLOPs and bytes at a measured ceiling, or at the data sheet's."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.kernelnames import TENSOR_CORE
+from gobrrr.ledger.launchers import launchers
+from gobrrr.ledger.model import DeviceOp, DeviceWork, OpGroup
+from gobrrr.ledger.optable import op_groups
+from gobrrr.ledger.places import Places
+from gobrrr.ledger.pricing import CEILING_OF, Prices
+from gobrrr.machine.model import Machine
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.trace import KERNEL, Trace
+
+PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"))
+
+
+def device_ops(
+    trace: Trace, host: HostOps, places: Places, device: Machine | None, updated: Mapping[str, float]
+) -> tuple[list[OpGroup], float, bool]:
+    """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
+    first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32.
+    Without a `device` no work is priced."""
+    begun = (trace.kernels.start >= host.begin) & (trace.kernels.start < host.end)
+    kernels = trace.kernels.take((trace.kernels.kind == KERNEL) & begun)
+    row = launchers(kernels, trace.runtime, host.ops, host.parent)
+    ns = np.zeros(len(host), np.int64)
+    np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
+    tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
+    prices = Prices(device, 1, "high" if tf32 else None) if device else Prices.none(UNKNOWN)
+    groups = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated).groups
+    return [op for op in groups if op.ns > 0 or op.flops], float(kernels.dur.sum()) / host.num_steps, tf32
+
+
+def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> bool:
+    """Whether an fp32 product has a kernel that by its name uses matrix units."""
+    if not len(rows):
+        return False
+    matrix = np.array([TENSOR_CORE.search(name) is not None for name in trace.names], bool)[names]
+    for row in np.unique(rows[matrix]).tolist():
+        number = int(host.ops.signature[row])
+        if number >= 0 and host.name(row) in PRODUCTS and trace.signatures[number].dtypes[:1] == ("float",):
+            return True
+    return False
+
+
+def device_work(ops: Sequence[OpGroup], kernel_ns: float, tf32: bool, device: Machine) -> DeviceWork | None:
+    """The same by op and dtype. None where no work is known: no shapes were recorded."""
+    counted = [op for op in ops if op.bound is not None]
+    if not counted:
+        return None
+    working = {op.name for op in counted if op.flops or op.bytes}
+    told: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)
+    for op in counted:
+        told[_owner(op, working), _dtype(op, tf32)].append(op)
+    rows = sorted((_device_op(name, dtype, same) for (name, dtype), same in told.items()), key=lambda op: -op.ns)
+    flops: dict[str, float] = defaultdict(float)
+    for row in rows:
+        flops[row.dtype] += row.flops
+    dtype = max(flops, key=lambda d: flops[d])
+    bounds = {b: sum(op.floor_ns for op in counted if op.bound == b) for b in ("compute", "bandwidth")}
+    return DeviceWork(
+        ops=tuple(rows), kernel_ns=kernel_ns, counted_ns=sum(op.ns for op in counted), compute_ns=bounds["compute"],
+        bandwidth_ns=bounds["bandwidth"], dtype=dtype, ceiling_flop_rate=device.flop_rate(dtype, 1),
+        ceiling=device.fingerprint, recomputed_flops=sum(op.flops or 0.0 for op in counted if op.recomputed),
+    )  # fmt: skip
+
+
+def _owner(op: OpGroup, working: set[str]) -> str:
+    """The op whose work this is: itself, or what it does it for (flash attention has an op inside the op)."""
+    if op.flops or op.bytes:
+        return op.name
+    return next((name for name in reversed(op.parents) if name in working), op.name)
+
+
+def _dtype(op: OpGroup, tf32: bool) -> str:
+    dtype = next((CEILING_OF[d] for d in op.dtypes if d in CEILING_OF), "fp32")
+    return "tf32" if tf32 and dtype == "fp32" and op.name in PRODUCTS else dtype
+
+
+def _device_op(name: str, dtype: str, same: Sequence[OpGroup]) -> DeviceOp:
+    floors: dict[str, float] = defaultdict(float)
+    for op in same:
+        floors[op.bound or ""] += op.floor_ns
+    return DeviceOp(
+        name, dtype, sum(op.calls for op in same), sum(op.ns for op in same), sum(op.flops or 0.0 for op in same),
+        sum(op.bytes or 0.0 for op in same), sum(floors.values()), max(floors, key=lambda bound: floors[bound]),
+    )  # fmt: skip

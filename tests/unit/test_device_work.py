@@ -1,0 +1,166 @@
+"""Kernels against the work of the ops that launched them, counted by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.ledger.accounts import device_accounts
+from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.device import of_device
+from gobrrr.machine.model import DeviceCeilings
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.offline import of_trace
+from gobrrr.recording.sources import Source, read
+from tests.unit.handmade import machine, measured
+
+TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
+H100 = "NVIDIA H100 80GB HBM3"
+US = 1000.0
+
+
+class Timeline:
+    """Two steps of 1000 us; the host launches op by op, the device works one kernel after the other."""
+
+    def __init__(self, device: str = H100) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.device, self.number = device, 0
+        for step in range(2):
+            self._add("user_annotation", f"ProfilerStep#{step}", 1000 * step, 1000)
+
+    def _add(self, cat: str, name: str, ts: float, dur: float, tid: int = 1, **args: Any) -> None:
+        self.events.append({"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur,
+                            "args": args})  # fmt: skip
+
+    def op(self, name: str, at: float, shapes: list[list[int]], dtype: str, kernel: str, us: float,
+           inside: str = "", **args: Any) -> None:  # fmt: skip
+        """In both steps: an op of 10 us at `at`, perhaps with one inside it, and its kernel of `us` 20 us later."""
+        for step in range(2):
+            ts = 1000 * step + at
+            self.number += 1
+            inputs = {"Input Dims": shapes, "Input type": [dtype] * len(shapes), **args}
+            self._add("cpu_op", name, ts, 10, **inputs)
+            if inside:
+                self._add("cpu_op", inside, ts + 1, 8, **inputs)
+            self._add("cuda_runtime", "cudaLaunchKernel", ts + 2, 4, correlation=self.number)
+            self._add("kernel", kernel, ts + 20, us, tid=7, correlation=self.number, device=0, stream=7)
+
+    def ledger(self, folder: Path) -> Ledger:
+        file = folder / "trace.json.gz"
+        document = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": self.device}],
+                    "traceEvents": self.events}  # fmt: skip
+        file.write_bytes(gzip.compress(json.dumps(document).encode()))
+        return build_ledger(of_trace(read(Source(str(file)))), UNKNOWN)
+
+
+def test_a_product_is_held_against_the_data_sheet(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::mm", 100, [[4096, 4096], [4096, 4096]], "c10::BFloat16", "nvjet_tst_128x256", 200)
+    timeline.op("aten::relu", 400, [[4096, 4096]], "c10::BFloat16", "vectorized_elementwise_kernel", 100)
+    ledger = timeline.ledger(tmp_path)
+    work = ledger.device.work
+    product, relu = work.ops
+    flops, moved = 2 * 4096.0**3, 2 * 4096.0**2 * 2
+    assert (product.name, product.dtype, product.bound, product.ns) == ("aten::mm", "bf16", "compute", 200 * US)
+    assert product.flops == flops and product.floor_ns == pytest.approx(flops / 989.4e12 * 1e9)
+    assert (relu.ns, relu.bound, relu.bytes) == (100 * US, "bandwidth", moved)
+    assert relu.floor_ns == pytest.approx(moved / 3350e9 * 1e9)
+    assert (work.kernel_ns, work.counted_ns, work.dtype) == (300 * US, 300 * US, "bf16")
+    assert ledger.roofline.mfu == pytest.approx((flops + relu.flops) / 1e-3 / 989.4e12)
+    assert ledger.roofline.hfu is None and "data sheet, not measured" in ledger.roofline.ceiling
+    told = {a.account: a.ns for a in ledger.accounts}
+    assert told["compute"] == pytest.approx(product.floor_ns) and told["bandwidth"] == pytest.approx(relu.floor_ns)
+    assert told["inefficiency"] == pytest.approx(300 * US - product.floor_ns - relu.floor_ns)
+    assert "uncounted" not in told and sum(told.values()) == pytest.approx(ledger.wall)
+
+
+def test_fp32_products_on_matrix_units_are_held_against_tf32(tmp_path: Path) -> None:
+    rates = {}
+    for kernel in ("ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_tf32f32_f32"):
+        timeline = Timeline()
+        timeline.op("aten::mm", 100, [[1024, 1024], [1024, 1024]], "float", kernel, 400)
+        (row,) = timeline.ledger(tmp_path).device.work.ops
+        rates[row.dtype] = row.flops / row.floor_ns * 1e9
+    assert rates == {"fp32": pytest.approx(67e12), "tf32": pytest.approx(494.7e12)}
+
+
+def test_an_ops_work_is_counted_once_whoever_launches_for_it(tmp_path: Path) -> None:
+    """Flash attention is an op inside the op that has the formula; its copies belong to it."""
+    timeline, shapes = Timeline(), [[8, 16, 1024, 64]] * 3
+    timeline.op("aten::_scaled_dot_product_flash_attention", 100, shapes, "c10::BFloat16", "flash_fwd_kernel", 300,
+                inside="aten::_flash_attention_forward")  # fmt: skip
+    (row,) = timeline.ledger(tmp_path).device.work.ops
+    assert row.name == "aten::_scaled_dot_product_flash_attention" and row.ns == 300 * US
+    assert row.flops == pytest.approx(4.0 * 8 * 16 * 1024 * 1024 * 64, rel=0.05)
+
+
+def test_what_is_not_modelled_and_what_has_no_launch_stays_uncounted(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::relu", 100, [[4096, 4096]], "float", "vectorized_elementwise_kernel", 100)
+    timeline.op("mylib::mystery", 300, [[4096, 4096]], "float", "mystery", 50)
+    for event in timeline.events:
+        if event["name"] == "cudaLaunchKernel" and event["args"]["correlation"] == 1:
+            event["args"]["correlation"] = 99  # the first relu's launch was lost
+    ledger = timeline.ledger(tmp_path)
+    work, told = ledger.device.work, {a.account: a.ns for a in ledger.accounts}
+    assert (work.kernel_ns, work.counted_ns) == (150 * US, 50 * US)
+    assert told["uncounted"] == pytest.approx(100 * US)
+
+
+def test_no_shapes_or_an_unknown_device_give_no_work(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::relu", 100, [], "float", "vectorized_elementwise_kernel", 100)
+    assert timeline.ledger(tmp_path).device.work is None
+    timeline = Timeline("Some GPU of tomorrow")
+    timeline.op("aten::relu", 100, [[4096, 4096]], "float", "vectorized_elementwise_kernel", 100)
+    ledger = timeline.ledger(tmp_path)
+    assert ledger.device.work is None and [op.ns for op in ledger.device_ops] == [100 * US]
+
+
+def test_what_backward_computes_again_is_in_hfu_and_not_in_mfu(tmp_path: Path) -> None:
+    timeline, shapes = Timeline(), [[4096, 4096], [4096, 4096]]
+    timeline.op("aten::mm", 100, shapes, "c10::BFloat16", "nvjet", 150, **{"Sequence number": 1, "Fwd thread id": 0})
+    node = {"Sequence number": 1, "Fwd thread id": 1}
+    for step in range(2):
+        timeline._add("cpu_op", "autograd::engine::evaluate_function: MmBackward0", 1000 * step + 300, 500, **node)
+    timeline.op("aten::mm", 320, shapes, "c10::BFloat16", "nvjet", 150, **{"Sequence number": 2, "Fwd thread id": 0})
+    timeline.op("aten::mm", 500, shapes, "c10::BFloat16", "nvjet", 150)
+    roof = timeline.ledger(tmp_path).roofline
+    flops = 2 * 4096.0**3
+    assert roof.flops == 3 * flops
+    assert roof.mfu == pytest.approx(2 * flops / 1e-3 / 989.4e12) and roof.hfu == pytest.approx(1.5 * roof.mfu)
+
+
+def test_a_measured_ceiling_of_that_device_goes_before_its_data_sheet() -> None:
+    ceilings = DeviceCeilings(H100, 80 << 30, {"bf16": measured(700e12)}, measured(2.9e12, "B/s"), measured(5000, "ns"),
+                              measured(5e10, "B/s"), measured(1e10, "B/s"))  # fmt: skip
+    import msgspec
+
+    here = msgspec.structs.replace(machine(), device=ceilings)
+    there, elsewhere = of_device(H100, here), of_device("NVIDIA A100-SXM4-40GB", here)
+    assert there is not None and elsewhere is not None
+    assert there.flop_rate("bf16", 1) == 700e12 and there.byte_rate(1e9, 1) == 2.9e12
+    assert there.fingerprint == "measured there" and elsewhere.flop_rate("bf16", 1) == 312e12
+    assert of_device("Some GPU of tomorrow", here) is None
+
+
+@pytest.mark.parametrize("name", ["h100_bert_small", "h100_timesformer", "mi300_vit_falconsai", "mi300_qwen_0.5b"])
+def test_real_traces_stay_below_their_data_sheets(name: str) -> None:
+    file = TRACES / "tracelens" / f"{name}.json.gz"
+    if not file.exists():
+        pytest.skip("the shared traces are not here")
+    ledger = build_ledger(of_trace(read(Source(str(file)))), UNKNOWN)
+    work = ledger.device.work
+    assert work.counted_ns > 0.65 * work.kernel_ns
+    large = [op for op in work.ops if op.ns / op.calls > 20 * US]
+    for op in large:  # no op beats the sheet: work is not counted twice, nor time lost
+        assert op.flops / op.ns * 1e9 <= 1.02 * of_device(ledger.device.name, UNKNOWN).flop_rate(op.dtype, 1)
+        assert op.bytes / op.ns * 1e9 <= 1.1 * of_device(ledger.device.name, UNKNOWN).byte_rate(op.bytes, 1)
+    accounts = {a.account: a.ns for a in device_accounts(ledger.device, ledger.wall)}
+    assert sum(accounts.values()) == pytest.approx(ledger.wall)
