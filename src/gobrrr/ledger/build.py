@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from gobrrr.ledger.accounts import accounts, device_accounts, phases
+from gobrrr.ledger.allocations import device_memory
 from gobrrr.ledger.device import device_ledger
 from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.hostops import host_ops
@@ -56,7 +57,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         lines=lines,
         workers=tuple(worker_groups(recording.workers, 0, collates)),
         loops=other_loops(recording),
-        memory=memory_ledger(facts),
+        memory=memory_ledger(facts, device.memory if device else None),
         roofline=device_roofline(device.work, stats.plain_wall_ns)
         if device is not None and device.work is not None
         else roofline(scaled.ops, stats.plain_wall_ns, prices),
@@ -99,7 +100,7 @@ def _window(
         ceilings = of_device(name, machine)
         launched, kernel_ns, tf32 = device_ops(trace, host, places, ceilings, updated)
         work = device_work(launched, kernel_ns, tf32, ceilings) if ceilings else None
-        device = msgspec.structs.replace(device, work=work)
+        device = msgspec.structs.replace(device, work=work, memory=device_memory(trace, host, places))
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated)
     return seen(calls, host, places, machine.dispatch.median, idle), device, tuple(launched)
 

@@ -15,21 +15,21 @@ def launchers(kernels: Kernels, launches: Runtime, ops: Ops, parent: npt.NDArray
     lies in none of them."""
     row = launch_rows(kernels, launches)
     found = np.full(len(kernels), -1, np.int64)
-    found[row >= 0] = _innermost(ops, parent, launches)[row[row >= 0]]
+    found[row >= 0] = innermost(ops, parent, launches.start, launches.thread)[row[row >= 0]]
     return found
 
 
-def _innermost(ops: Ops, parent: npt.NDArray[np.int32], launches: Runtime) -> Rows:
-    """The row of the innermost op that is open when each launch begins, -1 where none is."""
-    found = np.full(len(launches), -1, np.int64)
+def innermost(ops: Ops, parent: npt.NDArray[np.int32], times: Rows, threads: npt.NDArray[np.int32]) -> Rows:
+    """The row of the innermost op that is open on a thread at a time, -1 where none is; of many of both."""
+    found = np.full(len(times), -1, np.int64)
     ends = ops.start + ops.dur
-    for thread in np.unique(launches.thread).tolist():
-        mine, rows = np.flatnonzero(launches.thread == thread), np.flatnonzero(ops.thread == thread)
+    for thread in np.unique(threads).tolist():
+        mine, rows = np.flatnonzero(threads == thread), np.flatnonzero(ops.thread == thread)
         if not len(rows):
             continue
-        before = np.searchsorted(ops.start[rows], launches.start[mine], "right") - 1
+        before = np.searchsorted(ops.start[rows], times[mine], "right") - 1
         row = np.where(before >= 0, rows[np.maximum(before, 0)], -1)
-        while np.any(closed := (row >= 0) & (ends[np.maximum(row, 0)] <= launches.start[mine])):
+        while np.any(closed := (row >= 0) & (ends[np.maximum(row, 0)] <= times[mine])):
             row[closed] = parent[row[closed]]
         found[mine] = row
     return found

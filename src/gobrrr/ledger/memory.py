@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from gobrrr.ledger.model import MemoryLedger
+from gobrrr.ledger.model import DeviceMemory, MemoryLedger
 from gobrrr.recording.facts import Facts
 
 
-def memory_ledger(facts: Facts) -> MemoryLedger:
-    """From the modules, the optimizers, the counting step and the process's resident peak. Unseen stays null."""
+def memory_ledger(facts: Facts, device: DeviceMemory | None = None) -> MemoryLedger:
+    """From the modules, the optimizers, the counting step and the process's resident peak, or the accelerator's by its
+    allocator. Unseen stays null."""
     in_modules = sum(m.param_bytes - m.shared_param_bytes for m in facts.modules)
     parameters = in_modules or sum(o.param_bytes for o in facts.optimizers) or None
     gradients = sum(o.grad_bytes for o in facts.optimizers) if facts.optimizers else None
@@ -16,12 +17,13 @@ def memory_ledger(facts: Facts) -> MemoryLedger:
     named = [("parameters", parameters), ("gradients", gradients), ("optimizer state", state)]
     named += [("activations", facts.saved_total), ("inputs", inputs)]
     known = [(name, value) for name, value in named if value]
-    peak = facts.peak_rss_bytes
+    peak = device.peak if device is not None else facts.peak_rss_bytes
     rest = max(0, peak - sum(value for _, value in known)) if peak is not None else None
     elements = sum(o.num_elements for o in facts.optimizers)
     model = sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in facts.optimizers)
+    growth = facts.rss_growth_per_step if device is None else device.growth_per_step
     return MemoryLedger(
         parameters, gradients, state, facts.saved_total, inputs, rest, peak,
-        tuple(sorted(known, key=lambda item: -item[1])), facts.rss_growth_per_step,
+        tuple(sorted(known, key=lambda item: -item[1])), growth,
         model / elements if elements else None,
     )  # fmt: skip

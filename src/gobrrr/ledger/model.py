@@ -265,6 +265,25 @@ class DeviceWork(msgspec.Struct, frozen=True):
         return sum(op.flops for op in self.ops)
 
 
+class DeviceMemory(msgspec.Struct, frozen=True):
+    """The accelerator's memory in the window's steps, by the allocator's own record. Bytes."""
+
+    peak: int
+    """Most that tensors held at once."""
+    reserved: int | None = None
+    """Most that the allocator had taken from the driver; null where not recorded."""
+    op: str = ""
+    """The op that allocated when the peak was reached."""
+    where: tuple[Span, ...] = ()
+    growth_per_step: float | None = None
+    """What is left of every step, at least; null where there were too few."""
+    driver_calls: float = 0.0
+    """Allocations and releases per step that went to the driver: a warm allocator makes none."""
+    capacity: int | None = None
+    since_start: bool = False
+    """No totals were recorded: the peak is above what was there when the recording began."""
+
+
 class DeviceLedger(msgspec.Struct, frozen=True):
     """The accelerator's side of a step, ns per step. Idle is split by what the host was doing."""
 
@@ -289,5 +308,6 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
     replayed_share: float = 0.0
     """Share of kernel time that graph replay launched: no op and no line owns it."""
+    memory: DeviceMemory | None = None
     work: DeviceWork | None = None
     """Null where no shapes were recorded, or nothing is known of the device."""

@@ -123,7 +123,7 @@ def _device(ledger: Ledger) -> Device | None:
         device.name, device.busy_ns / ledger.wall if ledger.wall else 0.0, Span(device.span_busy_share),
         tuple(sorted(classes.items(), key=lambda item: -item[1])),
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
-        device.work.ops[:NUM_KERNELS] if device.work else (),
+        device.memory, device.work.ops[:NUM_KERNELS] if device.work else (),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gobrrr.ledger.model import Account, DeviceOp, MemoryLedger, OtherLoop, Roofline
+from gobrrr.ledger.model import Account, DeviceMemory, DeviceOp, MemoryLedger, OtherLoop, Roofline
 from gobrrr.recording.facts import SavedTensor
 from gobrrr.rules.model import Finding
 
@@ -50,6 +50,7 @@ class Device(msgspec.Struct, frozen=True):
     """(class of kernel, share of the kernels' time), the largest first."""
     longest: tuple[tuple[str, float, float], ...] = ()
     """(kernel, calls per step, share of the kernels' time): those that take most."""
+    memory: DeviceMemory | None = None
     work: tuple[DeviceOp, ...] = ()
     """Ops by the kernels that they launched, those that take most first, against the roofline's ceiling."""
 

@@ -6,10 +6,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.ledger.model import MemoryLedger, Roofline
+from gobrrr.ledger.model import DeviceMemory, MemoryLedger, Roofline
 from gobrrr.recording.facts import SavedTensor
 from gobrrr.report.model import Report
 from gobrrr.report.page import Page, phrase
+from gobrrr.report.place import short
 
 CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
 MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace", "peak")
@@ -72,6 +73,8 @@ def _memory(report: Report, page: Page) -> list[Text]:
     memory = report.memory
     sizes = [(name.split("_")[0], getattr(memory, name)) for name in MEMORY]
     cells = [(name, units.size(value)) for name, value in sizes if value is not None]
+    if report.device and report.device.memory:
+        return _device_memory(report.device.memory, page)
     if not cells:
         return []
     widths = [max(len(name), len(value)) for name, value in cells]
@@ -79,6 +82,22 @@ def _memory(report: Report, page: Page) -> list[Text]:
     names = gap.join(f"{name:>{width}}" for (name, _), width in zip(cells, widths, strict=True))
     values = gap.join(f"{value:>{width}}" for (_, value), width in zip(cells, widths, strict=True))
     return [phrase((names, "dim")), Text(values), *_memory_notes(memory, report, page)]
+
+
+def _device_memory(memory: DeviceMemory, page: Page) -> list[Text]:
+    """The peak, what was reserved for it, and by which op at which line it was reached."""
+    over = " above what was there at the start" if memory.since_start else ""
+    of = f" of {units.size(memory.capacity)}" if memory.capacity else ""
+    reserved = f", {units.size(memory.reserved)} reserved" if memory.reserved is not None else ""
+    place = f" at {short(memory.where[0])}" if memory.where else ""
+    lines = [f"peak {units.size(memory.peak)}{over}{of}{reserved}"]
+    if memory.op:
+        lines.append(f"reached in {page.clean(memory.op.removeprefix('aten::'))}{page.clean(place)}")
+    if memory.driver_calls >= 1:
+        lines.append(f"{memory.driver_calls:.0f} calls to the driver per step: the allocator finds no room")
+    if memory.growth_per_step:
+        lines.append(f"grows {units.size(memory.growth_per_step)} per step")
+    return [Text(lines[0]), *(phrase((page.clip(line, page.body), "dim")) for line in lines[1:])]
 
 
 def _memory_notes(memory: MemoryLedger, report: Report, page: Page) -> list[Text]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import HeldGraph
-from gobrrr.rules.evidence import count, ratio, size, time
+from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import share
@@ -27,16 +27,17 @@ SWAPPED = 64 << 20
 BYTES_PER_PARAMETER = 18.0
 
 
-@rule("BRR601", "memory-grows", "memory", needs={"facts"})
+@rule("BRR601", "memory-grows", "memory")
 def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A container that keeps tensors with their graphs, or memory that rises with every step."""
-    growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0)
+    there = ledger.device.memory if ledger.device else None
+    growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0, (there.growth_per_step or 0.0) if there else 0.0)
     held = max(
         (graph for graph in ledger.facts.held_graphs if graph.growth_per_step >= 0.5),
         key=lambda graph: graph.growth_per_step,
         default=None,
     )
-    creeps = growth >= CREEP_PER_STEP and growth * ledger.step.count >= CREEP_BYTES
+    creeps = growth >= CREEP_PER_STEP and growth * max(ledger.step.count, FULL_SOON if there else 0) >= CREEP_BYTES
     if held is None and not creeps:
         return
     pages = growth / PAGE * machine.fresh_page.median
@@ -88,6 +89,9 @@ def _what_grows(held: HeldGraph | None, growth: float) -> str:
 
 
 def _left(ledger: Ledger, machine: Machine) -> float:
+    there = ledger.device.memory if ledger.device else None
+    if there is not None:
+        return float(max(0, (there.capacity or there.peak) - there.peak))
     limit = ledger.facts.memory_limit or machine.memory_bytes
     return max(0.0, float(limit - (ledger.facts.rss_bytes or 0)))
 
@@ -103,35 +107,64 @@ def _urgency(left: float, growth: float) -> str | None:
 
 
 @rule(
-    "BRR602", "memory-pressure", "memory", needs={"facts"},
+    "BRR602", "memory-pressure", "memory",
     remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"),
 )  # fmt: skip
 def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Peak memory near the limit, or swap in use: the next larger batch dies, or this one crawls."""
-    on_device = ledger.device is not None and machine.device is not None
-    limit = machine.device.memory_bytes if on_device and machine.device else ledger.facts.memory_limit
-    limit = limit or machine.memory_bytes
-    peak = ledger.memory.peak if on_device else ledger.facts.peak_rss_bytes or ledger.memory.peak
-    if not peak or not limit:
-        return
-    part = peak / limit
+    """Peak memory near the limit, swap in use, or an allocator that must ask the driver in every step: the next larger
+    batch dies, or this one crawls."""
+    peak, limit = _peak_and_limit(ledger, machine)
+    part = peak / limit if limit else 0.0
     swapped = (ledger.facts.swap_used or 0) >= SWAPPED
-    if part < PRESSURE and not swapped:
+    stalled = _stalled(ledger)
+    if part < PRESSURE and not swapped and not worth_telling(ledger, stalled):
         return
+    there = ledger.device.memory if ledger.device else None
     yield finding(
         "BRR602",
         ledger,
-        low=0.0,
-        expected=0.0,
-        ceiling=0.5 * ledger.wall if swapped else 0.0,
+        low=0.3 * stalled,
+        expected=0.8 * stalled,
+        ceiling=0.5 * ledger.wall if swapped else stalled,
         message=f"Peak memory is {bytes_text(peak)}, {share(part)} of the {bytes_text(limit)} there are"
-        + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else ""),
+        + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "")
+        + (
+            f"; {there.driver_calls:.0f} call{'s' if there.driver_calls >= 1.5 else ''} to the driver for memory stall every step"
+            if there and stalled
+            else ""
+        ),
         advice="Take a smaller micro-batch with accumulation, checkpoint activations, or free what is not used.",
-        evidence={"peak": size(peak), "limit": size(limit), "share": ratio(part), **_largest(ledger)},
+        where=there.where if there else (),
+        evidence={
+            "peak": size(peak),
+            "limit": size(limit),
+            "share": ratio(part),
+            "stalled": time(stalled),
+            **_largest(ledger),
+        },
         cost_bytes=peak,
         confidence="measured",
         level="critical" if part >= CRITICAL_PRESSURE or swapped else "warning",
     )
+
+
+def _peak_and_limit(ledger: Ledger, machine: Machine) -> tuple[int, int]:
+    """Bytes, of the accelerator where one works; 0 where unknown."""
+    if ledger.device is None:
+        return ledger.facts.peak_rss_bytes or ledger.memory.peak or 0, ledger.facts.memory_limit or machine.memory_bytes
+    there = ledger.device.memory
+    known = machine.device.memory_bytes if machine.device else 0
+    if there is not None:
+        return there.peak, known if there.capacity is None else there.capacity
+    return ledger.memory.peak or 0, known
+
+
+def _stalled(ledger: Ledger) -> float:
+    """Idle of the device while the allocator asks the driver, in steps that all do so."""
+    there = ledger.device.memory if ledger.device else None
+    if ledger.device is None or there is None or there.driver_calls < 1:
+        return 0.0
+    return dict(ledger.device.idle_by_cause).get("allocator", 0.0)
 
 
 def _largest(ledger: Ledger) -> dict[str, Quantity]:
