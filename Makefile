@@ -53,5 +53,5 @@ clean:  ## remove the environment, caches and recordings
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev]' $(TORCH)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,dask]' $(TORCH)
 	@touch $@

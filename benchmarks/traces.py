@@ -1,10 +1,10 @@
-"""Reading traces: figures that others published beside ours, time and memory beside HTA's, and growth with size.
+"""Reading traces: figures that others published beside ours, time and memory beside other tools', growth with size.
 
-    python -m benchmarks.traces [--hta PYTHON] [--events 10000,100000,1000000,10000000] [--ranks 256]
+    python -m benchmarks.traces [--peers PYTHON] [--events 10000,100000,1000000,10000000] [--ranks 256]
 
---hta is an interpreter with HolisticTraceAnalysis (pip install it into a venv of its own). Both read the same files,
-each in a process of its own, in turn, three times; import and start-up count. Generated files have the events of a
-training step on a GPU: ops, launches, kernels. Writes benchmarks/results/traces-DATE.json.
+--peers is an interpreter with HolisticTraceAnalysis and torch-tb-profiler (pip install them into a venv of its own).
+All read the same files, each in a process of its own, in turn, three times; import and start-up count. Generated files
+have the events of a training step on a GPU: ops, launches, kernels. Writes benchmarks/results/traces-DATE.json.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.stamp import stamp
 from gobrrr.cli.diagnose import diagnosed
@@ -33,7 +34,8 @@ PUBLISHED = {
     "kineto/v100_resnet50_workers0": ("mean step ms", 177.592),
     "kineto/v100_resnet50_workers4": ("mean step ms", 141.068),
 }  # fmt: skip
-BOTH = ("hta/a100_trace_diff_control", "hta/v100_trace_diff_test", "hta/v100_ddp_ns_resolution")
+ALL = ("hta/a100_trace_diff_control", "hta/v100_trace_diff_test", "hta/v100_ddp_ns_resolution",
+       "kineto/v100_resnet50_workers0", "tracelens/h100_timesformer")  # fmt: skip
 HTA = """
 import sys
 from hta.trace_analysis import TraceAnalysis
@@ -43,6 +45,14 @@ found.get_temporal_breakdown(visualize=False)
 found.get_idle_time_breakdown(ranks=ranks, visualize=False)
 found.get_gpu_kernel_breakdown(visualize=False)
 found.get_comm_comp_overlap(visualize=False)
+"""
+TENSORBOARD = """
+import sys
+from torch_tb_profiler.profiler.data import RunProfileData
+from torch_tb_profiler.profiler.run_generator import RunGenerator
+data = RunProfileData.parse("worker", None, sys.argv[1], "/tmp")
+RunGenerator("worker", None, data).generate_run_profile()
+print(*data.recommendations, sep=" ")
 """
 OURS = """
 import sys
@@ -77,31 +87,52 @@ def _mean(name: str) -> float:
     return build_ledger(of_trace(read(Source(str(TRACES / f"{name}.json.gz")))), UNKNOWN).step.mean_ns / 1e6
 
 
-def run(python: str, code: str, path: Path) -> tuple[float, float, int]:
-    """(seconds, peak MiB, exit code) of a fresh process."""
+class Read(NamedTuple):
+    """What a fresh process took: seconds, peak MiB, exit code, and the last line that it printed."""
+
+    seconds: float
+    mib: float
+    code: int
+    said: str
+
+
+def run(python: str, code: str, path: Path) -> Read:
+    """One tool on one file or folder."""
     with tempfile.NamedTemporaryFile("r") as peak:
         began = time.perf_counter()
-        done = subprocess.run([python, "-c", code + PEAK, str(path), peak.name], capture_output=True)
-        return time.perf_counter() - began, int(peak.read() or 0) / 1024, done.returncode
+        done = subprocess.run([python, "-c", code + PEAK, str(path), peak.name], capture_output=True, text=True)
+        taken = time.perf_counter() - began
+        return Read(taken, int(peak.read() or 0) / 1024, done.returncode, done.stdout.strip()[-2000:])
 
 
-def beside_hta(python: str) -> list[dict[str, Any]]:
-    """Both on the same files, in turn."""
+def beside_peers(python: str) -> list[dict[str, Any]]:
+    """HTA, the TensorBoard plugin and us on the same files, in turn; and what each calls the cause."""
     rows = []
-    for name in BOTH:
+    for name in ALL:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rank.json.gz"
             file.write_bytes((TRACES / f"{name}.json.gz").read_bytes())
-            pairs = [(run(sys.executable, OURS, file), run(python, HTA, Path(folder))) for _ in range(3)]
-        unpacked = _unpacked(TRACES / f"{name}.json.gz")
-        ours, theirs = (statistics.median(pair[i][0] for pair in pairs) for i in (0, 1))
-        row = {
-            "trace": name, "unpacked_MiB": unpacked, "ours_s": ours, "hta_s": theirs, "ratio": theirs / ours,
-            "ours_MiB": pairs[0][0][1], "hta_MiB": pairs[0][1][1], "codes": [pairs[0][0][2], pairs[0][1][2]],
-        }  # fmt: skip
+            tools = {"ours": (sys.executable, OURS, file), "hta": (python, HTA, Path(folder)),
+                     "tensorboard": (python, TENSORBOARD, file)}  # fmt: skip
+            runs: dict[str, list[Read]] = {tool: [] for tool in tools}
+            for _ in range(3):
+                for tool, how in tools.items():
+                    runs[tool].append(run(*how))
+            report = diagnosed(Source(str(file)), UNKNOWN, DEFAULT)
+        row: dict[str, Any] = {"trace": name, "unpacked_MiB": _unpacked(TRACES / f"{name}.json.gz")}
+        for tool, reads in runs.items():
+            row[tool] = {"seconds": statistics.median(r.seconds for r in reads), "MiB": reads[0].mib,
+                         "code": reads[0].code}  # fmt: skip
+        row["ours"]["verdict"] = report.verdict.sentence
+        row["tensorboard"]["verdict"] = re.sub(r"<[^>]*>", "", runs["tensorboard"][0].said.splitlines()[-1][:300]
+                                               if runs["tensorboard"][0].said else "")  # fmt: skip
+        row["hta"]["verdict"] = ""  # it has tables only
         rows.append(row)
-        print(f"{name:34} ours {ours:.2f} s {row['ours_MiB']:.0f} MiB   HTA {theirs:.2f} s {row['hta_MiB']:.0f} MiB   "
-              f"{row['ratio']:.1f} x   file {unpacked:.0f} MiB   exit {row['codes']}")  # fmt: skip
+        print(f"{name:34} file {row['unpacked_MiB']:.0f} MiB   " + "   ".join(
+            f"{tool} {row[tool]['seconds']:.2f} s {row[tool]['MiB']:.0f} MiB exit {row[tool]['code']}" for tool in tools
+        ))  # fmt: skip
+        for tool in ("ours", "tensorboard"):
+            print(f"    {tool}: {row[tool]['verdict'] or 'nothing'}")
     return rows
 
 
@@ -144,7 +175,7 @@ def growth(sizes: list[int]) -> list[dict[str, Any]]:
         file = Path(folder) / "trace.json"
         for size in sizes:
             generate(file, size)
-            seconds, peak, code = run(sys.executable, OURS, file)
+            seconds, peak, code, _ = run(sys.executable, OURS, file)
             mib = file.stat().st_size / 2**20
             rows.append({"events": size, "MiB": mib, "seconds": seconds, "peak_MiB": peak, "code": code})
             print(f"{size:>10} events {mib:8.1f} MiB  {seconds:7.2f} s  {peak:7.0f} MiB  exit {code}")
@@ -158,7 +189,7 @@ def ranks(count: int) -> dict[str, Any]:
         for rank in range(count):
             generate(Path(folder) / f"rank{rank}.json", 9000, rank)
             if rank + 1 in (16, count):
-                seconds, peak, exit_code = run(sys.executable, OURS, Path(folder))
+                seconds, peak, exit_code, _ = run(sys.executable, OURS, Path(folder))
                 found[str(rank + 1)] = {"seconds": seconds, "peak_MiB": peak, "code": exit_code}
                 print(f"{rank + 1:>5} ranks {seconds:7.2f} s  {peak:7.0f} MiB  exit {exit_code}")
     return found
@@ -167,14 +198,14 @@ def ranks(count: int) -> dict[str, Any]:
 def main() -> int:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hta", help="an interpreter that has HolisticTraceAnalysis")
+    parser.add_argument("--peers", help="an interpreter that has HolisticTraceAnalysis and torch-tb-profiler")
     parser.add_argument("--events", default="10000,100000,1000000,5000000")
     parser.add_argument("--ranks", type=int, default=256)
     args = parser.parse_args()
     found: dict[str, Any] = {"stamp": stamp()}
     if TRACES.is_dir():
         found["figures"] = figures()
-        found["beside_hta"] = beside_hta(args.hta) if args.hta else []
+        found["beside_peers"] = beside_peers(args.peers) if args.peers else []
     found["growth"] = growth([int(n) for n in args.events.split(",")])
     found["ranks"] = ranks(args.ranks)
     target = Path(__file__).parent / "results" / f"traces-{found['stamp']['date']}.json"

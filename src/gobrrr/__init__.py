@@ -5,15 +5,19 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.capture.api import steps, watch
+    from gobrrr.cli.diagnose import diagnose
     from gobrrr.trial.inprocess import compare
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "compare", "steps", "watch"]
+__all__ = ["__version__", "compare", "diagnose", "steps", "watch"]
 
 # Name -> the module that defines it, imported on first use: `import gobrrr` must stay cheap.
 _LAZY = {
-    "compare": "gobrrr.trial.inprocess", "steps": "gobrrr.capture.api", "watch": "gobrrr.capture.api",
-}  # fmt: skip
+    "compare": "gobrrr.trial.inprocess",
+    "diagnose": "gobrrr.cli.diagnose",
+    "steps": "gobrrr.capture.api",
+    "watch": "gobrrr.capture.api",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
     from gobrrr.ledger.ranks import Job, RankSummary
     from gobrrr.machine.model import Machine
     from gobrrr.recording.limits import Limits
@@ -57,6 +60,26 @@ class DiagnoseCommand:
             raise GobrrrError(job.ranks[0].error, "none of these files could be read")
         _tell_job(job, args)
         return 0
+
+
+def diagnose(
+    traces: Sequence[str], *, executor: Executor | None = None, machine: str | None = None, limits: Limits | None = None
+) -> Report | Job:
+    """What `gobrrr diagnose` finds, for programs: the report of one trace, or the job of several ranks.
+
+    `traces` are files, folders, patterns and .tar archives. Ranks are reduced one at a time here, or by the `map` of
+    `executor`: anything with the interface of concurrent.futures, such as `distributed.Client(...).get_executor()`, on
+    whose machines the files must be readable under the same names. `machine` is a file of ceilings. Raises GobrrrError.
+    """
+    from gobrrr.ledger import ranks
+    from gobrrr.recording.limits import DEFAULT
+    from gobrrr.recording.sources import find
+
+    limits, there = limits or DEFAULT, _machine(machine)
+    sources = find(list(traces), limits)
+    if len(sources) == 1:
+        return diagnosed(sources[0], there, limits)
+    return ranks.reduced(partial(reduced, machine=there, limits=limits), sources, executor.map if executor else map)
 
 
 def diagnosed(source: Source, machine: Machine, limits: Limits, portability: bool = False) -> Report:

@@ -126,13 +126,10 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=0.3 * stalled,
         expected=0.8 * stalled,
         ceiling=0.5 * ledger.wall if swapped else stalled,
-        message=f"Peak memory is {bytes_text(peak)}, {share(part)} of the {bytes_text(limit)} there are"
+        message=f"Peak memory is {bytes_text(peak)}"
+        + (f", {share(part)} of the {bytes_text(limit)} there are" if limit else "")
         + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "")
-        + (
-            f"; {there.driver_calls:.0f} call{'s' if there.driver_calls >= 1.5 else ''} to the driver for memory stall every step"
-            if there and stalled
-            else ""
-        ),
+        + _asked(ledger, stalled),
         advice="Take a smaller micro-batch with accumulation, checkpoint activations, or free what is not used.",
         where=there.where if there else (),
         evidence={
@@ -145,6 +142,15 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         cost_bytes=peak,
         confidence="measured",
         level="critical" if part >= CRITICAL_PRESSURE or swapped else "warning",
+    )
+
+
+def _asked(ledger: Ledger, stalled: float) -> str:
+    there = ledger.device.memory if ledger.device else None
+    if there is None or not stalled:
+        return ""
+    return (
+        f"; {there.driver_calls:.0f} call{'s'[: there.driver_calls >= 1.5]} to the driver for memory stall every step"
     )
 
 
