@@ -1,4 +1,5 @@
-"""Broken files by the thousand: the reader gives a sound Trace or a TraceError, and nothing else."""
+"""Broken files by the thousand: the reader gives a sound Trace or a TraceError, and nothing else; and what it gives can
+be accounted for and judged."""
 
 from __future__ import annotations
 
@@ -11,11 +12,18 @@ import numpy as np
 import pytest
 
 from gobrrr.errors import TraceError
+from gobrrr.ledger.build import build_ledger
+from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording import unpack
 from gobrrr.recording.kineto import read_stream
 from gobrrr.recording.limits import Limits
+from gobrrr.recording.offline import of_trace
 from gobrrr.recording.trace import Trace
 from gobrrr.recording.tree import nest_threads
+from gobrrr.report.build import build
+from gobrrr.report.json import to_json
+from gobrrr.report.text import render
+from gobrrr.rules import judge
 from tests.unit.kineto_timelines import Format, Span, document, event
 from tests.unit.test_kineto import FULL
 
@@ -111,6 +119,21 @@ def check_sound(trace: Trace) -> None:
     assert (nest_threads(trace.ops.start, trace.ops.dur, trace.ops.thread).self_time >= 0).all()
 
 
+def check_judged(trace: Trace) -> None:
+    """The account adds up, no rule fails, and the report can be written in all forms."""
+    recording = of_trace(trace)
+    if not recording.loops:
+        return
+    ledger = build_ledger(recording, UNKNOWN)
+    findings, skipped = judge(ledger, UNKNOWN, strict=True)
+    assert sum(a.ns for a in ledger.accounts) == pytest.approx(ledger.wall, rel=0.01, abs=2)
+    for found in findings:
+        assert 0 <= found.saving.low_ns <= found.saving.expected_ns <= found.saving.ceiling_ns
+    report = build(ledger, None, findings, skipped=skipped)
+    assert to_json(report)
+    assert all(char == "\n" or char.isprintable() for char in render(report))
+
+
 def fuzz(num_cases: int, seed: int) -> int:
     """Read this many broken files; returns how many still gave a Trace."""
     rng, files = random.Random(seed), seeds()
@@ -124,7 +147,11 @@ def fuzz(num_cases: int, seed: int) -> int:
             continue
         except Exception as error:
             raise AssertionError(f"case {case} of seed {seed}: {data!r}") from error
-        check_sound(trace)
+        try:
+            check_sound(trace)
+            check_judged(trace)
+        except Exception as error:
+            raise AssertionError(f"case {case} of seed {seed}: {data!r}") from error
         num_read += 1
     return num_read
 
