@@ -111,6 +111,14 @@ def test_short_kernels_and_tensor_cores_are_told_by_length_and_name(tmp_path: Pa
     assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (50_000, 30_000)
 
 
+def test_kernels_too_small_for_the_device_are_told_where_the_profiler_says_so(tmp_path: Path) -> None:
+    known = [kernel("gemm", 10, 20, **{"blocks per SM": 0.5}), kernel("gemm", 30, 60, **{"blocks per SM": 4.0})]
+    for kernels, share in ((known, 0.25), ([*known, kernel("gemm", 90, 5)], 0.25), ([kernel("gemm", 90, 5)], None)):
+        trace = read(tmp_path, op("aten::mm", 0, 5), *kernels)
+        found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "V100") or (None, None)
+        assert found is not None and found.underfilled_share == share
+
+
 @pytest.mark.parametrize(
     ("name", "label"),
     [

@@ -43,6 +43,7 @@ def device_ledger(
         span_busy_share=_span_busy(kernels.take(linked) if np.any(linked) else kernels), idle_by_cause=causes,
         exposed_copy_ns=exposed(kernels, is_copy) / num_steps, copies=_copies(trace, kernels.take(is_copy), num_steps),
         kernels=_kernels(trace, kernels, num_steps), syncs=syncs, short_kernel_share=_short(kernels),
+        underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
@@ -112,6 +113,11 @@ def _kernels(trace: Trace, kernels: Kernels, num_steps: int) -> tuple[tuple[str,
 def _short(kernels: Kernels) -> float:
     working = (kernels.kind != MEMCPY) & (kernels.kind != MEMSET)
     return float(np.mean(kernels.dur[working] < SHORT_KERNEL_NS)) if np.any(working) else 0.0
+
+
+def _underfilled(kernels: Kernels) -> float | None:
+    known = kernels.dur[~np.isnan(kernels.blocks_per_sm)].sum()
+    return float(kernels.dur[kernels.blocks_per_sm < 1].sum() / known) if known else None
 
 
 def _matrix_ns(trace: Trace, kernels: Kernels) -> tuple[float, float]:

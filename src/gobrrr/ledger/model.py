@@ -300,6 +300,9 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] = ()
     """(call, calls per step, idle ns it causes, user lines)."""
     short_kernel_share: float = 0.0
+    underfilled_share: float | None = None
+    """Of kernel time, in kernels with less than one block per multiprocessor: a grid that leaves some of them without
+    work. Null where the profiler did not say."""
     tensor_core_ns: float = 0.0
     tensor_core_eligible_ns: float = 0.0
     capability: str = ""

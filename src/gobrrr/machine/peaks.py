@@ -60,7 +60,7 @@ PEAKS: tuple[Peak, ...] = (
     _row("V100 PCIe", r"(Tesla )?V100-PCIE.*", (7.0, 14.0, None, None, 112, None, None), 900, _V100),
     _row("V100S PCIe", r"(Tesla )?V100S-PCIE.*", (8.2, 16.4, None, None, 130, None, None), 1134, _V100),
     _row("T4", r"(Tesla )?T4", (0.254, 8.1, None, None, 65, None, 130), 320, "NVIDIA T4 Tensor Core GPU data sheet"),
-    _row("A100 40GB", r"A100-(SXM4|SXM|PCIE)-40GB", (19.5, 19.5, 156, 312, 312, None, 624), 1555, _A100),
+    _row("A100 40GB", r"A100-(SXM4|SXM|PCIE)-40GB|A100-PG509-200", (19.5, 19.5, 156, 312, 312, None, 624), 1555, _A100),
     _row("A100 80GB SXM", r"A100-(SXM4|SXM)-80GB", (19.5, 19.5, 156, 312, 312, None, 624), 2039, _A100),
     _row("A100 80GB PCIe", r"A100 80GB PCIe|A100-PCIE-80GB", (19.5, 19.5, 156, 312, 312, None, 624), 1935, _A100),
     _row("A10", r"A10", (0.976, 31.2, 62.5, 125, 125, None, 250), 600, "NVIDIA A10 Tensor Core GPU data sheet"),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gobrrr import units
-from gobrrr.ledger.model import Account, Ledger, StepStats
+from gobrrr.ledger.model import Account, DeviceLedger, Ledger, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.report.model import Device, Report, Span, Step
 from gobrrr.report.verdict import is_doubt, judge
@@ -120,11 +120,17 @@ def _device(ledger: Ledger) -> Device | None:
     for _, _, ns, kind in device.kernels:
         classes[kind] = classes.get(kind, 0.0) + ns / total
     return Device(
-        device.name, device.busy_ns / ledger.wall if ledger.wall else 0.0, Span(device.span_busy_share),
+        device.name, _busy_share(ledger, device), Span(device.span_busy_share),
         tuple(sorted(classes.items(), key=lambda item: -item[1])),
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
-        device.memory, device.work.ops[:NUM_KERNELS] if device.work else (),
+        device.underfilled_share, device.memory, device.work.ops[:NUM_KERNELS] if device.work else (),
     )  # fmt: skip
+
+
+def _busy_share(ledger: Ledger, device: DeviceLedger) -> float:
+    """Of the step: of the very window where all steps were captured alike, of the plain step where they were not."""
+    whole = device.busy_ns + device.idle_ns if "offline" in ledger.signals else ledger.wall
+    return min(1.0, device.busy_ns / whole) if whole else 0.0
 
 
 def _accounts(ledger: Ledger) -> tuple[Account, ...]:

@@ -50,6 +50,8 @@ class Device(msgspec.Struct, frozen=True):
     """(class of kernel, share of the kernels' time), the largest first."""
     longest: tuple[tuple[str, float, float], ...] = ()
     """(kernel, calls per step, share of the kernels' time): those that take most."""
+    underfilled_share: float | None = None
+    """Of kernel time, in kernels with less than one block per multiprocessor; null where not recorded."""
     memory: DeviceMemory | None = None
     work: tuple[DeviceOp, ...] = ()
     """Ops by the kernels that they launched, those that take most first, against the roofline's ceiling."""

@@ -17,7 +17,9 @@ from gobrrr.report.page import COLORS, Page, phrase
 from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
 
-NUM_OPS = 4
+UNDERFILLED = 0.2
+"""Share of kernel time in kernels too small for the device from which it is said."""
+NUM_OPS, OP_WIDTH = 4, 28
 NUM_SKIPPED = 3
 """Rules skipped for one reason that are named."""
 SLOW_STEPS = 0.01
@@ -82,7 +84,11 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
     kinds = dot.join(f"{page.clean(kind)} {units.share(share)}" for kind, share in device.classes if share >= 0.005)
     name, calls, share = device.longest[0]
     longest = f"longest: {page.clip(name, page.body - 36)}, {calls:.3g} a step, {units.share(share)}"
-    block: list[RenderableType] = [page.row("kernels", Text(kinds), Text(longest, style="dim"))]
+    lines = [Text(kinds), Text(longest, style="dim")]
+    if device.underfilled_share is not None and device.underfilled_share >= UNDERFILLED:
+        part = units.share(device.underfilled_share)
+        lines.append(Text(f"{part} of their time with less than one block per multiprocessor", style="dim"))
+    block: list[RenderableType] = [page.row("kernels", *lines)]
     if device.work:
         block.append(page.row("ops", *_work(device, page)))
     return block
@@ -91,10 +97,10 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
 def _work(device: Device, page: Page) -> list[Text]:
     """The ops whose kernels take most, with how near each comes to its ceiling."""
     most = device.work[:NUM_OPS]
-    names = [f"{page.clean(op.name.removeprefix('aten::'))} {op.dtype}" for op in most]
+    names = [f"{page.clip(op.name.removeprefix('aten::'), OP_WIDTH)} {op.dtype}" for op in most]
     longest = max(map(len, names))
     return [
-        Text(f"{name:<{longest}}  {units.duration(op.ns):>7}  {_rate(op):>13}, {_reached(op)} of its {op.bound} roof")
+        Text(f"{name:<{longest}}  {units.duration(op.ns):>7}  {_rate(op):>13}, {_reached(op)} of peak {op.bound}")
         for name, op in zip(names, most, strict=True)
     ]
 
