@@ -14,7 +14,7 @@ from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.memory import memory_ledger
 from gobrrr.ledger.model import PHASES, Account, DeviceLedger, HostGroup, Ledger, LineGroup, OpGroup, StepStats
-from gobrrr.ledger.optable import op_groups
+from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.roofline import device_roofline, roofline
@@ -95,13 +95,14 @@ def _window(
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
         host = host.idling(idle.within(np.stack((host.ops.start, host.ops.start + host.ops.dur), axis=1)))
     updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
+    grouping = Grouping.of(host)
     launched: list[OpGroup] = []
     if device is not None:
         ceilings = of_device(name, machine)
-        launched, kernel_ns, tf32 = device_ops(trace, host, places, ceilings, updated)
+        launched, kernel_ns, tf32 = device_ops(trace, host, places, ceilings, updated, grouping)
         work = device_work(launched, kernel_ns, tf32, ceilings) if ceilings else None
         device = msgspec.structs.replace(device, work=work, memory=device_memory(trace, host, places))
-    calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated)
+    calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
     return seen(calls, host, places, machine.dispatch.median, idle), device, tuple(launched)
 
 

@@ -14,7 +14,7 @@ from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.kernelnames import TENSOR_CORE
 from gobrrr.ledger.launchers import launchers
 from gobrrr.ledger.model import DeviceOp, DeviceWork, OpGroup
-from gobrrr.ledger.optable import op_groups
+from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import CEILING_OF, Prices
 from gobrrr.machine.model import Machine
@@ -25,7 +25,12 @@ PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "
 
 
 def device_ops(
-    trace: Trace, host: HostOps, places: Places, device: Machine | None, updated: Mapping[str, float]
+    trace: Trace,
+    host: HostOps,
+    places: Places,
+    device: Machine | None,
+    updated: Mapping[str, float],
+    grouping: Grouping | None = None,
 ) -> tuple[list[OpGroup], float, bool]:
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
     first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32.
@@ -37,7 +42,7 @@ def device_ops(
     np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
     prices = Prices(device, 1, "high" if tf32 else None) if device else Prices.none(UNKNOWN)
-    groups = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated).groups
+    groups = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping).groups
     return [op for op in groups if op.ns > 0 or op.flops], float(kernels.dur.sum()) / host.num_steps, tf32
 
 

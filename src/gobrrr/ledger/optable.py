@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.model import OpGroup
+from gobrrr.ledger.model import PHASES, OpGroup
 from gobrrr.ledger.origins import chains, origins
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import Prices, RowPrices, row_prices
 from gobrrr.ledger.recomputed import recomputed
 from gobrrr.recording.trace import Signature, Trace
 
+Ints = npt.NDArray[np.int64]
 COMMUNICATION = ("c10d::", "gloo:", "nccl:", "mpi:", "record_param_comms")
-
-
-@dataclass
-class _Sum:
-    """What the calls of one group add up to over the window. `children`: the ops that they call directly."""
-
-    order: int
-    calls: int = 0
-    children: int = 0
-    ns: float = 0.0
-    floor: float = 0.0
-    flops: float = 0.0
-    bytes: float = 0.0
-    bound: str | None = None
 
 
 @dataclass(frozen=True)
@@ -41,50 +29,110 @@ class Calls:
     children: list[float]
 
 
+@dataclass(frozen=True)
+class Grouping:
+    """Which rows belong together: ops of one name, shapes, phase, place and enclosing ops. It depends on the tree of
+    ops alone, so that one serves for every way of pricing them."""
+
+    rows: Ints
+    """Rows of ops, in the order in which they ran."""
+    group: Ints
+    """Of each of `rows`; groups are numbered in the order of their first call."""
+    first: Ints
+    """The first row of each group."""
+    origin: npt.NDArray[np.int32]
+    chain: list[tuple[str, ...]]
+    again: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, host: HostOps) -> Grouping:
+        """Of all ops; annotations have no group of their own."""
+        origin, chain, again = origins(host), chains(host), recomputed(host)
+        numbers: dict[tuple[str, ...], int] = {}
+        enclosing = np.array([numbers.setdefault(each, len(numbers)) for each in chain], np.int64)
+        phase = np.array([PHASES.index(each) for each in host.phase], np.int64)
+        rows = np.flatnonzero(host.is_op)
+        columns = (host.ops.name, host.ops.signature, phase, origin, enclosing, host.leaf, again)
+        group, first = _distinct([column[rows].astype(np.int64) for column in columns])
+        return cls(rows, group, rows[first], origin, chain, again)
+
+    def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """Of a value per row of HostOps, by group."""
+        return np.bincount(self.group, values[self.rows].astype(float), len(self.first)).astype(np.float64)
+
+
+def _distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Numbers of the distinct rows of columns, counted in order of appearance, and where each appears first."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        low = column.min(initial=0)
+        if int(code.max(initial=0) + 1) * int(column.max(initial=0) - low + 1) >= 1 << 62:
+            code = np.unique(code, return_inverse=True)[1]
+        code = code * int(column.max(initial=0) - low + 1) + (column - low)
+    _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place[number], first[order]
+
+
 def op_groups(
-    host: HostOps, trace: Trace, places: Places, prices: Prices, dispatch_ns: float, updated: Mapping[str, float]
-) -> Calls:
-    """All groups of the window, per step, in the order of their first call. Annotations have none of their own."""
-    origin, enclosing = origins(host).tolist(), chains(host)
-    priced = row_prices(host, trace, prices, updated)
-    children = np.bincount(host.parent[host.parent >= 0], minlength=len(host)).tolist()
-    again = recomputed(host).tolist()
-    own, signature, leaf = host.own.tolist(), host.ops.signature.tolist(), host.leaf.tolist()
-    sums: dict[tuple[Any, ...], _Sum] = {}
-    for row in np.flatnonzero(host.is_op).tolist():
-        key = (host.name(row), signature[row], host.phase[row], origin[row], enclosing[row], leaf[row], again[row])
-        total = sums.setdefault(key, _Sum(row))
-        total.calls += 1
-        total.children += children[row]
-        total.ns += own[row]
-        _add_work(total, priced, row)
-    groups = [_group(key, total, trace, places, host.num_steps, dispatch_ns) for key, total in sums.items()]
-    return Calls(groups, [total.children / host.num_steps for total in sums.values()])
+    host: HostOps, trace: Trace, places: Places, prices: Prices, dispatch_ns: float, updated: Mapping[str, float],
+    grouping: Grouping | None = None,
+) -> Calls:  # fmt: skip
+    """All groups of the window, per step, in the order of their first call."""
+    by = grouping or Grouping.of(host)
+    children = by.sums(np.bincount(host.parent[host.parent >= 0], minlength=len(host)))
+    calls, ns = np.bincount(by.group, minlength=len(by.first)), by.sums(host.own)
+    work = _work_sums(by, row_prices(host, trace, prices, updated))
+    groups = [
+        _group(host, by, trace, places, row, float(calls[i]), float(ns[i]), float(children[i]), work[i], dispatch_ns)
+        for i, row in enumerate(by.first.tolist())
+    ]
+    return Calls(groups, (children / host.num_steps).tolist())
 
 
-def _add_work(total: _Sum, priced: RowPrices, row: int) -> None:
-    total.floor += priced.floor[row]
-    work = priced.work[row]
-    if work is not None:
-        total.bound = total.bound or priced.bound[row]
-        total.flops += work.flops
-        total.bytes += work.bytes
+class _Work(NamedTuple):
+    """What the calls of one group must cost and do over the window; no bound where nothing is modelled."""
+
+    floor: float = 0.0
+    flops: float = 0.0
+    bytes: float = 0.0
+    bound: str | None = None
+
+
+def _work_sums(by: Grouping, priced: RowPrices) -> list[_Work]:
+    known = [row for row in by.rows.tolist() if priced.work[row] is not None]
+    if not known:
+        return [_Work()] * len(by.first)
+    flops, moved = np.zeros(len(priced.work)), np.zeros(len(priced.work))
+    for row in known:
+        work = priced.work[row]
+        assert work is not None
+        flops[row], moved[row] = work.flops, work.bytes
+    bound: dict[int, str | None] = {}
+    group_of = dict(zip(by.rows.tolist(), by.group.tolist(), strict=True))
+    for row in known:
+        bound[group_of[row]] = bound.get(group_of[row]) or priced.bound[row]
+    sums = zip(by.sums(np.array(priced.floor)).tolist(), by.sums(flops).tolist(), by.sums(moved).tolist(), strict=True)
+    return [_Work(*each, bound.get(i)) for i, each in enumerate(sums)]
 
 
 def _group(
-    key: tuple[Any, ...], total: _Sum, trace: Trace, places: Places, num_steps: int, dispatch_ns: float
-) -> OpGroup:
+    host: HostOps, by: Grouping, trace: Trace, places: Places, row: int, calls: float, ns: float, children: float,
+    work: _Work, dispatch_ns: float,
+) -> OpGroup:  # fmt: skip
     """A group per step. Of its self time at most a dispatch per call, and one per op that it calls, is torch's own."""
-    name, number, phase, origin, parents, leaf, again = key
+    number, steps = int(host.ops.signature[row]), host.num_steps
     signature = trace.signatures[number] if number >= 0 else None
-    dispatch = min(total.ns - total.floor, (total.calls + total.children) * dispatch_ns)
-    counted = total.bound is not None
+    dispatch = min(ns - work.floor, (calls + children) * dispatch_ns)
+    counted = work.bound is not None
     return OpGroup(
-        name, _shapes(signature), signature.dtypes if signature else (), _shapes(signature, "strides"),
-        signature.concrete if signature else (), phase, places.places[origin].where, total.calls / num_steps,
-        total.ns / num_steps, total.floor / num_steps, max(0.0, dispatch) / num_steps,
-        total.flops / num_steps if counted else None, total.bytes / num_steps if counted else None, total.bound,
-        parents, total.order, leaf, again,
+        host.name(row), _shapes(signature), signature.dtypes if signature else (), _shapes(signature, "strides"),
+        signature.concrete if signature else (), host.phase[row], places.places[int(by.origin[row])].where,
+        calls / steps, ns / steps, work.floor / steps, max(0.0, dispatch) / steps,
+        work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[row],
+        row, bool(host.leaf[row]), bool(by.again[row]),
     )  # fmt: skip
 
 
