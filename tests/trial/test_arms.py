@@ -63,6 +63,21 @@ def test_a_waiting_arm_and_its_workers_stand_still(started, tmp_path: Path) -> N
     assert (tmp_path / "arm" / "work" / "samples").stat().st_size > before
 
 
+def test_blocks_tell_of_graphs_their_breaks_and_those_made_anew(started, tmp_path: Path) -> None:
+    one = started("compiles", "20")
+    graphs = [one.run(5).graphs for _ in range(6)]
+    assert graphs[0] == (2, 1) and graphs[-1] == (3, 1)  # the part with the number in it was compiled anew
+    work = tmp_path / "source"
+    work.mkdir()
+    side = Side(lambda folder: Arm([sys.executable, str(PROGRAM), "compiles", "40"], folder, source=work),
+                tmp_path / "side", ())  # fmt: skip
+    for _ in range(6):
+        side.block(10)
+    found = side.compiled
+    side.end()
+    assert found is not None and (found.graphs, found.graph_breaks, found.recompiled) == (3, 1, 1)
+
+
 @pytest.mark.slow
 def test_an_ended_arm_leaves_no_process(started) -> None:
     one = started("workers", "0")

@@ -9,7 +9,7 @@ import pytest
 
 from gobrrr.report import tuning
 from gobrrr.rules.model import Saving
-from gobrrr.trial.receipt import Guarded, Receipt, Speedup, StartUp, TrialResult
+from gobrrr.trial.receipt import Compiled, Guarded, Receipt, Speedup, StartUp, TrialResult
 
 MS = 1e6
 GREEN = Guarded("equivalent")
@@ -52,6 +52,14 @@ def test_the_waterfall_falls() -> None:
     lines = [line for line in tuning.render(TUNED).splitlines() if "x (" in line and "equivalent" in line]
     assert ["160 ms" in lines[0], "80.0 ms" in lines[1]] == [True, True]
     assert lines[0].count("█") > lines[1].count("█") > 0
+
+
+def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:
+    made = Compiled(3, 2, 4)
+    found = receipt(trial("compile", median=1.25, compiled=made), trial("compile_frozen", "slower", 0.9, compiled=made),
+                    kept=("compile",), speedup=Speedup(1.25, 1.2, 1.3))  # fmt: skip
+    text = flat(tuning.render(found))
+    assert text.count("3 graphs, 2 graph breaks, recompiled 4 times while it was measured") == 2
 
 
 def test_every_loser_says_why() -> None:

@@ -56,7 +56,7 @@ _CDNA2 = "AMD Instinct MI200 series data sheet, per die: half of the card"
 
 # columns:  fp64   fp32   tf32   bf16    fp16    fp8     int8; None: no such unit
 PEAKS: tuple[Peak, ...] = (
-    _row("V100 SXM2", r"(Tesla )?V100-SXM[23].*", (7.8, 15.7, None, None, 125, None, None), 900, _V100),
+    _row("V100 SXM2", r"(Tesla )?V100-(SXM[23]|DGXS).*", (7.8, 15.7, None, None, 125, None, None), 900, _V100),
     _row("V100 PCIe", r"(Tesla )?V100-PCIE.*", (7.0, 14.0, None, None, 112, None, None), 900, _V100),
     _row("V100S PCIe", r"(Tesla )?V100S-PCIE.*", (8.2, 16.4, None, None, 130, None, None), 1134, _V100),
     _row("T4", r"(Tesla )?T4", (0.254, 8.1, None, None, 65, None, 130), 320, "NVIDIA T4 Tensor Core GPU data sheet"),

@@ -10,7 +10,7 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
-from gobrrr.trial.receipt import Receipt, Speedup, TrialResult
+from gobrrr.trial.receipt import Compiled, Receipt, Speedup, TrialResult
 
 BAR = 24
 STYLES = {"faster": "bold green", "slower": "bold red", "failed": "red", "inconclusive": "magenta", "equivalent": "dim"}
@@ -80,13 +80,14 @@ def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
     for trial in added:
         assert trial.speedup is not None
         left = rows[-1][1] / trial.speedup.median
-        rows.append((trial.remedies[-1], left, f"{times(trial.speedup)}, {trial.guard.verdict}"))
+        said = f"{times(trial.speedup)}, {trial.guard.verdict}"
+        rows.append((trial.remedies[-1], left, f"{said}; {compiled(trial.compiled)}" if trial.compiled else said))
     longest = max(len(name) for name, _, _ in rows)
     lines = [
         phrase(
             f"{page.clean(name):<{longest}}  {units.duration(ns):>8}  ",
             (f"{bar(ns / receipt.step_ns, BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
-            f"  {said}",
+            f"  {page.clean(said)}",
         )
         for name, ns, said in rows
     ]
@@ -128,9 +129,22 @@ def why(trial: TrialResult) -> str:
         parts.append(f"predicted {low} to {most}, realised {units.duration(trial.realised_ns)}")
     if trial.verdict == "inconclusive" and trial.blocks_needed:
         parts.append(f"{trial.blocks_needed} blocks would settle it")
+    if trial.compiled is not None:
+        parts.append(compiled(trial.compiled))
     if trial.reason:
         parts.append(trial.reason)
     return "; ".join(parts)
+
+
+def compiled(found: Compiled) -> str:
+    """'3 graphs, 2 graph breaks, recompiled 4 times while it was measured'."""
+    parts = [
+        _count(found.graphs, "graph"),
+        *([_count(found.graph_breaks, "graph break")] if found.graph_breaks else []),
+    ]
+    if found.recompiled:
+        parts.append(f"recompiled {_count(found.recompiled, 'time')} while it was measured")
+    return ", ".join(parts)
 
 
 def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:

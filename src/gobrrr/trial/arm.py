@@ -36,6 +36,8 @@ class Block(NamedTuple):
 
     ns: int
     walls: tuple[int, ...]
+    graphs: tuple[int, int] | None = None
+    """Graphs and graph breaks of torch.compile up to its end."""
 
 
 class ArmError(Exception):
@@ -110,7 +112,10 @@ class Arm:
         seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
         message = self._expect("block", seconds)
         self.pause()
-        return Block(int(message["ns"]), tuple(int(wall) for wall in message["walls"]))
+        graphs = message.get("graphs")
+        return Block(
+            int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None
+        )
 
     def pause(self) -> None:
         """Stop every process of its group."""

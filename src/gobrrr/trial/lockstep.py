@@ -13,7 +13,7 @@ import psutil
 from gobrrr.recording.warmup import warmup
 from gobrrr.trial import schedule, statistics
 from gobrrr.trial.arm import ArmError, Block
-from gobrrr.trial.receipt import Samples, Speedup, StartUp
+from gobrrr.trial.receipt import Compiled, Samples, Speedup, StartUp
 from gobrrr.trial.schedule import Pairing
 from gobrrr.trial.tuning import Measured
 
@@ -58,6 +58,8 @@ class Side:
         self.program_steps: int | None = None
         self._peak = 0
         self._made = 0
+        self._warm: tuple[int, int] | None = None
+        self._graphs: tuple[int, int] | None = None
 
     def ready(self) -> None:
         """Running and warm. Raises ArmError."""
@@ -110,7 +112,16 @@ class Side:
                 self.end()
                 continue
             self._made += len(block.walls)
+            self._graphs = block.graphs
+            self._warm = self._warm or block.graphs
             return block
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """What torch.compile made; None where it was not used. An arm that was started anew counts from there."""
+        if self._graphs is None or self._warm is None:
+            return None
+        return Compiled(*self._graphs, recompiled=max(0, self._graphs[0] - self._warm[0]))
 
     @property
     def peak_bytes(self) -> int:
@@ -178,7 +189,7 @@ def _compared(sides: tuple[Side, Side], pairing: Pairing, progress: Progress | N
         reason="one arm at a time: there was no memory for two" if apart else "",
         blocks_needed=4 * found.needed if found.needed else None, step_ns=(per_step[0], per_step[1]),
         start_up=StartUp(start, statistics.break_even(start, *per_step), baseline.program_steps),
-        peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
+        compiled=candidate.compiled, peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
         samples=Samples(tuple(arms), tuple(steps), tuple(times)),
     )  # fmt: skip
 

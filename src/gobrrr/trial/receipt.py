@@ -40,6 +40,15 @@ class StartUp(msgspec.Struct, frozen=True):
     """Steps that this program makes, where its end was seen."""
 
 
+class Compiled(msgspec.Struct, frozen=True):
+    """What torch.compile made of the candidate: graphs, distinct graph breaks, and graphs made anew while it was
+    measured, after the warm-up."""
+
+    graphs: int
+    graph_breaks: int
+    recompiled: int = 0
+
+
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """One trial: `remedies` on top of `onto`, measured in pairs against `onto` alone."""
 
@@ -61,6 +70,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """Saving per step of this trial, ns; the median."""
     baseline_step_ns: float | None = None
     start_up: StartUp = StartUp()
+    compiled: Compiled | None = None
     peak_bytes: tuple[int | None, int | None] = (None, None)
     """Peak resident bytes of the two arms."""
     samples: Samples = Samples()

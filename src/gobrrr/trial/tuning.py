@@ -14,7 +14,7 @@ import msgspec
 
 from gobrrr.guard.model import Guarded
 from gobrrr.rules.model import Saving
-from gobrrr.trial.receipt import Receipt, Samples, Speedup, StartUp, TrialResult
+from gobrrr.trial.receipt import Compiled, Receipt, Samples, Speedup, StartUp, TrialResult
 from gobrrr.trial.search import FAST, Candidate, Plan, Search
 
 
@@ -28,6 +28,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     blocks_needed: int | None = None
     step_ns: tuple[float | None, float | None] = (None, None)
     start_up: StartUp = StartUp()
+    compiled: Compiled | None = None
     peak_bytes: tuple[int | None, int | None] = (None, None)
     samples: Samples = Samples()
 
@@ -153,7 +154,8 @@ def _result(plan: Plan, measured: Measured, guarded: Guarded, predicted: Saving 
         remedies=plan.candidate if plan.purpose == "final" else (plan.remedy,), onto=plan.baseline,
         purpose=plan.purpose, verdict=measured.verdict, reason=measured.reason, speedup=measured.speedup,
         p_value=measured.p_value, blocks_needed=measured.blocks_needed, guard=guarded, predicted=predicted,
-        realised_ns=realised, baseline_step_ns=before, start_up=measured.start_up, peak_bytes=measured.peak_bytes,
+        realised_ns=realised, baseline_step_ns=before, start_up=measured.start_up, compiled=measured.compiled,
+        peak_bytes=measured.peak_bytes,
         samples=measured.samples, seconds=seconds,
     )  # fmt: skip
 
