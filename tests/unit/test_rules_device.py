@@ -78,3 +78,19 @@ def test_what_a_device_that_hardly_works_could_save_is_not_told():
     launched = (product(1024, 768, 50257, dtype="c10::Half", gflops=20000.0),)
     device = DeviceLedger("gpu", busy_ns=5 * MS, idle_ns=95 * MS, span_busy_share=0.05)
     assert not Case(ops=launched, extra={"device": device, "device_ops": launched}).raised("BRR109")
+
+
+def test_casts_are_part_of_a_chain_on_a_device_where_one_kernel_would_make_them_in_passing():
+    """A norm that widens to fp32 and comes back: as transformers write RMSNorm."""
+    big, inside = (16, 1024, 1024), {"parents": ("aten::to", "aten::_to_copy")}
+    ops = (
+        op("copy_", big, big, dtypes=("float", "c10::BFloat16"), ms=4, order=1, **inside),
+        op("pow", big, ms=4, order=2),
+        op("mean", big, ms=3, order=3),
+        op("mul", big, (16, 1024, 1), ms=4, order=4),
+        op("copy_", big, big, dtypes=("c10::BFloat16", "float"), ms=4, order=5, **inside),
+    )
+    device = DeviceLedger("NVIDIA A100-SXM4-40GB", busy_ns=95 * MS, idle_ns=5 * MS, span_busy_share=0.95)
+    (found,) = Case(ops=ops, extra={"device": device, "device_ops": ops}).raised("BRR201")
+    assert found.message.startswith("5 elementwise ops in a row") and found.evidence["forward"].value == 19 * MS
+    assert not Case(ops=ops).raised("BRR201")

@@ -138,7 +138,7 @@ def _runs(ledger: Ledger) -> Iterator[Chain]:
     for op in sorted(ledger.ops, key=lambda op: op.order):
         if op.phase not in ("forward", "loss", "other"):
             continue
-        fusible = _fusible(op)
+        fusible = _fusible(op) or (ledger.of_device and _casts(op))
         if chain and fusible and chain.takes(op):
             chain.ops.append(op)
         elif fusible or (num_elements(op) > 1 and kind(op) not in IDLE):  # x * 2.0 makes copies of its number
@@ -157,6 +157,15 @@ def _fusible(op: OpGroup) -> bool:
     works = op.ns > max(op.dispatch_ns, 0.25 * op.floor_ns) and op.floor_ns > 0  # not a name for the op inside it
     own = large and works and not _part_of_library_op(op)
     return own and bool(op.where) and kind(op) in FUSIBLE
+
+
+def _casts(op: OpGroup) -> bool:
+    """A cast of a large tensor, which a fused kernel makes in passing. Asked of devices alone: on a CPU casts are
+    BRR205's, and chains with casts in them were not measured."""
+    large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
+    formats = set(op.dtypes[:2])
+    cast = op.name == "aten::copy_" and len(formats) == 2 and formats <= set(FLOATS)
+    return large and cast and bool(op.where) and set(op.parents) <= {"aten::to", "aten::_to_copy"}
 
 
 def _part_of_library_op(op: OpGroup) -> bool:
