@@ -84,15 +84,79 @@ def test_a_trace_written_here_says_what_torch_counts(tmp_path: Path) -> None:
     assert busy == pytest.approx(listed, rel=0.1)
 
 
-def test_the_device_remedies_take_hold() -> None:
+def lowered(name: str) -> tuple[float, dict[str, str]]:
+    """Relative error that a remedy's precision gives a product, and what was said of it."""
     from gobrrr.remedies.seams import Seams
 
     said: dict[str, str] = {}
-    seams = Seams(lambda name, detail: said.update({name: detail}))
-    seams.install(["bf16_autocast"])
+    seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(256, 256).cuda(), torch.randn(64, 256, device="cuda")
+    expected = model(x)
+    seams.install([name])
     try:
-        model = torch.nn.Linear(64, 64).cuda()
-        assert model(torch.randn(8, 64, device="cuda")).dtype == torch.bfloat16
+        found = model(x)
     finally:
         seams.remove()
-    assert "bf16_autocast" in said
+    assert found.dtype == torch.float32
+    return float((found - expected).norm() / expected.norm()), said
+
+
+@pytest.mark.parametrize("name", ["bf16_autocast", "float16_autocast"])
+def test_lower_precisions_take_hold_on_the_device(name: str) -> None:
+    error, said = lowered(name)
+    assert name in said and 1e-5 < error < 2e-2
+
+
+def test_a_padded_vocabulary_gives_the_same_gradients_on_the_device() -> None:
+    from gobrrr.remedies.seams import Seams
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Embedding(5001, 64), torch.nn.Linear(64, 5001)).cuda()
+    ids = torch.randint(0, 5001, (4, 32), device="cuda")
+
+    def gradients() -> list[Any]:
+        model.zero_grad()
+        torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
+        return [p.grad.clone() for p in model.parameters()]
+
+    expected, said = gradients(), {}
+    seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
+    seams.install(["pad_vocabulary"])
+    try:
+        found = gradients()
+    finally:
+        seams.remove()
+    assert "pad_vocabulary" in said
+    for a, b in zip(expected, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=2e-3, atol=1e-6)
+
+
+def test_products_come_near_the_data_sheet_and_memory_has_its_peak(tmp_path: Path) -> None:
+    """A large bf16 product reaches a third of the sheet at least, and no op beats it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    from gobrrr.cli.diagnose import diagnosed
+    from gobrrr.machine.peaks import peak_of
+    from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.recording.limits import DEFAULT
+    from gobrrr.recording.sources import Source
+
+    peak = peak_of(torch.cuda.get_device_name())
+    if peak is None or not peak.flop_rate("bf16"):
+        pytest.skip("no data sheet of this device, or no bfloat16")
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    (a @ a).sum()
+    torch.cuda.synchronize()
+    with profile(activities=activities, record_shapes=True, profile_memory=True) as running:
+        for _ in range(5):
+            (a @ a).relu()
+        torch.cuda.synchronize()
+    path = tmp_path / "trace.json"
+    running.export_chrome_trace(str(path))
+    device = diagnosed(Source(str(path)), UNKNOWN, DEFAULT).device
+    assert device is not None and device.memory is not None
+    product = next(op for op in device.work if op.name == "aten::mm")
+    assert (peak.flop_rate("bf16") or 0) / 3 < 1e9 * product.flops / product.ns < (peak.flop_rate("bf16") or 0)
+    assert device.memory.peak >= 3 * a.numel() * a.element_size()
