@@ -17,7 +17,7 @@ NUM_FINDINGS = 10
 
 def to_markdown(report: Report, root: str = "") -> str:
     """GitHub-flavoured Markdown that ends with a newline; quotes no source, since it leaves the machine."""
-    lines = (*_head(report), *_findings(report, root), *_time(report), *_doubts(report))
+    lines = (*_head(report), *_findings(report, root), *_time(report), *_device(report), *_doubts(report))
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -51,9 +51,40 @@ def _row(finding: Finding, root: str) -> str:
     saving = finding.saving
     times = (units.duration(ns) for ns in (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
     place = code(shown(finding.where[0], root)) if finding.where else ""
-    says = f"{markdown(finding.message)} {markdown(finding.advice)}".strip()
+    says = _said(finding)
     name = f"{markdown(finding.code)} {markdown(finding.severity)}: {markdown(finding.name)}"
     return f"| {name} | {place} | {' | '.join(times)} | {says} |"
+
+
+def _said(finding: Finding) -> str:
+    """What is wrong, a full stop, what to do."""
+    return f"{markdown(finding.message).rstrip('.')}. {markdown(finding.advice)}".strip()
+
+
+def _device(report: Report) -> Iterator[str]:
+    device = report.device
+    if device is None:
+        return
+    yield (
+        f"{markdown(device.name)}: busy {units.share(device.busy_share)} of the step, "
+        f"{units.share(device.span.busy_share)} from its first to its last event."
+    )
+    yield ""
+    if not device.work:
+        return
+    yield "<details><summary>Ops by the kernels that they launched</summary>"
+    yield ""
+    yield "| op | dtype | calls | per step | of its peak | bound |"
+    yield "|---|---|--:|--:|--:|---|"
+    for op in device.work:
+        reached = units.share(op.floor_ns / op.ns) if op.ns else "?"
+        cells = (markdown(op.name), op.dtype, f"{op.calls:.3g}", units.duration(op.ns), reached, op.bound)
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield f"Peaks: {markdown(report.roofline.ceiling)}."
+    yield ""
+    yield "</details>"
+    yield ""
 
 
 def _time(report: Report) -> Iterator[str]:
@@ -72,6 +103,6 @@ def _time(report: Report) -> Iterator[str]:
 
 def _doubts(report: Report) -> Iterator[str]:
     for doubt in filter(is_doubt, report.findings):
-        yield f"- {markdown(doubt.code)}: {markdown(doubt.message)} {markdown(doubt.advice)}"
+        yield f"- {markdown(doubt.code)}: {_said(doubt)}"
     for missing in report.missing:
         yield f"- missing: {markdown(missing)}"
