@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.ledger.build import build_ledger
-from gobrrr.ledger.model import DeviceLedger, DeviceMemory, Ledger
+from gobrrr.ledger.devicemodel import DeviceLedger, DeviceMemory
+from gobrrr.ledger.model import Ledger
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, read

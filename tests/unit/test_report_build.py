@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.ledger.model import Account, DeviceLedger, Ledger, StepStats
+from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.model import Account, Ledger, StepStats
 from gobrrr.recording.facts import Facts, SavedTensor
 from gobrrr.report.build import NUM_SAVED, build, describe
 from gobrrr.report.json import to_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from gobrrr.ledger.model import DeviceLedger
+from gobrrr.ledger.devicemodel import DeviceLedger
 from tests.unit.handmade import LINE, MS, Case, op, product
 
 KERNELS = (("gemm", 10.0, 60 * MS, "matmul"), ("relu", 5.0, 10 * MS, "elementwise"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.ledger.model import DeviceLedger, MemoryLedger, StepStats
+from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.model import MemoryLedger, StepStats
 from gobrrr.recording.facts import Facts, HeldGraph
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 

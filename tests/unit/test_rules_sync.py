@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.ledger.model import Account, DeviceLedger, OpGroup
+from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.model import Account, OpGroup
 from gobrrr.recording.facts import Facts, OptimizerFacts
 from gobrrr.rules import load
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op

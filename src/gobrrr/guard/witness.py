@@ -21,17 +21,17 @@ from typing import Any
 import msgspec
 
 from gobrrr.capture.lookup import ModuleCall, plain
-from gobrrr.guard.look import digest, look
+from gobrrr.guard.look import look
+from gobrrr.guard.modules import named_parameters, plain_name, watching
 from gobrrr.guard.observation import Call, Observation, Step
 from gobrrr.guard.rows import data_of, storages, tensors_of
 from gobrrr.guard.seen import Seen
+from gobrrr.guard.updates import hyperparameters, unscaled, update
 
 DETAILED = 3
 """Steps whose tensors are all looked at."""
 CALLS_WITHOUT_UPDATE = 8
 """So many calls of models without an update are looked at in detail before it is taken that none comes."""
-NOT_NUMBERS = frozenset(("params", "fused", "foreach", "capturable", "differentiable", "maximize_grad"))
-"""Entries of an optimizer's group that choose an implementation, not a computation."""
 Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any, Any]]]
 AfterStep = Callable[[int, int], None]
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
@@ -99,7 +99,7 @@ class Witness:
         trainable = {
             name: bool(p.requires_grad)
             for label, model in self._models.values()
-            for name, p in _parameters(label, model)
+            for name, p in named_parameters(label, model)
         }
         return Observation(
             steps=tuple(steps), trainable=trainable, training=training, complete=self.complete,
@@ -138,7 +138,7 @@ class Witness:
         before = data_of((args, kwargs), self._outputs)
         self._depth += 1
         try:
-            with self._prepared(model, args, kwargs) as (given, named), _watching(model, label, inside):
+            with self._prepared(model, args, kwargs) as (given, named), watching(model, label, inside):
                 result = call(*given, **named)
         finally:
             self._depth -= 1
@@ -174,7 +174,7 @@ class Witness:
         """After the first call: lazy modules have their parameters now."""
         if label not in self._named_models:
             self._named_models.add(label)
-            for name, parameter in _parameters(label, model):
+            for name, parameter in named_parameters(label, model):
                 self._names.setdefault(id(parameter), name)
 
     # backward
@@ -233,7 +233,7 @@ class Witness:
         if threading.get_ident() != self._thread:
             return
         parameters = list(self._named(optimizer))
-        gradients = {name: _unscaled(optimizer, p.grad) for name, p in parameters}
+        gradients = {name: unscaled(optimizer, p.grad) for name, p in parameters}
         norms = [float(g.detach().double().norm()) for g in gradients.values() if g is not None]
         self._pending = {"gradient_norm": float(sum(n * n for n in norms)) ** 0.5}
         if self._is_detailed_update():
@@ -245,12 +245,12 @@ class Witness:
             return
         seen = self._pending
         if self._is_detailed_update():
-            seen["updates"] = {n: _update(p, self._before.get(id(p))) for n, p in self._named(optimizer)}
+            seen["updates"] = {n: update(p, self._before.get(id(p))) for n, p in self._named(optimizer)}
             seen["buffers"] = self._changed_buffers()
             self._before = {}
         self._steps.append(
             Step(
-                calls=tuple(self._calls), losses=tuple(self._losses), hyperparameters=_hyperparameters(optimizer),
+                calls=tuple(self._calls), losses=tuple(self._losses), hyperparameters=hyperparameters(optimizer),
                 **seen,
             )
         )  # fmt: skip
@@ -272,77 +272,9 @@ class Witness:
         found = {}
         for label, model in self._models.values():
             for name, buffer in model.named_buffers():
-                full = f"{label}.{_plain(name)}"
+                full = f"{label}.{plain_name(name)}"
                 seen = look(buffer)
                 if self._buffers.get(full) != seen.digest:
                     found[full] = seen
                 self._buffers[full] = seen.digest
         return found
-
-
-@contextlib.contextmanager
-def _watching(model: Any, label: str, inside: dict[str, Seen] | None) -> Iterator[None]:
-    """In the first call of a plain model, every module's output too: they say where a difference begins."""
-    if inside is None or hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None):
-        yield
-        return
-
-    def noted(name: str) -> Callable[[Any, Any, Any], None]:
-        def hook(_module: Any, _args: Any, output: Any) -> None:
-            found = tensors_of(output)
-            if found and name not in inside:
-                inside[name] = look(found[0])
-
-        return hook
-
-    handles = [m.register_forward_hook(noted(f"{label}.{_plain(n)}")) for n, m in model.named_modules() if n]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _plain(name: str) -> str:
-    """Without what torch.compile and DistributedDataParallel put before it."""
-    return name.replace("_orig_mod.", "").removeprefix("module.")
-
-
-def _parameters(label: str, model: Any) -> Iterator[tuple[str, Any]]:
-    for name, parameter in model.named_parameters():
-        yield f"{label}.{_plain(name)}", parameter
-
-
-def _unscaled(optimizer: Any, gradient: Any) -> Any:
-    """A fused optimizer under a GradScaler divides inside its kernel."""
-    scale = getattr(optimizer, "grad_scale", None)
-    return gradient if scale is None or gradient is None else gradient / scale
-
-
-def _update(parameter: Any, before: Any) -> Seen:
-    """What was added; the digest is the parameter's, so that equal updates of other parameters are not the same."""
-    if before is None:
-        return look(parameter)
-    seen = look(parameter.detach().double() - before.double())
-    return msgspec.structs.replace(seen, digest=digest(parameter), dtype=str(parameter.dtype).removeprefix("torch."))
-
-
-def _hyperparameters(optimizer: Any) -> tuple[dict[str, str], ...]:
-    """Every group's numbers, and the optimizer's kind."""
-    kind = type(optimizer).__name__
-    return tuple(
-        {"optimizer": kind} | {key: _number(value) for key, value in group.items() if key not in NOT_NUMBERS}
-        for group in optimizer.param_groups
-    )
-
-
-def _number(value: Any) -> str:
-    """A learning rate may be a tensor in one run and a float in the other."""
-    item = getattr(value, "item", None)
-    return (
-        repr(float(f"{item():.7g}")) if callable(item) and getattr(value, "numel", lambda: 0)() == 1 else _text(value)
-    )
-
-
-def _text(value: Any) -> str:
-    return repr(float(f"{value:.7g}")) if isinstance(value, float) else repr(value)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gobrrr.ledger.model import ACCOUNTS, Account, DeviceLedger, DeviceWork, HostGroup, OpGroup
+from gobrrr.ledger.devicemodel import DeviceLedger, DeviceWork
+from gobrrr.ledger.model import ACCOUNTS, Account, HostGroup, OpGroup
 from gobrrr.ledger.optable import is_communication
 
 _COMPILING = "(dynamo_timed)"  # torch._dynamo's own marks of its phases

@@ -8,10 +8,10 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.devicemodel import DeviceMemory
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import named
 from gobrrr.ledger.launchers import innermost
-from gobrrr.ledger.model import DeviceMemory
 from gobrrr.ledger.places import Places
 from gobrrr.recording.trace import Memory, Trace
 

@@ -10,10 +10,11 @@ import numpy as np
 from gobrrr.ledger.accounts import accounts, device_accounts, phases
 from gobrrr.ledger.allocations import device_memory
 from gobrrr.ledger.device import device_ledger
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.memory import memory_ledger
-from gobrrr.ledger.model import PHASES, Account, DeviceLedger, HostGroup, Ledger, LineGroup, OpGroup, StepStats
+from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import Prices

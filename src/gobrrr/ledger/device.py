@@ -7,10 +7,10 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, idle_causes, named, union
 from gobrrr.ledger.kernelnames import TENSOR_CORE, kernel_class
-from gobrrr.ledger.model import DeviceLedger
 from gobrrr.ledger.places import Places
 from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, launch_rows
 

@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.devicemodel import DeviceOp, DeviceWork
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.kernelnames import TENSOR_CORE
 from gobrrr.ledger.launchers import launchers
-from gobrrr.ledger.model import DeviceOp, DeviceWork, OpGroup
+from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import CEILING_OF, Prices

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gobrrr.ledger.model import DeviceMemory, MemoryLedger
+from gobrrr.ledger.devicemodel import DeviceMemory
+from gobrrr.ledger.model import MemoryLedger
 from gobrrr.recording.facts import Facts
 
 

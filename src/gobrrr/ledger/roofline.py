@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from gobrrr.ledger.model import DeviceWork, OpGroup, Roofline
+from gobrrr.ledger.devicemodel import DeviceWork
+from gobrrr.ledger.model import OpGroup, Roofline
 from gobrrr.ledger.pricing import CEILING_OF, Prices
 
 MAX_NAMED = 8

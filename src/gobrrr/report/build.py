@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from gobrrr import units
-from gobrrr.ledger.model import Account, DeviceLedger, Ledger, StepStats
+from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.model import Account, Ledger, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.report.model import Device, Report, Span, Step
 from gobrrr.report.verdict import is_doubt, judge

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from gobrrr.ledger.model import Account, DeviceMemory, DeviceOp, MemoryLedger, OtherLoop, Roofline
+from gobrrr.ledger.devicemodel import DeviceMemory, DeviceOp
+from gobrrr.ledger.model import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.recording.facts import SavedTensor
 from gobrrr.rules.model import Finding
 

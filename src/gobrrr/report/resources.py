@@ -6,7 +6,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.ledger.model import DeviceMemory, MemoryLedger, Roofline
+from gobrrr.ledger.devicemodel import DeviceMemory
+from gobrrr.ledger.model import MemoryLedger, Roofline
 from gobrrr.recording.facts import SavedTensor
 from gobrrr.report.model import Report
 from gobrrr.report.page import Page, phrase

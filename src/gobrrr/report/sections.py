@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.ledger.model import DeviceOp
+from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.report.bars import finite
 from gobrrr.report.model import Device, Report
 from gobrrr.report.page import COLORS, Page, phrase

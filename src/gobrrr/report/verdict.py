@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr import units
-from gobrrr.ledger.model import Account, DeviceLedger, Ledger
+from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.model import Account, Ledger
 from gobrrr.report.escape import plain
 from gobrrr.report.model import Verdict
 from gobrrr.report.place import short

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.model import DeviceLedger, Ledger
+from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import key, slack

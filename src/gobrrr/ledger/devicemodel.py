@@ -1,0 +1,98 @@
+"""The accelerator's side of a step: its work, its idle, its memory. A part of the Ledger noun; per step."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.recording.facts import Span
+
+
+class DeviceOp(msgspec.Struct, frozen=True):
+    """All calls of one op in one dtype, by the kernels that it launched. Per step."""
+
+    name: str
+    dtype: str
+    """fp32, tf32, bf16, fp16, fp64, int8."""
+    calls: float
+    ns: float
+    """Kernel time."""
+    flops: float
+    bytes: float
+    floor_ns: float
+    """What the work takes at least at the ceiling; never more than `ns`."""
+    bound: str
+    """compute or bandwidth: which floor was the higher for most of it."""
+
+
+class DeviceWork(msgspec.Struct, frozen=True):
+    """Kernels against FLOPs and bytes of the ops that launched them. ns per step, summed over streams."""
+
+    ops: tuple[DeviceOp, ...] = ()
+    kernel_ns: float = 0.0
+    counted_ns: float = 0.0
+    """Of it in ops whose work is modelled: `compute_ns` and `bandwidth_ns` of that is their floor."""
+    compute_ns: float = 0.0
+    bandwidth_ns: float = 0.0
+    dtype: str = "fp32"
+    """That of most FLOPs, with its ceiling."""
+    ceiling_flop_rate: float | None = None
+    ceiling: str = ""
+    """Where the ceilings come from: measured there, or a data sheet."""
+    recomputed_flops: float = 0.0
+    """FLOPs of forward ops that ran again in backward."""
+
+    @property
+    def flops(self) -> float:
+        """Of all counted ops."""
+        return sum(op.flops for op in self.ops)
+
+
+class DeviceMemory(msgspec.Struct, frozen=True):
+    """The accelerator's memory in the window's steps, by the allocator's own record. Bytes."""
+
+    peak: int
+    """Most that tensors held at once."""
+    reserved: int | None = None
+    """Most that the allocator had taken from the driver; null where not recorded."""
+    op: str = ""
+    """The op that allocated when the peak was reached."""
+    where: tuple[Span, ...] = ()
+    growth_per_step: float | None = None
+    """What is left of every step, at least; null where there were too few."""
+    driver_calls: float = 0.0
+    """Allocations and releases per step that went to the driver: a warm allocator makes none."""
+    capacity: int | None = None
+    since_start: bool = False
+    """No totals were recorded: the peak is above what was there when the recording began."""
+
+
+class DeviceLedger(msgspec.Struct, frozen=True):
+    """The accelerator's side of a step, ns per step. Idle is split by what the host was doing."""
+
+    name: str
+    busy_ns: float
+    idle_ns: float
+    span_busy_share: float
+    idle_by_cause: tuple[tuple[str, float], ...] = ()
+    exposed_copy_ns: float = 0.0
+    copies: tuple[tuple[str, int, float, float], ...] = ()
+    """(kind such as 'Memcpy HtoD (Pageable -> Device)', count, bytes, ns) per step."""
+    kernels: tuple[tuple[str, float, float, str], ...] = ()
+    """(name, calls, ns, class: matmul, convolution, attention, elementwise, reduction, communication, other)."""
+    syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] = ()
+    """(call, calls per step, idle ns it causes, user lines)."""
+    short_kernel_share: float = 0.0
+    underfilled_share: float | None = None
+    """Of kernel time, in kernels with less than one block per multiprocessor: a grid that leaves some of them without
+    work. Null where the profiler did not say."""
+    tensor_core_ns: float = 0.0
+    tensor_core_eligible_ns: float = 0.0
+    capability: str = ""
+    exposed_communication_ns: float = 0.0
+    unlinked_share: float = 0.0
+    """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
+    replayed_share: float = 0.0
+    """Share of kernel time that graph replay launched: no op and no line owns it."""
+    memory: DeviceMemory | None = None
+    work: DeviceWork | None = None
+    """Null where no shapes were recorded, or nothing is known of the device."""
