@@ -12,6 +12,7 @@ from typing import Any
 
 from gobrrr.capture.facts import _autocast
 from gobrrr.capture.loaderfacts import user_line
+from gobrrr.capture.source import growth_line
 from gobrrr.capture.unseen import is_tracing, unseen, variables
 from gobrrr.capture.userfiles import UserFiles
 
@@ -237,6 +238,19 @@ def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[tuple[str, str
                 for inner, item in list(getattr(value, "__dict__", {}).items()) if name == "self" else ():
                     _holds(found, (code.co_filename, code.co_name, inner), item)
         frame = frame.f_back
+    return found
+
+
+def grown(
+    frame: FrameType, user: UserFiles, before: dict[tuple[str, str, str], int], steps: int
+) -> list[dict[str, Any]]:
+    """Containers that hold graphs and are longer than `before`, so many steps ago, in the shape of facts.HeldGraph."""
+    found: list[dict[str, Any]] = []
+    for (file, function, name), length in held_graphs(frame, user).items():
+        rate = (length - before.get((file, function, name), 0)) / steps
+        span = growth_line(file, name) or {"file": file, "line": frame.f_lineno, "function": function}
+        if rate > 0:
+            found.append({"name": name, "length": length, "growth_per_step": rate, "span": span})
     return found
 
 

@@ -6,21 +6,20 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture import facts, plan
+from gobrrr.capture import facts, plan, records
 from gobrrr.capture.config import Config
-from gobrrr.capture.counted import held_graphs
+from gobrrr.capture.counted import grown, held_graphs
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.loops import UPDATE
 from gobrrr.capture.recorder import Recorder
-from gobrrr.capture.source import growth_line
 from gobrrr.capture.unseen import is_the_programs, is_tracing, unseen
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.window import Window
@@ -142,25 +141,7 @@ class Session:
         return journal
 
     def _start(self) -> dict[str, Any]:
-        import torch
-
-        from gobrrr.capture.overhead import costs
-
-        return {
-            "type": "start",
-            "clock": [time.time_ns(), time.perf_counter_ns()],
-            "pid": os.getpid(),
-            "argv": list(getattr(sys, "orig_argv", sys.argv)),
-            "executable": sys.executable,
-            "cwd": str(Path.cwd()),
-            "rank": _number(os.environ.get("RANK")),
-            "world_size": _number(os.environ.get("WORLD_SIZE")),
-            "python": sys.version.split()[0],
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-            "costs": costs(),
-        }
+        return records.start()
 
     def _failed(self, error: BaseException) -> None:
         """A hook of ours has failed: watching ends here, the program goes on."""
@@ -172,7 +153,7 @@ class Session:
         with contextlib.suppress(Exception):
             self.recorder.flush()
         with contextlib.suppress(Exception):
-            self.recorder.journal.json(_complaint(error))
+            self.recorder.journal.json(records.complaint(error))
 
     # steps
 
@@ -328,44 +309,15 @@ class Session:
         }
         found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}
         for name, table in tables.items():
-            with _noted(found["errors"], name), unseen():
+            with records.noted(found["errors"], name), unseen():
                 found[name] = table()
         recorder.journal.json(found)
 
     def growth(self, frame: FrameType) -> list[dict[str, Any]]:
         """Containers that hold graphs and grew since the windows began."""
         since, before = self._held
-        grown: list[dict[str, Any]] = []
-        for (file, function, name), length in held_graphs(frame, self.user).items():
-            rate = (length - before.get((file, function, name), 0)) / max(1, self._steps - since)
-            span = growth_line(file, name) or {"file": file, "line": frame.f_lineno, "function": function}
-            if rate > 0:
-                grown.append({"name": name, "length": length, "growth_per_step": rate, "span": span})
-        return grown
-
-
-@contextlib.contextmanager
-def _noted(errors: dict[str, str], name: str) -> Iterator[None]:
-    """An object of the program's that is like no other costs its own table only."""
-    try:
-        yield
-    except Exception as error:
-        errors[name] = f"{type(error).__name__}: {error}"
-
-
-def _complaint(error: BaseException) -> dict[str, Any]:
-    if is_the_programs(error):
-        return {"type": "note", "text": f"{type(error).__name__} came while gobrrr was at work: watching ended there"}
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
-    return {"type": "failed", "error": f"{type(error).__name__}: {error}", "at": at}
+        return grown(frame, self.user, before, max(1, self._steps - since))
 
 
 class StopProgram(SystemExit):
     """--stop-after: the program ends here, unwinding as sys.exit() does."""
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None

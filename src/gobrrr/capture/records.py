@@ -1,0 +1,60 @@
+"""What the journal says of the process: how it began, and what went wrong while it was watched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gobrrr.capture.unseen import is_the_programs
+
+
+def start() -> dict[str, Any]:
+    """The record that a journal begins with: two clocks at one moment, the command, rank, versions, threads, device."""
+    import torch
+
+    from gobrrr.capture.overhead import costs
+
+    return {
+        "type": "start",
+        "clock": [time.time_ns(), time.perf_counter_ns()],
+        "pid": os.getpid(),
+        "argv": list(getattr(sys, "orig_argv", sys.argv)),
+        "executable": sys.executable,
+        "cwd": str(Path.cwd()),
+        "rank": _number(os.environ.get("RANK")),
+        "world_size": _number(os.environ.get("WORLD_SIZE")),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "costs": costs(),
+    }
+
+
+@contextlib.contextmanager
+def noted(errors: dict[str, str], name: str) -> Iterator[None]:
+    """An object of the program's that is like no other costs its own table only."""
+    try:
+        yield
+    except Exception as error:
+        errors[name] = f"{type(error).__name__}: {error}"
+
+
+def complaint(error: BaseException) -> dict[str, Any]:
+    """The record of a hook of ours that failed, or of what the program raised while it ran."""
+    if is_the_programs(error):
+        return {"type": "note", "text": f"{type(error).__name__} came while gobrrr was at work: watching ended there"}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
+    return {"type": "failed", "error": f"{type(error).__name__}: {error}", "at": at}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
