@@ -14,6 +14,7 @@ import msgspec
 
 from gobrrr.ledger.model import Ledger
 
+OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
 LATE = 0.05
 """Share of the step by which a rank's own time must exceed the median's to be called late."""
 
@@ -72,8 +73,16 @@ def summary(ledger: Ledger, source: str, rank: int | None, world_size: int | Non
     return RankSummary(
         source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.step.mean_ns,
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, communication_ns=communication,
-        accounts=tuple((a.account, a.ns) for a in ledger.accounts),
+        accounts=_accounts(ledger),
     )  # fmt: skip
+
+
+def _accounts(ledger: Ledger) -> tuple[tuple[str, float], ...]:
+    """What the device itself does is one account here: by what it is bound says its own report."""
+    if ledger.device is None:
+        return tuple((a.account, a.ns) for a in ledger.accounts)
+    works = sum(a.ns for a in ledger.accounts if a.account in OF_THE_DEVICE)
+    return (("device work", works), *((a.account, a.ns) for a in ledger.accounts if a.account not in OF_THE_DEVICE))
 
 
 T = TypeVar("T")
