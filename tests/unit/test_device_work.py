@@ -164,3 +164,12 @@ def test_real_traces_stay_below_their_data_sheets(name: str) -> None:
         assert op.bytes / op.ns * 1e9 <= 1.1 * of_device(ledger.device.name, UNKNOWN).byte_rate(op.bytes, 1)
     accounts = {a.account: a.ns for a in device_accounts(ledger.device, ledger.wall)}
     assert sum(accounts.values()) == pytest.approx(ledger.wall)
+
+
+def test_what_is_not_counted_has_names(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::relu", 100, [[4096, 4096]], "float", "vectorized_elementwise_kernel", 100)
+    timeline.op("mylib::mystery", 300, [[4096, 4096]], "float", "mystery", 50)
+    roof = timeline.ledger(tmp_path).roofline
+    assert roof.not_counted == (("mylib::mystery", pytest.approx(0.05)),)
+    assert roof.not_counted_share == pytest.approx(0.05)

@@ -38,6 +38,8 @@ class DeviceWork(msgspec.Struct, frozen=True):
     ceiling_flop_rate: float | None = None
     ceiling: str = ""
     """Where the ceilings come from: measured there, or a data sheet."""
+    not_counted: tuple[tuple[str, float], ...] = ()
+    """Ops that are not modelled with their kernels' time, the longest first."""
     recomputed_flops: float = 0.0
     """FLOPs of forward ops that ran again in backward."""
 

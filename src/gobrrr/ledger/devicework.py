@@ -22,6 +22,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.trace import KERNEL, Trace
 
+MAX_NAMED = 8
 PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"))
 
 
@@ -73,11 +74,16 @@ def device_work(ops: Sequence[OpGroup], kernel_ns: float, tf32: bool, device: Ma
     for row in rows:
         flops[row.dtype] += row.flops
     dtype = max(flops, key=lambda d: flops[d])
+    unknown: dict[str, float] = defaultdict(float)
+    for op in ops:
+        unknown[op.name] += op.ns if op.bound is None else 0.0
+    longest = sorted(((name, ns) for name, ns in unknown.items() if ns), key=lambda item: -item[1])[:MAX_NAMED]
     bounds = {b: sum(op.floor_ns for op in counted if op.bound == b) for b in ("compute", "bandwidth")}
     return DeviceWork(
         ops=tuple(rows), kernel_ns=kernel_ns, counted_ns=sum(op.ns for op in counted), compute_ns=bounds["compute"],
         bandwidth_ns=bounds["bandwidth"], dtype=dtype, ceiling_flop_rate=device.flop_rate(dtype, 1),
-        ceiling=device.fingerprint, recomputed_flops=sum(op.flops or 0.0 for op in counted if op.recomputed),
+        ceiling=device.fingerprint, not_counted=tuple(longest),
+        recomputed_flops=sum(op.flops or 0.0 for op in counted if op.recomputed),
     )  # fmt: skip
 
 

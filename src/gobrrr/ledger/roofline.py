@@ -50,4 +50,5 @@ def device_roofline(work: DeviceWork, plain: float) -> Roofline:
         hfu=flops * rate if rate and work.recomputed_flops else None,
         dtype=work.dtype, ceiling_flop_rate=work.ceiling_flop_rate, speed_of_light=floor / plain if plain else None,
         ceiling=work.ceiling, not_counted_share=(work.kernel_ns - work.counted_ns) / plain if plain else 0.0,
+        not_counted=tuple((name, ns / plain) for name, ns in work.not_counted) if plain else (),
     )  # fmt: skip

@@ -45,13 +45,17 @@ def _roofline(roof: Roofline, report: Report, page: Page) -> list[Text]:
         first = f"{achieved.split(' ')[0] if same else achieved} of {ceiling} measured in {page.clean(roof.dtype)}"
         first += f" ({threads}): MFU {units.share(roof.mfu)}"
     light = f", speed of light {units.share(roof.speed_of_light)}" if roof.speed_of_light is not None else ""
-    holes = ", ".join(page.clean(name.removeprefix("aten::")) for name, _ in roof.not_counted[:3])
-    hole = f"not counted: {units.share(roof.not_counted_share)} of the step{f' ({holes})' if holes else ''}"
+    hole = f"not counted: {units.share(roof.not_counted_share)} of the step{_named(roof, page)}"
     return [
         phrase(first, (light, "bold")),
         phrase((f"MFU: {CONVENTION}", "dim")),
         phrase((page.clip(hole, page.body), "dim")),
     ]
+
+
+def _named(roof: Roofline, page: Page) -> str:
+    holes = ", ".join(page.clean(name.removeprefix("aten::")) for name, _ in roof.not_counted[:3])
+    return f" ({holes})" if holes else ""
 
 
 def _device_roofline(roof: Roofline, wall: float, page: Page) -> list[Text]:
@@ -64,7 +68,7 @@ def _device_roofline(roof: Roofline, wall: float, page: Page) -> list[Text]:
     if roof.hfu is not None:
         first += f", HFU {units.share(roof.hfu)} with what is computed twice"
     light = f", speed of light {units.share(roof.speed_of_light)}" if roof.speed_of_light is not None else ""
-    hole = f"{units.share(roof.not_counted_share)} of the step"
+    hole = f"{units.share(roof.not_counted_share)} of the step{_named(roof, page)}"
     lines = [f"ceilings: {page.clean(roof.ceiling)}", f"MFU: {CONVENTION}; kernels not counted: {hole}"]
     return [phrase(first, (light, "bold")), *(phrase((line, "dim")) for line in lines)]
 
@@ -88,7 +92,8 @@ def _memory(report: Report, page: Page) -> list[Text]:
 def _device_memory(memory: DeviceMemory, page: Page) -> list[Text]:
     """The peak, what was reserved for it, and by which op at which line it was reached."""
     over = " above what was there at the start" if memory.since_start else ""
-    of = f" of {units.size(memory.capacity)}" if memory.capacity else ""
+    has = "; the device has " if over else " of "
+    of = f"{has}{units.size(memory.capacity)}" if memory.capacity else ""
     reserved = f", {units.size(memory.reserved)} reserved" if memory.reserved is not None else ""
     place = f" at {short(memory.where[0])}" if memory.where else ""
     lines = [f"peak {units.size(memory.peak)}{over}{of}{reserved}"]
