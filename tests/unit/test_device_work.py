@@ -116,6 +116,7 @@ def test_what_is_not_modelled_and_what_has_no_launch_stays_uncounted(tmp_path: P
 def test_no_shapes_or_an_unknown_device_give_no_work(tmp_path: Path) -> None:
     timeline = Timeline()
     timeline.op("aten::relu", 100, [], "float", "vectorized_elementwise_kernel", 100)
+    timeline.op("aten::fill_", 300, [], "float", "vectorized_elementwise_kernel", 100)
     assert timeline.ledger(tmp_path).device.work is None
     timeline = Timeline("Some GPU of tomorrow")
     timeline.op("aten::relu", 100, [[4096, 4096]], "float", "vectorized_elementwise_kernel", 100)

@@ -63,7 +63,7 @@ def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: np
 def device_work(ops: Sequence[OpGroup], kernel_ns: float, tf32: bool, device: Machine) -> DeviceWork | None:
     """The same by op and dtype. None where no work is known: no shapes were recorded."""
     counted = [op for op in ops if op.bound is not None]
-    if not counted:
+    if not any(op.flops or op.bytes for op in counted):
         return None
     working = {op.name for op in counted if op.flops or op.bytes}
     told: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)

@@ -51,6 +51,8 @@ class Device(msgspec.Struct, frozen=True):
     """(class of kernel, share of the kernels' time), the largest first."""
     longest: tuple[tuple[str, float, float], ...] = ()
     """(kernel, calls per step, share of the kernels' time): those that take most."""
+    phases: tuple[tuple[str, float], ...] = ()
+    """Kernel time per step by the phase that launched it, ns."""
     underfilled_share: float | None = None
     """Of kernel time, in kernels with less than one block per multiprocessor; null where not recorded."""
     memory: DeviceMemory | None = None

@@ -85,6 +85,9 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
     name, calls, share = device.longest[0]
     longest = f"longest: {page.clip(name, page.body - 36)}, {calls:.3g} a step, {units.share(share)}"
     lines = [Text(kinds), Text(longest, style="dim")]
+    if len(device.phases) > 1:
+        parts = dot.join(f"{name} {units.duration(ns)}" for name, ns in device.phases)
+        lines.insert(1, Text(f"launched in {parts}"))
     if device.underfilled_share is not None and device.underfilled_share >= UNDERFILLED:
         part = units.share(device.underfilled_share)
         lines.append(Text(f"{part} of their time with less than one block per multiprocessor", style="dim"))
