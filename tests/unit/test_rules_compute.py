@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from gobrrr.recording.facts import Facts, Settings, Span
@@ -39,6 +40,11 @@ def test_double_product_gains_what_the_ceilings_say():
 def test_numbers_that_look_like_double_are_not():
     scaled = op("mul", (1024, 1024), (), dtypes=("float", "double"), ms=50)
     assert not Case(ops=(scaled,)).raised("BRR101")
+
+
+def test_one_double_among_the_inputs_of_a_compiled_function_says_nothing():
+    call = op("relu", (64,), (64, 64), dtypes=("double", "float"), ms=50)
+    assert not Case(ops=(msgspec.structs.replace(call, name="CompiledFunction"),)).raised("BRR101")
 
 
 def test_double_in_the_data_phase_alone_is_not_the_models():

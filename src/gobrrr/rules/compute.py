@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.rules.compile import COMPILED
 from gobrrr.rules.evidence import rate, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import (
@@ -63,7 +64,8 @@ def _sum(gains: Iterable[Gain]) -> Gain:
 @rule("BRR101", "float64-by-accident", "compute", needs={"ops", "shapes"}, remedies=("float32",), on_device=True)
 def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Ops on double tensors, whose products run at the fp64 ceiling and whose other ops move twice the bytes."""
-    double = [op for op in ledger.ops if has_dtype(op, "double")]
+    # A compiled function has hundreds of inputs: that one of them is double says nothing of its time.
+    double = [op for op in ledger.ops if has_dtype(op, "double") and not op.name.startswith(COMPILED)]
     model = [op for op in double if op.phase != "data"]
     gain = _sum(_gain_of_float32(op, machine, ledger.threads) for op in model)
     if not worth_telling(ledger, gain.expected):
