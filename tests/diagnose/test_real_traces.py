@@ -139,3 +139,30 @@ def test_accounts_sum_to_the_step_and_no_saving_exceeds_it(path: Path) -> None:
     longest = max(found.step.plain_wall_ns, found.step.plain_wall_ns + found.step.outlier_ns)
     assert all(f.saving.ceiling_ns <= 1.01 * longest for f in found.findings)
     assert found.offline and found.command == ()
+
+
+@pytest.mark.parametrize("name", ["hta/alexnet_critical_path.json.gz", "hta/simple_add_critical_path.json.gz"])
+def test_a_devices_start_up_is_no_step(name: str) -> None:
+    """Both files are of a first step: 30 s of it in one call that makes the context."""
+    found = report(name)
+    assert found.verdict.bound == "unreliable" and "start-up" in found.verdict.sentence
+    assert all(f.saving.ceiling_ns == 0 or f.code != found.findings[0].code for f in found.findings)
+
+
+def test_attention_by_hand_is_found_in_the_kernels_of_timesformer() -> None:
+    found = next(f for f in report("tracelens/h100_timesformer.json.gz").findings if f.code == "BRR105")
+    assert "3137 x 3137" in found.message and found.where
+    assert 0 < found.saving.expected_ns < found.saving.ceiling_ns <= 128 * MS
+
+
+def test_norms_op_by_op_are_found_in_the_kernels_of_qwen() -> None:
+    found = next(f for f in report("tracelens/mi300_qwen_0.5b.json.gz").findings if f.code == "BRR201")
+    assert found.evidence["ops_in_chain"].value >= 5 and found.saving.ceiling_ns < 0.2 * 47 * MS
+
+
+@pytest.mark.parametrize(
+    "name", ["hta/v100_trace_diff_test.json.gz", "hta/a100_trace_diff_control.json.gz",
+             "tracelens/torch_compile_triton.json.gz"],
+)  # fmt: skip
+def test_compiled_and_mixed_work_raises_nothing_of_formats(name: str) -> None:
+    assert not {"BRR101", "BRR105", "BRR201"} & {f.code for f in report(name).findings}

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.idle import Idle, idle_causes, named, union
+from gobrrr.ledger.idle import Idle, idle_causes, named, starting_up, union
 from gobrrr.ledger.kernelnames import TENSOR_CORE, kernel_class
 from gobrrr.ledger.places import Places
 from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, launch_rows
@@ -47,6 +47,7 @@ def device_ledger(
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
+        start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
     return ledger, idle
 

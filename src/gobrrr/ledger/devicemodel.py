@@ -93,6 +93,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     exposed_communication_ns: float = 0.0
     unlinked_share: float = 0.0
     """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
+    start_up_ns: float = 0.0
+    """Idle inside calls that only the device's start-up makes so long."""
     replayed_share: float = 0.0
     """Share of kernel time that graph replay launched: no op and no line owns it."""
     memory: DeviceMemory | None = None

@@ -20,6 +20,8 @@ Sync = tuple[str, float, float, tuple[Span, ...]]
 """(call, calls per step, idle ns per step that it causes, user lines)."""
 NONE = np.zeros((0, 2), np.int64)
 _SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
+START_UP_NS = 100_000_000
+"""A call into the runtime that is no wait takes microseconds; making a context or loading a module 0.1 s and more."""
 _ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
 
 
@@ -94,6 +96,14 @@ def idle_causes(
         found.append((name, (now - owned) / steps))
         owned = now
     return (*found, ("host", (total - owned) / steps)), syncs
+
+
+def starting_up(trace: Trace, idle: Idle, host: HostOps) -> int:
+    """Idle nanoseconds inside calls that only the device's start-up makes so long: contexts, modules, streams."""
+    runtime = trace.runtime
+    long = (runtime.dur >= START_UP_NS) & ~named(trace, runtime.name, _SYNC)
+    calls = runtime.take(long & (runtime.start >= host.begin) & (runtime.start < host.end))
+    return idle.covered(np.stack((calls.start, calls.start + calls.dur), axis=1))
 
 
 def _rows(host: HostOps, chosen: npt.NDArray[np.bool_]) -> Ints:

@@ -51,8 +51,20 @@ def _doubt(
 
 @rule("BRR901", "too-few-steps", "host")
 def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Fewer than three plain steps tell nothing, fewer than twenty little."""
+    """Fewer than three plain steps tell nothing, fewer than twenty little; and a device's start-up is no step."""
     steps = ledger.step.plain_count
+    start_up = ledger.device.start_up_ns if ledger.device else 0.0
+    if start_up > MOSTLY * ledger.wall:
+        yield _doubt(
+            "BRR901",
+            ledger,
+            "critical",
+            f"{duration(start_up)} of {duration(ledger.wall)} is the device's start-up: calls that make contexts and "
+            "load modules",
+            "Record steps after the first ones: torch.profiler.schedule(wait=..., warmup=...) and profiler.step().",
+            {"start_up": time(start_up), "all_steps": count(ledger.step.count)},
+        )
+        return
     if steps >= FEW_STEPS or "offline" in ledger.signals:
         return  # a file has the steps that it has: its spread is told by BRR902
     yield _doubt(
