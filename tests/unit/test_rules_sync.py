@@ -82,7 +82,12 @@ def test_short_kernels_and_a_late_host_are_launch_bound():
 
 
 @pytest.mark.parametrize(
-    "other", [{"short_kernel_share": 0.4}, {"idle_ns": 14 * MS}, {"idle_by_cause": (("data_wait", 38 * MS),)}]
+    "other",
+    [
+        {"short_kernel_share": 0.4, "idle_by_cause": (("host", 25 * MS), ("data_wait", 5 * MS))},
+        {"idle_ns": 14 * MS},
+        {"idle_by_cause": (("data_wait", 38 * MS),)},
+    ],
 )
 def test_idle_for_other_reasons_is_not_launch_bound(other):
     assert not case(device(**{**LAUNCHING, **other})).raised("BRR504")
@@ -103,3 +108,8 @@ def test_waiting_for_other_ranks_is_told_within_its_account():
 @pytest.mark.parametrize("silent", [ranks(4), Case()])
 def test_little_communication_or_one_rank_is_silent(silent):
     assert not silent.raised("BRR701")
+
+
+def test_long_kernels_wait_for_torch_too():
+    (found,) = case(device(**{**LAUNCHING, "short_kernel_share": 0.4}), op("add", (8, 8))).raised("BRR504")
+    assert "inside torch" in found.message and found.saving.ceiling_ns == 25 * MS

@@ -122,9 +122,9 @@ def _outermost(parents: tuple[str, ...]) -> bool:
 
 @rule("BRR504", "launch-bound", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
 def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Kernels so short that the host cannot launch them as fast as the device runs them."""
+    """The host cannot launch kernels as fast as the device runs them: they are short, or torch is slow to reach them."""
     device = ledger.device
-    if device is None or device.idle_ns < IDLE * ledger.wall or device.short_kernel_share <= SHORT:
+    if device is None or device.idle_ns < IDLE * ledger.wall:
         return
     launching = _launching(device)
     if launching < SHORT * device.idle_ns or not worth_telling(ledger, 0.6 * launching):
@@ -137,7 +137,11 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=0.6 * launching,
         ceiling=launching + slack(ledger),
         message=f"the device idles {share(device.idle_ns / ledger.wall)} of the step, {duration(launching)} of it "
-        f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us",
+        + (
+            f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"
+            if device.short_kernel_share > SHORT
+            else f"while the host is inside torch, on its way to {calls:.0f} kernels"
+        ),
         advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or fused optimizers.',
         where=costliest_line(op for op in ledger.ops if op.where),
         evidence={
@@ -150,4 +154,6 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _launching(device: DeviceLedger) -> float:
-    return sum(ns for cause, ns in device.idle_by_cause if cause in LAUNCHING)
+    """Idle on the way to the next launch. Python between ops counts where kernels are short; else it is BRR302's."""
+    causes = LAUNCHING if device.short_kernel_share > SHORT else LAUNCHING - {"host"}
+    return max(0.0, sum(ns for cause, ns in device.idle_by_cause if cause in causes) - device.start_up_ns)
