@@ -123,7 +123,11 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     """The device works: bound by what most of its kernels are bound by."""
     total = sum(ns for _, _, ns, _ in device.kernels) or 1.0
     arithmetic = sum(ns for _, _, ns, kind in device.kernels if kind in ARITHMETIC) / total
-    of = "products, convolutions and attention" if arithmetic >= MAJORITY else "kernels that move bytes"
+    of = (
+        "products, convolutions and attention"
+        if arithmetic >= MAJORITY
+        else "kernels other than products, convolutions and attention"
+    )
     bound = "compute" if arithmetic >= MAJORITY else "bandwidth"
     largest = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
     busy = f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))} of the {_step(ledger)}"

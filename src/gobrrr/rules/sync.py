@@ -122,7 +122,7 @@ def _outermost(parents: tuple[str, ...]) -> bool:
 
 @rule("BRR504", "launch-bound", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
 def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """The host launches kernels more slowly than the device runs them: they are short, or torch is late to reach them."""
+    """The host launches kernels more slowly than the device runs them: they are short, or torch is late."""
     device = ledger.device
     if device is None or device.idle_ns < IDLE * ledger.wall:
         return
