@@ -45,7 +45,7 @@ def device_ops(
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
     prices = Prices(device, 1, "high" if tf32 else None) if device else Prices.none(UNKNOWN)
     groups = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping).groups
-    return [op for op in groups if op.ns > 0 or op.flops], float(kernels.dur.sum()) / host.num_steps, tf32
+    return [op for op in groups if op.ns or op.flops or op.bytes], float(kernels.dur.sum()) / host.num_steps, tf32
 
 
 def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> bool:
