@@ -67,7 +67,8 @@ def tuned(name: str, minutes: float, seconds: float, named: tuple[str, ...]) -> 
         alone = {pick: _figures(referee.measure(Plan("final", (), (pick,)))) for pick in PICKS}
         final = receipt.speedup
         return {
-            "name": name, "minutes": minutes, "step_ns": receipt.step_ns, "kept": receipt.kept, "guard": receipt.guard.verdict,
+            "name": name, "minutes": minutes, "step_ns": receipt.step_ns,
+            "kept": receipt.kept, "guard": receipt.guard.verdict,
             "reasons": receipt.guard.reasons,
             "speedup": [final.median, final.low, final.high] if final else [1.0, 1.0, 1.0],
             "against": against, "alone": alone,
