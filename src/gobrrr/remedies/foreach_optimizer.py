@@ -6,9 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy, SetKeyword
+from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+    from gobrrr.report.model import Report
 
 
 class ForeachOptimizer(Remedy):
@@ -22,6 +24,12 @@ class ForeachOptimizer(Remedy):
     conflicts = ("fused_optimizer",)
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)"
     edit = SetKeyword(("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad"), "foreach", "True")
+
+    def predicts(self, report: Report) -> Saving:
+        """On a CPU nothing is expected: lists of tensors take as many passes over memory as the loop does; that lost on
+        ResNet-50 (0.43)."""
+        called_for = super().predicts(report)
+        return called_for if report.device is not None else Saving(0.0, 0.0, called_for.ceiling_ns)
 
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:
