@@ -49,6 +49,11 @@ def share(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
+def share_of(part: float, whole: float) -> str:
+    """(1, 8) -> '12.5 %'; '?' of nothing."""
+    return share(part / whole) if whole else "?"
+
+
 def interval(low: float, high: float) -> str:
     """Two durations with the unit said once: '61.1 to 63.4 ms'."""
     return f"{bare(low, high)} to {duration(high)}"

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gobrrr.remedies import registry
 from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.search import FAST, Plan
+from tests.trial.strangers import installed
 
 PROGRAMS = Path(__file__).parent / "losers"
 LOSES = 0.97
@@ -57,15 +57,7 @@ def own_clock(program: str, steps: int, by_hand: bool) -> float:
 @pytest.fixture
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package of somebody else's with one remedy."""
-    package = tmp_path / "site"
-    (package / "stranger-1.dist-info").mkdir(parents=True)
-    (package / "stranger.py").write_text(INT8)
-    (package / "stranger-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1\n")
-    (package / "stranger-1.dist-info" / "entry_points.txt").write_text(
-        f"[{registry.ENTRY_POINT}]\nstranger.int8_weights = stranger:Int8Weights\n"
-    )
-    monkeypatch.syspath_prepend(str(package))
-    monkeypatch.setenv("PYTHONPATH", str(package))
+    installed(tmp_path, monkeypatch, "stranger", INT8, int8_weights="Int8Weights")
 
 
 @pytest.mark.slow

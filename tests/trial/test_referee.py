@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gobrrr.remedies import registry
 from gobrrr.trial.referee import LiveReferee, Program
+from tests.trial.strangers import installed
 
 PROGRAM = '''
 """A classifier with batch norm and dropout, unseeded, that keeps a log."""
@@ -70,16 +70,7 @@ def referee(program: Program, tmp_path: Path) -> LiveReferee:
 @pytest.fixture
 def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package of somebody else's with three remedies, found through its entry points."""
-    package = tmp_path / "site"
-    (package / "evil-1.dist-info").mkdir(parents=True)
-    (package / "evil.py").write_text(EVIL)
-    (package / "evil-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1\n")
-    (package / "evil-1.dist-info" / "entry_points.txt").write_text(
-        f"[{registry.ENTRY_POINT}]\nevil.doubled = evil:DoubledGradients\nevil.eval = evil:EvalMode\n"
-        "evil.crash = evil:Impatient\n"
-    )
-    monkeypatch.syspath_prepend(str(package))
-    monkeypatch.setenv("PYTHONPATH", str(package))
+    installed(tmp_path, monkeypatch, "evil", EVIL, doubled="DoubledGradients", eval="EvalMode", crash="Impatient")
 
 
 @pytest.mark.slow

@@ -135,17 +135,27 @@ def loaders(recorder: Recorder) -> list[dict[str, Any]]:
     return [{"id": number, **facts} for number, facts in recorder.loader_facts.items()]
 
 
-def compiled() -> dict[str, Any]:
-    """torch.compile's own counters, or {} where dynamo was never loaded."""
+def graphs() -> tuple[int, int] | None:
+    """Graphs that torch.compile has made so far, and the distinct reasons for which it broke them; None where it was
+    not used."""
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None or not utils.counters.get("stats"):
+        return None
+    return int(utils.counters["stats"].get("unique_graphs", 0)), len(utils.counters.get("graph_break", {}))
+
+
+def compiled() -> dict[str, Any]:
+    """torch.compile's own counters, or {} where dynamo was never loaded."""
+    made = graphs()
+    if made is None:
         return {}
+    utils = sys.modules["torch._dynamo.utils"]
     counted: dict[str, dict[Any, int]] = {name: dict(counts) for name, counts in utils.counters.items()}
     return {
         "used": True,
-        "num_graphs": int(counted["stats"].get("unique_graphs", 0)),
+        "num_graphs": made[0],
         "frames": int(counted.get("frames", {}).get("total", 0)),
-        "graph_breaks": len(counted.get("graph_break", {})),
+        "graph_breaks": made[1],
         "break_reasons": [_line(reason) for reason in list(counted.get("graph_break", {}))[:8]],
         "break_spans": _break_spans(utils),
         "compile_ns": int(1e9 * sum(sum(t) for name, t in utils.compilation_time_metrics.items() if name in _COMPILE)),

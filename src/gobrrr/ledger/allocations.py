@@ -3,14 +3,12 @@ reserved for it, what every step leaves behind, and how often memory was asked o
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.devicemodel import DeviceMemory
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.idle import named
+from gobrrr.ledger.idle import ALLOCATOR, named
 from gobrrr.ledger.launchers import innermost
 from gobrrr.ledger.places import Places
 from gobrrr.recording.trace import Memory, Trace
@@ -20,7 +18,6 @@ CPU = 0
 FEWEST_STEPS = 3
 """Steps from which a rise is one: the first fills caches."""
 MAKERS = ("aten::empty", "aten::resize_")
-DRIVER = re.compile(r"(cuda|hip)(Malloc|Free)")
 
 
 def device_memory(trace: Trace, host: HostOps, places: Places) -> DeviceMemory | None:
@@ -37,7 +34,7 @@ def device_memory(trace: Trace, host: HostOps, places: Places) -> DeviceMemory |
         return None
     peak = int(np.flatnonzero(within)[np.argmax(allocated[within])])
     row = _allocating(table, peak, host)
-    calls = named(trace, trace.runtime.name, DRIVER) & (trace.runtime.start >= host.begin)
+    calls = named(trace, trace.runtime.name, ALLOCATOR) & (trace.runtime.start >= host.begin)
     calls &= trace.runtime.start < host.end
     return DeviceMemory(
         peak=int(allocated[peak]), reserved=int(table.total_reserved[within].max()) if totals else None,

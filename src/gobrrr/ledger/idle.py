@@ -22,7 +22,7 @@ NONE = np.zeros((0, 2), np.int64)
 _SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
 START_UP_NS = 100_000_000
 """A call into the runtime that is no wait takes microseconds; making a context or loading a module 0.1 s and more."""
-_ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
+ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def idle_causes(
     (the host is inside a torch op), host (the rest); and the synchronising calls."""
     steps = host.num_steps
     syncs, stretches = _syncs(trace, idle, host, places)
-    calls = trace.runtime.take(named(trace, trace.runtime.name, _ALLOCATOR))
+    calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
     causes = (
         ("data_wait", _rows(host, np.array([name.startswith(DATA) for name in host.names], bool)[host.ops.name])),
         ("sync", stretches),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.devicemodel import DeviceLedger, DeviceMemory
 from gobrrr.recording.facts import Facts, Span
 
 ACCOUNTS = (
@@ -211,6 +211,17 @@ class Ledger(msgspec.Struct, frozen=True):
     def wall(self) -> float:
         """Nanoseconds of the median plain step: what every saving is a part of."""
         return self.step.plain_wall_ns
+
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The accelerator's memory, where one works and its allocations were recorded."""
+        return self.device.memory if self.device is not None else None
+
+    @property
+    def device_phases(self) -> tuple[tuple[str, float], ...]:
+        """Kernel time by the phase that launched it, ns per step."""
+        sums = {name: sum(op.ns for op in self.device_ops if op.phase == name) for name in PHASES}
+        return tuple((name, ns) for name, ns in sums.items() if ns)
 
     def account(self, name: str) -> float:
         """Nanoseconds per step of one account, 0 where it is absent."""

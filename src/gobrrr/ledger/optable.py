@@ -102,18 +102,12 @@ class _Work(NamedTuple):
 
 
 def _work_sums(by: Grouping, priced: RowPrices) -> list[_Work]:
-    known = [row for row in by.rows.tolist() if priced.work[row] is not None]
-    if not known:
-        return [_Work()] * len(by.first)
     flops, moved = np.zeros(len(priced.work)), np.zeros(len(priced.work))
-    for row in known:
-        work = priced.work[row]
-        assert work is not None
-        flops[row], moved[row] = work.flops, work.bytes
     bound: dict[int, str | None] = {}
-    group_of = dict(zip(by.rows.tolist(), by.group.tolist(), strict=True))
-    for row in known:
-        bound[group_of[row]] = bound.get(group_of[row]) or priced.bound[row]
+    for row, group in zip(by.rows.tolist(), by.group.tolist(), strict=True):
+        if (work := priced.work[row]) is not None:
+            flops[row], moved[row] = work.flops, work.bytes
+            bound[group] = bound.get(group) or priced.bound[row]
     sums = zip(by.sums(np.array(priced.floor)).tolist(), by.sums(flops).tolist(), by.sums(moved).tolist(), strict=True)
     return [_Work(*each, bound.get(i)) for i, each in enumerate(sums)]
 

@@ -22,8 +22,7 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     dtype = max(by_dtype, key=lambda d: by_dtype[d]) if by_dtype else "fp32"
     spelled = next((name for name, key in CEILING_OF.items() if key == dtype), "float")
     ceiling = prices.flop_rate((spelled,))
-    rate = 1e9 / plain / ceiling if counted and ceiling and plain else None
-    repeated = sum(op.flops or 0.0 for op in counted if op.recomputed)
+    mfu, hfu = _utilisation(flops, sum(op.flops or 0.0 for op in counted if op.recomputed), ceiling, plain)
     missing: dict[str, float] = defaultdict(float)
     for op in ops:
         if op.phase != "data" and op.leaf and op.bound is None:
@@ -32,8 +31,8 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     ranked = sorted(missing.items(), key=lambda item: -item[1])[:MAX_NAMED]
     return Roofline(
         flops=flops, bytes=sum(op.bytes or 0.0 for op in counted), floor_ns=floor,
-        mfu=(flops - repeated) * rate if rate else None, hfu=flops * rate if rate and repeated else None,
-        dtype=dtype, ceiling_flop_rate=ceiling, speed_of_light=floor / plain if counted and plain else None,
+        mfu=mfu if counted else None, hfu=hfu, dtype=dtype, ceiling_flop_rate=ceiling,
+        speed_of_light=floor / plain if counted and plain else None,
         not_counted_share=sum(missing.values()) / plain if plain else 0.0,
         not_counted=tuple((name, ns / plain) for name, ns in ranked) if plain else (),
     )  # fmt: skip
@@ -43,12 +42,21 @@ def device_roofline(work: DeviceWork, plain: float) -> Roofline:
     """Of the kernels on an accelerator. Their floors are added up, so streams that overlap can pass the speed of light
     only where they do."""
     flops, floor = work.flops, work.compute_ns + work.bandwidth_ns
-    rate = 1e9 / plain / work.ceiling_flop_rate if plain and work.ceiling_flop_rate else None
+    mfu, hfu = _utilisation(flops, work.recomputed_flops, work.ceiling_flop_rate, plain)
     return Roofline(
         flops=flops, bytes=sum(op.bytes for op in work.ops), floor_ns=floor,
-        mfu=(flops - work.recomputed_flops) * rate if rate else None,
-        hfu=flops * rate if rate and work.recomputed_flops else None,
-        dtype=work.dtype, ceiling_flop_rate=work.ceiling_flop_rate, speed_of_light=floor / plain if plain else None,
+        mfu=mfu, hfu=hfu, dtype=work.dtype, ceiling_flop_rate=work.ceiling_flop_rate,
+        speed_of_light=floor / plain if plain else None,
         ceiling=work.ceiling, not_counted_share=(work.kernel_ns - work.counted_ns) / plain if plain else 0.0,
         not_counted=tuple((name, ns / plain) for name, ns in work.not_counted) if plain else (),
     )  # fmt: skip
+
+
+def _utilisation(
+    flops: float, repeated: float, ceiling: float | None, plain: float
+) -> tuple[float | None, float | None]:
+    """MFU without what was computed again, and HFU with it where anything was."""
+    if not ceiling or not plain:
+        return None, None
+    rate = 1e9 / plain / ceiling
+    return (flops - repeated) * rate, flops * rate if repeated else None

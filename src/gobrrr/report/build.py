@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.model import PHASES, Account, Ledger, StepStats
+from gobrrr.ledger.model import Account, Ledger, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.report.model import Device, Report, Span, Step
 from gobrrr.report.verdict import is_doubt, judge
@@ -124,13 +124,9 @@ def _device(ledger: Ledger) -> Device | None:
         device.name, _busy_share(ledger, device), Span(device.span_busy_share),
         tuple(sorted(classes.items(), key=lambda item: -item[1])),
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
-        _phases(ledger), device.underfilled_share, device.memory, device.work.ops[:NUM_KERNELS] if device.work else (),
+        ledger.device_phases, device.underfilled_share, device.memory,
+        device.work.ops[:NUM_KERNELS] if device.work else (),
     )  # fmt: skip
-
-
-def _phases(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    sums = {name: sum(op.ns for op in ledger.device_ops if op.phase == name) for name in PHASES}
-    return tuple((name, ns) for name, ns in sums.items() if ns)
 
 
 def _busy_share(ledger: Ledger, device: DeviceLedger) -> float:

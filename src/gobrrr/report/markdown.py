@@ -77,8 +77,8 @@ def _device(report: Report) -> Iterator[str]:
     yield "| op | dtype | calls | per step | of its peak | bound |"
     yield "|---|---|--:|--:|--:|---|"
     for op in device.work:
-        reached = units.share(op.floor_ns / op.ns) if op.ns else "?"
-        cells = (markdown(op.name), op.dtype, f"{op.calls:.3g}", units.duration(op.ns), reached, op.bound)
+        reached, calls = units.share_of(op.floor_ns, op.ns), f"{op.calls:.3g}"
+        cells = (markdown(op.name), op.dtype, calls, units.duration(op.ns), reached, op.bound)
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield f"Peaks: {markdown(report.roofline.ceiling)}."

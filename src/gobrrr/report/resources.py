@@ -75,11 +75,11 @@ def _device_roofline(roof: Roofline, wall: float, page: Page) -> list[Text]:
 
 def _memory(report: Report, page: Page) -> list[Text]:
     """Two lines of a table, then what stands out."""
+    if report.device and report.device.memory:
+        return _device_memory(report.device.memory, page)
     memory = report.memory
     sizes = [(name.split("_")[0], getattr(memory, name)) for name in MEMORY]
     cells = [(name, units.size(value)) for name, value in sizes if value is not None]
-    if report.device and report.device.memory:
-        return _device_memory(report.device.memory, page)
     if not cells:
         return []
     widths = [max(len(name), len(value)) for name, value in cells]

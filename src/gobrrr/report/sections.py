@@ -102,20 +102,18 @@ def _work(device: Device, page: Page) -> list[Text]:
     most = device.work[:NUM_OPS]
     names = [f"{page.clip(op.name.removeprefix('aten::'), OP_WIDTH)} {op.dtype}" for op in most]
     longest = max(map(len, names))
-    return [
-        Text(f"{name:<{longest}}  {units.duration(op.ns):>7}  {_rate(op):>13}, {_reached(op)} of peak {op.bound}")
-        for name, op in zip(names, most, strict=True)
-    ]
+    return [Text(f"{name:<{longest}}  {_reached(op)}") for name, op in zip(names, most, strict=True)]
+
+
+def _reached(op: DeviceOp) -> str:
+    share = units.share_of(op.floor_ns, op.ns)
+    return f"{units.duration(op.ns):>7}  {_rate(op):>13}, {share} of peak {op.bound}"
 
 
 def _rate(op: DeviceOp) -> str:
     if op.bound == "compute":
         return units.flop_rate(1e9 * op.flops / op.ns) if op.ns else "?"
     return f"{units.size(1e9 * op.bytes / op.ns)}/s" if op.ns else "?"
-
-
-def _reached(op: DeviceOp) -> str:
-    return units.share(op.floor_ns / op.ns) if op.ns else "?"
 
 
 def limits(report: Report, page: Page) -> list[RenderableType]:

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import msgspec
 
-from gobrrr.ledger.model import PHASES, Ledger
+from gobrrr.ledger.model import Ledger
 from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
@@ -85,11 +85,9 @@ def device_view(ledger: Ledger, machine: Machine) -> tuple[Ledger, Machine] | No
     None where no kernel could be charged to an op."""
     if ledger.device is None or not any(op.ns for op in ledger.device_ops):
         return None
-    phases = {name: sum(op.ns for op in ledger.device_ops if op.phase == name) for name in PHASES}
     view = msgspec.structs.replace(
-        ledger, ops=ledger.device_ops, threads=1, of_device=True,
-        phases=tuple((name, ns) for name, ns in phases.items() if ns),
-    )  # fmt: skip
+        ledger, ops=ledger.device_ops, threads=1, of_device=True, phases=ledger.device_phases
+    )
     return view, of_device(ledger.device.name, machine) or UNKNOWN
 
 

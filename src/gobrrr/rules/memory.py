@@ -30,7 +30,7 @@ BYTES_PER_PARAMETER = 18.0
 @rule("BRR601", "memory-grows", "memory")
 def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A container that keeps tensors with their graphs, or memory that rises with every step."""
-    there = ledger.device.memory if ledger.device else None
+    there = ledger.device_memory
     growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0, (there.growth_per_step or 0.0) if there else 0.0)
     held = max(
         (graph for graph in ledger.facts.held_graphs if graph.growth_per_step >= 0.5),
@@ -89,7 +89,7 @@ def _what_grows(held: HeldGraph | None, growth: float) -> str:
 
 
 def _left(ledger: Ledger, machine: Machine) -> float:
-    there = ledger.device.memory if ledger.device else None
+    there = ledger.device_memory
     if there is not None:
         return float(max(0, (there.capacity or there.peak) - there.peak))
     limit = ledger.facts.memory_limit or machine.memory_bytes
@@ -119,7 +119,7 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     stalled = _stalled(ledger)
     if part < PRESSURE and not swapped and not worth_telling(ledger, stalled):
         return
-    there = ledger.device.memory if ledger.device else None
+    there = ledger.device_memory
     yield finding(
         "BRR602",
         ledger,
@@ -146,7 +146,7 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _asked(ledger: Ledger, stalled: float) -> str:
-    there = ledger.device.memory if ledger.device else None
+    there = ledger.device_memory
     if there is None or not stalled:
         return ""
     return (
@@ -167,7 +167,7 @@ def _peak_and_limit(ledger: Ledger, machine: Machine) -> tuple[int, int]:
 
 def _stalled(ledger: Ledger) -> float:
     """Idle of the device while the allocator asks the driver, in steps that all do so."""
-    there = ledger.device.memory if ledger.device else None
+    there = ledger.device_memory
     if ledger.device is None or there is None or there.driver_calls < 1:
         return 0.0
     return dict(ledger.device.idle_by_cause).get("allocator", 0.0)

@@ -15,6 +15,7 @@ from typing import Any
 
 from gobrrr.capture.config import Config
 from gobrrr.capture.dynamo import hide_own_code
+from gobrrr.capture.facts import graphs
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.loops import UPDATE
 from gobrrr.capture.recorder import Recorder
@@ -101,7 +102,7 @@ class Inside:
         _synchronise()
         walls, self._walls = self._walls, []
         ns = time.perf_counter_ns() - self._granted
-        self._told.send("block", steps=len(walls), walls=walls, ns=ns, graphs=_graphs())
+        self._told.send("block", steps=len(walls), walls=walls, ns=ns, graphs=graphs())
 
     def _wait(self) -> None:
         """Stand still until the referee grants steps."""
@@ -117,15 +118,6 @@ class Inside:
             return
         with contextlib.suppress(OSError):
             self._told.send("failed", error=f"{type(error).__name__}: {error}")
-
-
-def _graphs() -> tuple[int, int] | None:
-    """Graphs that torch.compile has made so far, and the distinct places where it broke them; None where it was not
-    used."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None or not utils.counters.get("stats"):
-        return None
-    return int(utils.counters["stats"].get("unique_graphs", 0)), len(utils.counters.get("graph_break", {}))
 
 
 def _synchronise() -> None:
