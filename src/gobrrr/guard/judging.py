@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gobrrr.guard import closeness, structure, trajectory
+from gobrrr.guard import closeness, sidedoors, structure, trajectory
 from gobrrr.guard.model import GREEN, Check, Guarded, worst
 from gobrrr.guard.observation import Observation
 
-DETAILED = 2
+LOOKED = 2
 """Steps that must have been looked at: a wrong update shows in the second one."""
 
 
@@ -39,13 +39,14 @@ def _checks(
     baseline, candidate = runs.baseline, runs.candidate
     yield from _seen_enough(runs)
     yield from structure.checks(baseline, candidate, order_may_change)
+    yield from sidedoors.checks(baseline, candidate, runs.again, order_may_change)
     if not structure.same_data(baseline, candidate):
         # Tensors of other data cannot be compared; what is left is where the losses go.
         if order_may_change:
             yield trajectory.check(baseline, candidate, seeds, None, evidence)
         return
     yield from closeness.checks(runs, evidence)
-    yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence)
+    yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart)
 
 
 def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
@@ -53,12 +54,12 @@ def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
     name = "observed"
     baseline, candidate, again = runs.baseline, runs.candidate, runs.again
     for who, run in (("baseline", baseline), ("candidate", candidate)):
-        few = len(run.detailed) < min(DETAILED, len(run.steps) if run.complete else DETAILED)
+        few = run.num_looked < min(LOOKED, len(run.steps) if run.complete else LOOKED)
         if not run.steps or few:
             yield Check(name, "unverified", f"too few steps of the {who} were looked at")
         elif run.training and not all(step.losses for step in run.steps):
             yield Check(name, "unverified", f"no loss of the {who} was captured")
-        elif not any(call.outputs for step in run.detailed for call in step.calls):
+        elif not run.training and not any(call.outputs for step in run.steps for call in step.calls):
             yield Check(name, "unverified", f"no output of the {who}'s models was captured")
         for remark in run.remarks:
             yield Check(name, "unverified", f"{who}: {remark}")

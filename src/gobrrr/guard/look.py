@@ -11,29 +11,45 @@ from gobrrr.guard.seen import BUCKETS, Seen
 if TYPE_CHECKING:
     import torch
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
+"""Elements worked on at a time: in float64 they fit into a core's cache."""
 _SEED = 20021107  # any constant: all runs must sign alike
+SAMPLED = 256
+"""Elements that are kept of a tensor in a step that is not looked at whole."""
 
 
-def look(tensor: torch.Tensor) -> Seen:
-    """Digest, norm and sketch of a tensor of any dtype, layout and device; reads it, changes nothing."""
+def look(tensor: torch.Tensor, whole: bool = True) -> Seen:
+    """Digest, norm and sketch of a tensor of any dtype, layout and device, or of SAMPLED elements spread over it.
+
+    Reads it, changes nothing.
+    """
     import torch
 
     from gobrrr.capture.unseen import unseen
 
     with torch.no_grad(), unseen():
-        dense = tensor.detach()
-        dense = dense.to_dense() if dense.layout != torch.strided else dense
-        dense = torch.view_as_real(dense) if dense.is_complex() else dense
-        flat = dense.reshape(-1)
-        real = flat.to("cpu", torch.float64)
-        finite = torch.isfinite(real)
-        num_bad = int(real.numel() - finite.sum())
-        real = torch.where(finite, real, 0.0) if num_bad else real
+        dense = _dense(tensor)
+        flat = dense.reshape(-1) if whole else sampled(dense)
+        norm, num_bad, sketch = _summed(flat)
         return Seen(
-            tuple(dense.shape), str(tensor.dtype).removeprefix("torch."), digest(flat), float(real.norm()), num_bad,
-            _sketch(real).numpy().tobytes(),
+            tuple(dense.shape) if whole else (flat.numel(),), str(tensor.dtype).removeprefix("torch."), digest(flat),
+            norm, num_bad, sketch.numpy().tobytes(),
         )  # fmt: skip
+
+
+def sampled(tensor: torch.Tensor) -> torch.Tensor:
+    """Up to SAMPLED elements, evenly spread in the order of its indices; all of a small one."""
+    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() or tensor.numel() <= SAMPLED else None
+    if flat is None:  # of a tensor in another layout only the elements that are kept are gathered
+        return _gathered(tensor.detach())
+    return flat[:: max(1, flat.numel() // SAMPLED)][:SAMPLED]
+
+
+def _gathered(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    at = torch.arange(SAMPLED, device=tensor.device) * max(1, tensor.numel() // SAMPLED)
+    return tensor[torch.unravel_index(at, tensor.shape)]
 
 
 def digest(tensor: torch.Tensor) -> str:
@@ -41,31 +57,50 @@ def digest(tensor: torch.Tensor) -> str:
     return hashlib.blake2b(raw(tensor), digest_size=12).hexdigest()
 
 
-def raw(tensor: torch.Tensor) -> bytes:
-    """A tensor's elements as bytes, in their order."""
+def raw(tensor: torch.Tensor) -> memoryview:
+    """A tensor's elements as bytes, in the order of its indices."""
     import torch
 
-    data = tensor.detach().to("cpu").contiguous()
+    data = _dense(tensor).to("cpu").contiguous()
     data = data.reshape(-1).view(torch.uint8) if data.numel() else data.reshape(-1).to(torch.uint8)
-    return data.numpy().tobytes()
+    return memoryview(data.numpy())  # type: ignore[arg-type]  # numpy arrays are buffers
 
 
-def _sketch(real: torch.Tensor) -> torch.Tensor:
-    """Flat float64 in; itself where it fits, else BUCKETS signed sums."""
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    """Strided, real, and its own storage's values (a conjugated view, say, has others)."""
     import torch
 
-    if real.numel() <= BUCKETS:
-        return real
+    found = tensor.detach()
+    found = found.dequantize() if found.is_quantized else found
+    found = found.to_dense() if found.layout != torch.strided else found
+    found = found.resolve_conj().resolve_neg()
+    return torch.view_as_real(found) if found.is_complex() else found
+
+
+def _summed(flat: torch.Tensor) -> tuple[float, int, torch.Tensor]:
+    """Norm of the finite elements, number of the others, and the sketch: all elements where they fit, else sums."""
+    import torch
+
+    square, num_bad = 0.0, 0
     sums = torch.zeros(BUCKETS, dtype=torch.float64)
-    signs = _signs()
-    for number, start in enumerate(range(0, real.numel(), _CHUNK)):
-        part = real[start : start + _CHUNK]
+    small = flat.numel() <= BUCKETS
+    for number, start in enumerate(range(0, flat.numel(), _CHUNK)):
+        real = flat[start : start + _CHUNK].to("cpu", torch.float64)
+        each = float(real.dot(real))
+        if not each < float("inf"):
+            finite = torch.isfinite(real)
+            num_bad += int(real.numel() - finite.sum())
+            real = torch.where(finite, real, 0.0)
+            each = float(real.dot(real))
+        square += each
+        if small:
+            return square**0.5, num_bad, real.clone()
         # Each chunk reads the signs from another place: far elements of one bucket must not share theirs.
         at = (number * 7919) % _CHUNK
-        signed = part * signs[at : at + part.numel()]
-        padded = torch.nn.functional.pad(signed, (0, -part.numel() % BUCKETS))
-        sums += padded.reshape(-1, BUCKETS).sum(0)
-    return sums
+        signed = real * _signs()[at : at + real.numel()]
+        padded = torch.nn.functional.pad(signed, (0, -real.numel() % BUCKETS)) if real.numel() % BUCKETS else signed
+        sums += padded.view(-1, BUCKETS).sum(0)
+    return square**0.5, num_bad, sums[: flat.numel()] if small else sums
 
 
 @lru_cache(1)

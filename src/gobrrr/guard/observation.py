@@ -12,6 +12,22 @@ from gobrrr.guard.seen import Seen
 MAX_BYTES = 4 << 30
 
 
+class Epoch(msgspec.Struct, frozen=True):
+    """What one loader gives in an epoch, whatever its order. What could not be had is null."""
+
+    dataset: str
+    batch_size: int | None
+    num: int | None = None
+    """Indices of one epoch; `unique` different ones."""
+    unique: int | None = None
+    indices: str | None = None
+    """Digest of the sorted indices."""
+    items: dict[str, str] = {}
+    """Digest of some items by their index."""
+    batch: str | None = None
+    """Digest of those items collated."""
+
+
 class Data(msgspec.Struct, frozen=True):
     """What a model was given: a digest of it all, one per sample, and how much it was."""
 
@@ -20,12 +36,12 @@ class Data(msgspec.Struct, frozen=True):
     num_elements: int = 0
     mutated: bool = False
     """It was another after the call than before."""
-    derived: bool = False
-    """Part of what the model was given came out of another one, and is not in the digest."""
+    moments: tuple[float, ...] = ()
+    """Mean and standard deviation of the first tensor."""
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call of a model by the program. Outputs are kept in the first steps only."""
+    """One call of a model by the program."""
 
     model: str
     training: bool
@@ -33,6 +49,11 @@ class Call(msgspec.Struct, frozen=True):
     outputs: tuple[Seen, ...] | None = None
     inside: dict[str, Seen] = {}
     """Outputs of its modules in the order in which they ran; of the first call."""
+
+
+BEGUN = ("own", "part", "baseline")
+"""From what a step began: from what the run's own step before it left; from the baseline's weights, buffers and random
+streams; from those and its optimizers' states."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +64,18 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What backward() started from, scalars only, before any loss scaling."""
     gradients: dict[str, Seen | None] | None = None
     updates: dict[str, Seen] | None = None
-    """What the update added to each parameter; its digest is that of the parameter afterwards."""
+    """What was added to each parameter up to the next use of a model; its digest is that of the parameter then."""
     buffers: dict[str, Seen] | None = None
     hyperparameters: tuple[dict[str, str], ...] = ()
-    gradient_norm: float | None = None
+    whole: bool = True
+    """Its tensors were looked at whole; else samples of each."""
+    begun: str = "own"
+    """One of BEGUN."""
+    random: str = ""
+    """Digest of all random streams when it was over."""
+    file_writes: int = 0
+    copies: dict[str, tuple[Seen, ...]] | None = None
+    """Tensors of the program's beside its models that have a parameter's shape, by shape."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +87,16 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = False
     remarks: tuple[str, ...] = ()
     """What could not be observed, in words."""
+    epochs: tuple[Epoch, ...] = ()
+    printed: dict[str, tuple[int, ...]] | None = None
+    """Lines on stdout by their words: how many, and how many values each number in them took."""
 
     @property
-    def detailed(self) -> tuple[Step, ...]:
-        """The first steps, whose tensors were looked at."""
+    def num_looked(self) -> int:
+        """Steps whose tensors were looked at."""
         if not self.training:
-            return tuple(s for s in self.steps if s.calls and s.calls[0].outputs is not None)
-        return tuple(s for s in self.steps if s.updates is not None)
+            return sum(bool(s.calls) and s.calls[0].outputs is not None for s in self.steps)
+        return sum(s.updates is not None for s in self.steps)
 
 
 def write(observation: Observation, file: Path) -> None:

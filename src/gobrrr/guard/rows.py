@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 from gobrrr.guard.look import raw
@@ -28,26 +29,54 @@ def _opened(value: Any) -> Any:
     return dict(items()) if callable(items) and not isinstance(value, dict) and hasattr(value, "keys") else value
 
 
-def storages(tensors: list[Any]) -> set[int]:
-    """Where their elements lie."""
-    return {tensor.untyped_storage().data_ptr() for tensor in tensors if tensor.layout.__str__() == "torch.strided"}
+class Computed:
+    """Storages of what models gave back. Weak: an address that was let go belongs to whoever has it next."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Any] = {}
+
+    def add(self, tensors: Iterable[Any]) -> None:
+        """Remember where their elements lie."""
+        from torch.multiprocessing.reductions import StorageWeakRef
+
+        for tensor in tensors:
+            if _is_plain(tensor):
+                self._known[tensor.untyped_storage().data_ptr()] = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+
+    def holds(self, tensor: Any) -> bool:
+        """Whether a tensor lies in one of them."""
+        if not _is_plain(tensor):
+            return False
+        known = self._known.get(tensor.untyped_storage().data_ptr())
+        return known is not None and not known.expired()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
 
 
-def data_of(arguments: Any, computed: set[int] = frozenset(), rows: bool = True) -> Data:  # type: ignore[assignment]
+def _is_plain(tensor: Any) -> bool:
+    import torch
+
+    return bool(tensor.layout == torch.strided and tensor.device.type != "meta")
+
+
+def data_of(arguments: Any, computed: Computed | None = None, rows: bool = True) -> Data:
     """Digest of the tensors among the arguments that the program gives, and of each sample of theirs.
 
-    What a model computed (it asks for gradients, or lies in one of the storages `computed`) differs between runs by
-    rounding, and is left out.
+    What a model computed (it asks for gradients, or lies in a storage of `computed`) differs between runs by rounding,
+    and is left out.
     """
     everything = tensors_of(arguments)
-    found = [t for t in everything if not t.requires_grad and not storages([t]) & computed]
+    found = [t for t in everything if not t.requires_grad and not (computed is not None and computed.holds(t))]
     whole = hashlib.blake2b(digest_size=12)
     for tensor in found:
         whole.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
         whole.update(raw(tensor))
     num = found[0].shape[0] if found and found[0].dim() else 0
     each = _rows(found, num) if rows and num else ()
-    return Data(whole.hexdigest(), each, sum(tensor.numel() for tensor in found), derived=len(found) < len(everything))
+    moments = _moments(found[0]) if rows and found else ()
+    return Data(whole.hexdigest(), each, sum(tensor.numel() for tensor in found), moments=moments)
 
 
 def _rows(tensors: list[Any], num: int) -> tuple[str, ...]:
@@ -60,3 +89,29 @@ def _rows(tensors: list[Any], num: int) -> tuple[str, ...]:
             for i, each in enumerate(hashes):
                 each.update(data[i * size : (i + 1) * size])
     return tuple(each.hexdigest() for each in hashes)
+
+
+def _moments(tensor: Any) -> tuple[float, ...]:
+    """Mean and standard deviation over all elements."""
+    if tensor.is_complex() or tensor.numel() < 2:
+        return ()
+    values = tensor.detach().double()
+    return float(values.mean()), float(values.std())
+
+
+def fingerprint(value: Any) -> str:
+    """Of an item of a data set or a batch: arrays and images by their bytes, anything else by its words or its type."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    found = hashlib.blake2b(digest_size=12)
+    for leaf in tree_leaves(_opened(value)):
+        if isinstance(leaf, torch.Tensor):
+            found.update(f"{tuple(leaf.shape)}{leaf.dtype}".encode())
+            found.update(raw(leaf))
+        elif hasattr(leaf, "tobytes"):
+            found.update(leaf.tobytes())
+        else:
+            plain = isinstance(leaf, (str, bytes, int, float, bool, type(None)))
+            found.update(repr(leaf).encode() if plain else type(leaf).__name__.encode())
+    return found.hexdigest()

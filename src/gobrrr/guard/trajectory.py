@@ -8,18 +8,20 @@ from collections.abc import Sequence
 
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Observation
+from gobrrr.guard.schedule import TWIN_STEPS
 
-TWIN_STEPS = 30
 FACTOR = 2.0
 NAME = "trajectory"
 
 
 def check(
     baseline: Observation, candidate: Observation, seeds: Sequence[Observation], reference: Observation | None,
-    evidence: dict[str, float | None],
+    evidence: dict[str, float | None], apart: bool = True,
 ) -> Check:  # fmt: skip
-    """Twin runs' losses, step by step. The band is the distance from the baseline to its nearest other seed, or twice
-    its distance from float64 where that is more."""
+    """Twin runs' losses, step by step; where none of the steps began `apart`, each was compared by itself.
+
+    The band is the distance from the baseline to its nearest other seed, or twice its distance from float64 where that
+    is more."""
     ours, theirs = losses(baseline), losses(candidate)
     if not baseline.training:
         return Check(NAME, "exact")
@@ -28,15 +30,15 @@ def check(
     whole = baseline.complete and candidate.complete
     if min(len(ours), len(theirs)) < TWIN_STEPS and not whole:
         return Check(NAME, "unverified", f"{min(len(ours), len(theirs))} twin steps were seen, {TWIN_STEPS} are needed")
-    if ours == theirs:
+    if ours == theirs or not apart:
         return Check(NAME, "exact")
     gap = distance(ours, theirs)
-    apart = [distance(ours, losses(seed)) for seed in seeds if losses(seed)]
+    others = [distance(ours, losses(seed)) for seed in seeds if losses(seed)]
     from_true = FACTOR * distance(ours, losses(reference)) if reference is not None and losses(reference) else 0.0
     evidence["trajectory_gap"] = gap
-    if not apart and not from_true:
+    if not others and not from_true:
         return Check(NAME, "unverified", "no other seed of the baseline was run")
-    band = max(min(apart, default=0.0), from_true)
+    band = max(min(others, default=0.0), from_true)
     evidence["trajectory_band"] = band
     if not gap <= band:
         return Check(NAME, "changed", f"losses are {gap:.2g} away from the baseline's, its own seeds {band:.2g}")

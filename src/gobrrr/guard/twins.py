@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from gobrrr.guard.float64 import in_float64
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Observation
 from gobrrr.guard.seeds import shifted
+from gobrrr.guard.states import States
 from gobrrr.guard.witness import Witness
 
 NUM_SEEDS = 2
@@ -20,17 +23,20 @@ def compare(
 ) -> Guarded:  # fmt: skip
     """Run a training as it is (twice, in float64, and from two other seeds) and changed, and judge the change.
 
-    Both callables make their model and train it for at least 30 steps from seeds that they set, in this thread. Raises
-    whatever they raise; only the float64 run may fail, which the verdict says.
+    Both callables make their model and train it for at least 30 steps from seeds that they set, in this thread. All
+    runs but those from other seeds begin each step from the state of the first. Raises whatever they raise; only the
+    float64 run may fail, which the verdict says.
     """
-    plain = observe(baseline)
-    again, changed = observe(baseline), observe(candidate)
-    reference = None
-    if float64:
-        try:
-            reference = observe(baseline, in_double=True)
-        except (RuntimeError, TypeError, ValueError):
-            reference = None  # mixed dtypes that the program makes by itself: judged without, and said
+    with tempfile.TemporaryDirectory(prefix="gobrrr-states-") as folder:
+        plain = observe(baseline, states=States(Path(folder), keeps=True))
+        states = States(Path(folder), keeps=False)
+        again, changed = observe(baseline, states=states), observe(candidate, states=states)
+        reference = None
+        if float64:
+            try:
+                reference = observe(baseline, in_double=True, states=states)
+            except (RuntimeError, TypeError, ValueError):
+                reference = None  # mixed dtypes that the program makes by itself: judged without, and said
     others = [observe(baseline, seed=number + 1) for number in range(NUM_SEEDS)]
     return judge(
         plain, changed, again=again, reference=reference, seeds=others, precision=precision,
@@ -38,8 +44,10 @@ def compare(
     )  # fmt: skip
 
 
-def observe(run: Callable[[], object], *, seed: int = 0, in_double: bool = False) -> Observation:
-    """One run of it under a witness; random streams begin anew."""
-    with shifted(seed), Witness(prepare=in_float64 if in_double else None) as witness:
+def observe(
+    run: Callable[[], object], *, seed: int = 0, in_double: bool = False, states: States | None = None
+) -> Observation:
+    """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from."""
+    with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states) as witness:
         run()
     return witness.observation()

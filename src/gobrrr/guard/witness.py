@@ -4,8 +4,8 @@
         train()
     observation = witness.observation()
 
-Meant for runs of their own, never for timed ones: it reads every tensor of the first steps. The program computes what
-it would compute without it.
+Meant for runs of their own, never for timed ones: it reads every tensor. The program computes what it would compute
+without it, unless it is set to the states of another run (`states`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ import contextlib
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from types import TracebackType
+from collections.abc import Callable
+from types import FrameType, TracebackType
 from typing import Any
 
 import msgspec
 
 from gobrrr.capture.lookup import ModuleCall, plain
-from gobrrr.guard.look import look
-from gobrrr.guard.modules import named_parameters, plain_name, watching
-from gobrrr.guard.observation import Call, Observation, Step
-from gobrrr.guard.rows import data_of, storages, tensors_of
+from gobrrr.guard import dropout
+from gobrrr.guard.book import Book
+from gobrrr.guard.epochs import Epochs
+from gobrrr.guard.modules import watching
+from gobrrr.guard.observation import Call, Epoch, Observation, Step
+from gobrrr.guard.rows import Computed, data_of, tensors_of
+from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.seen import Seen
-from gobrrr.guard.updates import hyperparameters, unscaled, update
+from gobrrr.guard.states import States
 
-DETAILED = 3
-"""Steps whose tensors are all looked at."""
-CALLS_WITHOUT_UPDATE = 8
-"""So many calls of models without an update are looked at in detail before it is taken that none comes."""
 Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any, Any]]]
 AfterStep = Callable[[int, int], None]
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
@@ -41,28 +40,25 @@ class Witness:
     """Watches this thread's models and optimizers between `__enter__` and `__exit__`."""
 
     def __init__(
-        self, detailed: int = DETAILED, prepare: Prepare | None = None, after_step: AfterStep | None = None
-    ) -> None:
+        self, prepare: Prepare | None = None, after_step: AfterStep | None = None, states: States | None = None,
+        expected: int = TWIN_STEPS,
+    ) -> None:  # fmt: skip
         """`prepare` may change a model and its arguments before each call: a float64 reference does. `after_step` is
-        told of updates made and of calls since the last one, and may end the program."""
-        self._detailed, self._prepare, self._after_step = detailed, prepare, after_step
+        told of updates made and of calls since the last one, and may end the program. `states`: of the baseline, kept
+        by its own run, and begun from by others. `expected`: steps that are planned for."""
+        self._prepare, self._after_step = prepare, after_step
         self._undo: list[Callable[[], object]] = []
-        self._steps: list[Step] = []
-        self._calls: list[Call] = []
-        self._losses: list[float] = []
-        self._models: dict[int, tuple[str, Any]] = {}
-        self._names: dict[int, str] = {}
-        self._named_models: set[str] = set()
-        self._outputs: set[int] = set()
-        self._buffers: dict[str, str] = {}
+        self.book = Book(expected, states)
+        self._epochs = Epochs()
+        self._seen_epochs: tuple[Epoch, ...] | None = None
+        self._computed = Computed()
         self._scaled: dict[int, tuple[weakref.ref[Any], float]] = {}
-        self._before: dict[int, Any] = {}
-        self._pending: dict[str, Any] = {}
         self._inside: dict[str, Seen] | None = {}
         self._depth = 0
         self._backward = False
         self._thread = threading.get_ident()
         self.remarks: list[str] = []
+        self.printed: dict[str, tuple[int, ...]] | None = None
         self.complete = False
 
     # in and out
@@ -73,6 +69,9 @@ class Witness:
             self._watch_calls()
             self._watch_backward()
             self._watch_updates()
+            self._undo += [self._epochs.stop, self.book.writes.stop, dropout.same_masks_in_any_layout()]
+            self._epochs.start()
+            self.book.writes.start()
         except BaseException:
             self.remove()
             raise
@@ -90,21 +89,26 @@ class Witness:
     @property
     def num_steps(self) -> int:
         """Steps seen so far; calls where no update has come."""
-        return len(self._steps) or len(self._calls)
+        return len(self.book.steps) or len(self.book.calls)
 
     def observation(self) -> Observation:
         """What was seen so far."""
-        training = bool(self._steps)
-        steps = self._steps if training else [Step(calls=(call,)) for call in self._calls]
-        trainable = {
-            name: bool(p.requires_grad)
-            for label, model in self._models.values()
-            for name, p in named_parameters(label, model)
-        }
+        self.book.close()
+        training = bool(self.book.steps)
+        steps = tuple(self.book.steps if training else [Step(calls=(call,)) for call in self.book.calls])
+        if self._seen_epochs is None:
+            self._seen_epochs = self._epochs.read()
         return Observation(
-            steps=tuple(steps), trainable=trainable, training=training, complete=self.complete,
-            remarks=tuple(dict.fromkeys(self.remarks)),
+            steps=steps, trainable=self.book.trainable(), training=training, complete=self.complete,
+            remarks=tuple(dict.fromkeys(self.remarks)), epochs=self._seen_epochs, printed=self.printed,
         )  # fmt: skip
+
+    def _close(self) -> None:
+        """The program goes on to its next step: the last one is over."""
+        if self.book.close():
+            self._computed.clear()
+            if self._after_step is not None:
+                self._after_step(len(self.book.steps), 0)
 
     # calls of models
 
@@ -121,21 +125,25 @@ class Witness:
                 if instance is None:
                     return plain(self.function)
                 bound = self.function.__get__(instance, owner)
-                if not witness._is_the_programs(sys._getframe(1).f_globals.get("__name__", "")):
+                if not witness._is_the_programs(instance, sys._getframe(0).f_back):
                     return bound
                 return lambda *args, **kwargs: witness._called(instance, bound, args, kwargs)
 
         self._module_call = ModuleCall(Calls)
         self._undo.append(self._module_call.remove)
 
-    def _is_the_programs(self, caller: str) -> bool:
+    def _is_the_programs(self, model: Any, caller: FrameType | None) -> bool:
         if self._depth or self._backward or threading.get_ident() != self._thread:
             return False
-        return not caller.startswith(_COMPILER)
+        if caller is None or not caller.f_globals.get("__name__", "").startswith(_COMPILER):
+            return True
+        # A model that the program itself has compiled hands its call on, from the compiler's own code.
+        return hasattr(model, "_orig_mod") and caller.f_code is getattr(type(model).__call__, "__code__", None)
 
     def _called(self, model: Any, call: Any, args: Any, kwargs: Any) -> Any:
-        label, inside = self._label(model), self._inside
-        before = data_of((args, kwargs), self._outputs)
+        self._close()
+        label, inside = self.book.label(model), self._inside
+        before = data_of((args, kwargs), self._computed)
         self._depth += 1
         try:
             with self._prepared(model, args, kwargs) as (given, named), watching(model, label, inside):
@@ -143,39 +151,19 @@ class Witness:
         finally:
             self._depth -= 1
             self._module_call.again()
-        self._name(model, label)
+        self.book.name(model, label)
         found = tensors_of(result)
-        self._outputs.update(storages(found))
-        after = data_of((args, kwargs), self._outputs, rows=False)
+        after = data_of((args, kwargs), self._computed, rows=False)
+        self._computed.add(found)
         data = before if after.digest == before.digest else msgspec.structs.replace(before, mutated=True)
-        outputs = tuple(look(tensor) for tensor in found) if self._is_detailed() else None
-        self._calls.append(Call(label, bool(model.training), data, outputs, dict(inside or {})))
+        self.book.calls.append(Call(label, bool(model.training), data, self.book.outputs(found), dict(inside or {})))
         self._inside = None
         if self._after_step is not None:
-            self._after_step(len(self._steps), len(self._calls))
+            self._after_step(len(self.book.steps), len(self.book.calls))
         return result
 
     def _prepared(self, model: Any, args: Any, kwargs: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
         return self._prepare(model, args, kwargs) if self._prepare else contextlib.nullcontext((args, kwargs))
-
-    def _is_detailed(self) -> bool:
-        if self._steps:
-            return len(self._steps) < self._detailed
-        return len(self._calls) < CALLS_WITHOUT_UPDATE
-
-    def _label(self, model: Any) -> str:
-        if id(model) not in self._models:
-            kind = type(getattr(model, "_orig_mod", model)).__name__
-            num = sum(label.split("#")[0] == kind for label, _ in self._models.values())
-            self._models[id(model)] = (f"{kind}#{num}", model)
-        return self._models[id(model)][0]
-
-    def _name(self, model: Any, label: str) -> None:
-        """After the first call: lazy modules have their parameters now."""
-        if label not in self._named_models:
-            self._named_models.add(label)
-            for name, parameter in named_parameters(label, model):
-                self._names.setdefault(id(parameter), name)
 
     # backward
 
@@ -189,6 +177,7 @@ class Witness:
         def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() != witness._thread:
                 return backward(tensors, *args, **kwargs)
+            witness._close()
             witness._note_loss(tensors)
             witness._backward = True
             try:
@@ -214,9 +203,9 @@ class Witness:
         for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
             known = self._scaled.pop(id(tensor), None)
             if known is not None and known[0]() is tensor:
-                self._losses.append(known[1])
+                self.book.losses.append(known[1])
             elif tensor.numel() == 1:
-                self._losses.append(float(tensor.detach()))
+                self.book.losses.append(float(tensor.detach()))
 
     # updates
 
@@ -230,51 +219,10 @@ class Witness:
             self._undo.append(handle.remove)
 
     def _update_begins(self, optimizer: Any, *_: Any) -> None:
-        if threading.get_ident() != self._thread:
-            return
-        parameters = list(self._named(optimizer))
-        gradients = {name: unscaled(optimizer, p.grad) for name, p in parameters}
-        norms = [float(g.detach().double().norm()) for g in gradients.values() if g is not None]
-        self._pending = {"gradient_norm": float(sum(n * n for n in norms)) ** 0.5}
-        if self._is_detailed_update():
-            self._pending["gradients"] = {n: None if g is None else look(g) for n, g in gradients.items()}
-            self._before = {id(p): p.detach().clone() for _, p in parameters}
+        if threading.get_ident() == self._thread:
+            self._close()
+            self.book.update_begins(optimizer)
 
-    def _update_ends(self, optimizer: Any, *_: Any) -> None:
-        if threading.get_ident() != self._thread or not self._pending:
-            return
-        seen = self._pending
-        if self._is_detailed_update():
-            seen["updates"] = {n: update(p, self._before.get(id(p))) for n, p in self._named(optimizer)}
-            seen["buffers"] = self._changed_buffers()
-            self._before = {}
-        self._steps.append(
-            Step(
-                calls=tuple(self._calls), losses=tuple(self._losses), hyperparameters=hyperparameters(optimizer),
-                **seen,
-            )
-        )  # fmt: skip
-        self._calls, self._losses, self._pending, self._outputs = [], [], {}, set()
-        if self._after_step is not None:
-            self._after_step(len(self._steps), 0)
-
-    def _is_detailed_update(self) -> bool:
-        return len(self._steps) < self._detailed
-
-    def _named(self, optimizer: Any) -> Iterator[tuple[str, Any]]:
-        """The optimizer's parameters with the names that their models give them."""
-        for g, group in enumerate(optimizer.param_groups):
-            for i, parameter in enumerate(group["params"]):
-                yield self._names.get(id(parameter), f"{type(optimizer).__name__}.{g}.{i}"), parameter
-
-    def _changed_buffers(self) -> dict[str, Seen]:
-        """Buffers that are others than when they were last looked at; at first all."""
-        found = {}
-        for label, model in self._models.values():
-            for name, buffer in model.named_buffers():
-                full = f"{label}.{plain_name(name)}"
-                seen = look(buffer)
-                if self._buffers.get(full) != seen.digest:
-                    found[full] = seen
-                self._buffers[full] = seen.digest
-        return found
+    def _update_ends(self, *_: Any) -> None:
+        if threading.get_ident() == self._thread:
+            self.book.update_ends()

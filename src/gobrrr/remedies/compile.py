@@ -46,7 +46,18 @@ class Compile(Remedy):
             seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
             seams.applied(self.name, type(module).__name__)
 
+        draws_as_in_eager(seams)
         seams.at_model(compile_it)
+
+
+def draws_as_in_eager(seams: Seams) -> None:
+    """Compiled code draws random numbers of its own kind; with this it draws those of eager mode. In trials, under the
+    guard and in a recipe alike: what was guarded is what runs."""
+    import torch._inductor.config as inductor
+
+    before = inductor.fallback_random
+    inductor.fallback_random = True
+    seams.undo(lambda: setattr(inductor, "fallback_random", before))
 
 
 def compile_in_place(module: Any, mode: str | None = None, backend: Any = "inductor") -> None:

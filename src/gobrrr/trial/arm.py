@@ -73,9 +73,15 @@ class Arm:
         self.pause()
 
     def observe(self, steps: int, *, seed: int = 0, float64: bool = False, inference: bool = False,
-                seconds: float = START_S) -> Observation:  # fmt: skip
-        """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError."""
-        self._launch("observe", observe=steps, seed=seed, float64=int(float64), inference=int(inference))
+                states: Path | None = None, keeps: bool = False, seconds: float = START_S) -> Observation:  # fmt: skip
+        """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
+
+        `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder."""
+        folder = self._folder / protocol.STATES if keeps else states
+        self._launch(
+            "observe", observe=steps, seed=seed, float64=int(float64), inference=int(inference), keeps=int(keeps),
+            states=str(folder.resolve()) if folder is not None else None,
+        )  # fmt: skip
         self._expect("ended", seconds)
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -98,7 +104,7 @@ class Arm:
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)
         self._told = protocol.Line(self._folder / protocol.TOLD)
-        with (self._folder / "stdout").open("wb") as out, (self._folder / "stderr").open("wb") as err:
+        with (self._folder / protocol.STDOUT).open("wb") as out, (self._folder / "stderr").open("wb") as err:
             self._process = subprocess.Popen(
                 command, env=environment(config) | self._env, cwd=work, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
 from gobrrr.capture.config import Config
@@ -15,6 +16,8 @@ from gobrrr.capture.session import StopProgram
 from gobrrr.trial import protocol
 from gobrrr.trial.process import applied_remedies, die_with_the_parent
 
+RUNS_IN_COMPILED_CODE = ("gobrrr.guard.witness", "gobrrr.guard.seeds", "gobrrr.guard.modules", "gobrrr.guard.float64")
+"""Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
 CALLS_PER_STEP = 64
 """Calls of models in one step, at most, before a program is taken to make no updates."""
 
@@ -34,15 +37,18 @@ class Observing:
         """Seeds first, then the remedies, then the witness: it must see what they do."""
         from gobrrr.guard.float64 import in_float64
         from gobrrr.guard.seeds import shifted
+        from gobrrr.guard.states import States
         from gobrrr.guard.witness import Witness
 
         die_with_the_parent()
-        hide_own_code("gobrrr.guard")
-        _draws_as_in_eager()
+        hide_own_code(*RUNS_IN_COMPILED_CODE)
         self._outer.enter_context(shifted(self.config.seed))
         self._outer.callback(applied_remedies(self.config, self._told).remove)
         prepare = in_float64 if self.config.float64 else None
-        self._witness = self._outer.enter_context(Witness(prepare=prepare, after_step=self._step))
+        states = States(Path(self.config.states), bool(self.config.keeps)) if self.config.states else None
+        self._witness = self._outer.enter_context(
+            Witness(prepare=prepare, after_step=self._step, states=states, expected=self.config.observe)
+        )
 
     def end(self, reason: str = "exit") -> None:
         """The program is over: keep what was seen. Safe to call twice."""
@@ -52,6 +58,7 @@ class Observing:
         from gobrrr.guard import observation
 
         self._witness.complete = reason == "exit"
+        self._witness.printed = self._printed()
         observation.write(self._witness.observation(), self._folder / protocol.OBSERVED)
         self._outer.close()
         with contextlib.suppress(OSError):
@@ -67,6 +74,16 @@ class Observing:
     def mark(self) -> None:
         """Explicit steps change nothing here."""
 
+    def _printed(self) -> dict[str, tuple[int, ...]] | None:
+        """What the program has written to stdout, which is a file of the arm's folder."""
+        from gobrrr.guard.effects import printed
+
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stdout.flush()
+        with contextlib.suppress(OSError):
+            return printed((self._folder / protocol.STDOUT).read_text(errors="replace"))
+        return None
+
     def _step(self, updates: int, calls: int) -> None:
         if self.ended or os.getpid() != self._pid:
             return
@@ -74,11 +91,3 @@ class Observing:
         if updates >= self.config.observe or (not updates and infers and calls >= self.config.observe):
             self.end("enough")
             raise StopProgram(0)
-
-
-def _draws_as_in_eager() -> None:
-    """Compiled code draws dropout masks of its own; for comparisons inductor can draw those of eager mode."""
-    with contextlib.suppress(ImportError, AttributeError):
-        import torch._inductor.config as inductor
-
-        inductor.fallback_random = True

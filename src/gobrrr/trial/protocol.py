@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-ASK, TOLD, OBSERVED = "ask", "told", "observation"
-"""Files of an arm's folder: two FIFOs, and what the guard saw."""
+ASK, TOLD, OBSERVED, STATES, STDOUT = "ask", "told", "observation", "states", "stdout"
+"""Files of an arm's folder: two FIFOs, what the guard saw, the states that it kept, what the program printed."""
 Message = dict[str, Any]
 
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Observation
-from gobrrr.guard.trajectory import TWIN_STEPS
+from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.remedies import registry
-from gobrrr.trial import lockstep
+from gobrrr.trial import lockstep, protocol
 from gobrrr.trial.arm import START_S, Arm, ArmError
 from gobrrr.trial.lockstep import Progress, Side
 from gobrrr.trial.schedule import Pairing
@@ -79,7 +79,7 @@ class LiveReferee:
         lowering = tuple(r.name for r in remedies if r.precision)
         try:
             baseline, candidate = self._observe(()), self._observe(stack)
-            equal = judge(baseline, candidate, again=candidate, reference=baseline)
+            equal = judge(baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
             again = self._observe((), run=1)
@@ -123,12 +123,22 @@ class LiveReferee:
         folder = self._folder / f"guard{self._num}"
         arm = self._arm(folder, stack)
         seconds = START_S + DETAIL_FACTOR * TWIN_STEPS * self._program.step_ns / 1e9
+        keeps = not stack and not float64 and not seed and not self._states.exists()
         try:
-            return arm.observe(
-                TWIN_STEPS, seed=seed, float64=float64, inference=self._program.inference, seconds=seconds
-            )
+            found = arm.observe(
+                TWIN_STEPS, seed=seed, float64=float64, inference=self._program.inference, seconds=seconds,
+                states=None if seed else self._states, keeps=keeps,
+            )  # fmt: skip
+            if keeps:
+                (folder / protocol.STATES).rename(self._states)
+            return found
         except ArmError as error:
             return error
         finally:
             arm.end()
             lockstep.clear(folder)
+
+    @property
+    def _states(self) -> Path:
+        """The baseline's own states, kept by its first watched run; those from other seeds have other ones."""
+        return self._folder / protocol.STATES

@@ -1,0 +1,117 @@
+"""What a program's loaders give in an epoch, whatever its order: which samples, and what is in them.
+
+A remedy may change the order of samples or the draws of an augmentation, and no batch can be compared any more. So,
+once the watched steps are over, the sampler is asked for a whole epoch of indices, and some items are fetched, each
+from a random state of its own: then augmentation draws the same in every run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gobrrr.guard.observation import Epoch
+from gobrrr.guard.randomness import restore, streams
+from gobrrr.guard.rows import fingerprint
+
+MOST_LOADERS, MOST_INDICES = 8, 20_000_000
+ITEMS = 8
+"""Items that are fetched of each data set, drawn over all its indices."""
+SECONDS = 5.0
+"""For the items of one loader; slower ones are fingerprinted in part."""
+
+
+class Epochs:
+    """Notes the loaders that are iterated over between `start` and `stop`; `read` asks them for their epochs."""
+
+    def __init__(self) -> None:
+        self._loaders: list[Any] = []
+        self._undo: Callable[[], None] | None = None
+
+    def start(self) -> None:
+        from torch.utils.data import DataLoader
+
+        plain, noted = DataLoader.__iter__, self._note
+
+        def __iter__(self: Any) -> Any:
+            noted(self)
+            return plain(self)
+
+        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
+        self._undo = lambda: setattr(DataLoader, "__iter__", plain)
+
+    def stop(self) -> None:
+        """Safe to call twice."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    def _note(self, loader: Any) -> None:
+        if len(self._loaders) < MOST_LOADERS and not any(known is loader for known in self._loaders):
+            self._loaders.append(loader)
+
+    def read(self) -> tuple[Epoch, ...]:
+        """Their epochs, in the order in which they were first iterated over; then they are let go."""
+        before, loaders = streams(), self._loaders
+        self._loaders = []
+        try:
+            return tuple(_epoch(loader) for loader in loaders)
+        finally:
+            restore(before)
+
+
+def _epoch(loader: Any) -> Epoch:
+    found = Epoch(type(loader.dataset).__name__, getattr(loader, "batch_size", None))
+    if not hasattr(loader.dataset, "__getitem__") or not hasattr(loader.dataset, "__len__"):
+        return found
+    try:
+        indices = _indices(loader)
+        drawn = random.Random(0).sample(sorted(set(indices)), min(ITEMS, len(set(indices))))
+        items = _items(loader.dataset, drawn)
+        return Epoch(
+            found.dataset, found.batch_size, num=len(indices), unique=len(set(indices)),
+            indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
+            items={str(index): fingerprint(item) for index, item in items.items()}, batch=_collated(loader, items),
+        )  # fmt: skip
+    except Exception:  # the program's own code, asked for what it does not do by itself
+        return found
+
+
+def _indices(loader: Any) -> list[Any]:
+    """An epoch of a sampler that begins from a fixed random state."""
+    _seed(0)
+    sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+    found: list[Any] = []
+    for each in sampler:
+        found.extend(each if isinstance(each, (list, tuple)) else (each,))
+        if len(found) > MOST_INDICES:
+            break
+    return found
+
+
+def _items(dataset: Any, drawn: list[Any]) -> dict[Any, Any]:
+    until = time.monotonic() + SECONDS
+    found = {}
+    for number, index in enumerate(drawn):
+        _seed(1 + number)
+        found[index] = dataset[index]
+        if time.monotonic() > until:
+            break
+    return found
+
+
+def _collated(loader: Any, items: dict[Any, Any]) -> str | None:
+    _seed(1000)
+    return fingerprint(loader.collate_fn(list(items.values()))) if items and loader.collate_fn is not None else None
+
+
+def _seed(number: int) -> None:
+    import numpy as np
+    import torch
+
+    torch.manual_seed(number)
+    random.seed(number)
+    np.random.seed(number)

@@ -1,0 +1,38 @@
+"""Which steps of a watched run are looked at whole, and before which of them it begins from the baseline's state. Pure.
+
+Every step is looked at: of small programs whole, of large ones by samples of each tensor, and whole in the first step,
+in the last, and in some that are drawn; a remedy that goes wrong after its warm-up must not find nobody looking.
+"""
+
+from __future__ import annotations
+
+import random
+
+TWIN_STEPS = 30
+"""Steps of a watched run."""
+MOST_ELEMENTS = 1_500_000_000
+"""Looked at in whole steps of one run, all together: 15 s at the 10 ns that one takes."""
+MOST_SEEN = 24_000
+"""Tensors kept of whole steps of one run, 4 KiB each."""
+FEWEST = 4
+"""Whole steps at least: the first, the last and two that are drawn."""
+_SEED = 1
+
+
+def whole_steps(expected: int, elements: int, tensors: int) -> frozenset[int]:
+    """Numbers of the steps, of `expected`, that are looked at whole; `elements` and `tensors` are those of one step."""
+    most = min(MOST_ELEMENTS // max(1, elements), MOST_SEEN // max(1, tensors))
+    if most >= expected:
+        return frozenset(range(expected))
+    last = max(1, expected - 1)
+    drawn = random.Random(_SEED).sample(range(1, last), max(0, min(last - 1, max(FEWEST, most) - 2)))
+    return frozenset((0, last, *drawn))
+
+
+def kept_before(whole: frozenset[int], affordable: int) -> frozenset[int]:
+    """Before which whole steps the baseline's state is kept, where there is room for `affordable` of them: before the
+    last one first, then before others at equal distances."""
+    later = sorted(whole - {0}, reverse=True)
+    if affordable >= len(later):
+        return frozenset(later)
+    return frozenset(later[i * len(later) // max(1, affordable)] for i in range(affordable))

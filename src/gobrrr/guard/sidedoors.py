@@ -1,0 +1,175 @@
+"""What no model, gradient or update shows: random draws, copies of the weights, files, printed lines, whole epochs.
+
+What two runs of the baseline itself do not agree on is not asked of a candidate.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator
+
+from gobrrr.guard.closeness import SANE_RATIO
+from gobrrr.guard.model import Check
+from gobrrr.guard.observation import Epoch, Observation
+from gobrrr.guard.seen import Seen, distance
+
+DEVIATIONS = 5.0
+"""Standard errors by which the means of what models are given may differ where their order may."""
+TOLERANCE = 0.02
+"""And so much of their spread in any case."""
+MOVES = 4
+"""Values that a printed number takes from which it is expected to move."""
+
+
+def checks(
+    baseline: Observation, candidate: Observation, again: Observation | None, order_may_change: bool
+) -> Iterator[Check]:
+    """One check per side door."""
+    known = baseline if again is None or again is candidate else again
+    yield _random(baseline, candidate, known, order_may_change)
+    yield _copies(baseline, candidate, known)
+    yield _files(baseline, candidate, known)
+    yield _printed(baseline, candidate, known)
+    yield _epochs(baseline, candidate, known, order_may_change)
+    if order_may_change:
+        yield _moments(baseline, candidate)
+
+
+def _random(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:
+    """Each step leaves the random streams where the baseline's leaves them: no number is drawn more, none fewer."""
+    name = "random draws"
+    for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
+        if b.random != c.random and b.random == a.random:
+            reason = f"other random numbers are drawn from step {number + 1} on"
+            return Check(name, "bounded" if order_may_change else "changed", reason)
+    return Check(name, "exact")
+
+
+def _copies(baseline: Observation, candidate: Observation, again: Observation) -> Check:
+    """Copies of the weights that move in the baseline (an EMA) move here too, and as far."""
+    name, last = "copies", None
+    for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
+        if b.copies is None or c.copies is None or a.copies is None:
+            continue
+        if last is not None:
+            now = b.copies, c.copies, a.copies
+            for shape in b.copies:
+                if reason := _stopped(*((x.get(shape, ()), y.get(shape, ())) for x, y in zip(last, now, strict=True))):
+                    return Check(name, "wrong", f"{reason} (shape {shape}) by step {number + 1}")
+        last = b.copies, c.copies, a.copies
+    return Check(name, "exact")
+
+
+_Pair = tuple[tuple[Seen, ...], tuple[Seen, ...]]
+
+
+def _stopped(baseline: _Pair, candidate: _Pair, again: _Pair) -> str:
+    """Why the copies of one shape did not move between two looks as the baseline's did; or nothing."""
+    moved, moved_again = _movement(baseline), _movement(again)
+    if (
+        moved is None
+        or moved_again is None
+        or not moved
+        or max(moved, moved_again) > SANE_RATIO * min(moved, moved_again)
+    ):
+        return ""
+    now = _movement(candidate)
+    if now is None or len(candidate[1]) != len(baseline[1]):
+        return ""  # a remedy may keep copies of its own
+    if not now:
+        return "a copy of the weights no longer moves"
+    return "a copy of the weights moves otherwise" if max(now, moved) > SANE_RATIO * min(now, moved) else ""
+
+
+def _movement(pair: _Pair) -> float | None:
+    """Norm of all changes between two looks; null where there are other copies than before."""
+    then, now = pair
+    if not now or len(then) != len(now):
+        return None
+    return math.sqrt(sum(distance(a, b) ** 2 for a, b in zip(then, now, strict=True)))
+
+
+def _files(baseline: Observation, candidate: Observation, again: Observation) -> Check:
+    name = "files"
+    for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
+        if b.file_writes == a.file_writes != c.file_writes:
+            reason = f"{c.file_writes} files are written in step {number + 1}, the baseline writes {b.file_writes}"
+            return Check(name, "changed", reason)
+    return Check(name, "exact")
+
+
+def _printed(baseline: Observation, candidate: Observation, again: Observation) -> Check:
+    """As many lines of each kind, and where a number moves from line to line it moves here too."""
+    name = "printed"
+    if baseline.printed is None or candidate.printed is None or again.printed is None:
+        return Check(name, "exact")
+    for line, (num, *values) in baseline.printed.items():
+        if again.printed.get(line, (0,))[0] != num:
+            continue
+        found, *moved = candidate.printed.get(line, (0,))
+        if abs(found - num) > 1:  # the last one may be cut off
+            return Check(name, "changed", f"{found} lines like {line[:60]!r} are printed, the baseline prints {num}")
+        stuck = [b for b, c in zip(values, moved, strict=False) if b >= MOVES and 2 * c < b]
+        if stuck:
+            return Check(name, "changed", f"a number in lines like {line[:60]!r} stands still")
+    return Check(name, "exact")
+
+
+def _epochs(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:
+    """Whole epochs as sets: their indices, and items fetched from fixed random states."""
+    name = "epochs"
+    if not len(baseline.epochs) == len(candidate.epochs) == len(again.epochs):
+        return Check(name, "unverified" if order_may_change else "exact", "other loaders were read")
+    proven = True
+    for b, c, a in zip(baseline.epochs, candidate.epochs, again.epochs, strict=True):
+        if reason := _other_epoch(b, c, a):
+            return Check(name, "wrong", reason)
+        proven = proven and b.indices is not None and c.indices is not None
+    if not order_may_change:
+        return Check(name, "exact")
+    words = (
+        "the same samples in an epoch" if proven else "epochs could not be listed: only moments and repeats compared"
+    )
+    return Check(name, "exact" if proven else "bounded", words)
+
+
+def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
+    """How an epoch differs in what two runs of the baseline agree on; or nothing."""
+    if b.num is not None and c.num is not None and b.num == a.num != c.num:
+        return f"an epoch of {b.dataset} has {c.num} samples, the baseline's {b.num}"
+    if b.unique is not None and c.unique is not None and b.unique == a.unique != c.unique:
+        return f"an epoch of {b.dataset} has {c.unique} different samples, the baseline's {b.unique}"
+    if b.indices is not None and c.indices is not None and b.indices == a.indices != c.indices:
+        return f"an epoch of {b.dataset} holds other samples"
+    for index in b.items.keys() & c.items.keys():
+        if b.items[index] == a.items.get(index) != c.items[index]:
+            return f"sample {index} of {b.dataset} is another from the same random state"
+    if (
+        b.batch is not None
+        and c.batch is not None
+        and b.batch == a.batch != c.batch
+        and b.items.keys() == c.items.keys()
+    ):
+        return f"the same samples of {b.dataset} make another batch"
+    return ""
+
+
+def _moments(baseline: Observation, candidate: Observation) -> Check:
+    """Means of what models are given, where the order may change: augmentation that is gone moves them."""
+    name = "inputs"
+    for which, word in enumerate(("mean", "spread")):
+        ours, theirs = (_each_moment(run, which) for run in (baseline, candidate))
+        if min(len(ours), len(theirs)) < 2:
+            continue
+        error = math.sqrt(statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs))
+        apart = abs(statistics.fmean(ours) - statistics.fmean(theirs))
+        spread = statistics.fmean(_each_moment(baseline, 1))
+        if apart > max(DEVIATIONS * error, TOLERANCE * spread):
+            return Check(name, "wrong", f"the {word} of what models are given is {statistics.fmean(theirs):.3g}, the "
+                         f"baseline's {statistics.fmean(ours):.3g}")  # fmt: skip
+    return Check(name, "exact")
+
+
+def _each_moment(run: Observation, which: int) -> list[float]:
+    return [c.data.moments[which] for s in run.steps for c in s.calls if c.training and len(c.data.moments) > which]
