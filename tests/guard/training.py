@@ -72,8 +72,11 @@ class Net(nn.Module):
         return x * self.mask
 
 
-def train(fault: str = "", *, seeded: bool = True, dtype: str = "", steps: int = STEPS, changed: Any = None) -> None:
-    """Train for some updates; `fault` is what goes wrong, `changed(model, optimizer)` may alter them."""
+def train(
+    fault: str = "", *, seeded: bool = True, dtype: str = "", steps: int = STEPS, changed: Any = None, late: int = 0
+) -> None:
+    """Train for some updates; `fault` is what goes wrong from update `late` on, `changed(model, optimizer)` may alter
+    them."""
     if seeded:
         torch.manual_seed(0)
         random.seed(0)
@@ -89,13 +92,15 @@ def train(fault: str = "", *, seeded: bool = True, dtype: str = "", steps: int =
         next(batches)
     for step in range(steps):
         optimizer.zero_grad()
+        now = model.fault = fault if step >= late else ""
         for _ in range(ACCUMULATE):
             tokens, documents = next(batches, (None, None))
             if tokens is None:
                 return
-            _backward(model, tokens, documents, fault, step, dtype)
-        _spoil(model, fault)
+            _backward(model, tokens, documents, now, step, dtype)
+        _spoil(model, now)
         optimizer.step()
+        _spoil_weights(model, now)
 
 
 def _backward(model: Net, tokens: Any, documents: Any, fault: str, step: int, dtype: str) -> None:
@@ -103,7 +108,7 @@ def _backward(model: Net, tokens: Any, documents: Any, fault: str, step: int, dt
         logits = model(tokens, documents)
     loss = F.cross_entropy(logits[:, :-1].flatten(0, 1).to(logits.dtype), tokens[:, 1:].flatten())
     denominator = 1 if fault == "wrong loss denominator" else ACCUMULATE
-    if fault == "loss is NaN" and step == 3:
+    if fault == "loss is NaN" and step >= 3:
         loss = loss * float("nan")
     if fault == "no loss captured":
         torch.autograd.grad(loss, [model.head.weight])
@@ -122,3 +127,13 @@ def _spoil(model: Net, fault: str) -> None:
         model.out.weight.grad = None
     if fault == "a layer's gradient zeroed":
         model.out.weight.grad.zero_()
+
+
+def _spoil_weights(model: Net, fault: str) -> None:
+    """After the update, where no hook of an optimizer looks."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if fault == "weights rounded to bfloat16":
+                parameter.copy_(parameter.bfloat16())
+            if fault == "weights drift":
+                parameter.mul_(1.001)

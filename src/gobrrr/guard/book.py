@@ -46,6 +46,7 @@ class Book:
         self._planned = False
         self._begun = "own"
         self._buffers: dict[str, str] = {}
+        self._before: Named = {}
         self._update: _Update | None = None
 
     # what the program does
@@ -64,6 +65,7 @@ class Book:
             self._named.add(label)
             for name, parameter in named_parameters(label, model):
                 self._names.setdefault(id(parameter), name)
+            self._note_beginning()
 
     def outputs(self, tensors: list[Any]) -> tuple[Seen, ...] | None:
         """What is kept of a call's outputs."""
@@ -79,8 +81,8 @@ class Book:
         """An optimizer is about to step: its gradients are complete."""
         if not any(known is optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
-        whole = self._is_whole(len(self.steps))
-        self._update = _Update(optimizer, whole, self._owned(optimizer), dict(self._parameters()))
+        self._note_beginning()
+        self._update = _Update(optimizer, self._is_whole(len(self.steps)), self._owned(optimizer))
 
     def update_ends(self) -> None:
         """It has stepped."""
@@ -93,10 +95,11 @@ class Book:
         if found is None or not found.over:
             return False
         self._update = None
+        updates = self._updates(found.whole)
         self.steps.append(
             Step(
                 calls=tuple(self.calls), losses=tuple(self.losses), gradients=found.gradients,
-                updates=found.updates(dict(self._parameters())), buffers=self._changed_buffers(),
+                updates=updates, buffers=self._changed_buffers(),
                 hyperparameters=found.hyperparameters, whole=found.whole, begun=self._begun, random=streams().digest,
                 file_writes=self.writes.num, copies=self._copies(found.whole),
             )
@@ -104,6 +107,7 @@ class Book:
         self.calls, self.losses, self.writes.num = [], [], 0
         self._plan()
         self._begun = self._set_to_baseline(len(self.steps))
+        self._note_beginning()
         return True
 
     # names
@@ -148,6 +152,18 @@ class Book:
         return {name: value for name, value in found.items() if _is_plain(value)}
 
     # looking
+
+    def _note_beginning(self) -> None:
+        """Keep the parameters from which the step begins, as far as they are known by now."""
+        whole = self._is_whole(len(self.steps))
+        for name, parameter in self._parameters():
+            if name not in self._before:
+                self._before[name] = _part(parameter, whole).clone()
+
+    def _updates(self, whole: bool) -> dict[str, Seen]:
+        """What was added to each parameter since the step began, by whomever."""
+        before, self._before = self._before, {}
+        return {name: update(_part(p, whole), before.get(name)) for name, p in self._parameters()}
 
     def _is_whole(self, step: int) -> bool:
         return step in self._whole or (step >= self._expected and len(self._whole) == self._expected)
@@ -208,12 +224,11 @@ class Book:
 class _Update:
     """One update between its beginning and the next use of a model."""
 
-    def __init__(self, optimizer: Any, whole: bool, owned: Named, parameters: Named) -> None:
+    def __init__(self, optimizer: Any, whole: bool, owned: Named) -> None:
         self.whole, self.over = whole, False
         self._optimizer = optimizer
         gradients = {name: unscaled(optimizer, p.grad) for name, p in owned.items()}
         self.gradients = {n: None if g is None else look(g, whole) for n, g in gradients.items()}
-        self._before = {name: self._part(p).clone() for name, p in parameters.items()}
         self.hyperparameters: tuple[dict[str, str], ...] = ()
 
     def ended(self) -> None:
@@ -221,12 +236,9 @@ class _Update:
         self.over = True
         self.hyperparameters = hyperparameters(self._optimizer)
 
-    def updates(self, parameters: Named) -> dict[str, Seen]:
-        """What was added to each parameter since the update began."""
-        return {n: update(self._part(p), self._before.get(n)) for n, p in parameters.items()}
 
-    def _part(self, parameter: Any) -> Any:
-        return parameter.detach() if self.whole else sampled(parameter)
+def _part(parameter: Any, whole: bool) -> Any:
+    return parameter.detach() if whole else sampled(parameter)
 
 
 def _is_plain(value: Any) -> bool:

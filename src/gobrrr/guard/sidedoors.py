@@ -28,7 +28,7 @@ def checks(
     """One check per side door."""
     known = baseline if again is None or again is candidate else again
     yield _random(baseline, candidate, known, order_may_change)
-    yield _copies(baseline, candidate, known)
+    yield _copies(baseline, candidate, known, order_may_change)
     yield _files(baseline, candidate, known)
     yield _printed(baseline, candidate, known)
     yield _epochs(baseline, candidate, known, order_may_change)
@@ -46,8 +46,8 @@ def _random(baseline: Observation, candidate: Observation, again: Observation, o
     return Check(name, "exact")
 
 
-def _copies(baseline: Observation, candidate: Observation, again: Observation) -> Check:
-    """Copies of the weights that move in the baseline (an EMA) move here too, and as far."""
+def _copies(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:
+    """Copies of the weights that move in the baseline (an EMA) move here too, and as far if the data are the same."""
     name, last = "copies", None
     for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
         if b.copies is None or c.copies is None or a.copies is None:
@@ -55,7 +55,8 @@ def _copies(baseline: Observation, candidate: Observation, again: Observation) -
         if last is not None:
             now = b.copies, c.copies, a.copies
             for shape in b.copies:
-                if reason := _stopped(*((x.get(shape, ()), y.get(shape, ())) for x, y in zip(last, now, strict=True))):
+                sides = [(x.get(shape, ()), y.get(shape, ())) for x, y in zip(last, now, strict=True)]
+                if reason := _stopped(sides[0], sides[1], sides[2], how_far=not order_may_change):
                     return Check(name, "wrong", f"{reason} (shape {shape}) by step {number + 1}")
         last = b.copies, c.copies, a.copies
     return Check(name, "exact")
@@ -64,30 +65,26 @@ def _copies(baseline: Observation, candidate: Observation, again: Observation) -
 _Pair = tuple[tuple[Seen, ...], tuple[Seen, ...]]
 
 
-def _stopped(baseline: _Pair, candidate: _Pair, again: _Pair) -> str:
+def _stopped(baseline: _Pair, candidate: _Pair, again: _Pair, how_far: bool) -> str:
     """Why the copies of one shape did not move between two looks as the baseline's did; or nothing."""
-    moved, moved_again = _movement(baseline), _movement(again)
-    if (
-        moved is None
-        or moved_again is None
-        or not moved
-        or max(moved, moved_again) > SANE_RATIO * min(moved, moved_again)
-    ):
+    (num, far), (num_again, far_again), (num_now, far_now) = map(_movement, (baseline, again, candidate))
+    if not num or num != num_again or max(far, far_again) > SANE_RATIO * min(far, far_again):
         return ""
-    now = _movement(candidate)
-    if now is None or len(candidate[1]) != len(baseline[1]):
-        return ""  # a remedy may keep copies of its own
-    if not now:
+    if num_now < num:
         return "a copy of the weights no longer moves"
-    return "a copy of the weights moves otherwise" if max(now, moved) > SANE_RATIO * min(now, moved) else ""
+    if num_now > num or not how_far:
+        return ""  # a remedy may keep copies of its own
+    return "a copy of the weights moves otherwise" if max(far, far_now) > SANE_RATIO * min(far, far_now) else ""
 
 
-def _movement(pair: _Pair) -> float | None:
-    """Norm of all changes between two looks; null where there are other copies than before."""
+def _movement(pair: _Pair) -> tuple[int, float]:
+    """How many are others than before, and the norm of all their changes; those that stood still say nothing."""
     then, now = pair
-    if not now or len(then) != len(now):
-        return None
-    return math.sqrt(sum(distance(a, b) ** 2 for a, b in zip(then, now, strict=True)))
+    stood = {seen.digest for seen in then} & {seen.digest for seen in now}
+    before, after = ([seen for seen in side if seen.digest not in stood] for side in (then, now))
+    if len(before) != len(after):
+        return 0, 0.0  # some came or went
+    return len(after), math.sqrt(sum(distance(a, b) ** 2 for a, b in zip(before, after, strict=True)))
 
 
 def _files(baseline: Observation, candidate: Observation, again: Observation) -> Check:

@@ -122,7 +122,8 @@ def _set(own: Any, values: Any, entry: _Entry) -> bool:
     dtype = getattr(torch, entry.dtype)
     num_bytes = own.numel() * dtype.itemsize
     kept = values[entry.at : entry.at + num_bytes].view(dtype).reshape(entry.shape)
-    if own.dtype != dtype or not torch.equal(own.cpu(), kept):  # what a graph still needs is not touched for nothing
+    kept = kept.to(own.dtype)
+    if not torch.equal(own.cpu(), kept):  # what a graph still needs is not touched for nothing
         own.copy_(kept)
     return True
 

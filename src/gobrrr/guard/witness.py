@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import ModuleCall, plain
 from gobrrr.guard import dropout
 from gobrrr.guard.book import Book
@@ -33,6 +34,8 @@ from gobrrr.guard.states import States
 
 Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any, Any]]]
 AfterStep = Callable[[int, int], None]
+_RUN_IN_COMPILED_CODE = ("gobrrr.guard.witness", "gobrrr.guard.seeds", "gobrrr.guard.modules", "gobrrr.guard.float64")
+"""Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
 
 
@@ -65,6 +68,7 @@ class Witness:
 
     def __enter__(self) -> Witness:
         self._thread = threading.get_ident()
+        hide_own_code(*_RUN_IN_COMPILED_CODE)
         try:
             self._watch_calls()
             self._watch_backward()

@@ -11,13 +11,10 @@ import sys
 from pathlib import Path
 
 from gobrrr.capture.config import Config
-from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.session import StopProgram
 from gobrrr.trial import protocol
 from gobrrr.trial.process import applied_remedies, die_with_the_parent
 
-RUNS_IN_COMPILED_CODE = ("gobrrr.guard.witness", "gobrrr.guard.seeds", "gobrrr.guard.modules", "gobrrr.guard.float64")
-"""Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
 CALLS_PER_STEP = 64
 """Calls of models in one step, at most, before a program is taken to make no updates."""
 
@@ -41,7 +38,6 @@ class Observing:
         from gobrrr.guard.witness import Witness
 
         die_with_the_parent()
-        hide_own_code(*RUNS_IN_COMPILED_CODE)
         self._outer.enter_context(shifted(self.config.seed))
         self._outer.callback(applied_remedies(self.config, self._told).remove)
         prepare = in_float64 if self.config.float64 else None

@@ -1,0 +1,206 @@
+"""What no model, gradient or update shows: copies of the weights, files, printed lines, epochs, random draws."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from gobrrr import guard
+from gobrrr.guard.dropout import same_masks_in_any_layout
+from gobrrr.guard.effects import printed
+from gobrrr.guard.states import States
+from gobrrr.guard.twins import observe
+
+
+class Pictures(Dataset):
+    """64 pictures, each turned upside down at random."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.pictures = torch.arange(64.0)[:, None] + torch.arange(8.0) / 8
+
+    def __len__(self) -> int:
+        return 32 if self.fault == "half the data set" else 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        picture = self.pictures[index]
+        if self.fault == "no augmentation":
+            return picture
+        return picture.flip(0) if torch.rand(()) < 0.5 else picture
+
+
+def train(fault: str = "", late: int = 0, folder: Path | None = None) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 8))
+    shadow = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    loader = DataLoader(Pictures(fault), batch_size=4, shuffle=True)
+    if fault == "other order":
+        torch.rand(3)
+    step = 0
+    while step < 32:
+        for batch in loader:
+            now = fault if step >= late else ""
+            if now == "a number drawn more":
+                torch.rand(())
+            optimizer.zero_grad()
+            (model(batch / 64) - batch / 64).square().mean().backward()
+            optimizer.step()
+            for name, p in model.named_parameters():
+                if now != "EMA stops":
+                    shadow[name].lerp_(p.detach(), 0.5 if now == "EMA of another pace" else 0.1)
+            if folder is not None and now != "no checkpoint":
+                torch.save(step, folder / "checkpoint.pt") if now == "x" else (folder / "last.txt").write_text(
+                    str(step)
+                )
+            step += 1
+
+
+SIDES = ["EMA stops", "EMA of another pace", "a number drawn more"]
+
+
+class Twins:
+    def __init__(self, folder: Path) -> None:
+        self.plain = observe(train, states=States(folder, keeps=True))
+        self.states = States(folder, keeps=False)
+        self.again = observe(train, states=self.states)
+        self.seeds = [observe(train, seed=number) for number in (1, 2)]
+
+    def judged(self, order: bool = False, **changed: Any) -> guard.Guarded:
+        candidate = observe(partial(train, **changed), states=None if order else self.states)
+        exact = guard.judge(self.plain, candidate, again=self.plain, reference=self.plain)
+        if exact.verdict == "exact":
+            return exact
+        return guard.judge(
+            self.plain, candidate, again=self.again, reference=None, seeds=self.seeds, order_may_change=order
+        )
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    return Twins(tmp_path_factory.mktemp("states"))
+
+
+def test_a_run_against_itself_is_exact(twins: Twins) -> None:
+    assert twins.judged().verdict == "exact"
+
+
+@pytest.mark.parametrize("fault", SIDES)
+@pytest.mark.parametrize("late", [0, 12, 29])
+def test_a_side_door_is_watched(fault: str, late: int, twins: Twins) -> None:
+    if fault == "EMA of another pace" and late == 29:
+        pytest.skip("one step at another pace moves it by less than two looks differ")
+    found = twins.judged(fault=fault, late=late)
+    assert not found.green and any(word in found.reasons[0] for word in ("copy", "random")), found
+
+
+def test_another_order_of_the_same_samples_is_bounded_where_it_was_asked_for(twins: Twins) -> None:
+    assert twins.judged(fault="other order").verdict == "changed"
+    found = twins.judged(order=True, fault="other order")
+    assert found.verdict == "bounded", found
+
+
+@pytest.mark.parametrize("fault", ["half the data set", "no augmentation"])
+def test_an_order_remedy_may_not_change_what_an_epoch_holds(fault: str, twins: Twins) -> None:
+    found = twins.judged(order=True, fault=fault)
+    assert found.verdict == "wrong" and any(reason.startswith("epochs") for reason in found.reasons), found
+
+
+def test_files_that_are_no_longer_written_are_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = observe(partial(train, folder=tmp_path))
+    assert {step.file_writes for step in plain.steps[:-1]} == {1}
+    late = observe(partial(train, "no checkpoint", late=20, folder=tmp_path))
+    found = guard.judge(plain, late, again=plain, reference=plain)
+    assert found.verdict == "changed" and "files" in found.reasons[0]
+
+
+def test_lines_are_known_by_their_words_and_their_numbers_by_how_many_there_are() -> None:
+    found = printed("step 1 loss 0.5\nstep 2 loss 0.25\nsaved\nstep 3 loss 2.5e-1\n")
+    assert found == {"step # loss #": (3, 3, 3), "saved": (1,)}
+
+
+@pytest.mark.parametrize(("line", "verdict"), [((10, 10, 10), "exact"), ((9, 9, 9), "exact"), ((5, 5, 5), "changed"),
+                                               ((10, 10, 2), "changed")])  # fmt: skip
+def test_printed_metrics_that_stop_or_stand_still(line: tuple[int, ...], verdict: str) -> None:
+    import msgspec
+
+    plain = msgspec.structs.replace(observe(train), printed={"step # loss #": (10, 10, 10)})
+    other = msgspec.structs.replace(plain, printed={"step # loss #": line})
+    assert guard.judge(plain, other, again=plain, reference=plain).verdict == verdict
+
+
+def test_accumulated_batches_in_memory_that_was_let_go_are_inputs() -> None:
+    def accumulating(junk: int = 0) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(16, 16)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        kept = [torch.empty(8, 16) for _ in range(junk)]
+        del kept
+        for _ in range(30):
+            for _ in range(8):
+                x = torch.randn(8, 16)
+                (model(x) - x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    runs = [observe(partial(accumulating, junk)) for junk in (0, 3)]
+    assert {sum(len(call.data.rows) for call in step.calls) for run in runs for step in run.steps} == {64}
+    assert guard.judge(runs[0], runs[1], again=runs[1], reference=runs[0]).verdict == "exact"
+
+
+def test_what_a_model_computed_is_no_input() -> None:
+    def chained() -> None:
+        torch.manual_seed(0)
+        first, second = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        with torch.no_grad():
+            for _ in range(4):
+                second(first(torch.randn(2, 4)))
+
+    seen = observe(chained)
+    assert [step.calls[0].data.num_elements for step in seen.steps[:4]] == [8, 0, 8, 0]
+
+
+@pytest.mark.parametrize("how", ["module", "in place"])
+def test_a_model_that_the_program_compiles_itself_is_seen(how: str) -> None:
+    def compiled() -> None:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        model = torch.nn.Sequential(torch.nn.Linear(16, 4))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        called = torch.compile(model, backend="eager") if how == "module" else model
+        if how == "in place":
+            model.compile(backend="eager")
+        for _ in range(31):
+            called(torch.randn(8, 16)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    seen = observe(compiled)
+    assert {len(step.calls) for step in seen.steps} == {1} and "Sequential#0.0.weight" in seen.trainable
+    assert guard.judge(seen, seen, again=seen, reference=seen).verdict == "exact"
+
+
+def test_dropout_draws_one_mask_in_any_layout() -> None:
+    x = torch.ones(4, 3, 8, 8)
+    plain = torch.nn.functional.dropout
+    back = same_masks_in_any_layout()
+    try:
+        masks = []
+        for layout in (torch.contiguous_format, torch.channels_last):
+            torch.manual_seed(1)
+            masks.append(torch.nn.Dropout(0.3)(x.contiguous(memory_format=layout)))
+        torch.manual_seed(1)
+        assert torch.equal(masks[0], plain(x, 0.3)) and torch.equal(masks[0], masks[1])
+        assert torch.equal(torch.nn.functional.dropout(x, 0.3, training=False), x)
+    finally:
+        back()
+    assert torch.nn.functional.dropout is plain
