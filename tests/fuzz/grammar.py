@@ -16,7 +16,7 @@ import textwrap
 import zlib
 from dataclasses import dataclass, field
 
-SKELETON = '''\
+SKELETON = """\
 {start}
 import contextlib, gc, os, random, signal, sys, threading, time, warnings
 import numpy as np
@@ -52,7 +52,7 @@ if __name__ == "__main__":
     tell("end")
     say(of_model(model), of_optimizer(optimizer))
     {ending}
-'''
+"""
 BODY = """\
 {before}
 {around}

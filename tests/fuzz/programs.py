@@ -1,6 +1,6 @@
 """Run drawn programs plain and watched and show what differs:
 
-python -m tests.fuzz.programs --seed 17             one program; --show prints it, --shrink drops pieces while it differs
+python -m tests.fuzz.programs --seed 17              one; --show prints it, --shrink drops pieces that are no cause
 python -m tests.fuzz.programs --pieces "lstm,alarms"   these pieces, all others the plainest
 python -m tests.fuzz.programs --each                every piece alone
 python -m tests.fuzz.programs --seeds 0 200         many programs

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz import grammar, programs
-from tests.fuzz.grammar import EXTRA, HOOKS, SLOTS, Program, draw
+from tests.fuzz.grammar import SLOTS, draw
 from tests.fuzz.programs import Verdict
 from tests.fuzz.twice import Outcome, Twice, environment
 

@@ -1,4 +1,4 @@
-"""One program, plain and watched, in the same folder with the same environment: everything that a user could compare."""
+"""One program, plain and watched, in the same folder with the same environment: all that a user could compare."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ from tests.unit.machine_samples import machine
 HURRIED = Path(__file__).with_name("hurried.py")
 SEEN = Path(__file__).parents[1] / "transparency" / "programs" / "seen.py"
 LONGEST = 240  # seconds; what takes longer hangs
+WIDEST, LONGEST_SAID = 1200, 60
+"""Characters of one line and lines of a difference that are shown."""
+KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH")
+"""Variables that both runs have; programs print them all."""
 STDIN = b"".join(b"line %d\n" % number for number in range(20))
 _PASSING = (
     (re.compile(rb"0x[0-9a-f]{6,}"), b"0x"),
     (re.compile(rb"(?<=USDT:)[-0-9: ]+"), b""),  # Kineto's log lines: time and process
     (re.compile(rb"\[W\d+ [0-9:.]+"), b"[W"),  # torch's C++ warnings: time
+    (re.compile(rb"^bash: line \d+: +\d+ .*\n", re.MULTILINE), b""),  # which process was killed, and its command line
     (re.compile(rb"/pymp-[a-z0-9_]+|/torch_\d+_\d+_\d+|(?<=pid[ =])\d+|(?<=\(pid\(s\) )[\d, ]+"), b""),
 )
 """What differs from one plain run to the next: addresses, times, processes."""
@@ -68,7 +73,8 @@ class Pair:
         lines = difflib.unified_diff(
             self.plain.text().splitlines(), self.watched.text().splitlines(), "plain", "watched", lineterm="", n=1
         )
-        return "\n".join(line if len(line) < 1200 else f"{line[:600]} ... {line[-600:]}" for line in lines)
+        short = [line if len(line) < WIDEST else f"{line[: WIDEST // 2]} ... {line[-WIDEST // 2 :]}" for line in lines]
+        return "\n".join(short[:LONGEST_SAID])
 
 
 def environment(cache: Path) -> dict[str, str]:
@@ -77,7 +83,7 @@ def environment(cache: Path) -> dict[str, str]:
         cache.mkdir(parents=True)
         mark = fingerprint(probe(), store.torch_version(sys.executable))
         (cache / f"machine-{mark}.json").write_bytes(msgspec.json.encode(machine(fingerprint=mark)))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COLUMNS"))}
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return {**kept, "GOBRRR_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 
@@ -94,17 +100,20 @@ class Twice:
         self._prepare(source)
         shutil.rmtree(self.recording, ignore_errors=True)
         words = [sys.executable, str(HURRIED), str(plain_ms), "run", "-o", str(self.recording), "program.py"]
+        return self._watched(plain, words)
+
+    def plain(self, source: str) -> Outcome:
+        """As its user would start it."""
+        self._prepare(source)
+        return self._run([sys.executable, "program.py"])
+
+    def _watched(self, plain: Outcome, words: Sequence[str]) -> Pair:
         ran = self._run(words)
         err, _, report = ran.err.partition(MARK)
         windows, failures = self._looked()
         if MARK not in ran.err:
             failures += ("gobrrr itself did not come to its report",)
         return Pair(plain, Outcome(ran.code, ran.out, err, ran.files), windows, failures, report)
-
-    def plain(self, source: str) -> Outcome:
-        """As its user would start it."""
-        self._prepare(source)
-        return self._run([sys.executable, "program.py"])
 
     def _prepare(self, source: str) -> None:
         shutil.rmtree(self.work, ignore_errors=True)
@@ -152,5 +161,5 @@ def settled(text: bytes) -> bytes:
 def _content(path: Path) -> str:
     if path.is_symlink() or not path.is_file():
         return "no file"
-    content = path.read_bytes()
+    content = path.read_bytes().partition(MARK)[0]  # stderr may go to a file
     return f"{oct(path.stat().st_mode)} {len(content)} bytes {hashlib.sha256(content).hexdigest()[:16]}"
