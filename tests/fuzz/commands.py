@@ -79,7 +79,8 @@ NAMED = {
 """Words behind `python` and behind `gobrrr run`."""
 COMMANDS = {
     "python": f"{PYTHON} {{flags}} program.py", "module of python": f"{PYTHON} {{flags}} -m program",
-    "text": f"{PYTHON} {{flags}} -c 'exec(open(\"program.py\").read())'", "shell": f"sh -c '{PYTHON} program.py \"$@\"' sh",
+    "text": f"{PYTHON} {{flags}} -c 'exec(open(\"program.py\").read())'",
+    "shell": f"sh -c '{PYTHON} program.py \"$@\"' sh",
     "env": f"env MORE=1 {PYTHON} {{flags}} program.py", "executable": "./program.py", "false": "false", "true": "true",
     "killed": "sh -c 'kill -9 $$'",
 }  # fmt: skip
@@ -88,7 +89,8 @@ FROM_STDIN = ("stdin", "dash")
 FLAGS = ("", "-u", "-B", "-O", "-X dev", "-X utf8", "-W error", "-s", "-E", "-I", "-S", "-P")
 ARGUMENTS = (
     "", "accelerate", "torchrun", "gobrrr run", "-h", "--help", "--", "-- x", "--json out.json", "-o folder",
-    "-m torch.distributed.run", "''", "'two words' 'ü'", "--steps 3", "deepspeed --x", "-", "@file", "--version", "tune",
+    "-m torch.distributed.run", "''", "'two words' 'ü'", "--steps 3", "deepspeed --x", "-", "@file", "--version",
+    "tune",
 )  # fmt: skip
 STREAMS = (
     "", "", "<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-", "</dev/null", ">out.txt", "2>err.txt", "3<seen.py",
