@@ -84,6 +84,7 @@ PIECES: dict[str, Piece] = {}
 def piece(slot: str, name: str, *, weight: float = 1.0, **code: str) -> None:
     """Add a piece; `weight` below 1 for those that take long. The first of each slot is its plainest."""
     assert name not in PIECES, f"two pieces are called {name}"
+    assert "," not in name, "a command names pieces between commas"
     assert not code.keys() - set(HOOKS), f"{name}: no such hook: {code.keys() - set(HOOKS)}"
     PIECES[name] = Piece(slot, name, weight, {hook: textwrap.dedent(text).strip("\n") for hook, text in code.items()})
 

@@ -33,7 +33,7 @@ stacks = []
     after="""
 if k % 25 == 24:
     names = {e.name for e in profiler.events()}
-    stacks.append(sorted(n for n in names if ".py" in n and "threading.py" not in n))
+    stacks.append(sorted(n for n in names if "program.py" in n or "gobrrr" in n))
 """,
     end="say(len(stacks), digest(stacks), [s for n in stacks for s in n if 'gobrrr' in s])",
 )
@@ -90,7 +90,7 @@ os.remove("observed.json")
 
 piece(
     EXTRA,
-    "sparse, meta, quantized",
+    "sparse meta quantized",
     after="""
 if k % 30 == 5:
     odd = [torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr(), torch.ones(2, device="meta"),
