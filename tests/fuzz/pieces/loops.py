@@ -124,11 +124,13 @@ piece(
     "loop",
     "executed text",
     loop="""
+import textwrap
+
 CODE = r'''
 for k, (x, y) in enumerate(batches(STEPS)):
     {body}
 '''
-exec(compile(CODE, "<generated>", "exec"), globals())
+exec(compile(textwrap.dedent(CODE), "<generated>", "exec"), globals())
 """,
 )
 piece(
