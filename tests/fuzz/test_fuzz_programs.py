@@ -15,7 +15,7 @@ from tests.fuzz.twice import Outcome, Twice, environment
 
 QUICK, ALL = 10, 200
 AT_ONCE = 2  # programs; each is one process at work
-LEAST_SHARE = {"profile": 0.7, "count": 0.7, "sample": 0.6}
+LEAST_SHARE = {"profile": 0.7, "count": 0.6, "sample": 0.6}
 """Of the programs, those in which a window of each kind must have opened: where none does, equal runs prove nothing."""
 MOST_UNSTEADY = 0.05
 """Share of the draws whose plain runs may differ among themselves."""
@@ -41,7 +41,8 @@ def _has_seed(item: pytest.Item) -> bool:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_watching_a_drawn_program_changes_nothing(seed: int, judged: dict[int, list[Verdict]]) -> None:
     last = judged[seed][-1]
-    assert not last.difference, programs.told(last, seed)
+    if last.difference:
+        pytest.fail(programs.told(last, seed), pytrace=False)
 
 
 def test_the_programs_were_watched_closely(
