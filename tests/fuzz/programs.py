@@ -1,7 +1,7 @@
 """Run drawn programs plain and watched and show what differs:
 
 python -m tests.fuzz.programs --seed 17              one; --show prints it, --shrink drops pieces that are no cause
-python -m tests.fuzz.programs --pieces "lstm,alarms"   these pieces, all others the plainest
+python -m tests.fuzz.programs --pieces "recurrent,alarms"   these pieces, all others the plainest
 python -m tests.fuzz.programs --each                every piece alone
 python -m tests.fuzz.programs --seeds 0 200         many programs
 
@@ -33,23 +33,25 @@ class Verdict:
     program: Program
     pair: Pair
     difference: str
-    unsteady: bool = False
+    unsteady: bool
+    seed: int | None
 
 
-def judge(program: Program, twice: Twice) -> Verdict:
+def judge(program: Program, twice: Twice, seed: int | None = None) -> Verdict:
     """Run it plain and watched; where that differs, plain again."""
     source = program.source()
     pair = twice.pair(source, program.plain_ms)
     difference = "\n".join([*filter(None, [pair.difference()]), *pair.failures])
     unsteady = bool(difference) and any(twice.plain(source) != pair.plain for _ in range(PLAIN_RUNS))
-    return Verdict(program, pair, difference, unsteady)
+    return Verdict(program, pair, difference, unsteady, seed)
 
 
 def judge_seed(seed: int, twice: Twice) -> list[Verdict]:
     """The seed's program, and those drawn in its place while their plain runs differ; the last one counts."""
     verdicts: list[Verdict] = []
     while not verdicts or (verdicts[-1].unsteady and len(verdicts) < MOST_DRAWS):
-        verdicts.append(judge(draw(seed + 1_000_000 * len(verdicts)), twice))
+        number = seed + 1_000_000 * len(verdicts)
+        verdicts.append(judge(draw(number), twice, number))
     return verdicts
 
 
@@ -65,9 +67,9 @@ def shrink(program: Program, twice: Twice) -> Verdict:
     return least
 
 
-def told(verdict: Verdict, seed: int | None = None) -> str:
+def told(verdict: Verdict) -> str:
     """A verdict in words."""
-    pair, program = verdict.pair, verdict.program
+    pair, program, seed = verdict.pair, verdict.program, verdict.seed
     said = "unsteady in plain runs" if verdict.unsteady else "DIFFERS" if verdict.difference else "same"
     head = f"{'' if seed is None else f'seed {seed}: '}{said}; {', '.join(program.pieces)}"
     head += f"; {program.steps} steps, exit {pair.plain.code}, windows {', '.join(sorted(pair.windows)) or 'none'}"
@@ -106,11 +108,10 @@ def main() -> int:
 def _one(seed: int | None, program: Program, twice: Twice, options: argparse.Namespace) -> bool:
     if options.show:
         print(program.source())
-    verdict = judge(program, twice)
+    verdict = judge(program, twice, seed)
+    print(told(verdict), flush=True)
     if options.shrink and verdict.difference and not verdict.unsteady:
-        print(told(verdict, seed), "\n----- shrunk:", flush=True)
-        verdict, seed = shrink(program, twice), None
-    print(told(verdict, seed), flush=True)
+        print(f"----- shrunk: {told(shrink(program, twice))}", flush=True)
     return bool(verdict.difference) and not verdict.unsteady
 
 

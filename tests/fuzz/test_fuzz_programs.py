@@ -42,7 +42,7 @@ def _has_seed(item: pytest.Item) -> bool:
 def test_watching_a_drawn_program_changes_nothing(seed: int, judged: dict[int, list[Verdict]]) -> None:
     last = judged[seed][-1]
     if last.difference:
-        pytest.fail(programs.told(last, seed), pytrace=False)
+        pytest.fail(programs.told(last), pytrace=False)
 
 
 def test_the_programs_were_watched_closely(

@@ -35,6 +35,7 @@ _PASSING = (
     (re.compile(rb"0x[0-9a-f]{6,}"), b"0x"),
     (re.compile(rb"(?<=USDT:)[-0-9: ]+"), b""),  # Kineto's log lines: time and process
     (re.compile(rb"\[W\d+ [0-9:.]+"), b"[W"),  # torch's C++ warnings: time
+    (re.compile(rb"(?<=registerClient )\([-0-9 !=]+\)"), b""),  # Kineto's: threads
     (re.compile(rb"^bash: line \d+: +\d+ .*\n", re.MULTILINE), b""),  # which process was killed, and its command line
     (re.compile(rb"/pymp-[a-z0-9_]+|/torch_\d+_\d+_\d+|(?<=pid[ =])\d+|(?<=\(pid\(s\) )[\d, ]+"), b""),
 )
@@ -146,9 +147,14 @@ class Twice:
         if not any(self.recording.glob("rank*.journal")):
             return frozenset(), ()
         recordings = load_run(self.recording)
-        missing = {line for found in recordings for line in found.missing if "failed inside gobrrr" in line}
+        missing = {line for found in recordings for line in found.missing if _is_failure(line)}
         windows = frozenset(window.kind for found in recordings for window in found.windows if window.steps)
         return windows, tuple(sorted(missing))
+
+
+def _is_failure(line: str) -> bool:
+    """Whether a recording says that gobrrr failed by itself: what the program's signals raise there is none."""
+    return "failed inside gobrrr" in line and not any(name in line for name in ("Late", "KeyboardInterrupt"))
 
 
 def settled(text: bytes) -> bytes:
