@@ -66,6 +66,7 @@ asyncio.run(training())
 piece(
     "loop",
     "in a thread",
+    weight=0.5,  # gobrrr opens no window on it
     loop="""
 def training():
     for k, (x, y) in enumerate(batches(STEPS)):
@@ -100,9 +101,9 @@ piece(
     "loop",
     "two loops",
     loop="""
-for k, (x, y) in enumerate(batches(STEPS // 2)):
+for k, (x, y) in enumerate(batches(2 * STEPS // 3)):
     {body}
-for k, (x, y) in enumerate(batches(STEPS // 2)):
+for k, (x, y) in enumerate(batches(2 * STEPS // 3)):
     {body}
 """,
 )
