@@ -4,8 +4,8 @@
 
 Broken remedies (benchmarks/guard_sabotages) act from a drawn update on, in one program that trains and one that infers;
 good ones (gobrrr's own) run on ten kinds of net (benchmarks/guard_programs); both as entry points through the live
-referee, as `gobrrr tune` asks it. `--cost` times the guard on BERT. Each case is kept in .gobrrr/guard-bench.jsonl as soon
-as it is done (--anew forgets them); the result goes to benchmarks/results/guard-DATE.{json,md}.
+referee, as `gobrrr tune` asks it. `--cost` times the guard on BERT. Each case is kept in .gobrrr/guard-bench.jsonl as
+soon as it is done (--anew forgets them); the result goes to benchmarks/results/guard-DATE.{json,md}.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ from benchmarks.stamp import stamp
 HERE = Path(__file__).parent
 DONE = Path(".gobrrr") / "guard-bench.jsonl"
 HONEST = (
-    "fused_optimizer", "foreach_optimizer", "set_to_none", "malloc_thresholds", "gc_freeze", "intraop_threads", "compile",
-    "channels_last", "sdpa_attention", "chunked_loss", "bf16_autocast", "no_grad_evaluation", "loader_workers",
-    "activation_checkpointing",
+    "fused_optimizer", "foreach_optimizer", "set_to_none", "malloc_thresholds", "gc_freeze", "intraop_threads",
+    "compile", "channels_last", "sdpa_attention", "chunked_loss", "bf16_autocast", "no_grad_evaluation",
+    "loader_workers", "activation_checkpointing",
 )  # fmt: skip
 NETS = (
     "dropout", "batchnorm", "tied", "accumulation", "compiled", "deep", "noisy", "high_rate", "conv_dropout",
     "two_optimizers",
 )  # fmt: skip
+INFERS = ("serve", "score")
 CONTROLS = ("identity", "fused_optimizer", "foreach_optimizer")
 """On the sabotages' own program: where these were refused, catching would prove nothing."""
 COST = ("fused_optimizer", "compile")
-ONSETS = ((0, 1), (2, 9), (10, 19), (20, 28))
-"""One onset is drawn from each, both ends included, out of the guard's thirty steps."""
+ONSETS = ((10, 19), (20, 28), (2, 9), (0, 1))
+"""One onset is drawn from each, both ends included, out of the guard's thirty steps; what hides best comes first."""
 SEED = 9
 
 
@@ -97,12 +98,12 @@ def _sabotages(onset: int | None) -> list[Case]:
     from benchmarks.guard_sabotages import TABLE
 
     draw = random.Random(SEED)
-    found = [Case("sabotages", name, "text") for name in CONTROLS]
+    found = {Case("sabotages", name, "text"): (0, "") for name in CONTROLS}
     for fault in TABLE.values():
-        drawn = [draw.randint(*span) for span in ONSETS]
-        onsets = {min(o, fault.latest) for o in drawn} if onset is None else {onset}
-        found += [Case("sabotages", fault.name, fault.program, o) for o in sorted(onsets)]
-    return found
+        for turn, span in enumerate(ONSETS):
+            drawn = min(draw.randint(*span), fault.latest) if onset is None else onset
+            found.setdefault(Case("sabotages", fault.name, fault.program, drawn), (turn, fault.program))
+    return sorted(found, key=lambda case: found[case])  # each sabotage has had its turn before one has its second
 
 
 def _asked(cases: list[Case], jobs: int) -> list[dict[str, Any]]:
@@ -182,7 +183,7 @@ def _referee(program: str, place: Path) -> Any:
     shutil.copytree(HERE / ("models" if program == "bert" else "guard_programs"), place / "source")
     tail = ("--steps", "1000000") if program == "bert" else ()
     command = (sys.executable, f"{program}.py", *tail)
-    return LiveReferee(Program(command, place / "source", 20e6, program == "serve"), place / "arms")
+    return LiveReferee(Program(command, place / "source", 20e6, program in INFERS), place / "arms")
 
 
 def _cpu_s() -> float:

@@ -95,8 +95,8 @@ def _honest(rows: list[Row]) -> str:
         f"| {r['program']} | {r['name']} | {'**' + r['verdict'] + '**' if rejected(r) else r['verdict']} | "
         f"{r['seconds']} | {_cell(r['reason'])} |" for r in rows
     ]  # fmt: skip
-    return ("\n## Honest remedies\n\nThose that took hold; refused ones in bold.\n\n| net | remedy | verdict | seconds | "
-            "reason |\n| --- | --- | --- | --- | --- |\n" + "\n".join(lines) + "\n")  # fmt: skip
+    return ("\n## Honest remedies\n\nThose that took hold; refused ones in bold.\n\n| net | remedy | verdict | seconds "
+            "| reason |\n| --- | --- | --- | --- | --- |\n" + "\n".join(lines) + "\n")  # fmt: skip
 
 
 def _cost(rows: list[Row]) -> str:

@@ -1,5 +1,5 @@
-"""A small language model on padded rows, as people train it: tied weights, two groups of parameters, accumulation, clipping,
-warm-up, random replacement of tokens, an average of the weights, evaluation, metrics and checkpoints."""
+"""A small language model on padded rows, as people train it: tied weights, two groups of parameters, accumulation,
+clipping, warm-up, random replacement of tokens, an average of the weights, evaluation, metrics, checkpoints."""
 
 import copy
 
@@ -63,7 +63,7 @@ def loss_of(logits, labels):
 
 @torch.no_grad()
 def renew(average, model):
-    for old, new in zip(average.parameters(), model.parameters()):
+    for old, new in zip(average.parameters(), model.parameters(), strict=True):
         old.mul_(0.9).add_(new, alpha=0.1)
 
 

@@ -100,3 +100,56 @@ def logits_bf16(seams: Any) -> None:
         return lambda x: F.linear(x.bfloat16(), layer.weight.bfloat16(), layer.bias.bfloat16()).float()
 
     seams.at_model(part("head", low))
+
+
+def _answers(change: Any) -> Any:
+    """For seams.at_model of a model of one input: its forward as change(number of the call, answer, the one before)."""
+    seen: dict[str, Any] = {"calls": 0, "before": None}
+
+    def changed(model: Any, plain: Any) -> Any:
+        def forward(x: Any) -> Any:
+            before, seen["before"] = seen["before"], plain(x)
+            seen["calls"] += 1
+            return seen["before"] if before is None else change(seen["calls"], seen["before"], before)
+
+        return forward
+
+    return part("", changed)
+
+
+@fault(program="score")
+def score_cached(seams: Any) -> None:
+    """the answer is kept from then on"""
+    kept: list[Any] = []
+    seams.at_model(_answers(lambda number, answer, before: kept[0] if kept else kept.append(before) or before))
+
+
+@fault(program="score")
+def score_one_late(seams: Any) -> None:
+    """each answer is the one before"""
+    seams.at_model(_answers(lambda number, answer, before: before))
+
+
+@fault(program="score", latest=22)
+def score_sometimes_late(seams: Any) -> None:
+    """every fifth answer is the one before"""
+    seams.at_model(_answers(lambda number, answer, before: before if number % 5 == 0 else answer))
+
+
+@fault(program="score")
+def score_permuted(seams: Any) -> None:
+    """answers come in another order than requests"""
+    seams.at_model(_answers(lambda number, answer, before: answer.flip(0)))
+
+
+@fault(program="score")
+def score_last_lost(seams: Any) -> None:
+    """the last sample of a batch is not computed"""
+    seams.at_model(_answers(lambda number, answer, before: torch.cat([answer[:-1], torch.zeros_like(answer[:1])])))
+
+
+@fault(program="score")
+def score_bf16(seams: Any) -> None:
+    """a layer is computed in bfloat16"""
+    seams.at_model(part("up", lambda layer, plain: lambda x: F.linear(
+        x.bfloat16(), layer.weight.bfloat16(), layer.bias.bfloat16()).float()))  # fmt: skip

@@ -1,4 +1,4 @@
-"""From when on a sabotage acts: a count of updates (of the model's calls where it only infers), and patches that look at it."""
+"""From when on a sabotage acts: a count of updates (of calls where a program only infers), and patches that ask it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def on() -> bool:
 
 @dataclass(frozen=True)
 class Fault:
-    """One sabotage. `known`: of the kind of the forty that the issue names; the others are new. `latest`: the last onset
-    at which it still changes something that is watched. `safety`: the class that its author claims."""
+    """One sabotage. `known`: one of the forty that the guard was first attacked with; the others are new. `latest`: the
+    last onset at which it still changes something that is watched. `safety`: the class that its author claims."""
 
     name: str
     act: Callable[[Any], None]
@@ -88,7 +88,7 @@ def made(what: Fault, onset: int) -> type[Remedy]:
 
         def apply(self, seams: Any) -> None:
             Clock.onset = onset
-            _ticking(what.program == "serve")
+            _ticking(what.program != "text")
             what.act(seams)
             seams.applied(self.name, "spoiled")
 
