@@ -33,8 +33,8 @@ HONEST = (
     "loader_workers", "activation_checkpointing",
 )  # fmt: skip
 NETS = (
-    "dropout", "batchnorm", "tied", "accumulation", "compiled", "deep", "noisy", "high_rate", "conv_dropout",
-    "two_optimizers",
+    "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "conv_dropout", "two_optimizers",
+    "compiled",
 )  # fmt: skip
 INFERS = ("serve", "score")
 CONTROLS = ("identity", "fused_optimizer", "foreach_optimizer")
@@ -64,7 +64,7 @@ def main() -> int:
     args = _arguments()
     everything = not (args.sabotages or args.honest or args.cost)
     cases = [case for case in _cases(args.onset) if everything or getattr(args, case.kind)]
-    cases = [case for case in cases if not args.only or case.name in args.only or case.program in args.only]
+    cases = _chosen(cases, set(args.only or ()))
     if args.anew:
         DONE.unlink(missing_ok=True)
     rows = _asked(cases, args.jobs)
@@ -81,11 +81,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sabotages", action="store_true", help="only these, and their controls")
     parser.add_argument("--honest", action="store_true", help="only good remedies on ten nets")
     parser.add_argument("--cost", action="store_true", help="only the guard's seconds on BERT (needs transformers)")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="sabotages, remedies or programs")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="sabotages or remedies, programs, or both")
     parser.add_argument("--onset", type=int, help="for all sabotages, in place of the drawn ones")
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--anew", action="store_true", help="forget what was done")
     return parser.parse_args()
+
+
+def _chosen(cases: list[Case], words: set[str]) -> list[Case]:
+    """Cases of the programs among the words and of the names among them; all programs or names where none is."""
+    programs = words & {case.program for case in cases}
+    names = words - programs
+    return [c for c in cases if (not programs or c.program in programs) and (not names or c.name in names)]
 
 
 def _cases(onset: int | None) -> list[Case]:

@@ -83,3 +83,10 @@ def test_the_table_names_onset_verdict_and_cost() -> None:
             row("cost", "equivalent", cpu_seconds=7.5)]  # fmt: skip
     text = table({**STAMP, "bars": bars(rows), "cases": rows})
     assert "3 wrong, **9 exact**" in text and "| **changed** | 1.0 | a / b |" in text and "| 1.0 | 7.5 |" in text
+
+
+def test_names_and_programs_choose_together() -> None:
+    cases = [guard.Case("honest", name, net) for name in ("compile", "gc_freeze") for net in ("deep", "noisy")]
+    assert guard._chosen(cases, set()) == cases
+    assert guard._chosen(cases, {"compile"}) == cases[:2] and guard._chosen(cases, {"noisy"}) == cases[1::2]
+    assert guard._chosen(cases, {"noisy", "compile"}) == [cases[1]]
