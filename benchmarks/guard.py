@@ -3,7 +3,7 @@
     python -m benchmarks.guard [--sabotages] [--honest] [--cost] [--only NAME ...] [--onset N] [--jobs 3]
 
 Broken remedies (benchmarks/guard_sabotages) act from a drawn update on, in one program that trains and one that infers;
-good ones (gobrrr's own) run on ten kinds of net (benchmarks/guard_programs); both as entry points through the live
+good ones (gobrrr's own) run on eleven kinds of net (benchmarks/guard_programs); both as entry points through the live
 referee, as `gobrrr tune` asks it. `--cost` times the guard on BERT. Each case is kept in .gobrrr/guard-bench.jsonl as
 soon as it is done (--anew forgets them); the result goes to benchmarks/results/guard-DATE.{json,md}.
 """
@@ -33,7 +33,7 @@ HONEST = (
     "loader_workers", "activation_checkpointing",
 )  # fmt: skip
 NETS = (
-    "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "conv_dropout", "two_optimizers",
+    "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "diverging", "conv_dropout", "two_optimizers",
     "compiled",
 )  # fmt: skip
 INFERS = ("serve", "score")
@@ -79,7 +79,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sabotages", action="store_true", help="only these, and their controls")
-    parser.add_argument("--honest", action="store_true", help="only good remedies on ten nets")
+    parser.add_argument("--honest", action="store_true", help="only good remedies on eleven nets")
     parser.add_argument("--cost", action="store_true", help="only the guard's seconds on BERT (needs transformers)")
     parser.add_argument("--only", nargs="+", metavar="NAME", help="sabotages or remedies, programs, or both")
     parser.add_argument("--onset", type=int, help="for all sabotages, in place of the drawn ones")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 Row = dict[str, Any]
-DIVERGES = ("high_rate",)
-"""Nets whose own runs part: `unverified` is the right answer there."""
+DIVERGES = ("high_rate", "diverging")
+"""Nets whose runs part by rounding alone: `unverified` is the right answer there."""
 NOT_TRIED = ("never took hold", "cannot be applied here")
 NOT_RUN = "could not be watched"
 
