@@ -5,7 +5,8 @@
 Broken remedies (benchmarks/guard_sabotages) act from a drawn update on, in one program that trains and one that infers;
 good ones (gobrrr's own) run on eleven kinds of net (benchmarks/guard_programs); both as entry points through the live
 referee, as `gobrrr tune` asks it. `--cost` times the guard on BERT. Each case is kept in .gobrrr/guard-bench.jsonl as
-soon as it is done (--anew forgets them); the result goes to benchmarks/results/guard-DATE.{json,md}.
+soon as it is done (--anew forgets them); the result goes to benchmarks/results/guard-DATE.{json,md}, unless --only or
+--onset left some out.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ HONEST = (
     "loader_workers", "activation_checkpointing",
 )  # fmt: skip
 NETS = (
-    "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "diverging", "conv_dropout", "two_optimizers",
-    "compiled",
+    "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "diverging", "conv_dropout",
+    "two_optimizers", "compiled",
 )  # fmt: skip
 INFERS = ("serve", "score")
 CONTROLS = ("identity", "fused_optimizer", "foreach_optimizer")
@@ -69,9 +70,10 @@ def main() -> int:
         DONE.unlink(missing_ok=True)
     rows = _asked(cases, args.jobs)
     found = {"schema": "gobrrr.guard-bench/1", **stamp(), "seed": SEED, "bars": bars(rows), "cases": rows}
-    file = HERE / "results" / f"guard-{found['date']}.json"
-    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    file.with_suffix(".md").write_text(table(found), encoding="utf-8")
+    if not args.only and args.onset is None:
+        file = HERE / "results" / f"guard-{found['date']}.json"
+        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        file.with_suffix(".md").write_text(table(found), encoding="utf-8")
     print(table(found))
     return 0 if all(bar["met"] for bar in found["bars"].values()) else 1
 
