@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -42,6 +42,9 @@ bench-aa: $(READY)  ## does a measurement see what is not there: a program again
 
 bench-traces: $(READY)  ## published figures of real traces, and how reading grows with their size
 	$(BIN)/python -m benchmarks.traces
+
+bench-guard: $(READY)  ## broken and honest remedies before the numerics guard, an hour on 4 cores
+	$(BIN)/python -m benchmarks.guard --sabotages --honest
 
 gpu: $(READY)  ## the tests that need a CUDA or ROCm device
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \

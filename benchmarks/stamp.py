@@ -26,6 +26,6 @@ def stamp() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    from gobrrr.machine import probe
+    from gobrrr.machine.probe import probe
 
-    return str(getattr(probe, "cpu_name", platform.processor)())
+    return probe().cpu
