@@ -62,7 +62,7 @@ def restrict(by: str, paths: list[str]) -> None:
     """From now on, and for good: this process writes below these paths alone. Raises OSError."""
     _checked(_libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl")
     if by == MOUNTS:
-        _by_mounts([path for path in paths if path not in DEVICES])
+        _by_mounts(paths)
     else:
         _by_landlock(paths)
 

@@ -1,8 +1,8 @@
 """What Python itself tells of an arm's writes: links are copied before they are written to, what lies outside refused.
 
 Python's audit events tell of every file that is opened, renamed or removed, before it happens, and name it: so a
-refusal has a path and a reason. The kernel (`trial.kernel`) is what nobody gets round; where it cannot be had, other programs
-and databases are refused as a whole, since nothing tells what they write to.
+refusal has a path and a reason. The kernel (`trial.kernel`) is what nobody gets round; where it cannot be had, other
+programs and databases are refused as a whole, since nothing tells what they write to.
 """
 
 from __future__ import annotations
