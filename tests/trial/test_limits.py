@@ -47,7 +47,18 @@ def test_who_works_below_the_temporary_files_gets_others_with_a_short_name(place
     assert made.scratch is not None and made.env["TMPDIR"] == str(made.scratch) and made.scratch in writable
     assert places / "temporary" not in writable
     assert len(made.scratch.name) < len("gobrrr-0123456789")
-    assert Path(made.env["TORCHINDUCTOR_CACHE_DIR"]).is_dir()  # one for all arms, where a tuning names it
+    assert Path(made.env["TORCHINDUCTOR_CACHE_DIR"]) == places / "arm" / "caches" / "TORCHINDUCTOR_CACHE_DIR"
+
+
+def test_what_torch_compile_has_made_already_is_found_there_all_the_same(
+    places: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "some/one")
+    usual = places / "temporary" / "torchinductor_some_one"
+    usual.mkdir()
+    (places / "temporary" / "deep").mkdir()
+    made, writable = start(places, source="temporary/deep")
+    assert made.env["TORCHINDUCTOR_CACHE_DIR"] == str(usual) and usual in writable
 
 
 def test_a_cache_that_exists_stays_and_one_that_does_not_is_made_among_ours(places: Path) -> None:

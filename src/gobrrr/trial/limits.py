@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import re
 import tempfile
@@ -128,8 +129,8 @@ def _caches(ours: Path, env: dict[str, str], source: Path, *, inductor: bool) ->
     found = []
     for variable, default, part in CACHES:
         usual = env.get(variable) or default
-        if variable == "TORCHINDUCTOR_CACHE_DIR" and inductor:  # is among the temporary files by default
-            usual = usual or str(ours / variable)
+        if variable == "TORCHINDUCTOR_CACHE_DIR" and inductor:
+            usual = env[variable] = usual or _inductors()
         place = Path(os.path.expanduser(usual), part)  # noqa: PTH111
         if not place.is_absolute():  # none, or one that lies in the arm's own copy
             continue
@@ -139,3 +140,12 @@ def _caches(ours: Path, env: dict[str, str], source: Path, *, inductor: bool) ->
             place.mkdir(parents=True, exist_ok=True)
         found.append(place)
     return found
+
+
+def _inductors() -> str:
+    """Where torch.compile keeps its code by default: among the usual temporary files."""
+    try:
+        user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+    except (KeyError, OSError):  # a container without such a user
+        user = ""
+    return str(Path(tempfile.gettempdir(), f"torchinductor_{user}"))

@@ -74,8 +74,9 @@ class LiveReferee:
 
     def _arm(self, folder: Path, stack: Sequence[str]) -> Arm:
         env = registry.environment(stack)
-        program = self._program
-        return Arm(program.command, folder, stack, source=program.source, env=env, within=program.limits)
+        program, limits = self._program, self._program.limits
+        limits = limits._replace(caches=limits.caches or self._folder / "caches")
+        return Arm(program.command, folder, stack, source=program.source, env=env, within=limits)
 
     def guard(self, stack: tuple[str, ...]) -> Guarded:
         """The numbers of a stack against those of the untouched program."""
