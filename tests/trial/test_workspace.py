@@ -29,6 +29,22 @@ def test_a_workspace_holds_copies_links_and_folders_of_its_own(home: Path, tmp_p
     assert not (work / ".git").exists()
 
 
+def test_links_within_the_folder_lead_to_what_the_copy_has(home: Path, tmp_path: Path) -> None:
+    (home / "runs" / "1").mkdir(parents=True)
+    (home / "runs" / "latest").symlink_to("1")
+    (home / "absolute").symlink_to(home / "train.py")
+    (home / "hooks").symlink_to(".git")
+    (home / "round").symlink_to("round")
+    (tmp_path / "elsewhere").mkdir()
+    (home / "away").symlink_to(tmp_path / "elsewhere")
+    work = Workspace(home, tmp_path / "work").make()
+    (work / "runs" / "latest" / "new").touch()
+    assert (work / "runs" / "1" / "new").exists() and not (home / "runs" / "1" / "new").exists()
+    assert (work / "absolute").resolve() == (work / "train.py").resolve()
+    assert (work / "hooks").resolve() == home / ".git" and (work / "away").resolve() == tmp_path / "elsewhere"
+    assert (work / "round").is_symlink()
+
+
 def test_what_is_too_much_is_one_link(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workspace, "MOST_ENTRIES", 1)
     monkeypatch.setattr(workspace, "MOST_COPIED_BYTES", 0)

@@ -198,9 +198,15 @@ def test_the_kernel_keeps_torchs_own_writers_out(how: str, home: Path, arm) -> N
 @needs_kernel
 def test_a_refusal_that_only_the_kernel_saw_has_its_reason(home: Path, arm) -> None:
     here = arm(HERE[0])
-    for how in ("another Python", "a database"):
-        assert here.run(KERNEL[how]).returncode == 1
-        assert "most likely it writes outside its own copy" in limits.refusal(here.folder), how
+    linked = LIBC + "libc.open(b'data/large', os.O_RDWR) < 0 and sys.exit(os.strerror(ctypes.get_errno()))"
+    for code in (
+        KERNEL["another Python"],
+        KERNEL["a database"],
+        KERNEL["a database"].replace("data.db", "new"),
+        linked,
+    ):
+        assert here.run(code).returncode == 1
+        assert "most likely it writes outside its own copy" in limits.refusal(here.folder), code
     here.run("sys.exit('the disk is full')")
     assert limits.refusal(here.folder) == ""
 
@@ -220,7 +226,10 @@ def test_without_a_kernel_other_programs_and_databases_are_refused_unless_allowe
         "import sqlite3; sqlite3.connect(home + '/data.db')",
     ):  # fmt: skip
         assert here.run(code).returncode == refused, code
-    assert here.run("import sqlite3, platform; sqlite3.connect('data.db'); platform.processor()").returncode == 0
+    assert here.run("import sqlite3; sqlite3.connect('data.db')").returncode == 0
+    start = "import subprocess; exec(\"subprocess.run(['true'])\", dict(globals(), __name__={!r}))"
+    assert here.run(start.format("torch._inductor.cpp_builder")).returncode == 0  # a compiler of PyTorch's
+    assert here.run(start.format("triton_of_mine")).returncode == refused
 
 
 def test_without_protection_only_the_users_folder_is_kept_from_python(home: Path, tmp_path: Path, arm) -> None:

@@ -25,7 +25,10 @@ CACHES = (
 
 
 HINT = "let it write below its working directory, allow that folder with --allow-writes DIR, or all with --unprotected"
-_DENIED = re.compile(r"Permission denied|Read-only file system|readonly database|cross-device link|Errno (13|18|30)\b")
+_DENIED = re.compile(
+    r"Permission denied|Read-only file system|cross-device link|Errno (13|18|30)\b"
+    r"|readonly database|unable to open database"
+)
 _LAST_LINES = 30
 """Of stderr, in which the reason why a program ended is looked for."""
 
@@ -101,7 +104,10 @@ def refusal(folder: Path) -> str:
     if paths:
         return f"it was kept from writing to {paths[0]}, which a trial must not change"
     if _DENIED.search(last) and _read(folder / PROTECTION) in (kernel.LANDLOCK, kernel.MOUNTS):
-        return "most likely it writes outside its own copy of the working directory, which a trial must not change"
+        return (
+            "most likely it writes outside its own copy of the working directory, or over a file of more than 1 MiB "
+            "in it, which a trial must not change"
+        )
     return ""
 
 
