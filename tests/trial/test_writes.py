@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -148,6 +149,8 @@ class Arm:
         with (self.folder / "stderr").open("w") as err:
             done = subprocess.run(start.command, env=start.env, cwd=self.work, stdout=subprocess.PIPE, stderr=err,
                                   text=True)  # fmt: skip
+        if start.scratch is not None:
+            shutil.rmtree(start.scratch)
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout,
                                            (self.folder / "stderr").read_text())  # fmt: skip
 
