@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -265,6 +266,21 @@ def test_what_is_written_through_a_link_stays_in_the_workspace(by: str, home: Pa
     assert everything(home) == before
     assert (here.work / "data" / "large").stat().st_size == SMALL_BYTES + 2
     assert (here.work / "data" / "small").read_text() == "other" and not (here.work / "train.py").exists()
+
+
+@pytest.mark.parametrize("by", [*HERE, PYTHON])
+def test_a_large_database_is_copied_when_it_is_opened(by: str, home: Path, arm) -> None:
+    with sqlite3.connect(home / "large.db") as database:
+        database.execute("create table t (x)")
+        database.execute("insert into t values (zeroblob(?))", (SMALL_BYTES,))
+    database.close()
+    here, before = arm(by), everything(home)
+    assert (here.work / "large.db").is_symlink()
+    done = here.run(
+        "import sqlite3; c = sqlite3.connect('large.db'); c.execute('insert into t values (1)'); c.commit()"
+    )
+    assert done.returncode == 0, done.stderr
+    assert everything(home) == before and (here.work / "large.db").read_bytes() != (home / "large.db").read_bytes()
 
 
 HONEST = {
