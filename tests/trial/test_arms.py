@@ -15,6 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr.errors import GobrrrError
+from gobrrr.trial import kernel
 from gobrrr.trial.arm import Arm, ArmError
 from gobrrr.trial.lockstep import Side, measure
 from gobrrr.trial.schedule import Pairing
@@ -121,6 +122,37 @@ def test_a_program_that_hangs_is_an_outcome(started, monkeypatch: pytest.MonkeyP
 def test_a_program_without_steps_never_gets_ready(tmp_path: Path) -> None:
     one = Arm([sys.executable, "-c", "import torch"], tmp_path / "arm")
     with pytest.raises(ArmError, match="end"):
+        one.start(60)
+    one.end()
+
+
+OUTSIDE = {
+    "another program": "import os, sys; sys.exit(os.waitstatus_to_exitcode(os.system('echo x >> ' + sys.argv[1])))",
+    "Python": "import sys; open(sys.argv[1], 'a')",
+}
+
+
+@pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
+@pytest.mark.parametrize("guarded", [False, True], ids=["timed", "guarded"])
+@pytest.mark.parametrize("who", OUTSIDE)
+def test_an_arm_that_writes_outside_is_a_failed_trial_with_its_reason(who: str, guarded: bool, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    outside = tmp_path / "results"
+    outside.write_text("the user's")
+    one = Arm([sys.executable, "-c", OUTSIDE[who], str(outside)], tmp_path / "arm", source=tmp_path / "work")
+    with pytest.raises(ArmError, match=r"which a trial must not change: .*--allow-writes DIR") as caught:
+        one.observe(3) if guarded else one.start(60)
+    assert who != "Python" or f"it writes to {outside}" in caught.value.reason
+    scratch = one._scratch
+    one.end()
+    assert outside.read_text() == "the user's" and scratch is not None and not scratch.exists()
+
+
+@pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
+def test_a_program_that_cannot_be_started_is_an_outcome(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    one = Arm(["no-such-command"], tmp_path / "arm", source=tmp_path / "work")
+    with pytest.raises(ArmError, match="cannot start no-such-command"):
         one.start(60)
     one.end()
 

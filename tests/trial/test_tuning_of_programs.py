@@ -72,6 +72,20 @@ def test_a_program_without_steps_is_told_so(tmp_path: Path) -> None:
     assert done.returncode == 2 and "no step" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_program_that_writes_outside_is_told_what_and_how_to_let_it(tmp_path: Path) -> None:
+    outside = tmp_path / "results"
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "train.py").write_text(f"open({str(outside)!r}, 'w')\n")
+    done = gobrrr("tune", "train.py", cwd=tmp_path / "project")
+    assert done.returncode == 2 and "Traceback" not in done.stderr and not outside.exists()
+    assert "gobrrr: arms are kept from writing outside" in done.stderr or "the kernel does not keep" in done.stderr
+    assert f"it writes to {outside}" in done.stderr and "--allow-writes DIR" in done.stderr
+    allowed = gobrrr("tune", "--allow-writes", "..", "train.py", cwd=tmp_path / "project")
+    assert outside.exists() and "never imported torch" in allowed.stderr
+    missing = gobrrr("tune", "--allow-writes", "nowhere", "train.py", cwd=tmp_path / "project")
+    assert missing.returncode == 2 and "--allow-writes nowhere: there is no such folder" in missing.stderr
+
+
 @pytest.mark.slow
 def test_a_program_is_tuned_and_its_recipe_applied(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)

@@ -32,6 +32,13 @@ class Tune:
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         parser.add_argument(
+            "--allow-writes", dest="allowed", action="append", type=Path, default=[], metavar="DIR",
+            help="let the program write below DIR in trials; may be given again (else: into its own copy alone)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--unprotected", action="store_true", help="do not keep trials from writing outside their own copy"
+        )
+        parser.add_argument(
             "--price-per-hour", type=_more_than_zero, metavar="X", help="also say what it saves in money"
         )
 
@@ -39,12 +46,17 @@ class Tune:
         """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
         from gobrrr.cli import run as run_verb
         from gobrrr.cli import tuning
+        from gobrrr.trial.limits import Limits
 
         command = run_verb.program_of(args.program)
+        for place in args.allowed:
+            if not place.exists():
+                raise GobrrrError(f"--allow-writes {place}: there is no such folder", "make it first")
         folder = _resumed(args.resume) if args.resume else run_verb.folder_for(args.folder, command, "tune-")
         wishes = tuning.Wishes(
-            seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed
-        )
+            seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
+            limits=Limits(tuple(place.resolve() for place in args.allowed), args.unprotected),
+        )  # fmt: skip
         outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr)
         tuning.tell(outcome, args.program, sys.stderr, args.price_per_hour)
         return 0 if outcome.receipt.complete else 130

@@ -15,11 +15,14 @@ import msgspec
 
 from gobrrr import __version__
 from gobrrr.cli import diagnosis
+from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.probing import unable
 from gobrrr.report.model import Report
+from gobrrr.trial import limits
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
+from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.receipt import Receipt
 from gobrrr.trial.recipe import Fits, Ingredient, Recipe
 from gobrrr.trial.referee import LiveReferee, Program
@@ -28,8 +31,8 @@ from gobrrr.trial.statistics import LEVEL
 from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import Workspace, inside, mark_output
 
-JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS = (
-    "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms", "diagnosis",
+JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
+    "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms", "diagnosis", "caches",
 )  # fmt: skip
 MOST_STEPS = 20_000
 """Of the diagnosis, should a program never settle."""
@@ -46,6 +49,8 @@ class Wishes(NamedTuple):
     without: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     seed: int = 0
+    limits: Limits = AT_HOME
+    """What the program may write to beside its own copy of the working directory."""
 
 
 class Outcome(NamedTuple):
@@ -64,12 +69,15 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     for name in (*wishes.named, *wishes.without, *wishes.only):
         registry.remedy(name)
     mark_output(folder)
-    report = _diagnosed(command, source, folder / DIAGNOSIS, stream)
+    within = wishes.limits._replace(caches=folder.resolve() / CACHES)
+    protection = limits.told(source, within)
+    stream.write(f"gobrrr: {protection}\n")
+    report = _diagnosed(command, source, folder / DIAGNOSIS, stream, within)
     chosen = candidates(report, wishes)
     missing = unable([c.name for c in chosen], command[0] if "python" in Path(command[0]).name else sys.executable)
     chosen = [c for c in chosen if c.name not in missing]
     listener = live.listener(stream, wishes.seconds)
-    program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.kind == "inference")
+    program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.kind == "inference", within)
     each = MEASURING * wishes.seconds / (len(chosen) + 1)
     referee = LiveReferee(
         program, folder / ARMS, seed=wishes.seed, seconds=min(LONGEST_TRIAL_S, max(SHORTEST_TRIAL_S, each)),
@@ -81,8 +89,9 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
         with listener:
             tuning.run()
     finally:
-        shutil.rmtree(folder / ARMS, ignore_errors=True)
-    notes = tuple(f"{name} cannot be applied here: {why}" for name, why in missing.items())
+        for name in (ARMS, CACHES):
+            shutil.rmtree(folder / name, ignore_errors=True)
+    notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     receipt = _signed(tuning.receipt(), report, command, source, wishes)
     receipt = msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes))
     receipts.write(receipt, folder / RECEIPT)
@@ -109,8 +118,11 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     return found
 
 
-def _diagnosed(command: Sequence[str], source: Path, folder: Path, stream: TextIO) -> Report:
-    """The report of a watched run in a copy of the working directory; an earlier one is taken as it is."""
+def _diagnosed(command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits) -> Report:
+    """The report of a watched run in a copy of the working directory; an earlier one is taken as it is.
+
+    Raises GobrrrError where no step was seen.
+    """
     from gobrrr.report.json import from_json, to_json
 
     kept = folder / "report.json"
@@ -119,8 +131,13 @@ def _diagnosed(command: Sequence[str], source: Path, folder: Path, stream: TextI
     stream.write("gobrrr: diagnosing the program first\n")
     stream.flush()
     shutil.rmtree(folder, ignore_errors=True)
-    code = _watched(command, source, folder)
-    report = diagnosis.report_of(folder, list(command), code)
+    code = _watched(command, source, folder, within)
+    try:
+        report = diagnosis.report_of(folder, list(command), code)
+    except GobrrrError as error:
+        if code and (refused := limits.refusal(folder)):
+            raise GobrrrError(f"the program ended with {code}: {refused}", limits.HINT) from None
+        raise error
     work = str((folder / "work").resolve())
     text = to_json(report).replace(work.encode(), str(source).encode())
     shutil.rmtree(folder / "work", ignore_errors=True)
@@ -128,19 +145,24 @@ def _diagnosed(command: Sequence[str], source: Path, folder: Path, stream: TextI
     return from_json(text)
 
 
-def _watched(command: Sequence[str], source: Path, folder: Path) -> int:
-    """Run the program in its own copy until enough was seen."""
+def _watched(command: Sequence[str], source: Path, folder: Path, within: Limits) -> int:
+    """Run the program in its own copy, with an arm's limits, until enough was seen."""
     from gobrrr.capture.config import Config
     from gobrrr.capture.launch import environment
 
     folder.mkdir(parents=True)
     work = Workspace(source, folder / "work").make()
     config = Config(str(folder.resolve()), leave=1, stop_after=MOST_STEPS, source=str(source))
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        return subprocess.run(
-            [inside(word, source, work) for word in command], env=environment(config), cwd=work,
-            stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False,
-        ).returncode  # fmt: skip
+    words = [inside(word, source, work) for word in command]
+    start = limits.start(words, environment(config), folder, source, within)
+    try:
+        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+            return subprocess.run(
+                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False
+            ).returncode
+    finally:
+        if start.scratch is not None:
+            shutil.rmtree(start.scratch, ignore_errors=True)
 
 
 def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Path, wishes: Wishes) -> Receipt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -17,9 +18,9 @@ from gobrrr.capture.config import Config
 from gobrrr.capture.launch import environment
 from gobrrr.guard import observation
 from gobrrr.guard.observation import Observation
-from gobrrr.trial import protocol
+from gobrrr.trial import limits, protocol
+from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.workspace import Workspace, inside
-from gobrrr.trial.writes import REFUSED
 
 START_S = 300.0
 """Until the first step: imports, data, a first compilation."""
@@ -53,9 +54,11 @@ class Arm:
 
     def __init__(
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
-        source: Path | None = None, env: Mapping[str, str] | None = None,
+        source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one."""
+        self._limits = within
+        self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
         self._remedies, self._env = tuple(remedies), dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,9 +107,11 @@ class Arm:
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)
         self._told = protocol.Line(self._folder / protocol.TOLD)
+        start = limits.start(command, environment(config) | self._env, self._folder, self._source, self._limits)
+        self._scratch = start.scratch
         with (self._folder / protocol.STDOUT).open("wb") as out, (self._folder / "stderr").open("wb") as err:
             self._process = subprocess.Popen(
-                command, env=environment(config) | self._env, cwd=work, stdin=subprocess.DEVNULL,
+                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
 
@@ -146,15 +151,11 @@ class Arm:
         self._signal(signal.SIGKILL)
         process.wait()
         self._process = None
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
         for line in (self._ask, self._told):
             if line is not None:
                 line.close()
-
-    def refused(self) -> str:
-        """A file of the user's that it would have written to, or nothing."""
-        with contextlib.suppress(OSError):
-            return (self._folder / REFUSED).read_text(errors="replace").splitlines()[0]
-        return ""
 
     def resident(self) -> int:
         """Bytes that the group holds now."""
@@ -226,10 +227,10 @@ class Arm:
             return ArmError("the program came to its end", over=True)
         if code == -signal.SIGKILL:
             return ArmError("it was killed: out of memory, most likely")
-        if refused := self.refused():
-            return ArmError(f"it writes to {refused}, which a trial must not change: let it write below its "
-                            "working directory")  # fmt: skip
         lines = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
         last = f": {lines[-1][:200]}" if lines else ""
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return ArmError(f"it ended with {how}{last}")
+        refused = limits.refusal(self._folder)
+        return ArmError(
+            f"it ended with {how}{last}; {refused}: {limits.HINT}" if refused else f"it ended with {how}{last}"
+        )

@@ -14,6 +14,7 @@ from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.remedies import registry
 from gobrrr.trial import lockstep, protocol
 from gobrrr.trial.arm import START_S, Arm, ArmError
+from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.lockstep import Progress, Side
 from gobrrr.trial.schedule import Pairing
 from gobrrr.trial.search import Plan
@@ -35,6 +36,8 @@ class Program(NamedTuple):
     source: Path
     step_ns: float = 0.0
     inference: bool = False
+    limits: Limits = AT_HOME
+    """What its arms may write to."""
 
 
 class LiveReferee:
@@ -71,7 +74,9 @@ class LiveReferee:
 
     def _arm(self, folder: Path, stack: Sequence[str]) -> Arm:
         env = registry.environment(stack)
-        return Arm(self._program.command, folder, stack, source=self._program.source, env=env)
+        program, limits = self._program, self._program.limits
+        limits = limits._replace(caches=limits.caches or self._folder / "caches")
+        return Arm(program.command, folder, stack, source=program.source, env=env, within=limits)
 
     def guard(self, stack: tuple[str, ...]) -> Guarded:
         """The numbers of a stack against those of the untouched program."""

@@ -1,7 +1,8 @@
 """A working directory of an arm's own: looks like the user's, and whatever is written into it stays in it.
 
-Folders are made anew, small files copied, large ones linked. What the arm opens for writing through a link is copied
-first, and what it would write elsewhere in the user's folder is refused; `trial.writes` does both inside the arm.
+Folders are made anew, small files copied, large ones linked; links that lead from one to another lead to these. What
+the arm opens for writing through a link is copied first (`trial.writes`), and what it would write elsewhere is refused
+(`trial.limits`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Workspace:
         self.source, self.folder = source.resolve(), folder.resolve()
         self._entries = 0
         self._copied = 0
+        self._links: list[tuple[Path, Path, Path]] = []
 
     def make(self) -> Path:
         """The mirrored folder, made. Raises OSError where there is no room."""
@@ -34,6 +36,8 @@ class Workspace:
         while waiting:
             source, target = waiting.pop(0)
             waiting += self._mirror(source, target)
+        for place, user, own in self._links:
+            place.symlink_to(own if own.exists() else user)
         return self.folder
 
     def _mirror(self, source: Path, target: Path) -> list[tuple[Path, Path]]:
@@ -45,7 +49,9 @@ class Workspace:
                 if entry.name in LEFT_OUT or Path(entry.path) == self.folder or _is_output(entry):
                     continue
                 place = target / entry.name
-                if entry.is_dir(follow_symlinks=False) and self._entries < MOST_ENTRIES:
+                if entry.is_symlink() and (own := self._counterpart(entry)) is not None:
+                    self._links.append((place, Path(entry.path), own))
+                elif entry.is_dir(follow_symlinks=False) and self._entries < MOST_ENTRIES:
                     place.mkdir()
                     found.append((Path(entry.path), place))
                 elif entry.is_file(follow_symlinks=False) and self._is_copied(entry):
@@ -53,6 +59,13 @@ class Workspace:
                 else:
                     place.symlink_to(entry.path)
         return found
+
+    def _counterpart(self, entry: os.DirEntry[str]) -> Path | None:
+        """Where the mirror has, once it is whole, what a link inside of the user's folder leads to."""
+        try:
+            return self.folder / Path(entry.path).resolve().relative_to(self.source)
+        except (ValueError, OSError, RuntimeError):  # elsewhere, or round and round
+            return None
 
     def _is_copied(self, entry: os.DirEntry[str]) -> bool:
         size = entry.stat(follow_symlinks=False).st_size
