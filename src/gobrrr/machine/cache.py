@@ -17,12 +17,13 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return (Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()) / "gobrrr"
 
 
-def read(path: Path, most: int) -> bytes:
-    """At most `most` + 1 bytes. Raises FileNotFoundError, and OSError for a link and what others may write."""
+def read(path: Path, most: int, private: bool = False) -> bytes:
+    """At most `most` + 1 bytes. Raises FileNotFoundError, and OSError for a link and for what others may write, or
+    where it is `private` read."""
     if path.parent.exists():
         _check_folder(path.parent)
     with files.opened(path, follow=False) as file:
-        files.check_owner(os.fstat(file.fileno()), path)
+        files.check_owner(os.fstat(file.fileno()), path, private)
         return file.read(most + 1)
 
 

@@ -60,11 +60,13 @@ def append(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def check_owner(facts: os.stat_result, path: Path) -> None:
-    """Raises PermissionError where another user may have made or changed it."""
+def check_owner(facts: os.stat_result, path: Path, private: bool = False) -> None:
+    """Raises PermissionError where another user may have made or changed it; `private`: or may have read it."""
     if not hasattr(os, "getuid"):  # Windows: a user's folders are not open to others
         return
     if facts.st_uid != os.getuid():
         raise PermissionError(errno.EPERM, "it belongs to another user", str(path))
     if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(errno.EPERM, "others may write into it: chmod go-w", str(path))
+    if private and facts.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        raise PermissionError(errno.EPERM, "others may read it", str(path))

@@ -27,9 +27,7 @@ def show(report: Report, stream: TextIO, root: str | None = None, anywhere: bool
     width, color, ascii_only = suited(stream)
     rows = _size(stream)[1] if stream.isatty() else 0
     source = reader(root, anywhere)
-    stream.write(
-        render(report, width=width, rows=rows, color=color, ascii_only=ascii_only, root=root, source=source)
-    )
+    stream.write(render(report, width=width, rows=rows, color=color, ascii_only=ascii_only, root=root, source=source))
 
 
 def suited(stream: TextIO) -> tuple[int, bool, bool]:
