@@ -96,7 +96,7 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     notes = tuple(f"{name} cannot be applied here: {why}" for name, why in missing.items())
     receipt = _signed(tuning.receipt(), report, command, source, wishes)
     receipt = redaction.redacted(msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes)), wishes.redact)
-    receipts.write(receipt, folder / RECEIPT)
+    receipts.write(receipts.marked(receipt), folder / RECEIPT)
     if receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None:
         files.write(folder / RECIPE, recipes.to_toml(recipe_of(receipt)).encode())
         if text := by_hand(receipt.kept, command, source, report):

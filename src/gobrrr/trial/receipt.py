@@ -108,9 +108,13 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(receipt: Receipt, file: Path) -> None:
-    """Write it whole or not at all, for its owner alone, with the mark of who wrote it. Raises OSError."""
-    marked = msgspec.structs.replace(receipt, mark=mark.of(_unmarked(receipt), SCHEMA))
-    files.write(file, msgspec.json.format(msgspec.json.encode(marked), indent=1))
+    """Write it whole or not at all, for its owner alone. Raises OSError."""
+    files.write(file, msgspec.json.format(msgspec.json.encode(receipt), indent=1))
+
+
+def marked(receipt: Receipt) -> Receipt:
+    """The same with the mark of this user on this machine."""
+    return msgspec.structs.replace(receipt, mark=mark.of(_unmarked(receipt), SCHEMA))
 
 
 def is_own(receipt: Receipt) -> bool:
