@@ -10,7 +10,8 @@ import argparse
 import shlex
 import sys
 import tempfile
-from pathlib import Path
+from collections.abc import Sequence
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from gobrrr.errors import GobrrrError
@@ -65,14 +66,20 @@ def _typed(before: Receipt, words: list[str]) -> Program:
     from gobrrr.trial.referee import Program
 
     command = program_of(words)
-    stored, typed = before.command[1:], command[1:]
+    stored, typed = _as_typed(before.command), _as_typed(command)
     if len(stored) != len(typed) or not all(map(_fits, stored, typed)):
         raise GobrrrError(
-            f"this is not the program of the receipt, which is {command_line(before.command[1:])}",
+            f"this is not the program of the receipt, which is {command_line(stored)}",
             "type what stands there, with its masked values in full",
         )
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
     return Program(tuple(command), Path.cwd(), _step_ns(before))
+
+
+def _as_typed(command: Sequence[str]) -> list[str]:
+    """A command as it stands behind a verb: without the Python that runs a script, any other behind two dashes."""
+    python = bool(command) and PurePath(command[0]).name.startswith("python")
+    return list(command[1:]) if python else ["--", *command]
 
 
 def _fits(stored: str, word: str) -> bool:
@@ -93,7 +100,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     if not before.command:
         raise GobrrrError(f"{file} names no program", "tune again, or type it: gobrrr verify receipt.json -- script.py")
     if any(MASK in word for word in (*before.command, before.folder)):
-        typed = f"gobrrr verify {shlex.quote(str(file))} -- {shlex.join(before.command[1:])}"
+        typed = f"gobrrr verify {shlex.quote(str(file))} -- {shlex.join(_as_typed(before.command))}"
         raise GobrrrError(f"{file} does not hold all of its command: a key or password was masked", f"type it: {typed}")
     source = Path(before.folder).absolute()
     if not source.is_dir():
