@@ -52,6 +52,15 @@ def test_a_link_is_replaced_and_not_written_through(tmp_path: Path) -> None:
     assert victim.read_text() == "mine" and not (tmp_path / "receipt.json").is_symlink()
 
 
+def test_nor_is_what_was_laid_where_it_is_drafted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / ".guessed.part").hardlink_to(tmp_path / "victim")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda num: "guessed")
+    with pytest.raises(FileExistsError):
+        files.write(tmp_path / "a", b"new")
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
 def test_nothing_is_appended_to_a_link_or_a_pipe(tmp_path: Path) -> None:
     victim = tmp_path / "bashrc"
     victim.write_text("mine")

@@ -31,6 +31,7 @@ HEX = "0123456789abcdef" * 3
         "--repo ssh://git@github.com/a/b", "--commit " + HEX[:40], "--token", "--basic-block 3", "--db-path /a/b.db",
         "--api-key $API_KEY", "--token ${HF_TOKEN}", "tokenizer.pad_token=eos", "--hub-model-id me/model", "-c",
         "--lr=1e-3 --warmup 100 model.hidden=768 +trainer.devices=2", "--pass", "--keys a,b,c", "--cls_token learned",
+        "--eos-token end-of-text",
     ],
 )  # fmt: skip
 def test_what_training_programs_say_stays_readable(words: str) -> None:
