@@ -235,6 +235,7 @@ SURFACE = {
         "--minutes",
         "--only",
         "--price-per-hour",
+        "--redact",
         "--remedies",
         "--resume",
         "--seed",
@@ -243,7 +244,7 @@ SURFACE = {
         "-h",
         "-o",
     },
-    "verify": {"--help", "--minutes", "--seed", "-h"},
+    "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
     "compare": {"--format", "--help", "--ops", "-h"},
     "diagnose": {
@@ -262,7 +263,7 @@ SURFACE = {
         "--portability",
         "-h",
     },
-    "report": {"--format", "--help", "--output", "-h", "-o"},
+    "report": {"--format", "--help", "--output", "--redact", "-h", "-o"},
     "explain": {"--help", "-h"},
     "machine": {"--help", "--json", "--python", "--refresh", "-h"},
 }

@@ -54,3 +54,26 @@ def test_nothing_but_python_files_is_read(tmp_path: Path) -> None:
     for file in ("secret.env", "huge.py", "folder.py", "pipe.py", "absent.py", "a\0.py", "x" * 5000 + ".py", ""):
         assert read(file, 1) == ""
     assert [read("a.py", number) for number in (-1, 0, 2, 10**9)] == [""] * 4
+
+
+def test_a_stranger_s_report_reads_nothing_outside_and_no_links_to_it(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "in", tmp_path / "out"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "a.py").write_text("x = 1\n")
+    (outside / "id_rsa").write_text("very secret\n")
+    (inside / "key.py").symlink_to(outside / "id_rsa")
+    (inside / "link.py").symlink_to(outside / "a.py")
+    (inside / "round.py").symlink_to(inside / "round.py")
+    read, anywhere = reader(str(inside)), reader(str(inside), anywhere=True)
+    for file in ("key.py", "link.py", "round.py", str(outside / "a.py"), "../out/a.py"):
+        assert read(file, 1) == ""
+    assert anywhere(str(outside / "a.py"), 1) == anywhere("link.py", 1) == "x = 1"
+    assert anywhere("key.py", 1) == anywhere("round.py", 1) == ""
+
+
+def test_a_quoted_line_keeps_no_secret(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("login(token='hunter2', retry=3)\ntoken = next(tokens)\n")
+    read = reader(str(tmp_path))
+    assert read("a.py", 1) == "login(token='<redacted>', retry=3)"
+    assert read("a.py", 2) == "token = next(tokens)"

@@ -29,7 +29,7 @@ class Watched:
         """Show the diagnosis on stderr (again)."""
         from gobrrr.cli import diagnosis
 
-        diagnosis.explain(self.folder, list(sys.argv), 0)
+        diagnosis.explain(self.folder, list(sys.argv), 0, python=sys.executable)
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
             from gobrrr.cli import diagnosis
 
             with contextlib.suppress(OSError):
-                diagnosis.tell(target, list(sys.argv), 0)
+                diagnosis.tell(target, list(sys.argv), 0, python=sys.executable)
 
 
 def _import_torch() -> None:

@@ -14,7 +14,10 @@ from gobrrr.capture.unseen import is_the_programs
 
 
 def start() -> dict[str, Any]:
-    """The record that a journal begins with: two clocks at one moment, the command, rank, versions, threads, device."""
+    """The record that a journal begins with: two clocks at one moment, rank, versions, threads, device.
+
+    Not the command, whose arguments may be secrets, and not the interpreter: nobody should start what a file names.
+    """
     import torch
 
     from gobrrr.capture.overhead import costs
@@ -23,9 +26,6 @@ def start() -> dict[str, Any]:
         "type": "start",
         "clock": [time.time_ns(), time.perf_counter_ns()],
         "pid": os.getpid(),
-        "argv": list(getattr(sys, "orig_argv", sys.argv)),
-        "executable": sys.executable,
-        "cwd": str(Path.cwd()),
         "rank": _number(os.environ.get("RANK")),
         "world_size": _number(os.environ.get("WORLD_SIZE")),
         "python": sys.version.split()[0],

@@ -64,7 +64,7 @@ def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
 
 def _recording(word: str) -> tuple[Recording, Machine]:
     """A run's folder with this machine's ceilings, or a trace with none."""
-    from gobrrr.cli.diagnosis import ceilings
+    from gobrrr.cli.ceilings import ceilings
     from gobrrr.machine.unknown import UNKNOWN
     from gobrrr.recording.offline import of_trace
     from gobrrr.recording.run import load_run

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.cli import redaction
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
@@ -41,6 +42,7 @@ class DiagnoseCommand:
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
+        redaction.add_option(parser)
         for field in fields(Limits):
             parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
 
@@ -53,12 +55,12 @@ class DiagnoseCommand:
         machine = _machine(args.machine)
         sources = find(args.traces, limits)
         if len(sources) == 1:
-            _tell(diagnosed(sources[0], machine, limits, args.portability), args)
+            _tell(redaction.redacted(diagnosed(sources[0], machine, limits, args.portability), args.redact), args)
             return 0
         job = _job(sources, machine, limits, args.jobs)
         if all(each.error for each in job.ranks):
             raise GobrrrError(job.ranks[0].error, "none of these files could be read")
-        _tell_job(job, args)
+        _tell_job(redaction.redacted(job, args.redact), args)
         return 0
 
 
@@ -116,18 +118,19 @@ def _judged(source: Source, machine: Machine, limits: Limits, portability: bool)
 def _machine(file: str | None) -> Machine:
     import msgspec
 
-    from gobrrr.machine.model import Machine
+    from gobrrr.machine import files
+    from gobrrr.machine.store import MAX_BYTES, decode
     from gobrrr.machine.unknown import UNKNOWN
 
     if file is None:
         return UNKNOWN
     try:
-        return msgspec.json.decode(Path(file).read_bytes(), type=Machine)
+        return decode(files.read(Path(file), MAX_BYTES))
     except OSError as error:
         raise GobrrrError(
             f"{file}: {error.strerror}", "make one there with: gobrrr machine --json > machine.json"
         ) from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise GobrrrError(f"{file} holds no ceilings: {error}", "make one with: gobrrr machine --json") from None
 
 

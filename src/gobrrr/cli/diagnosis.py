@@ -6,76 +6,85 @@ import contextlib
 import json
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gobrrr.cli import redaction
+from gobrrr.cli.ceilings import ceilings, interpreter, say
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import Ledger
+from gobrrr.machine import files
 from gobrrr.machine.model import Machine
 from gobrrr.recording.run import Recording
 from gobrrr.report.model import Report
 
 
-def explain(
-    folder: Path, command: list[str], code: int, *, json_file: str | None = None, portability: bool = False
-) -> None:
-    """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr."""
+def explain(folder: Path, command: list[str], code: int, *, json_file: str | None = None, **how: Any) -> None:
+    """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr. `how`: as of report_of()."""
     from gobrrr.recording.run import load_run
+    from gobrrr.report.json import to_json
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code)
     recordings = load_run(folder)
-    reports = [_diagnose(recording, folder, command, code, portability) for recording in recordings]
-    files = [folder / _file(recording, recordings[0]) for recording in recordings]
-    for file, report in [*zip(files, reports, strict=True), *([(Path(json_file), reports[0])] if json_file else [])]:
-        _write(file, report)
+    reports = [_diagnose(recording, folder, command, code, **how) for recording in recordings]
+    for recording, report in zip(recordings, reports, strict=True):
+        _write(folder / _file(recording, recordings[0]), to_json(report), files.write)
+    if json_file:
+        _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
     _show(reports)
 
 
-def report_of(folder: Path, command: list[str], code: int) -> Report:
-    """The first rank's report of a run's folder. Raises GobrrrError where there is nothing to judge."""
+def report_of(folder: Path, command: list[str], code: int, **how: Any) -> Report:
+    """The first rank's report of a run's folder. `how`: portability, patterns to redact, python whose ceilings to take.
+
+    Raises GobrrrError where there is nothing to judge.
+    """
     from gobrrr.recording.run import load_run
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code)
-    return _diagnose(load_run(folder)[0], folder, command, code, portability=False)
+    return _diagnose(load_run(folder)[0], folder, command, code, **how)
 
 
-def tell(
-    folder: Path, command: list[str], code: int, *, json_file: str | None = None, portability: bool = False
-) -> None:
+def tell(folder: Path, command: list[str], code: int, **how: Any) -> None:
     """As explain(), or in one line why not: whatever happens here, the program has ended as it has.
 
     Raises OSError only, where stderr cannot be written.
     """
     try:
-        explain(folder, command, code, json_file=json_file, portability=portability)
+        explain(folder, command, code, **how)
     except GobrrrError as error:
-        _say(str(error))
+        say(str(error))
     except KeyboardInterrupt:
-        _say(f"interrupted; the recording is kept, gobrrr report {folder}")
+        say(f"interrupted; the recording is kept, gobrrr report {folder}")
     except OSError:
         raise
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
-        _say(f"a defect of gobrrr kept it from judging this run: {at}; the recording is kept in {folder}")
+        say(f"a defect of gobrrr kept it from judging this run: {at}; the recording is kept in {folder}")
 
 
 def _file(recording: Recording, first: Recording) -> str:
     return "report.json" if recording is first else f"report.rank{recording.start.rank}-{recording.start.pid}.json"
 
 
-def _diagnose(recording: Recording, folder: Path, command: list[str], code: int, portability: bool) -> Report:
+def _diagnose(
+    recording: Recording, folder: Path, command: list[str], code: int, *,
+    portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None,
+) -> Report:  # fmt: skip
     from gobrrr.ledger.ceilings import raised
 
     precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
-    machine = raised(ceilings(recording), recording, precision)
+    machine = raised(ceilings(recording, python or interpreter(command)), recording, precision)
     start = recording.start
-    return judged(
-        recording, machine, portability=portability, command=command, exit_code=code, rank=start.rank,
+    report = judged(
+        recording, machine, portability=portability, command=redaction.shown(command), exit_code=code, rank=start.rank,
         world_size=start.world_size, versions={"python": start.python, "torch": start.torch}, recording=str(folder),
     )[1]  # fmt: skip
+    return redaction.redacted(report, patterns)
 
 
 def judged(
@@ -92,32 +101,20 @@ def judged(
     return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)
 
 
-def ceilings(recording: Recording) -> Machine:
-    """This machine's ceilings, measured once in the program's own interpreter and cached."""
-    from gobrrr.machine.store import load_or_measure
-
-    return load_or_measure(interpreter=recording.start.executable or sys.executable, notify=_say)
-
-
-def _say(text: str) -> None:
-    print(f"gobrrr: {text}", file=sys.stderr)
-
-
-def _write(file: Path, report: Report) -> None:
-    from gobrrr.report.json import to_json
-
+def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -> None:
     try:
-        file.write_bytes(to_json(report))
+        write(file, content)
     except OSError as error:  # a full disk: the report is told all the same
-        _say(f"cannot write {file}: {error.strerror}")
+        say(f"cannot write {file}: {error.strerror}")
 
 
 def _show(reports: list[Report]) -> None:
+    from gobrrr.report.escape import plain
     from gobrrr.report.text import show
 
-    show(reports[0], sys.stderr)
+    show(reports[0], sys.stderr, anywhere=True)
     for other in reports[1:]:
-        print(f"rank {other.rank}: {other.verdict.sentence}", file=sys.stderr)
+        print(f"rank {other.rank}: {plain(other.verdict.sentence)}", file=sys.stderr)
 
 
 def _unwritable(folder: Path) -> OSError | None:

@@ -11,6 +11,7 @@ from gobrrr.capture.session import APPLIED
 from gobrrr.cli.tuning import script_digest
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
+from gobrrr.report.escape import plain
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.recipe import Fits, Recipe
 
@@ -27,9 +28,9 @@ def read(file: Path) -> Recipe:
 
 
 def misfits(recipe: Recipe, command: Sequence[str]) -> list[str]:
-    """What is not as it was when the recipe was proven; the program runs all the same."""
+    """What is not as it was when the recipe was proven, harmless to print; the program runs all the same."""
     here = Fits(torch=_torch(), python=python_version(), script_sha256=script_digest(command, Path.cwd()))
-    return recipes.misfits(recipe, here)
+    return [plain(said) for said in recipes.misfits(recipe, here)]
 
 
 def _torch() -> str:
@@ -44,7 +45,7 @@ def outcome(recipe: Recipe, folder: Path) -> list[str]:
     file = folder / APPLIED
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     held = dict(line.split("\t", 1) for line in lines if "\t" in line)
-    done = [f"{name} ({held[name]})" if held[name] else name for name in recipe.names if name in held]
+    done = [f"{name} ({plain(held[name])})" if held[name] else name for name in recipe.names if name in held]
     missing = [name for name in recipe.names if name not in held]
     said = [f"recipe: {', '.join(done)} applied"] if done else []
     return said + ([f"recipe: {', '.join(missing)} never took hold in this program"] if missing else [])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.cli import redaction
 from gobrrr.errors import GobrrrError
+from gobrrr.machine import files
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
     from gobrrr.report.model import Report
@@ -29,10 +30,11 @@ class ReportCommand:
         parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder or {NAME} (default: the latest)")
         parser.add_argument("--format", choices=("text", "json", "markdown"), help="default: by -o, or text")
         parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
+        redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
-        report = load(find(Path(args.run)))
+        report = redaction.redacted(load(find(Path(args.run))), args.redact)
         form = args.format or SUFFIXES.get(Path(args.output or "").suffix, "text")
         if args.output:
             _write(Path(args.output), _render(report, form))
@@ -58,8 +60,7 @@ def load(path: Path) -> Report:
     from gobrrr.report.json import MAX_BYTES, from_json
 
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = files.read(path, MAX_BYTES)
     except OSError as error:
         raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
     return from_json(data, str(path))
@@ -90,12 +91,9 @@ def _render(report: Report, form: str) -> bytes:
 
 def _write(path: Path, content: bytes) -> None:
     """All or nothing: an interrupted write leaves the older file as it was."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        draft.write_bytes(content)
-        draft.replace(path)
+        files.write(path, content, files.AS_USUAL)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise GobrrrError(f"{path}: {error.strerror}", "name another file with -o") from None
 
 

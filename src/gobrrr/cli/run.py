@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.cli import redaction
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Run:
         )
         parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
+        redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Run, report, and leave with the program's own exit code."""
@@ -62,7 +64,9 @@ class Run:
         code = launch.run(command, config, self._variables(recipe))
         try:
             self._tell_of(recipe, folder)
-            diagnosis.tell(folder, command, code, json_file=args.json, portability=args.portability)
+            diagnosis.tell(
+                folder, command, code, json_file=args.json, portability=args.portability, patterns=args.redact
+            )
             sys.stderr.flush()
         except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

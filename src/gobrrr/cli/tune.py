@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from gobrrr.cli import redaction
 from gobrrr.errors import GobrrrError
 
 
@@ -41,6 +42,7 @@ class Tune:
         parser.add_argument(
             "--price-per-hour", type=_more_than_zero, metavar="X", help="also say what it saves in money"
         )
+        redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
@@ -55,17 +57,21 @@ class Tune:
         folder = _resumed(args.resume) if args.resume else run_verb.folder_for(args.folder, command, "tune-")
         wishes = tuning.Wishes(
             seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
-            limits=Limits(tuple(place.resolve() for place in args.allowed), args.unprotected),
+            limits=Limits(tuple(place.resolve() for place in args.allowed), args.unprotected), redact=args.redact,
         )  # fmt: skip
         outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr)
-        tuning.tell(outcome, args.program, sys.stderr, args.price_per_hour)
+        tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, args.price_per_hour)
         return 0 if outcome.receipt.complete else 130
 
 
 def _resumed(folder: str) -> Path:
+    """The folder of an earlier tuning. Raises GobrrrError for what is none, and where a link would lead out of it."""
     found = Path(folder)
     if not (found / "journal.jsonl").is_file():
         raise GobrrrError(f"{folder} holds no tuning to go on with", "name the folder that `gobrrr tune` wrote into")
+    for entry in (*found.iterdir(), *(found / "diagnosis").glob("*")):
+        if entry.is_symlink():
+            raise GobrrrError(f"{entry} is a link, which gobrrr tune makes none of", "tune into a new folder")
     return found
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import os
 import shutil
 import subprocess
-import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -14,12 +15,14 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from gobrrr import __version__
-from gobrrr.cli import diagnosis
+from gobrrr.cli import diagnosis, redaction
+from gobrrr.cli.ceilings import interpreter
 from gobrrr.errors import GobrrrError
+from gobrrr.machine import files
 from gobrrr.remedies import registry
 from gobrrr.remedies.probing import unable
 from gobrrr.report.model import Report
-from gobrrr.trial import limits
+from gobrrr.trial import limits, mark
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.limits import AT_HOME, Limits
@@ -32,8 +35,10 @@ from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import Workspace, inside, mark_output
 
 JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
-    "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms", "diagnosis", "caches",
+    "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms-", "diagnosis", "caches-",
 )  # fmt: skip
+REPORT, MARK = "report.json", "report.mark"
+"""Files of a diagnosis: what was found, and the mark of who found it."""
 MOST_STEPS = 20_000
 """Of the diagnosis, should a program never settle."""
 SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10.0, 120.0
@@ -51,6 +56,7 @@ class Wishes(NamedTuple):
     seed: int = 0
     limits: Limits = AT_HOME
     """What the program may write to beside its own copy of the working directory."""
+    redact: redaction.Patterns = ()
 
 
 class Outcome(NamedTuple):
@@ -69,36 +75,41 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     for name in (*wishes.named, *wishes.without, *wishes.only):
         registry.remedy(name)
     mark_output(folder)
-    within = wishes.limits._replace(caches=folder.resolve() / CACHES)
+    caches = _own_folder(folder, CACHES)
+    within = wishes.limits._replace(caches=caches)
     protection = limits.told(source, within)
     stream.write(f"gobrrr: {protection}\n")
-    report = _diagnosed(command, source, folder / DIAGNOSIS, stream, within)
+    report = _diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact)
     chosen = candidates(report, wishes)
-    missing = unable([c.name for c in chosen], command[0] if "python" in Path(command[0]).name else sys.executable)
+    missing = unable([c.name for c in chosen], interpreter(command))
     chosen = [c for c in chosen if c.name not in missing]
     listener = live.listener(stream, wishes.seconds)
     program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.kind == "inference", within)
     each = MEASURING * wishes.seconds / (len(chosen) + 1)
+    arms = _own_folder(folder, ARMS)
     referee = LiveReferee(
-        program, folder / ARMS, seed=wishes.seed, seconds=min(LONGEST_TRIAL_S, max(SHORTEST_TRIAL_S, each)),
+        program, arms, seed=wishes.seed, seconds=min(LONGEST_TRIAL_S, max(SHORTEST_TRIAL_S, each)),
         progress=listener.progress, level=LEVEL / max(1, len(chosen)),
     )  # fmt: skip
-    tuning = Tuning(chosen, program.step_ns, referee, Journal(folder / JOURNAL), seconds=wishes.seconds,
+    journal = Journal(folder / JOURNAL, _about(command, source))
+    tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=wishes.seconds,
                     listener=listener)  # fmt: skip
+    if journal.foreign:
+        stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
     try:
         with listener:
             tuning.run()
     finally:
-        for name in (ARMS, CACHES):
-            shutil.rmtree(folder / name, ignore_errors=True)
+        for scratch in (arms, caches):
+            shutil.rmtree(scratch, ignore_errors=True)
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     receipt = _signed(tuning.receipt(), report, command, source, wishes)
-    receipt = msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes))
-    receipts.write(receipt, folder / RECEIPT)
+    receipt = redaction.redacted(msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes)), wishes.redact)
+    receipts.write(receipts.marked(receipt), folder / RECEIPT)
     if receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None:
-        (folder / RECIPE).write_text(recipes.to_toml(recipe_of(receipt)), encoding="utf-8")
+        files.write(folder / RECIPE, recipes.to_toml(recipe_of(receipt)).encode())
         if text := by_hand(receipt.kept, command, source, report):
-            (folder / PATCH).write_text(text, encoding="utf-8")
+            files.write(folder / PATCH, text.encode())
     return Outcome(receipt, folder, report)
 
 
@@ -118,31 +129,62 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     return found
 
 
-def _diagnosed(command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits) -> Report:
-    """The report of a watched run in a copy of the working directory; an earlier one is taken as it is.
+def _own_folder(folder: Path, prefix: str) -> Path:
+    """A new folder that is nobody's but ours: it is deleted afterwards."""
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=folder.resolve()))
+
+
+def _diagnosed(
+    command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns
+) -> Report:
+    """The report of a watched run in a copy of the working directory; an earlier one that was made here is taken.
 
     Raises GobrrrError where no step was seen.
     """
     from gobrrr.report.json import from_json, to_json
 
-    kept = folder / "report.json"
-    if kept.is_file():
-        return from_json(kept.read_bytes())
+    kind = f"report\0{_about(command, source)}"
+    if (earlier := _earlier(folder, kind)) is not None:
+        return earlier
     stream.write("gobrrr: diagnosing the program first\n")
     stream.flush()
-    shutil.rmtree(folder, ignore_errors=True)
+    _put_aside(folder)
     code = _watched(command, source, folder, within)
     try:
-        report = diagnosis.report_of(folder, list(command), code)
+        report = diagnosis.report_of(folder, list(command), code, patterns=patterns)
     except GobrrrError as error:
         if code and (refused := limits.refusal(folder)):
             raise GobrrrError(f"the program ended with {code}: {refused}", limits.HINT) from None
         raise error
     work = str((folder / "work").resolve())
     text = to_json(report).replace(work.encode(), str(source).encode())
-    shutil.rmtree(folder / "work", ignore_errors=True)
-    kept.write_bytes(text)
+    shutil.rmtree(folder / "work", ignore_errors=True)  # made by _watched, in a folder that was not there before
+    files.write(folder / REPORT, text)
+    files.write(folder / MARK, mark.of(text, kind).encode())
     return from_json(text)
+
+
+def _earlier(folder: Path, kind: str) -> Report | None:
+    """The report of a diagnosis that this user made on this machine; what others say of the program is not taken."""
+    from gobrrr.report.json import MAX_BYTES, from_json
+
+    try:
+        text, told = files.read(folder / REPORT, MAX_BYTES), files.read(folder / MARK, MAX_BYTES)
+    except OSError:
+        return None
+    return from_json(text) if mark.holds(told.decode("ascii", "replace"), text, kind) else None
+
+
+def _about(command: Sequence[str], source: Path) -> str:
+    """What a diagnosis and trials are of: the command and where it is started."""
+    return "\0".join((str(source), *command))
+
+
+def _put_aside(folder: Path) -> None:
+    """What stands where a new diagnosis comes keeps its contents under another name: nobody said to delete it."""
+    if os.path.lexists(folder):
+        free = (folder.with_name(f"{folder.name}-{n}") for n in range(1, 10_000))
+        folder.rename(next(place for place in free if not os.path.lexists(place)))
 
 
 def _watched(command: Sequence[str], source: Path, folder: Path, within: Limits) -> int:
@@ -167,7 +209,7 @@ def _watched(command: Sequence[str], source: Path, folder: Path, within: Limits)
 
 def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Path, wishes: Wishes) -> Receipt:
     return msgspec.structs.replace(
-        receipt, command=tuple(command), folder=str(source), seed=wishes.seed, machine=report.machine,
+        receipt, command=tuple(redaction.shown(command)), folder=str(source), seed=wishes.seed, machine=report.machine,
         date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions={**report.versions, "gobrrr": __version__}, script_sha256=script_digest(command, source),
     )  # fmt: skip
@@ -179,9 +221,9 @@ def by_hand(kept: Sequence[str], command: Sequence[str], source: Path, report: R
 
     script = [source / word for word in command[1:2] if word.endswith(".py")]
     named = [Path(span.file) for finding in report.findings for span in finding.where]
-    files = [file for file in (*script, *named) if file.is_file() and file.is_relative_to(source)]
+    inside = [file for file in (*script, *named) if file.is_file() and file.resolve().is_relative_to(source.resolve())]
     edits = [edit for name in kept if (edit := registry.remedy(name).edit) is not None]
-    return diff(files, edits, source)
+    return diff(inside, edits, source)
 
 
 def script_digest(command: Sequence[str], source: Path) -> str:
@@ -213,7 +255,7 @@ def recipe_of(receipt: Receipt) -> Recipe:
 
 
 def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hour: float | None = None) -> None:
-    """The report on a stream, with the files and the next command."""
+    """The report on a stream, with the files and the next command; `program` as it may be shown."""
     from gobrrr.report import tuning as report
 
     folder, receipt = outcome.folder, outcome.receipt

@@ -1,16 +1,29 @@
-"""`gobrrr verify`: measure a receipt's recipe once more, on this machine, and say whether it still holds."""
+"""`gobrrr verify`: measure a receipt's recipe once more, on this machine, and say whether it still holds.
+
+A receipt is a file, and its command a stranger's until this user's own mark says otherwise: it is shown, and started
+when somebody agrees. A command that is typed here needs no asking.
+"""
 
 from __future__ import annotations
 
 import argparse
-import shutil
+import shlex
 import sys
-from pathlib import Path
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from gobrrr.errors import GobrrrError
 
+if TYPE_CHECKING:
+    from gobrrr.trial.receipt import Receipt
+    from gobrrr.trial.referee import Program
+
 DIFFERS = 3
 """Exit code where the repeated measurement contradicts the receipt."""
+LONGEST_STEP_NS = 600e9
+"""What a receipt may say of a step's length: patience follows from it."""
 
 
 class Verify:
@@ -20,47 +33,116 @@ class Verify:
     help = "repeat a receipt's measurement here"
 
     def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """The receipt, and how long it may take."""
+        """The receipt, how long it may take, and the program where the receipt's own is not to be taken."""
+        parser.usage = "gobrrr verify [options] receipt.json [-- script.py [args]]"
         parser.add_argument("receipt", help="receipt.json of a tuning")
+        parser.add_argument(
+            "program", nargs="*", help="the program, where the receipt does not hold all of its command"
+        )
         parser.add_argument("--minutes", type=float, default=2.0, metavar="M", help="time for the blocks (2)")
         parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
+        parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Measure and guard; 0 where the recipe is faster here with its numbers intact, else 3."""
-        from gobrrr.report.tuning import times
+        """Measure and guard; 0 where the recipe is faster here with its numbers intact, else 3; 4 where not started."""
+        from gobrrr.remedies import registry
         from gobrrr.trial import receipt as receipts
-        from gobrrr.trial.referee import LiveReferee, Program
-        from gobrrr.trial.search import Plan
-        from gobrrr.trial.workspace import mark_output
 
         file = Path(args.receipt)
         before = receipts.read(file)
         if not before.kept or before.speedup is None:
             raise GobrrrError(f"{file} kept no remedy: there is nothing to repeat", "tune the program again")
-        source = Path(before.folder)
-        if not source.is_dir():
-            raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
-        folder = file.resolve().parent / "verify"
-        shutil.rmtree(folder, ignore_errors=True)
-        mark_output(folder)
-        referee = LiveReferee(Program(before.command, source, before.step_ns or 0.0), folder, seed=args.seed,
-                              seconds=args.minutes * 60)  # fmt: skip
-        try:
-            found = referee.measure(Plan("final", (), before.kept))
-            if found.speedup is None:
-                raise GobrrrError(f"it could not be measured: {found.reason}", "run the program by itself first")
-            guarded = referee.guard(before.kept)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-        print(f"receipt   {times(before.speedup)}, numbers {before.guard.verdict}, {before.date}")
-        print(f"here      {times(found.speedup)}, {found.verdict}, numbers {guarded.verdict}")
-        for reason in guarded.reasons if not guarded.green else ():
-            print(f"          {reason}", file=sys.stderr)
-        holds = found.verdict == "faster" and guarded.green
-        overlap = found.speedup.low <= before.speedup.high and before.speedup.low <= found.speedup.high
-        print("verdict   " + ("holds" if holds and overlap else "still faster, by another factor" if holds
-                              else "does not hold here"))  # fmt: skip
-        return 0 if holds else DIFFERS
+        program = _typed(before, args.program) if args.program else _named(before, file, args)
+        registry.composed(before.kept)  # names are checked before anything is started
+        with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
+            return _measured(before, program, Path(folder), args)
+
+
+def _typed(before: Receipt, words: list[str]) -> Program:
+    """The program that was typed, in this folder. Raises GobrrrError where it is not the receipt's."""
+    from gobrrr.cli import consent, redaction
+    from gobrrr.cli.run import program_of
+    from gobrrr.report.escape import command_line
+    from gobrrr.trial.referee import Program
+
+    command = program_of(words)
+    stored, typed = _as_typed(before.command), _as_typed(command)
+    if len(stored) != len(typed) or not all(map(_fits, stored, typed)):
+        raise GobrrrError(
+            f"this is not the program of the receipt, which is {command_line(stored)}",
+            "type what stands there, with its masked values in full",
+        )
+    consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
+    return Program(tuple(command), Path.cwd(), _step_ns(before))
+
+
+def _as_typed(command: Sequence[str]) -> list[str]:
+    """A command as it stands behind a verb: without the Python that runs a script, any other behind two dashes."""
+    python = bool(command) and PurePath(command[0]).name.startswith("python")
+    return list(command[1:]) if python else ["--", *command]
+
+
+def _fits(stored: str, word: str) -> bool:
+    """Whether a word of the command line is what a receipt stored, but for what is masked there."""
+    from gobrrr.recording.secrets import MASK
+
+    head, masked, rest = stored.partition(MASK)
+    return word.startswith(head) and word.endswith(rest.rpartition(MASK)[2]) if masked else word == stored
+
+
+def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
+    """The program that the receipt names, once it was agreed to. Raises GobrrrError."""
+    from gobrrr.cli import consent
+    from gobrrr.recording.secrets import MASK
+    from gobrrr.trial import receipt as receipts
+    from gobrrr.trial.referee import Program
+
+    if not before.command:
+        raise GobrrrError(f"{file} names no program", "tune again, or type it: gobrrr verify receipt.json -- script.py")
+    if any(MASK in word for word in (*before.command, before.folder)):
+        typed = f"gobrrr verify {shlex.quote(str(file))} -- {shlex.join(_as_typed(before.command))}"
+        raise GobrrrError(f"{file} does not hold all of its command: a key or password was masked", f"type it: {typed}")
+    source = Path(before.folder).absolute()
+    if not source.is_dir():
+        raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
+    consent.show(before.command, str(source), _doing(before))
+    if not args.yes and not receipts.is_own(before):
+        consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
+    return Program(before.command, source, _step_ns(before))
+
+
+def _doing(before: Receipt) -> str:
+    return f"starting this program some ten times, in copies of its folder, plain and with {', '.join(before.kept)}"
+
+
+def _step_ns(before: Receipt) -> float:
+    return min(max(before.step_ns or 0.0, 0.0), LONGEST_STEP_NS)
+
+
+def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
+    """Measure, guard, and hold it against the receipt."""
+    from gobrrr.report.escape import plain
+    from gobrrr.report.tuning import times
+    from gobrrr.trial.referee import LiveReferee
+    from gobrrr.trial.search import Plan
+    from gobrrr.trial.workspace import mark_output
+
+    assert before.speedup is not None
+    mark_output(folder)
+    referee = LiveReferee(program, folder, seed=args.seed, seconds=args.minutes * 60)
+    found = referee.measure(Plan("final", (), before.kept))
+    if found.speedup is None:
+        raise GobrrrError(f"it could not be measured: {found.reason}", "run the program by itself first")
+    guarded = referee.guard(before.kept)
+    print(plain(f"receipt   {times(before.speedup)}, numbers {before.guard.verdict}, {before.date}"))
+    print(f"here      {times(found.speedup)}, {found.verdict}, numbers {guarded.verdict}")
+    for reason in guarded.reasons if not guarded.green else ():
+        print(f"          {plain(reason)}", file=sys.stderr)
+    holds = found.verdict == "faster" and guarded.green
+    overlap = found.speedup.low <= before.speedup.high and before.speedup.low <= found.speedup.high
+    verdict = "holds" if holds and overlap else "still faster, by another factor" if holds else "does not hold here"
+    print(f"verdict   {verdict}")
+    return 0 if holds else DIFFERS
 
 
 command = Verify()

@@ -38,7 +38,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     facts = facts_of(recording, plain)
     # A file does not say how many threads its program had: those of its machine are taken, so that none is missed.
     threads = facts.settings.threads or (machine.threads if recording.offline else recording.start.threads)
-    known = machine.fingerprint or not recording.offline
+    known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = float(np.median([s.wait for s in plain])) if plain else 0.0
     profiled, device, launched = _window(recording, prices, machine, facts)

@@ -7,14 +7,14 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from gobrrr.errors import GobrrrError, TorchMissing
-from gobrrr.machine import measure
+from gobrrr.machine import cache, measure
+from gobrrr.machine.cache import cache_folder
 from gobrrr.machine.fingerprint import THREAD_COUNTS, fingerprint
 from gobrrr.machine.model import SCHEMA, Machine, Measured
 from gobrrr.machine.probe import probe
@@ -46,27 +46,30 @@ def load_or_measure(
     """
     interpreter = interpreter or sys.executable
     version = torch_version(interpreter)
-    mark = fingerprint(probe(), version)
-    path = (folder or cache_folder()) / f"machine-{mark}.json"
+    path = _file(version, folder)
     if not refresh:
-        kept = _read(path, notify)
-        if kept is not None:
-            if kept.doubts:
-                notify(f"note: {len(kept.doubts)} doubts about the ceilings kept in {_short(path)}: see gobrrr machine")
-            return kept
+        found = _read(path, notify)
+        if found is not None:
+            if found.doubts:
+                notify(
+                    f"note: {len(found.doubts)} doubts about the ceilings kept in {_short(path)}: see gobrrr machine"
+                )
+            return found
     notify("measuring what this machine can do (at most 20 s, then kept) ...")
     # the other process may see another environment: what is asked for is what the file must be found by
+    mark = path.stem.removeprefix("machine-")
     machine = msgspec.structs.replace(measure_in(interpreter), fingerprint=mark)
     _write(path, machine, notify)
     return machine
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """$GOBRRR_CACHE, or gobrrr/ in $XDG_CACHE_HOME or ~/.cache."""
-    if environ.get("GOBRRR_CACHE"):
-        return Path(environ["GOBRRR_CACHE"])
-    base = environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path("~/.cache").expanduser()) / "gobrrr"
+def kept(version: str, notify: Notify = lambda text: None, folder: Path | None = None) -> Machine | None:
+    """This machine's ceilings for a version of torch, where they were measured before; starts nothing."""
+    return _read(_file(version, folder), notify)
+
+
+def _file(version: str, folder: Path | None) -> Path:
+    return (folder or cache_folder()) / f"machine-{fingerprint(probe(), version)}.json"
 
 
 def torch_version(interpreter: str) -> str:
@@ -160,8 +163,7 @@ def _last(text: str) -> str:
 def _read(path: Path, notify: Notify) -> Machine | None:
     """The kept Machine; None where there is none, or none that can be believed."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = cache.read(path, MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -176,19 +178,11 @@ def _read(path: Path, notify: Notify) -> Machine | None:
 
 
 def _write(path: Path, machine: Machine, notify: Notify) -> None:
-    """Replace the kept Machine in one step; a folder that cannot be written is worth a note."""
-    temporary = ""
+    """Replace the kept Machine in one step; a folder that cannot be written, or is not safe, is worth a note."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=path.name, suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(machine))
-        Path(temporary).replace(path)
+        cache.write(path, msgspec.json.encode(machine))
     except OSError as error:
         notify(f"note: the measurement cannot be kept in {path.parent} ({error.strerror}); set GOBRRR_CACHE")
-        if temporary:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
 
 
 def _short(path: Path) -> str:

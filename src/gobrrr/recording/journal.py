@@ -7,6 +7,7 @@ frame against its checksum, and reading stops with a note where the first one do
 from __future__ import annotations
 
 import json
+import os
 import struct
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from gobrrr.errors import TraceError
+from gobrrr.machine import files
 from gobrrr.recording.limits import DEFAULT, Limits, exceeded
 from gobrrr.recording.trace import Ints
 
@@ -50,8 +52,8 @@ def read_journal(path: Path, limits: Limits = DEFAULT) -> Journal:
     records: list[dict[str, Any]] = []
     note = ""
     try:
-        with path.open("rb") as file:
-            num_bytes = path.stat().st_size
+        with files.opened(path) as file:
+            num_bytes = os.fstat(file.fileno()).st_size
             if num_bytes > limits.file_bytes:
                 raise exceeded(str(path), "file_bytes", limits.file_bytes, num_bytes)
             for kind, payload in _frames(file, str(path), num_bytes, limits):

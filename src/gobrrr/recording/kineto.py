@@ -6,6 +6,7 @@ them; here the tables are filled (Reader.add) and put in order (`assemble`).
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.errors import TraceError
+from gobrrr.machine import files
 from gobrrr.recording import categories as cat
 from gobrrr.recording import columns as col
 from gobrrr.recording.assemble import assemble
@@ -34,8 +36,8 @@ def read_trace(path: Path, limits: Limits = DEFAULT) -> Trace:
     Raises TraceError where the file cannot be opened, is no trace, or exceeds a limit.
     """
     try:
-        with path.open("rb") as file:
-            return read_stream(file, path.stat().st_size, str(path), limits)
+        with files.opened(path) as file:
+            return read_stream(file, os.fstat(file.fileno()).st_size, str(path), limits)
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror or error}") from error
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.errors import GobrrrError, TraceError
+from gobrrr.machine import files
 from gobrrr.recording.facts import Span
 from gobrrr.recording.journal import read_journal
 from gobrrr.recording.kineto import read_trace
@@ -29,9 +30,6 @@ class Start(msgspec.Struct, frozen=True):
     clock: tuple[int, int] = (0, 0)
     """(unix ns, steady ns) of one moment."""
     pid: int = 0
-    argv: tuple[str, ...] = ()
-    executable: str = ""
-    cwd: str = ""
     rank: int | None = None
     world_size: int | None = None
     python: str = ""
@@ -157,7 +155,7 @@ def _load(path: Path, limits: Limits) -> Recording:
     windows = _windows(records, missing)
     loops = tuple(find_loops(journal.events, _settling(records)))
     recording = Recording(
-        path.parent, start, journal.events, loops, windows, None, _workers(path.parent, missing),
+        path.parent, start, journal.events, loops, windows, None, _workers(path.parent, missing, limits),
         tuple(r for r in records if r.get("type") == "facts"), _counted(records, loops), ended,
         int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
     )  # fmt: skip
@@ -210,7 +208,8 @@ def _typed(record: dict[str, Any], shape: Any, missing: list[str]) -> Any:
 def _unwritable(path: Path) -> list[str]:
     """Why the watched program could not go on writing: the errno in the name of a file beside its journal."""
     codes = [mark.name.rpartition("-")[2] for mark in sorted(path.parent.glob(f"{path.name}.error-*"))]
-    return [f"the recording could not be written to its end: {os.strerror(int(c))}" for c in codes if c.isdecimal()]
+    known = [int(code) for code in codes if code.isdecimal() and len(code) < 5]  # else nobody of ours named it
+    return [f"the recording could not be written to its end: {os.strerror(code)}" for code in known]
 
 
 def _complaints(records: tuple[dict[str, Any], ...], ended: str | None) -> list[str]:
@@ -234,15 +233,15 @@ def _counted(records: tuple[dict[str, Any], ...], loops: tuple[LoopSteps, ...]) 
     return fitting[-1] if fitting else {}
 
 
-def _workers(folder: Path, missing: list[str]) -> tuple[Worker, ...]:
-    read = (_worker(path, missing) for path in sorted(folder.glob("worker-*.json")))
+def _workers(folder: Path, missing: list[str], limits: Limits) -> tuple[Worker, ...]:
+    read = (_worker(path, missing, limits) for path in sorted(folder.glob("worker-*.json")))
     return tuple(worker for worker in read if worker is not None)
 
 
-def _worker(path: Path, missing: list[str]) -> Worker | None:
+def _worker(path: Path, missing: list[str], limits: Limits) -> Worker | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Worker)
-    except (msgspec.DecodeError, OSError) as error:
+        return msgspec.json.decode(files.read(path, limits.journal_frame_bytes), type=Worker)
+    except (msgspec.DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
         missing.append(f"{path.name} could not be read: {error}")
         return None
 

@@ -14,7 +14,10 @@ from pathlib import Path
 import gobrrr
 
 TIMEOUT_S = 120
-_START = "import sys; sys.path.append(sys.argv.pop(1)); from gobrrr.remedies.probing import main; main(sys.argv[1:])"
+_START = (
+    "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "  # not what lies in the current folder
+    "from gobrrr.remedies.probing import main; main(sys.argv[1:])"
+)
 
 
 def main(names: Sequence[str]) -> None:

@@ -8,7 +8,9 @@ mention people, link, or close the markup that holds them.
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
+from collections.abc import Sequence
 
 LIMIT = 4000
 """Characters of one string that are looked at: no honest message is longer, and the report stays readable."""
@@ -33,6 +35,16 @@ def plain(text: str, limit: int = LIMIT) -> str:
     head = _SEQUENCE.sub("", text[: 4 * limit])
     clean = "".join(map(_printable, head))
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
+
+
+def command_line(words: Sequence[str]) -> str:
+    """A command as it would be typed, with nothing left out: what does not print, or turns the line round, is shown as
+    an escape, so that whoever is asked whether to run it sees all of it."""
+    return " ".join(shlex.quote(word) if all(map(_is_plain, word)) else ascii(word) for word in words)
+
+
+def _is_plain(char: str) -> bool:
+    return char.isprintable() and unicodedata.bidirectional(char) not in ("R", "AL")
 
 
 def _printable(char: str) -> str:

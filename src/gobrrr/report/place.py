@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import stat
+import os
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path, PurePath
 
+from gobrrr.machine import files
 from gobrrr.recording.facts import Span
+from gobrrr.recording.secrets import masked_text
+from gobrrr.report.escape import LIMIT
 
 MAX_SOURCE_BYTES = 4 << 20
 """No source file that people write is larger; keeps a report that names a huge file from reading it."""
@@ -30,22 +33,26 @@ def shown(span: Span, root: str) -> str:
     return f"{inside}:{span.line}"
 
 
-def reader(root: str) -> Source:
-    """Reads one line of a Python file, stripped; '' where that cannot be had. Relative paths start at `root`.
+def reader(root: str, anywhere: bool = False) -> Source:
+    """Reads one line of a Python file, stripped, with secrets masked; '' where it cannot be had. Relative paths start
+    at `root`.
 
-    Only regular files named *.py: a report may come from a stranger, and must not read out anything else.
+    Only plain files whose own name, not that of a link, ends in .py, and only below `root` unless `anywhere`: a report
+    may come from a stranger, who hopes to have what it reads out sent back.
     """
+    home = Path(root).resolve()
 
     def line(file: str, number: int) -> str:
         try:
-            path = Path(root, file)
-            facts = path.stat()
-            readable = path.suffix == ".py" and stat.S_ISREG(facts.st_mode) and facts.st_size <= MAX_SOURCE_BYTES
-            if not readable or number < 1:
+            path = Path(root, file).resolve()
+            if number < 1 or path.suffix != ".py" or not (anywhere or path.is_relative_to(home)):
                 return ""
-            with path.open(encoding="utf-8", errors="replace") as lines:
-                return next(islice(lines, number - 1, number), "").strip()
-        except (OSError, ValueError):
+            with files.opened(path) as source:
+                if os.fstat(source.fileno()).st_size > MAX_SOURCE_BYTES:
+                    return ""
+                found = next(islice(source, number - 1, number), b"").decode("utf-8", "replace")
+            return masked_text(found.strip()[:LIMIT], code=True)
+        except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle, before Python 3.13
             return ""
 
     return line

@@ -147,7 +147,7 @@ def _skipped(report: Report, page: Page) -> str:
 def next_steps(report: Report, page: Page) -> list[RenderableType]:
     """The commands that lead on from here, and the one that shows this report again."""
     again = f"gobrrr report {page.clean(shlex.quote(report.recording))}" if report.recording else ""
-    first = f"gobrrr explain {page.clean(report.findings[0].code)}" if report.findings else again
+    first = f"gobrrr explain {page.clean(shlex.quote(report.findings[0].code))}" if report.findings else again
     rest = f"   this report again: {again}" if again and report.findings else ""
     lines = [phrase((first, "bold"), (rest, "dim"))] if first else []
     if command := page.clean(_tunable(report)):

@@ -20,14 +20,14 @@ WIDTH = 100
 MIN_WIDTH = 40
 
 
-def show(report: Report, stream: TextIO, root: str | None = None) -> None:
-    """Write the report to `stream` as suits it. Source lines and relative paths start at `root` (working directory)."""
+def show(report: Report, stream: TextIO, root: str | None = None, anywhere: bool = False) -> None:
+    """Write the report to `stream` as suits it. Source lines and relative paths start at `root` (working directory);
+    of a program that has just run, lines may come from `anywhere`."""
     root = str(root or os.getcwd())  # noqa: PTH109 - a string is wanted
     width, color, ascii_only = suited(stream)
     rows = _size(stream)[1] if stream.isatty() else 0
-    stream.write(
-        render(report, width=width, rows=rows, color=color, ascii_only=ascii_only, root=root, source=reader(root))
-    )
+    source = reader(root, anywhere)
+    stream.write(render(report, width=width, rows=rows, color=color, ascii_only=ascii_only, root=root, source=source))
 
 
 def suited(stream: TextIO) -> tuple[int, bool, bool]:

@@ -8,7 +8,9 @@ import msgspec
 
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model import Guarded
+from gobrrr.machine import files
 from gobrrr.rules.model import Saving
+from gobrrr.trial import mark
 
 SCHEMA = "gobrrr.receipt/1"
 MAX_BYTES = 256 << 20
@@ -90,6 +92,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     """False where the tuning was interrupted: what was finished stands."""
     command: tuple[str, ...] = ()
+    """With keys and passwords masked."""
     folder: str = ""
     date: str = ""
     seed: int = 0
@@ -100,24 +103,44 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: float | None = None
     """The untouched program's median step."""
     notes: tuple[str, ...] = ()
+    mark: str = ""
+    """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""
 
 
 def write(receipt: Receipt, file: Path) -> None:
-    """Write it whole or not at all."""
-    part = file.with_name(file.name + ".part")
-    part.write_bytes(msgspec.json.format(msgspec.json.encode(receipt), indent=1))
-    part.replace(file)
+    """Write it whole or not at all, for its owner alone. Raises OSError."""
+    files.write(file, msgspec.json.format(msgspec.json.encode(receipt), indent=1))
+
+
+def marked(receipt: Receipt) -> Receipt:
+    """The same with the mark of this user on this machine."""
+    return msgspec.structs.replace(receipt, mark=mark.of(_unmarked(receipt), SCHEMA))
+
+
+def is_own(receipt: Receipt) -> bool:
+    """Whether this user's gobrrr wrote it on this machine, just as it is."""
+    return mark.holds(receipt.mark, _unmarked(receipt), SCHEMA)
+
+
+def _unmarked(receipt: Receipt) -> bytes:
+    """Its bytes without the mark, as they are once it was read back: an integer in a float's place becomes a float."""
+    plain = msgspec.json.encode(msgspec.structs.replace(receipt, mark=""))
+    try:
+        return msgspec.json.encode(msgspec.json.decode(plain, type=Receipt))
+    except msgspec.ValidationError:  # a figure that is none: it cannot be read back, marked or not
+        return plain
 
 
 def read(file: Path) -> Receipt:
     """Read it back. Raises GobrrrError for what is missing, too large, truncated or no receipt."""
     try:
-        if file.stat().st_size > MAX_BYTES:
+        data = files.read(file, MAX_BYTES)
+        if len(data) > MAX_BYTES:
             raise GobrrrError(f"{file} is no receipt: it is larger than any", "name the receipt.json of a tuning")
-        receipt = msgspec.json.decode(file.read_bytes(), type=Receipt)
+        receipt = msgspec.json.decode(data, type=Receipt)
     except OSError as error:
         raise GobrrrError(f"cannot read {file}: {error.strerror}", "name the receipt.json of a tuning") from None
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise GobrrrError(f"{file} is no receipt: {error}", "name the receipt.json of a tuning") from None
     if receipt.schema != SCHEMA:
         raise GobrrrError(f"{file} has the schema {receipt.schema!r}, not {SCHEMA}", "tune again with this version")

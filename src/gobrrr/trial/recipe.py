@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gobrrr.errors import GobrrrError
+from gobrrr.machine import files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -99,9 +100,10 @@ def _value(value: object) -> str:
 def read(file: Path, known: frozenset[str] | None = None) -> Recipe:
     """Read and check it. `known`: the remedies that there are. Raises GobrrrError that names what is wrong."""
     try:
-        if file.stat().st_size > MAX_BYTES:
+        data = files.read(file, MAX_BYTES)
+        if len(data) > MAX_BYTES:
             raise GobrrrError(f"{file} is no recipe: it is larger than any", HINT)
-        text = file.read_bytes().decode("utf-8")
+        text = data.decode("utf-8")
     except OSError as error:
         raise GobrrrError(f"cannot read the recipe {file}: {error.strerror}", HINT) from None
     except UnicodeDecodeError:

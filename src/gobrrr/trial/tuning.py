@@ -13,8 +13,10 @@ from typing import Protocol
 import msgspec
 
 from gobrrr.guard.model import Guarded
+from gobrrr.machine import files
 from gobrrr.rules.model import Saving
-from gobrrr.trial.receipt import Compiled, Receipt, Samples, Speedup, StartUp, TrialResult
+from gobrrr.trial import mark
+from gobrrr.trial.receipt import MAX_BYTES, Compiled, Receipt, Samples, Speedup, StartUp, TrialResult
 from gobrrr.trial.search import FAST, Candidate, Plan, Search
 
 
@@ -59,30 +61,51 @@ class Listener:
         """A trial has ended."""
 
 
+class Line(TrialResult, frozen=True, kw_only=True):
+    """A line of the journal: a trial, marked by who measured it."""
+
+    mark: str = ""
+
+
 class Journal:
     """Finished trials, one JSON line each, in the order in which they ended; only ever appended to."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, file: Path, about: str = "") -> None:
+        """`about`: the program whose trials these are; another's are none of them."""
+        self._file, self._kind = file, f"trial\0{about}"
+        self.foreign = 0
+        """Lines of the last read() that somebody else wrote, or of another program."""
 
     def append(self, result: TrialResult) -> None:
-        """Write one trial, through to the disk's cache."""
-        with self._file.open("ab") as file:
-            file.write(msgspec.json.encode(result) + b"\n")
-            file.flush()
+        """Write one trial, through to the disk's cache. Raises OSError, for a link too."""
+        fields = msgspec.to_builtins(result) | {"mark": mark.of(_canonical(result), self._kind)}
+        files.append(self._file, msgspec.json.encode(fields) + b"\n")
 
     def read(self) -> list[TrialResult]:
-        """All whole lines; a last one that was cut off is left out."""
+        """All whole lines that this user measured on this machine: what others wrote was not measured here, and a last
+        line that was cut off is left out. Raises OSError for what is no plain file."""
         if not self._file.exists():
             return []
-        found = (_decoded(line) for line in self._file.read_bytes().split(b"\n"))
-        return [result for result in found if result is not None]
+        lines = [line for each in files.read(self._file, MAX_BYTES).split(b"\n") if (line := _decoded(each))]
+        found = [_trial(line) for line in lines if mark.holds(line.mark, _canonical(line), self._kind)]
+        self.foreign = len(lines) - len(found)
+        return found
 
 
-def _decoded(line: bytes) -> TrialResult | None:
+def _canonical(result: TrialResult) -> bytes:
+    """A trial's bytes without its mark, as they are once it was read back."""
+    line = _decoded(msgspec.json.encode(result))
+    return msgspec.json.encode(_trial(line)) if line is not None else b""
+
+
+def _trial(line: Line) -> TrialResult:
+    return TrialResult(**{name: getattr(line, name) for name in TrialResult.__struct_fields__})
+
+
+def _decoded(line: bytes) -> Line | None:
     try:
-        return msgspec.json.decode(line, type=TrialResult)
-    except msgspec.DecodeError:
+        return msgspec.json.decode(line, type=Line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

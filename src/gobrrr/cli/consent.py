@@ -1,0 +1,35 @@
+"""Asking before something is started that a file names: all of it is shown, and only a typed yes or --yes starts it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gobrrr.errors import GobrrrError
+from gobrrr.report.escape import LIMIT, command_line, plain
+
+NOT_RUN = 4
+"""Exit code where nothing was started because nobody agreed to it."""
+
+
+def show(command: Sequence[str], folder: str, doing: str) -> None:
+    """What is about to be started, where, and what for, on stderr."""
+    sys.stderr.write(
+        f"gobrrr: {plain(doing)}\n  command  {command_line(command)}\n  folder   {command_line([folder])}\n"
+    )
+    sys.stderr.flush()
+
+
+def ask(command: Sequence[str], folder: str, why: str) -> None:
+    """Return where the person at the terminal types yes. Raises GobrrrError for all else, and where there is nobody."""
+    sys.stderr.write(f"  note     {why}\n")
+    if len(command_line([*command, folder])) > LIMIT:
+        raise GobrrrError("this command is too long to be read and agreed to", "--yes runs it unread", NOT_RUN)
+    if not sys.stdin.isatty():
+        raise GobrrrError(
+            "it was not started: nobody is here to agree to it", "--yes starts it without asking", NOT_RUN
+        )
+    sys.stderr.write("run it? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise GobrrrError("it was not started", "", NOT_RUN)

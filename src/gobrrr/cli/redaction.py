@@ -1,0 +1,59 @@
+"""`--redact PATTERN`: what its user wants to keep to himself, masked in all that a verb stores and shows."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from gobrrr.recording.secrets import MASK, masked
+
+T = TypeVar("T")
+Patterns = Sequence[re.Pattern[str]]
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """The option, which may be given more than once."""
+    parser.add_argument(
+        "--redact", type=_pattern, action="append", default=[], metavar="PATTERN",
+        help="mask what this regular expression finds, beside what looks like a key or a password anyway",
+    )  # fmt: skip
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        found = re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    if found.search(""):
+        raise argparse.ArgumentTypeError(f"{text!r} finds the empty string everywhere")
+    return found
+
+
+def shown(command: Sequence[str], patterns: Patterns = ()) -> list[str]:
+    """A command line as it may be stored and shown."""
+    return [_without(word, patterns) for word in masked(command)]
+
+
+def redacted(noun: T, patterns: Patterns) -> T:
+    """A report, receipt or recipe with what the patterns find masked in every text but its schema."""
+    import msgspec
+
+    if not patterns:
+        return noun
+    return msgspec.convert(_mapped(msgspec.to_builtins(noun), patterns), type(noun))
+
+
+def _mapped(value: Any, patterns: Patterns, key: str = "") -> Any:
+    if isinstance(value, dict):
+        return {name: _mapped(each, patterns, name) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_mapped(each, patterns) for each in value]
+    return _without(value, patterns) if isinstance(value, str) and key != "schema" else value
+
+
+def _without(text: str, patterns: Patterns) -> str:
+    for pattern in patterns:
+        text = pattern.sub(lambda _: MASK, text)
+    return text

@@ -1,0 +1,72 @@
+"""Files on a computer that is shared: read only where they are plain files, written whole and for their owner alone.
+
+What somebody else may have laid at a name (a link, a pipe, a device, a file without end) is neither followed, waited
+for nor written into.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+PRIVATE, AS_USUAL = 0o600, 0o666
+"""Modes: the owner's alone, and what the user's umask leaves, for files that the user has named."""
+_OURS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NOFOLLOW, _NONBLOCK = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
+
+
+def opened(path: Path, *, follow: bool = True) -> BinaryIO:
+    """A plain file, open for reading. Raises OSError, for a folder, a pipe and a device too, without waiting."""
+    handle = os.open(path, os.O_RDONLY | _OURS | _NONBLOCK | (0 if follow else _NOFOLLOW))
+    if stat.S_ISREG(mode := os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def read(path: Path, most: int) -> bytes:
+    """The bytes of a plain file; of one that is larger than `most`, one byte more than that. Raises OSError."""
+    with opened(path) as file:
+        return file.read(most + 1)
+
+
+def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
+    """Whole or not at all, by way of a new file beside it; a link at `path` is replaced. Raises OSError."""
+    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OURS | _NOFOLLOW, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def append(path: Path, data: bytes) -> None:
+    """To a file of ours, made where it is not there. Raises OSError, for a link and for what is no plain file too."""
+    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _OURS | _NOFOLLOW | _NONBLOCK, PRIVATE)
+    with os.fdopen(handle, "ab") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        file.write(data)
+
+
+def check_owner(facts: os.stat_result, path: Path, private: bool = False) -> None:
+    """Raises PermissionError where another user may have made or changed it; `private`: or may have read it."""
+    if not hasattr(os, "getuid"):  # Windows: a user's folders are not open to others
+        return
+    if facts.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "it belongs to another user", str(path))
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "others may write into it: chmod go-w", str(path))
+    if private and facts.st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        raise PermissionError(errno.EPERM, "others may read it", str(path))

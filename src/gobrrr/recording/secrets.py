@@ -1,0 +1,154 @@
+"""Keys and passwords on a command line, masked before it is stored or shown. Standard library only.
+
+Two things give a secret away: the name before it (`--api-key VALUE`, `logger.token=VALUE`, `WANDB_API_KEY=VALUE`) and
+its own shape (the prefixes that services give to their tokens, a password in an address). A name is read by its last
+word, as people read it: `hub_token` is a token, `token_length` is a length; and what training programs call tokens
+and keys (`--pad-token "<pad>"`, `--sort-key date`) is none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+MASK = "<redacted>"
+
+_ALWAYS = frozenset(
+    "password passwords passwd passphrase passcode secret secrets auth authorization apikey apikeys authkey accesskey "
+    "secretkey privatekey authtoken accesstoken apitoken hftoken dsn cookie".split()
+)
+"""Last words of names whose value is a secret, whatever stands before them and whatever the value is."""
+_LIKELY = frozenset("credential credentials creds pwd".split())
+"""The same where the value is no path."""
+_OWNERS = frozenset(
+    "access account admin anthropic api auth aws azure bearer bot clearml cloud cohere comet db deploy discord "
+    "encryption gcp gemini gh git github gitlab google hf hub huggingface identity jwt kaggle license master mlflow "
+    "neptune ngc npm nvidia oauth openai personal private proxy pypi redis refresh registry replicate sas secret "
+    "security service session signing slack smtp ssh storage subscription telegram tls wandb webhook".split()
+)
+"""Words that make a key, a pass or several tokens a secret: `api_key`, `db_pass`, `access_tokens`."""
+_OF_TEXT = frozenset(
+    "added an assistant audio begin blank bos class cls control decoder dist distillation dummy each empty encoder end "
+    "eod eom eos eot every extra fill fim final first forced global image images img init initial last local mask "
+    "masked max memory min modality new newline next no null num of one pad padding patch per predict prefix prompt "
+    "query reg register replacement role sep separator sos sot space special speaker speech start stop suffix system "
+    "target task text the think tgt src source trigger unk unknown video vision visual vocab word".split()
+)
+"""Words before `token` that make it a piece of text."""
+_IN_PLAIN = frozenset("value string str text raw b64 base64 plain".split())
+"""Last words that say in what form a secret comes."""
+_SWITCHES = frozenset("no use with without has is enable disable skip require ask prompt save show".split())
+"""First words of an option that takes no value, or none that is secret."""
+
+_SHAPES = re.compile(
+    r"(?<![A-Za-z0-9])(?:"
+    r"hf_[A-Za-z0-9]{20,}|gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{20,}|glpat-[\w-]{16,}|npm_[A-Za-z0-9]{30,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])|AIza[\w-]{30,}|xox[a-z]-[\w-]{10,}|nvapi-[\w-]{20,}|r8_[A-Za-z0-9]{30,}"
+    r"|pypi-[\w-]{40,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"
+    r"|sk-(?=[\w-]{0,200}[A-Za-z0-9]{16})(?=[\w-]{0,200}\d)[\w-]{20,}"
+    r"|eyJ[\w-]{8,4000}\.[\w-]{8,}(?:\.[\w-]*)?"
+    r")|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    re.DOTALL,
+)
+"""Tokens as services make them: Hugging Face, GitHub, GitLab, npm, AWS, Google, Slack, NVIDIA, Replicate, PyPI, Stripe,
+OpenAI and Anthropic, JSON web tokens, PEM keys."""
+_BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}")
+_ADDRESS = re.compile(r"(?<=://)([^\s/@:]*:(?=[^\s/]+@)|(?=[\w-]{20,}@))[^\s/]+(?=@)")
+_QUERY = re.compile(r"(?<=[?&])([\w.-]{1,100})=([^&\s#]+)")
+_SIGNATURES = frozenset("sig signature x-amz-signature x-amz-credential x-amz-security-token x-goog-signature".split())
+_OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
+_ASSIGNED = re.compile(r"([-+~]*([A-Za-z_][\w./@-]*)=)(.+)", re.DOTALL)
+_QUOTED = r"\"(?:[^\"\\]|\\.){0,2000}\"|'(?:[^'\\]|\\.){0,2000}'"
+_NAMED = r"(?<![\w.-])([A-Za-z_][\w.-]*)"
+_IN_CODE = re.compile(rf"{_NAMED}([\"']?\]?\s*[:=]\s*)({_QUOTED})")
+_IN_TEXT = re.compile(rf"{_NAMED}([\"']?\s*[:=](?!//|[\w.-]+=[^=\s])\s*)({_QUOTED}|[^\s\"',;&{{}}()\[\]=]+=*)")
+_IN_SHELL = re.compile(
+    rf"(?<![\w.-])(?:--?([A-Za-z][\w.-]*)(?=[\s=])|([A-Z][A-Z0-9_]*)(?==))([\s=]+)({_QUOTED}|[^\s\"';&|]+)"
+)
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SWITCHED = re.compile(r"(?i)true|false|none|null|yes|no|on|off|auto|\$\{?\w+\}?|<redacted>|")
+_OF_NO_KEY = re.compile(r"(?i)[+-]?\d+(?:\.\d+)?(?:e-?\d+)?|<[^>]*>|\[[A-Z]*\]")
+_SHORT = re.compile(r"[a-z]{1,8}")
+_PATH = re.compile(r"(?:~|\.{0,2})/.*|.*\.(?:json|ya?ml|toml|txt|pem|key|pub|env|cfg|ini|csv|parquet|py|pt)", re.DOTALL)
+_RANDOM = re.compile(r"[0-9a-fA-F]{24,}|(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9+/=]{16,}")
+
+
+def masked(words: Sequence[str]) -> list[str]:
+    """A command line with every secret replaced by MASK; all else is as it was."""
+    found: list[str] = []
+    before = ""
+    for word in words:
+        option = _OPTION.fullmatch(before)
+        found.append(MASK if option and _takes(option[1], word) else _word(word, code=before == "-c"))
+        before = word
+    return found
+
+
+def masked_text(text: str, *, code: bool = False) -> str:
+    """Text with what looks like a secret in it replaced. In `code`, what has only a name must be a string in quotes."""
+    text = _BEARER.sub(rf"\1\2{MASK}", _ADDRESS.sub(rf"\1{MASK}", _SHAPES.sub(MASK, text)))
+    text = _QUERY.sub(_in_query, text)
+    return _IN_SHELL.sub(_in_shell, (_IN_CODE if code else _IN_TEXT).sub(_inside, text))
+
+
+def _word(word: str, code: bool) -> str:
+    assigned = _ASSIGNED.fullmatch(word)
+    if assigned and _is_secret(assigned[2], assigned[3]):
+        return assigned[1] + MASK
+    return masked_text(word, code=code)
+
+
+def _takes(option: str, word: str) -> bool:
+    """Whether the word after an option is its value, and a secret."""
+    switch = _parts(option)[:1] and _parts(option)[0] in _SWITCHES
+    return not switch and _OPTION.fullmatch(word) is None and _is_secret(option, word)
+
+
+def _in_query(found: re.Match[str]) -> str:
+    name, value = found.groups()
+    secret = name.lower() in _SIGNATURES or _is_secret(name, value)
+    return f"{name}={MASK}" if secret else found[0]
+
+
+def _inside(found: re.Match[str]) -> str:
+    name, between, value = found.groups()
+    return f"{name}{between}{_quoted(value)}" if _is_secret(name, _bare(value)) else found[0]
+
+
+def _in_shell(found: re.Match[str]) -> str:
+    option, variable, _, value = found.groups()
+    secret = _takes(option, _bare(value)) if option else _is_secret(variable, _bare(value))
+    return found[0][: -len(value)] + _quoted(value) if secret else found[0]
+
+
+def _bare(value: str) -> str:
+    return value[1:-1] if value[:1] in ("'", '"') else value
+
+
+def _quoted(value: str) -> str:
+    quote = value[0] if value[:1] in ("'", '"') else ""
+    return f"{quote}{MASK}{quote}"
+
+
+def _parts(name: str) -> list[str]:
+    """'loggerApi_KEY2' as ['logger', 'api', 'key', '2']."""
+    return [part.lower() for part in _WORDS.findall(name)]
+
+
+def _is_secret(name: str, value: str) -> bool:
+    """By the last word of the name, the one before it, and what the value looks like."""
+    parts = _parts(name)
+    while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in _IN_PLAIN):
+        parts.pop()
+    if not parts or _SWITCHED.fullmatch(value):
+        return False
+    last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
+    if last in _ALWAYS:
+        return True
+    if _RANDOM.fullmatch(value):
+        return last in _LIKELY or not {"key", "keys", "token", "pass", "wandb"}.isdisjoint(parts)
+    if _OF_NO_KEY.fullmatch(value) or _PATH.fullmatch(value):
+        return False
+    if last == "token":
+        return before == "" or before in _OWNERS or not (before in _OF_TEXT or _SHORT.fullmatch(value))
+    return last in _LIKELY or (last in ("key", "keys", "tokens", "pass") and before in _OWNERS)
