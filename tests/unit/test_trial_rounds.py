@@ -38,6 +38,12 @@ def test_identical_arms_are_told_apart_in_at_most_5_percent_whatever_their_start
     assert wrong(verdicts(1.0, 100, MACHINES[machine], bias=0.01, draw=draw)) <= 0.05
 
 
+@pytest.mark.parametrize("bias", [0.02, 0.15])
+def test_starts_that_differ_by_more_than_is_taken_for_granted_are_seen_to_do_so(bias: float) -> None:
+    """A small convolutional net's processes differ by 14 % (benchmarks/process_bias.py)."""
+    assert wrong(verdicts(1.0, 200, {}, bias=bias)) <= 0.08
+
+
 def test_arms_that_are_started_once_are_told_apart_in_half_of_the_trials() -> None:
     """What the rounds are there against; and that these machines would show it."""
     found = Counter(started_once(NoisyMachine(seed, burst=0.0), seed, 0.01).verdict for seed in range(100))
@@ -59,9 +65,9 @@ def test_what_there_is_is_found_and_never_called_equivalent(speedup: float, powe
 
 
 def test_a_large_effect_is_settled_with_three_starts() -> None:
-    for seed in range(20):
-        found = arms_trial(NoisyMachine(seed), 1.3, seed, bias=0.01)
-        assert (found.result().verdict, len(found.logs)) == ("faster", FEWEST_ROUNDS)
+    found = [arms_trial(NoisyMachine(seed), 1.3, seed, bias=0.005) for seed in range(50)]
+    assert {each.result().verdict for each in found} == {"faster"}
+    assert sum(len(each.logs) == FEWEST_ROUNDS for each in found) >= 40
 
 
 def test_every_round_but_the_first_begins_with_a_start_and_quadruples_stay_whole() -> None:
@@ -87,7 +93,7 @@ def test_a_block_of_fewer_steps_counts_per_step() -> None:
 
 
 def test_a_round_has_more_quadruples_where_starting_costs_more_and_blocks_scatter_more() -> None:
-    """sqrt(cost of a start / of a quadruple) x 1.25 x scatter / (sqrt(2) x 1 %), four at least: 6 s, 0.4 s, 2 %: 6.9."""
+    """sqrt(cost of a start / of a quadruple) x 1.25 x scatter / (sqrt(2) x 1 %), 4 at least: 6 s, 0.4 s, 2 %: 6.9."""
     assert per_round(6.0, 0.4, 0.02) == 7 and per_round(6.0, 0.4, 0.0) == 4
     assert per_round(24.0, 0.4, 0.02) == 14 and per_round(6.0, 0.4, 0.5) == rounds.MOST_QUADRUPLES
 

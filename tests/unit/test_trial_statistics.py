@@ -114,6 +114,8 @@ def test_rounds_that_differ_by_more_than_processes_may_widen_the_interval() -> N
     apart, alike = compare_rounds([[0.0, 0.0], [0.1, 0.1], [0.2, 0.2]]), compare_rounds([[0.1, 0.1]] * 3)
     assert apart.median == pytest.approx(alike.median) and apart.low < 1 < alike.low
     assert apart.verdict == "inconclusive" and apart.needed is not None and apart.needed > 3
+    error, freedom = statistics.standard_error([np.array([v, v]) for v in (0.0, 0.1, 0.2)], 0.01)
+    assert (error, freedom) == (pytest.approx(0.1 / math.sqrt(3)), 2), "the rounds' own deviation, and Student's 2"
 
 
 def test_rounds_without_scatter_within_say_nothing() -> None:
@@ -132,9 +134,9 @@ def test_swapping_the_arms_swaps_the_rounds_verdict(logs: list[list[float]]) -> 
 
 
 def test_planned_rounds_find_their_effect() -> None:
-    """2 % with quiet blocks: (1.96 + 1.28)^2 2 0.01^2 / 0.02^2 = 5.3."""
-    assert statistics.rounds_for(0.02, 0.0, 4) == 6
-    assert statistics.rounds_for(0.3, 0.02, 4) == statistics.FEWEST_ROUNDS
+    """2 % with quiet blocks, whose two rounds have an error of 1 %: 2 ((1.96 + 1.28) 0.01 / 0.02)^2 = 5.3."""
+    assert statistics.rounds_for(0.02, 0.01, 2) == 6
+    assert statistics.rounds_for(0.3, 0.02, 2) == statistics.FEWEST_ROUNDS
 
 
 def test_levels_spend_the_error_once() -> None:

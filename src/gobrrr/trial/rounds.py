@@ -18,6 +18,8 @@ import math
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from gobrrr.trial import statistics
 from gobrrr.trial.schedule import EFFECT, LOOKS, OVERRUN, PILOT, Block, Quadruples, block_steps, looks
 from gobrrr.trial.statistics import FEWEST_ROUNDS, LEVEL, MEDIAN_LOSS, PROCESS_SD, Comparison
@@ -70,7 +72,8 @@ class Rounds:
         self.logs[-1].append(log)
         if len(self.logs) == 1 and len(self.logs[0]) == PILOT and not self._apart:
             start = self._clock() - self._round_began - self._blocks_s
-            self.quadruples = per_round(start, self._blocks_s / PILOT, self._scatter(), self._seconds)
+            scatter = statistics.scatter_of(self.logs[0])
+            self.quadruples = per_round(start, self._blocks_s / PILOT, scatter, self._seconds)
         if len(self.logs[-1]) >= self.quadruples:
             self._round_done()
 
@@ -95,14 +98,12 @@ class Rounds:
 
     def _fix(self, num: int) -> None:
         """How many rounds there will be, and at which of them is looked, at which level."""
-        wanted = statistics.rounds_for(self._effect, self._scatter(), self.quadruples, self._level)
+        error, _ = statistics.standard_error([np.asarray(each) for each in self.logs], PROCESS_SD)
+        wanted = statistics.rounds_for(self._effect, error, num, self._level)
         left = self._seconds - (self._clock() - self._began)
         affordable = num + int(left / self._round_s) if math.isfinite(left) and self._round_s > 0 else self._most
         self.planned = max(FEWEST_ROUNDS, min(wanted, affordable, self._most))
         self._looks = looks(self.planned, FEWEST_ROUNDS, self._level, (0.0, *LOOKS))
-
-    def _scatter(self) -> float:
-        return max(statistics.scatter_of(each) for each in self.logs)
 
     def result(self) -> Comparison:
         """What the rounds say; where the comparison was cut short it can only be inconclusive."""

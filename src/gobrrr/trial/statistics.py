@@ -28,8 +28,6 @@ PROCESS_BAND = 0.02
 """Two arms within 2 % of each other are equivalent: twice what one start may be off. A band of 1 % would take 22 starts
 of each arm, ((1.96 + 1.28) sqrt(2) PROCESS_SD / 0.01)^2, this one 6."""
 FEWEST_ROUNDS = 3
-BELIEF = 4.0
-"""Starts that PROCESS_SD is worth where rounds differ by more: degrees of freedom beside the rounds' own."""
 RESAMPLES = 2000
 FEWEST = 6
 """Quadruples below which the sign test cannot reach 5 %: 2 / 2^6 = 3.1 %."""
@@ -110,9 +108,9 @@ def compare_rounds(
 ) -> Comparison:
     """What rounds say at a level; each is the quadruples' log ratios of a fresh pair of processes, two at least.
 
-    Three starts cannot tell how much starts differ, so that is not estimated but given, as `process_sd`, and raised to
-    what the rounds show where they differ by more. Faster and slower: Student's interval leaves zero out. Equivalent:
-    it lies inside the band.
+    Three starts hardly tell how much starts differ, so that is taken to be `process_sd` at least; where the rounds
+    differ by more, they alone say how much. Faster and slower: Student's interval leaves zero out. Equivalent: it lies
+    inside the band.
     """
     values = [np.asarray(each, float) for each in rounds]
     middle = float(np.mean([np.median(each) for each in values])) if values else 0.0
@@ -131,8 +129,8 @@ def compare_rounds(
 
 
 def standard_error(rounds: Sequence[npt.NDArray[np.float64]], process_sd: float) -> tuple[float, float]:
-    """Of the mean of rounds' medians, and its degrees of freedom (Satterthwaite 1946: the share of the processes is
-    known, that of the blocks estimated). Infinite where no round has two quadruples."""
+    """Of the mean of rounds' medians, and its degrees of freedom: of the blocks where the processes' share is given
+    (Satterthwaite 1946), of the rounds where they differ by more. Infinite where no round has two quadruples."""
     num, quadruples = len(rounds), sum(map(len, rounds))
     if quadruples <= num:
         return math.inf, 1.0
@@ -140,9 +138,7 @@ def standard_error(rounds: Sequence[npt.NDArray[np.float64]], process_sd: float)
     known = 2 * process_sd**2 / num + within
     freedom = (quadruples - num) * (known / within) ** 2 if within > known * 1e-6 else math.inf
     seen = float(np.var([np.median(each) for each in rounds], ddof=1)) / num if num > 1 else 0.0
-    if seen > known:
-        freedom = min(freedom, num - 1 + BELIEF)
-    return math.sqrt(max(known, seen)), freedom
+    return (math.sqrt(seen), num - 1) if seen > known else (math.sqrt(known), freedom)
 
 
 def median_variance(values: npt.NDArray[np.float64]) -> float:
@@ -176,12 +172,10 @@ def student_quantile(probability: float, freedom: float) -> float:
     return math.sqrt(freedom * math.expm1(stretched**2 / freedom))
 
 
-def rounds_for(effect: float, scatter: float, quadruples: float, level: float = LEVEL, power: float = 0.9) -> int:
-    """Rounds that find a log ratio of `effect`; quadruples deviate by `scatter`, processes by PROCESS_SD. Normal
-    approximation."""
-    variance = 2 * PROCESS_SD**2 + (MEDIAN_LOSS * scatter) ** 2 / quadruples
+def rounds_for(effect: float, error: float, num: int, level: float = LEVEL, power: float = 0.9) -> int:
+    """Rounds that find a log ratio of `effect` where `num` of them had this standard error. Normal approximation."""
     z = quantile(1 - level / 2) + quantile(power)
-    return max(FEWEST_ROUNDS, math.ceil(z**2 * variance / effect**2))
+    return max(FEWEST_ROUNDS, math.ceil(num * (z * error / effect) ** 2))
 
 
 def units_needed(num: int, middle: float, half: float, band: float, fewest: int) -> int | None:
