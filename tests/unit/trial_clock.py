@@ -67,6 +67,16 @@ def rarely(stream: random.Random) -> float:
     return 3.0 if stream.random() < 0.1 else -1 / 3
 
 
+DRAWS: dict[str, Draw] = {"gauss": gauss, "bimodal": bimodal, "rarely": rarely}
+MACHINES = {
+    "white noise": {"burst": 0.0},
+    "drift": {"drift": 0.02, "noise": 0.005},
+    "bursts": {"noise": 0.01, "burst": 0.3},
+    "load comes and goes": {"drift": 0.2, "noise": 0.01, "period_s": 10.0},
+}
+"""What a machine does to blocks, beside its heavy tail."""
+
+
 def arms_trial(
     machine: NoisyMachine, speedup: float, seed: int, *, bias: float = 0.0, draw: Draw = gauss, step_ns: float = 2e7,
     starts_s: Sequence[float] = (6.0,), seconds: float = 90.0, **fields,
