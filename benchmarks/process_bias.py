@@ -50,7 +50,7 @@ def main() -> int:
     for threads in args.threads:
         for name in args.programs:
             found["rows"].append(row(name, threads, args.processes, args.sweeps))
-            file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            file.write_text(json.dumps(found) + "\n", encoding="utf-8")
             print(json.dumps({k: v for k, v in found["rows"][-1].items() if k != "ns"}), flush=True)
     return 0
 
@@ -62,7 +62,7 @@ def row(name: str, threads: int, processes: int, sweeps: int) -> dict[str, Any]:
     return {
         "program": name, "threads": threads, "step_ms": float(np.median(walls)) / steps / 1e6, "steps": steps,
         "wall": told(walls), "cpu": told(cpus), "others": neighbours.share(),
-        "seconds": round(time.monotonic() - began, 1), "ns": {"wall": walls.tolist(), "cpu": cpus.tolist()},
+        "seconds": round(time.monotonic() - began, 1), "ns": {"wall": walls.astype(int).tolist(), "cpu": cpus.astype(int).tolist()},
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,10 @@ def stamp() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    from gobrrr.machine import probe
-
-    return str(getattr(probe, "cpu_name", platform.processor)())
+    """As /proc/cpuinfo names it, with family and model: a virtual machine may hide the number in the name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", 1)[0].splitlines()
+    except OSError:
+        return platform.processor()
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    return f"{fields.get('model name', platform.processor())} family {fields.get('cpu family')} model {fields.get('model')}"
