@@ -62,7 +62,8 @@ def row(name: str, threads: int, processes: int, sweeps: int) -> dict[str, Any]:
     return {
         "program": name, "threads": threads, "step_ms": float(np.median(walls)) / steps / 1e6, "steps": steps,
         "wall": told(walls), "cpu": told(cpus), "others": neighbours.share(),
-        "seconds": round(time.monotonic() - began, 1), "ns": {"wall": walls.astype(int).tolist(), "cpu": cpus.astype(int).tolist()},
+        "seconds": round(time.monotonic() - began, 1),
+        "ns": {"wall": walls.astype(int).tolist(), "cpu": cpus.astype(int).tolist()},
     }  # fmt: skip
 
 

@@ -33,4 +33,5 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    return f"{fields.get('model name', platform.processor())} family {fields.get('cpu family')} model {fields.get('model')}"
+    name = fields.get("model name", platform.processor())
+    return f"{name} family {fields.get('cpu family')} model {fields.get('model')}"

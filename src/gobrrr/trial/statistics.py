@@ -23,8 +23,7 @@ BAND = 0.01
 """Ratios within 1 % of 1 are equivalent, in one process: what the blocks of one callable scatter by."""
 PROCESS_SD = 0.01
 """Deviation of a process's log step time from other starts of the same arm up to which false verdicts stay at LEVEL;
-0.6 to 1.1 % of CPU time in three programs, 14 % in a fourth
-(benchmarks/process_bias.py): where the rounds show more, they count."""
+measured: 0.6 to 1.1 % of CPU time in three programs, 14 % in a fourth (benchmarks/process_bias.py)."""
 PROCESS_BAND = 0.02
 """Two arms within 2 % of each other are equivalent: twice what one start may be off. A band of 1 % would take 22 starts
 of each arm, ((1.96 + 1.28) sqrt(2) PROCESS_SD / 0.01)^2, this one 6."""
