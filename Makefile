@@ -37,7 +37,8 @@ bench-planted: $(READY)  ## the planted illnesses: what was named, what was miss
 bench-tuned: $(READY)  ## six models of transformers: what gobrrr tune brings, beside compile alone and bf16 alone
 	$(BIN)/python -m benchmarks.tuned
 
-bench-aa: $(READY)  ## does a measurement see what is not there: a program against itself, 200 times
+bench-aa: $(READY)  ## does a measurement see what is not there: a program against itself, 40 times, and simulated
+	$(BIN)/python -m benchmarks.aa_simulated
 	$(BIN)/python -m benchmarks.aa
 
 bench-traces: $(READY)  ## published figures of real traces, and how reading grows with their size

@@ -1,10 +1,10 @@
 """Does the measurement see what is not there? The untouched program against itself, many times, and planted effects.
 
-    python -m benchmarks.aa [--trials 200] [--seconds 4] [--slowed 0.1]
+    python -m benchmarks.aa [--trials 40] [--seconds 30] [--slowed 0.1]
 
-Every trial starts two new arms and compares them as `gobrrr tune` does. With --slowed, the baseline's steps are made
-that share longer by a sleep in the program, and the trials say how often the effect is found. Results are added to
-benchmarks/results/aa-DATE.json after every trial: a run that is cut off keeps what it has.
+Every trial compares two arms as `gobrrr tune` does, each started three times at least. With --slowed, the baseline's
+steps are made that share longer by a sleep in the program, and the trials say how often the effect is found. Results
+are added to benchmarks/results/aa-DATE.json after every trial: a run that is cut off keeps what it has.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _o.register_optimizer_step_post_hook(_sleep)
 def main() -> int:
     """Run trials, print the shares of each verdict; 1 where the bar of 5 % is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=4.0, help="most time for the blocks of a trial")
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=30.0, help="most time for a trial, its starts among it")
     parser.add_argument("--slowed", type=float, default=0.0, help="make the baseline's steps this share longer")
     args = parser.parse_args()
     file = RESULTS / f"aa{'-slowed' if args.slowed else ''}-{stamp()['date']}.json"
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def trial(number: int, seconds: float, slowed: float) -> dict[str, Any]:
-    """Two new arms, one comparison."""
+    """One comparison of two arms."""
     folder = Path(tempfile.mkdtemp(prefix="gobrrr-aa-"))
     source = folder / "source"
     source.mkdir()
@@ -81,6 +81,7 @@ def trial(number: int, seconds: float, slowed: float) -> dict[str, Any]:
     speed = found.speedup
     figures = {"median": speed.median, "low": speed.low, "high": speed.high} if speed is not None else {}
     return {"verdict": found.verdict, "reason": found.reason, **figures, "blocks": len(found.samples.arm),
+            "rounds": max(found.samples.round, default=0),
             "seconds": round(time.monotonic() - began, 1), "others": neighbours.share()}  # fmt: skip
 
 

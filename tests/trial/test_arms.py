@@ -18,7 +18,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.trial import kernel
 from gobrrr.trial.arm import Arm, ArmError
 from gobrrr.trial.lockstep import Side, measure
-from gobrrr.trial.schedule import Pairing
+from gobrrr.trial.rounds import Rounds
 
 PROGRAM = Path(__file__).parent / "programs" / "trains.py"
 
@@ -192,46 +192,63 @@ def side(tmp_path: Path, name: str, *words: str, remedies: tuple[str, ...] = ())
     )
 
 
-def small(*args, **fields) -> Pairing:
-    return Pairing(*args, **{**fields, "most": 6})
+def small(*args, **fields) -> Rounds:
+    return Rounds(*args, **{**fields, "most": 3})
 
 
-def test_two_arms_are_compared_in_turn(tmp_path: Path) -> None:
+def pairs_of_processes(tmp_path: Path) -> list[int]:
+    """How often each arm was started."""
+    return [len(list((tmp_path / name).iterdir())) for name in ("a", "b")]
+
+
+@pytest.mark.slow
+def test_two_arms_are_compared_in_turn_and_started_anew_for_each_round(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
     found = measure(
-        side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=30,
-        progress=lambda done, planned, so_far: heard.append((done, planned)), pairing=small,
+        side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=120,
+        progress=lambda done, planned, so_far: heard.append((done, planned)), rounds=small,
     )  # fmt: skip
-    assert found.verdict in ("equivalent", "inconclusive", "faster", "slower") and not found.reason
-    arms = found.samples.arm
+    assert found.verdict in ("equivalent", "inconclusive", "faster", "slower")
+    arms, rounds = found.samples.arm, found.samples.round
     assert {tuple(arms[i : i + 4]) for i in range(0, len(arms), 4)} <= {(0, 1, 1, 0), (1, 0, 0, 1)}
-    assert len(arms) == 24 == heard[-1][0] and found.speedup is not None
+    assert sorted(set(rounds)) == [1, 2, 3] and list(rounds) == sorted(rounds)
+    assert pairs_of_processes(tmp_path) == [3, 3]
+    assert heard[-1][0] == len(arms) and found.speedup is not None
     assert min(found.samples.steps) >= 1 and None not in found.step_ns and None not in found.peak_bytes
+
+
+def test_without_time_for_three_starts_it_is_inconclusive_and_says_what_would_do(tmp_path: Path) -> None:
+    found = measure(side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=0.1)
+    assert found.verdict == "inconclusive" and "time for 1 of the 3 starts of each arm" in found.reason
+    assert found.blocks_needed == 3 * len(found.samples.arm) and pairs_of_processes(tmp_path) == [1, 1]
+    assert set(found.samples.round) == {1} and found.speedup is not None
 
 
 @pytest.mark.slow
 def test_a_short_program_starts_again_as_often_as_blocks_ask_for(tmp_path: Path) -> None:
+    """Each of its processes lives for some blocks; that is no new round."""
     found = measure(
         side(tmp_path, "a", "short", "220"), side(tmp_path, "b", "short", "220", remedies=("identity",)), seed=1,
-        seconds=30, pairing=lambda *args, **fields: Pairing(*args, **{**fields, "most": 6, "whole_runs": True}),
+        seconds=0.1,
     )  # fmt: skip
-    assert found.speedup is not None and len(found.samples.arm) == 24
+    assert found.speedup is not None and set(found.samples.round) == {1}
+    assert min(pairs_of_processes(tmp_path)) > 1 and found.start_up.program_steps is not None
 
 
 @pytest.mark.slow
 def test_without_memory_for_two_each_block_is_a_run_of_its_own(tmp_path: Path) -> None:
     found = measure(
-        side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=1,
-        pairing=lambda *args, **fields: Pairing(*args, **{**fields, "most": 1}), free_bytes=lambda: 0,
-    )  # fmt: skip
-    assert "one arm at a time" in found.reason
+        side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=1, free_bytes=lambda: 0
+    )
+    assert "one arm at a time" in found.reason and len(found.samples.arm) == 8
+    assert min(pairs_of_processes(tmp_path)) >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("words", "why"), [(("dies", "2"), "with the remedy: it ended with exit code 3"),
                                             (("short", "3"), "too short")])  # fmt: skip
 def test_an_arm_that_fails_is_a_failed_trial_with_its_reason(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
-    found = measure(side(tmp_path, "a"), side(tmp_path, "b", *words), seed=1, seconds=10, pairing=small)
+    found = measure(side(tmp_path, "a"), side(tmp_path, "b", *words), seed=1, seconds=10, rounds=small)
     assert found.verdict == "failed" and why in found.reason
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.trial import statistics
-from gobrrr.trial.statistics import compare, holm, interval, levels, quadruple, sign_test, spent
+from gobrrr.trial.statistics import compare, compare_rounds, interval, levels, quadruple, sign_test, spent
 
 LOGS = st.lists(st.floats(-0.5, 0.5).filter(lambda v: abs(v) > 1e-6), min_size=6, max_size=40)
 
@@ -67,10 +67,13 @@ def test_verdicts() -> None:
     assert doubtful.verdict == "inconclusive" and doubtful.needed is not None and doubtful.needed > 12
 
 
-def test_blocks_that_are_needed_grow_with_the_square() -> None:
-    values = np.array([0.0, 0.2] * 10)
-    four = statistics.quadruples_needed(values, 0.1, 0.4)
-    assert four == 20 * 16
+def test_units_that_are_needed_grow_with_the_square() -> None:
+    """An interval four times as wide as it may be wants 16 times as many."""
+    assert statistics.units_needed(20, 0.1, 0.4, 0.01, 6) == 20 * 16
+    assert statistics.units_needed(20, 0.001, 0.018, 0.01, 6) == 80, (
+        "to lie inside the band is nearer than to leave zero"
+    )
+    assert statistics.units_needed(1, 0.0, math.inf, 0.01, 6) is None
 
 
 def test_planned_quadruples_find_their_effect() -> None:
@@ -79,10 +82,61 @@ def test_planned_quadruples_find_their_effect() -> None:
     assert statistics.quadruples_for(0.02, 0.0) == statistics.FEWEST
 
 
-def test_holm_by_hand() -> None:
-    """At 5 %: 0.01 < 0.05/4, 0.013 < 0.05/3, 0.03 > 0.05/2 stops there, and 0.04 falls with it."""
-    assert holm([0.03, 0.01, 0.04, 0.013]) == [False, True, False, True]
-    assert holm([]) == [] and holm([0.05]) == [True]
+def test_students_quantiles_against_the_tables() -> None:
+    """Two-sided 5 %: 2.262 at 9 degrees, 3.182 at 3; 0.1 %: 4.781 at 9. Normal where the variance is known."""
+    for freedom, level, t in [(9, 0.05, 2.262), (3, 0.05, 3.182), (9, 0.001, 4.781), (30, 0.01, 2.750)]:
+        assert statistics.student_quantile(1 - level / 2, freedom) == pytest.approx(t, rel=0.015)
+        assert statistics.student_p(statistics.student_quantile(1 - level / 2, freedom), freedom) == pytest.approx(
+            level
+        )
+    assert statistics.student_quantile(0.975, math.inf) == pytest.approx(1.96, abs=1e-3)
+    assert statistics.student_p(-1.96, math.inf) == pytest.approx(0.05, abs=1e-3)
+
+
+def test_quiet_rounds_are_known_as_well_as_processes_allow() -> None:
+    """No noise in blocks: the error of three rounds is sqrt(2 / 3) of a process's 1 %, 0.816 %, times 1.96."""
+    found = compare_rounds([[0.1, 0.1]] * 3)
+    assert math.log(found.high) - 0.1 == pytest.approx(1.96 * 0.00816, abs=2e-5)
+    assert found.verdict == "faster" and found.p_value < 1e-9
+    assert compare_rounds([[-0.1, -0.1]] * 3).verdict == "slower"
+    assert compare_rounds([[0.0, 0.0]] * 3).verdict == "equivalent"
+    assert compare_rounds([[0.1, 0.1]] * 2).verdict == "inconclusive", "two starts are no verdict"
+
+
+def test_the_noise_of_blocks_adds_to_that_of_processes() -> None:
+    """Two quadruples that differ by 4 %: their median has (4 % / 2)^2 of variance, three rounds a third of it."""
+    error, freedom = statistics.standard_error([np.array([0.08, 0.12])] * 3, 0.01)
+    assert error**2 == pytest.approx((2 * 0.01**2 + 0.02**2) / 3, rel=0.1)
+    assert freedom == pytest.approx(3 * (1 + 2 * 0.01**2 / 0.02**2) ** 2, rel=0.3)
+
+
+def test_rounds_that_differ_by_more_than_processes_may_widen_the_interval() -> None:
+    apart, alike = compare_rounds([[0.0, 0.0], [0.1, 0.1], [0.2, 0.2]]), compare_rounds([[0.1, 0.1]] * 3)
+    assert apart.median == pytest.approx(alike.median) and apart.low < 1 < alike.low
+    assert apart.verdict == "inconclusive" and apart.needed is not None and apart.needed > 3
+    error, freedom = statistics.standard_error([np.array([v, v]) for v in (0.0, 0.1, 0.2)], 0.01)
+    assert (error, freedom) == (pytest.approx(0.1 / math.sqrt(3)), 2), "the rounds' own deviation, and Student's 2"
+
+
+def test_rounds_without_scatter_within_say_nothing() -> None:
+    assert compare_rounds([]).verdict == "inconclusive"
+    single = compare_rounds([[0.1], [0.1], [0.1]])
+    assert single.verdict == "inconclusive" and single.high == math.inf and single.p_value == 1.0
+
+
+@given(st.lists(st.lists(st.floats(-0.5, 0.5), min_size=2, max_size=6), min_size=1, max_size=5))
+def test_swapping_the_arms_swaps_the_rounds_verdict(logs: list[list[float]]) -> None:
+    one, other = compare_rounds(logs), compare_rounds([[-log for log in each] for each in logs])
+    swapped = {"faster": "slower", "slower": "faster", "inconclusive": "inconclusive"}
+    assert other.median == pytest.approx(1 / one.median) and one.low <= one.median <= one.high
+    if one.verdict in swapped and other.verdict in swapped:
+        assert other.verdict == swapped[one.verdict]
+
+
+def test_planned_rounds_find_their_effect() -> None:
+    """2 % with quiet blocks, whose two rounds have an error of 1 %: 2 ((1.96 + 1.28) 0.01 / 0.02)^2 = 5.3."""
+    assert statistics.rounds_for(0.02, 0.01, 2) == 6
+    assert statistics.rounds_for(0.3, 0.02, 2) == statistics.FEWEST_ROUNDS
 
 
 def test_levels_spend_the_error_once() -> None:

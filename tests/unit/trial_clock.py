@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable, Sequence
 
+from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import Pairing
 from gobrrr.trial.statistics import Comparison
 
@@ -39,11 +41,69 @@ class NoisyMachine:
 
 
 def trial(machine: NoisyMachine, speedup: float, seed: int, step_ns: float = 2e7, **fields) -> Comparison:
-    """A whole comparison; the candidate is `speedup` times as fast."""
+    """A whole comparison in one process; the candidate is `speedup` times as fast."""
     pairing = Pairing((step_ns, step_ns / speedup), seed=seed, **fields)
     while (block := pairing.next()) is not None:
         pairing.feed(machine.block(step_ns / (speedup if block.arm else 1.0), block.steps))
     return pairing.result()
+
+
+Draw = Callable[[random.Random], float]
+"""A process's log bias in units of its deviation."""
+
+
+def gauss(stream: random.Random) -> float:
+    """Many small causes."""
+    return stream.gauss(0, 1)
+
+
+def bimodal(stream: random.Random) -> float:
+    """Half of the starts are lucky."""
+    return stream.choice((-1.0, 1.0))
+
+
+def rarely(stream: random.Random) -> float:
+    """One start in ten is slow; mean 0, deviation 1."""
+    return 3.0 if stream.random() < 0.1 else -1 / 3
+
+
+DRAWS: dict[str, Draw] = {"gauss": gauss, "bimodal": bimodal, "rarely": rarely}
+MACHINES = {
+    "white noise": {"burst": 0.0},
+    "drift": {"drift": 0.02, "noise": 0.005},
+    "bursts": {"noise": 0.01, "burst": 0.3},
+    "load comes and goes": {"drift": 0.2, "noise": 0.01, "period_s": 10.0},
+}
+"""What a machine does to blocks, beside its heavy tail."""
+
+
+def arms_trial(
+    machine: NoisyMachine, speedup: float, seed: int, *, bias: float = 0.0, draw: Draw = gauss, step_ns: float = 2e7,
+    starts_s: Sequence[float] = (6.0,), seconds: float = 90.0, **fields,
+) -> Rounds:  # fmt: skip
+    """A whole comparison of arms that are started anew; each process is off by `bias`, starting both takes the next of
+    `starts_s`, the last one from there on."""
+    stream = random.Random(f"processes of {seed}")
+    costs = list(starts_s)
+
+    def started() -> list[float]:
+        machine.now += costs.pop(0) if len(costs) > 1 else costs[0]
+        return [math.exp(bias * draw(stream)) for _ in range(2)]
+
+    off = started()
+    rounds = Rounds((step_ns, step_ns / speedup), seed=seed, seconds=seconds, spent=machine.now,
+                    clock=lambda: machine.now, **fields)  # fmt: skip
+    while (block := rounds.next()) is not None:
+        if block.fresh:
+            off = started()
+        rounds.feed(machine.block(step_ns * off[block.arm] / (speedup if block.arm else 1.0), block.steps))
+    return rounds
+
+
+def started_once(machine: NoisyMachine, seed: int, bias: float, draw: Draw = gauss) -> Comparison:
+    """Identical arms whose two processes are started once and whose quadruples are the unit."""
+    stream = random.Random(f"processes of {seed}")
+    return trial(machine, math.exp(bias * (draw(stream) - draw(stream))), seed, seconds=90.0)
 
 
 def one_after_the_other(machine: NoisyMachine, blocks: int, step_ns: float = 2e7, steps: int = 5) -> float:

@@ -42,8 +42,8 @@ REPORT, MARK = "report.json", "report.mark"
 MOST_STEPS = 20_000
 """Of the diagnosis, should a program never settle."""
 SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10.0, 120.0
-MEASURING = 0.6
-"""Share of a tuning's time that goes into timed blocks; the rest starts arms and guards numbers."""
+MEASURING = 0.8
+"""Share of a tuning's time that goes into trials, starts of arms included; the rest guards numbers."""
 
 
 class Wishes(NamedTuple):

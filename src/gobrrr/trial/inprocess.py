@@ -45,6 +45,10 @@ def compare(
     Both are one step each. Random streams of Python, NumPy and torch begin every block where they began the first;
     `state` holds modules and optimizers (whatever has state_dict and load_state_dict) that do so too. Devices are
     synchronised at the edges of blocks only. Raises what the callables raise.
+
+    The verdict is of these two callables as they lie in this process. Where their memory lies is drawn once, so another
+    start may differ from this one by as much as starts do (PROCESS_SD in gobrrr.trial.statistics, per callable): a
+    difference of 1 or 2 % may be of this process alone. `gobrrr tune` starts both anew and tells that apart.
     """
     calls = (baseline, candidate)
     kept = _State(list(state))

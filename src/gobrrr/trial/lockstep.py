@@ -1,9 +1,10 @@
-"""The referee: two arms in turn, block by block, until the schedule has what it needs."""
+"""The referee: two arms in turn, block by block, started anew round by round, until the schedule has what it needs."""
 
 from __future__ import annotations
 
 import shutil
 import statistics as figures
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -11,10 +12,11 @@ from typing import Protocol
 import psutil
 
 from gobrrr.recording.warmup import warmup
-from gobrrr.trial import schedule, statistics
+from gobrrr.trial import statistics
 from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.receipt import Compiled, Samples, Speedup, StartUp
-from gobrrr.trial.schedule import Pairing
+from gobrrr.trial.rounds import Rounds
+from gobrrr.trial.schedule import PILOT
 from gobrrr.trial.tuning import Measured
 
 WARM_STEPS, MOST_WARM_STEPS = 10, 200
@@ -52,6 +54,7 @@ class Side:
         self._make, self._folder, self._remedies = make, folder, remedies
         self._arm: Runner | None = None
         self._starts = 0
+        self._ends = 0
         self.step_ns = 0.0
         self.warm_seconds = 0.0
         """From the start of the process to its first warm step; of the first start."""
@@ -65,10 +68,6 @@ class Side:
         """Running and warm. Raises ArmError."""
         if self._arm is not None:
             return
-        if self._starts > MOST_RESTARTS:
-            raise ArmError(
-                f"the program is too short: it ended {self._starts} times before enough blocks were measured"
-            )
         self._starts += 1
         self._arm = self._make(self._folder / str(self._starts))
         self._made = 1
@@ -110,6 +109,10 @@ class Side:
                     raise
                 self.program_steps = self._made
                 self.end()
+                self._ends += 1
+                if self._ends > MOST_RESTARTS:
+                    raise ArmError(f"the program is too short: it ended {self._ends} times before enough blocks were "
+                                   "measured") from None  # fmt: skip
                 continue
             self._made += len(block.walls)
             self._graphs = block.graphs
@@ -142,16 +145,18 @@ class Side:
 def measure(
     baseline: Side, candidate: Side, *, seed: int, seconds: float, progress: Progress | None = None,
     free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
-    pairing: Callable[..., Pairing] = Pairing,
+    rounds: Callable[..., Rounds] = Rounds,
 ) -> Measured:  # fmt: skip
-    """Compare two stacks. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through."""
+    """Compare two stacks in at most `seconds`, starts and warm-ups among them; three times that where no verdict fits
+    in. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through."""
     sides = (baseline, candidate)
+    began = time.monotonic()
     try:
-        _made_ready(baseline, "the program as it is")
-        _made_ready(candidate, "with the remedy")
+        _made_ready(sides)
         apart = free_bytes() < (ROOM - 1) * (baseline.resident() + candidate.resident())
-        return _compared(sides, pairing((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds),
-                         progress, apart)  # fmt: skip
+        schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
+                          spent=time.monotonic() - began)  # fmt: skip
+        return _compared(sides, schedule, progress, apart)
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason)
     finally:
@@ -159,50 +164,63 @@ def measure(
             side.end()
 
 
-def _made_ready(side: Side, who: str) -> None:
+def _made_ready(sides: tuple[Side, Side]) -> None:
+    for side, who in zip(sides, ("the program as it is", "with the remedy"), strict=True):
+        _ready(side, who)
+
+
+def _ready(side: Side, who: str) -> None:
     try:
         side.ready()
     except ArmError as error:
         raise ArmError(f"{who}: {error.reason}") from None
 
 
-def _compared(sides: tuple[Side, Side], pairing: Pairing, progress: Progress | None, apart: bool) -> Measured:
-    arms: list[int] = []
-    steps: list[int] = []
-    times: list[int] = []
-    while (wanted := pairing.next()) is not None:
-        if apart:  # memory for one arm at a time: every block is a run of its own, warmed up anew
+def _compared(sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool) -> Measured:
+    taken: list[tuple[int, int, int, int]] = []
+    while (wanted := rounds.next()) is not None:
+        if wanted.fresh:  # other processes: memory and threads lie elsewhere
+            for side in sides:
+                side.end()
+        if apart:  # memory for one arm at a time: the other one starts anew when its turn comes
             sides[1 - wanted.arm].end()
-        block = sides[wanted.arm].block(wanted.steps)
-        pairing.feed(block.ns, len(block.walls))
-        arms.append(wanted.arm)
-        steps.append(len(block.walls))
-        times.append(block.ns)
+        elif wanted.fresh:
+            _made_ready(sides)
+        number, block = len(rounds.logs), sides[wanted.arm].block(wanted.steps)
+        rounds.feed(block.ns, len(block.walls))
+        taken.append((wanted.arm, len(block.walls), block.ns, number))
         if progress is not None:
-            progress(len(arms), 4 * pairing.planned, _so_far(pairing))
-    found = pairing.result()
+            progress(len(taken), 4 * rounds.quadruples * rounds.planned, _so_far(rounds))
+    return _measured(sides, rounds, Samples(*zip(*taken, strict=True)), apart)
+
+
+def _measured(sides: tuple[Side, Side], rounds: Rounds, samples: Samples, apart: bool) -> Measured:
+    found = rounds.result()
     baseline, candidate = sides
     start = max(0.0, candidate.warm_seconds - baseline.warm_seconds)
-    per_step = [_per_step(arms, steps, times, arm) for arm in (0, 1)]
+    per_step = _per_step(samples, 0), _per_step(samples, 1)
+    reasons = (["one arm at a time: there was no memory for two"] if apart else []) + list(
+        filter(None, [rounds.wants()])
+    )
     return Measured(
         verdict=found.verdict, speedup=Speedup(found.median, found.low, found.high), p_value=found.p_value,
-        reason="one arm at a time: there was no memory for two" if apart else "",
-        blocks_needed=4 * found.needed if found.needed else None, step_ns=(per_step[0], per_step[1]),
-        start_up=StartUp(start, statistics.break_even(start, *per_step), baseline.program_steps),
+        reason="; ".join(reasons), blocks_needed=4 * rounds.quadruples * found.needed if found.needed else None,
+        step_ns=per_step, start_up=StartUp(start, statistics.break_even(start, *per_step), baseline.program_steps),
         compiled=candidate.compiled, peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
-        samples=Samples(tuple(arms), tuple(steps), tuple(times)),
+        samples=samples,
     )  # fmt: skip
 
 
-def _so_far(pairing: Pairing) -> Speedup | None:
-    if len(pairing.logs) < schedule.PILOT:
+def _so_far(rounds: Rounds) -> Speedup | None:
+    if len(rounds.logs[0]) < PILOT:
         return None
-    found = statistics.compare(pairing.logs)
+    found = rounds.result()
     return Speedup(found.median, found.low, found.high)
 
 
-def _per_step(arms: list[int], steps: list[int], times: list[int], arm: int) -> float:
-    return figures.median(t / n for a, n, t in zip(arms, steps, times, strict=True) if a == arm)
+def _per_step(samples: Samples, arm: int) -> float:
+    rows = zip(samples.arm, samples.steps, samples.ns, strict=True)
+    return figures.median(ns / steps for which, steps, ns in rows if which == arm)
 
 
 def clear(folder: Path) -> None:

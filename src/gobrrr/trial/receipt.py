@@ -18,7 +18,7 @@ MAX_BYTES = 256 << 20
 
 
 class Speedup(msgspec.Struct, frozen=True):
-    """Baseline time over candidate time: median of paired blocks, and the interval of that median."""
+    """Baseline time over candidate time: mean of the rounds' medians of paired blocks, and its interval."""
 
     median: float
     low: float
@@ -26,11 +26,13 @@ class Speedup(msgspec.Struct, frozen=True):
 
 
 class Samples(msgspec.Struct, frozen=True):
-    """Raw blocks in the order in which they ran: arm (0 baseline, 1 candidate), steps, ns."""
+    """Raw blocks in the order in which they ran: arm (0 baseline, 1 candidate), steps, ns, and the round, from 1 on:
+    blocks of one round are of the same two processes."""
 
     arm: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
     ns: tuple[int, ...] = ()
+    round: tuple[int, ...] = ()
 
 
 class StartUp(msgspec.Struct, frozen=True):

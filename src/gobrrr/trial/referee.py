@@ -16,7 +16,7 @@ from gobrrr.trial import lockstep, protocol
 from gobrrr.trial.arm import START_S, Arm, ArmError
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.lockstep import Progress, Side
-from gobrrr.trial.schedule import Pairing
+from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.search import Plan
 from gobrrr.trial.statistics import LEVEL
 from gobrrr.trial.tuning import Measured
@@ -48,7 +48,7 @@ class LiveReferee:
         progress: Progress | None = None, level: float = LEVEL,
     ) -> None:  # fmt: skip
         """`level`: of an addition's comparison; divided by how many are tried, their errors together stay below LEVEL
-        (Bonferroni; Holm's test then rejects every one of them too). `seconds` bounds one comparison's blocks."""
+        (Bonferroni; Holm's test then rejects every one of them too). `seconds` bounds one comparison."""
         self._level = level
         self._program, self._folder, self._seed, self._seconds = program, folder, seed, seconds
         self._progress = progress
@@ -64,7 +64,7 @@ class LiveReferee:
         found = lockstep.measure(
             *sides, seed=self._seed + self._num, progress=self._progress,
             seconds=self._seconds * (FINAL if plan.purpose == "final" else 1.0),
-            pairing=partial(Pairing, level=self._level if plan.purpose == "add" else LEVEL),
+            rounds=partial(Rounds, level=self._level if plan.purpose == "add" else LEVEL),
         )  # fmt: skip
         lockstep.clear(folder)
         return found

@@ -1,4 +1,4 @@
-"""Which arm runs next, for how many steps, and when it is enough. Pure: the referee measures, this decides.
+"""Which side runs next in one process, for how many steps, and when it is enough. Pure: others measure, this decides.
 
     pairing = Pairing(step_ns=(2e7, 2e7), edge_ns=1e6, seed=0)
     while (block := pairing.next()) is not None:
@@ -27,7 +27,7 @@ SHORTEST_NS = 50e6
 PILOT = 4
 LOOKS = (0.5, 0.75, 1.0)
 EFFECT = 0.02
-"""Smallest log ratio that the number of quadruples is planned for: twice the band."""
+"""Smallest log ratio that a comparison's length is planned for: what is less hardly matters."""
 OVERRUN = 3.0
 """Times its seconds that a comparison may take where those are too few for any verdict: time for nothing otherwise."""
 MOST = 60
@@ -39,6 +39,8 @@ class Block(NamedTuple):
 
     arm: int
     steps: int
+    fresh: bool = False
+    """Both arms are started anew before it."""
 
 
 def block_steps(step_ns: float, edge_ns: float) -> int:
@@ -46,21 +48,50 @@ def block_steps(step_ns: float, edge_ns: float) -> int:
     return max(1, math.ceil(max(edge_ns / EDGE_SHARE, SHORTEST_NS) / max(step_ns, 1.0)))
 
 
+def looks(planned: int, fewest: int, level: float, shares: Sequence[float] = LOOKS) -> dict[int, float]:
+    """After how many units is looked, and at which level; all levels together are `level`."""
+    places = sorted({max(fewest, math.ceil(share * planned)) for share in shares})
+    return dict(zip(places, statistics.levels([place / planned for place in places], level), strict=True))
+
+
+class Quadruples:
+    """Blocks in the order A B B A or B A A B at random, and what each four of them say."""
+
+    def __init__(self, steps: int, seed: int) -> None:
+        # Both arms make the same number of steps per block: their data then stay in step too.
+        self.steps = steps
+        self._random = random.Random(seed)
+        self._order: list[int] = []
+        self._arms: list[int] = []
+        self._times: list[float] = []
+
+    def next(self) -> Block:
+        """The next block; the same one until it is fed."""
+        if not self._order:
+            self._order = list(self._random.choice(((0, 1, 1, 0), (1, 0, 0, 1))))
+            self._arms, self._times = list(self._order), []
+        return Block(self._order[0], self.steps)
+
+    def feed(self, ns: float, steps: int | None = None) -> float | None:
+        """The block's time, `steps` where the arm made fewer than asked; the log ratio where it was the fourth."""
+        self._order.pop(0)
+        self._times.append(ns / (steps or self.steps))
+        if self._order:
+            return None
+        log = statistics.quadruple(*self._times)
+        return log if self._arms[0] == 0 else -log
+
+
 class Pairing:
-    """Decides block after block. `seconds` bounds the blocks' time; arms that take whole runs have `whole_runs`."""
+    """Decides block after block for two sides that live in one process. `seconds` bounds the blocks' time."""
 
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
-        level: float = LEVEL, band: float = BAND, effect: float = EFFECT, most: int = MOST, whole_runs: bool = False,
+        level: float = LEVEL, band: float = BAND, effect: float = EFFECT, most: int = MOST,
     ) -> None:  # fmt: skip
-        # Both arms make the same number of steps per block: their data then stay in step too.
-        self.steps = 1 if whole_runs else block_steps(min(step_ns), edge_ns)
         self._seconds, self._level, self._band, self._effect, self._most = seconds, level, band, effect, most
-        self._seed, self._random = seed, random.Random(seed)
-        self._whole = whole_runs
-        self._order: list[int] = []
-        self._times: list[float] = []
-        self._arms: list[int] = []
+        self._seed = seed
+        self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self.logs: list[float] = []
         self.spent_ns = 0.0
         self.planned = PILOT
@@ -71,24 +102,15 @@ class Pairing:
 
     def next(self) -> Block | None:
         """The next block, or None where the comparison is settled or its quadruples are spent."""
-        if self._result is not None:
-            return None
-        if not self._order:
-            self._order = list(self._random.choice(((0, 1, 1, 0), (1, 0, 0, 1))))
-        return Block(self._order[0], self.steps)
+        return self._blocks.next() if self._result is None else None
 
     def feed(self, ns: float, steps: int | None = None) -> None:
-        """The block's time; `steps` where the arm made fewer than asked."""
+        """The block's time; `steps` where the side made fewer than asked."""
         self.spent_ns += ns
-        self._arms.append(self._order.pop(0))
-        self._times.append(ns / (steps or self.steps))
-        if not self._order:
-            self._quadruple_done()
-
-    def _quadruple_done(self) -> None:
-        arms, times = self._arms[-4:], self._times[-4:]
-        log = statistics.quadruple(*times)
-        self.logs.append(log if arms[0] == 0 else -log)
+        log = self._blocks.feed(ns, steps)
+        if log is None:
+            return
+        self.logs.append(log)
         if not self._fixed and len(self.logs) >= PILOT:
             self._fix()
         if self._fixed:
@@ -102,9 +124,7 @@ class Pairing:
         if affordable < self._fewest() <= OVERRUN * affordable:
             affordable = self._fewest()
         self.planned = max(FEWEST, min(max(wanted, self._fewest()), affordable, self._most))
-        places = sorted({max(FEWEST, math.ceil(look * self.planned)) for look in LOOKS})
-        levels = statistics.levels([place / self.planned for place in places], self._level)
-        self._looks = dict(zip(places, levels, strict=True))
+        self._looks = looks(self.planned, FEWEST, self._level)
         self._fixed = True
 
     def _fewest(self) -> int:
@@ -127,8 +147,3 @@ class Pairing:
         cut = statistics.compare(self.logs, self._level, self._band, self._seed)
         needed = cut.needed or max(self.planned, FEWEST)
         return Comparison("inconclusive", cut.median, cut.low, cut.high, cut.p_value, cut.level, cut.num, needed)
-
-    @property
-    def arms(self) -> Sequence[int]:
-        """The arm of each block so far, in order."""
-        return self._arms

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gobrrr.rules.model import Saving
 
 WORTH = 0.01
-"""Share of the step that must be left to gain for another trial; the equivalence band of the statistics."""
+"""Share of the step that must be left to gain for another trial; half the band within which arms are equivalent."""
 NOTHING = Saving()
 FAST, GREEN = "faster", ("exact", "equivalent", "bounded")
 

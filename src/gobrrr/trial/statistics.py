@@ -1,13 +1,17 @@
-"""What paired blocks say: how much faster, how surely, and how many more blocks would settle it. Pure, on any clock.
+"""What paired blocks say: how much faster, how surely, and how much more would settle it. Pure, on any clock.
 
-The unit is a quadruple of blocks, A B B A or B A A B: its log ratio is free of linear drift, and quadruples are far
-enough apart to be taken as independent.
+A quadruple of blocks, A B B A or B A A B, has a log ratio that is free of linear drift. Within one process quadruples
+are the unit (`compare`): far enough apart to be taken as independent. Two arms are processes of their own, and each
+process is a little faster or slower than its next start will be; there the unit is a round, the quadruples of one fresh
+pair of processes (`compare_rounds`).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -16,7 +20,14 @@ import numpy.typing as npt
 LEVEL = 0.05
 """Two-sided error of one comparison, all its looks together."""
 BAND = 0.01
-"""Ratios within 1 % of 1 are equivalent: what the A/A runs of such arms scatter by (0.994 to 0.996 were measured)."""
+"""Ratios within 1 % of 1 are equivalent, in one process: what the blocks of one callable scatter by."""
+PROCESS_SD = 0.01
+"""Deviation of a process's log step time from other starts of the same arm up to which false verdicts stay at LEVEL;
+measured: 0.6 to 1.1 % of CPU time in three programs, 14 % in a fourth (benchmarks/process_bias.py)."""
+PROCESS_BAND = 0.02
+"""Two arms within 2 % of each other are equivalent: twice what one start may be off. A band of 1 % would take 22 starts
+of each arm, ((1.96 + 1.28) sqrt(2) PROCESS_SD / 0.01)^2, this one 6."""
+FEWEST_ROUNDS = 3
 RESAMPLES = 2000
 FEWEST = 6
 """Quadruples below which the sign test cannot reach 5 %: 2 / 2^6 = 3.1 %."""
@@ -25,21 +36,22 @@ MEDIAN_LOSS = math.sqrt(math.pi / 2)
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Baseline over candidate time: above 1 the candidate is faster. All figures are of quadruples' ratios."""
+    """Baseline over candidate time: above 1 the candidate is faster. The unit: quadruples, or rounds of them."""
 
     verdict: str
     """faster, slower, equivalent or inconclusive."""
     median: float
+    """Of the quadruples; of rounds the mean of their medians."""
     low: float
     high: float
-    """The interval of the median at `1 - level`."""
+    """Its interval at `1 - level`."""
     p_value: float
-    """Exact two-sided sign test."""
+    """Two-sided: the exact sign test of quadruples, Student's test of rounds."""
     level: float
     num: int
-    """Quadruples."""
+    """Units."""
     needed: int | None = None
-    """For inconclusive: quadruples that would settle it if they scatter as these do."""
+    """For inconclusive: units that would settle it if they scatter as these do."""
 
 
 def quadruple(first: float, second: float, third: float, fourth: float) -> float:
@@ -65,7 +77,7 @@ def compare(logs: Sequence[float], level: float = LEVEL, band: float = BAND, see
             verdict = "faster"
         elif p <= level and high < 0:
             verdict = "slower"
-    needed = quadruples_needed(values, middle, (high - low) / 2, band) if verdict == "inconclusive" else None
+    needed = units_needed(len(values), middle, (high - low) / 2, band, FEWEST) if verdict == "inconclusive" else None
     return Comparison(verdict, math.exp(middle), math.exp(low), math.exp(high), p, level, len(values), needed)
 
 
@@ -91,13 +103,88 @@ def sign_test(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
     return min(1.0, float(2 * tail) / float(2**num))
 
 
-def quadruples_needed(values: npt.NDArray[np.float64], middle: float, half: float, band: float = BAND) -> int | None:
-    """Quadruples after which the interval would leave zero out, or lie inside the band; null where nothing is known."""
-    if len(values) < 2 or not math.isfinite(half):
+def compare_rounds(
+    rounds: Sequence[Sequence[float]], level: float = LEVEL, band: float = PROCESS_BAND, process_sd: float = PROCESS_SD
+) -> Comparison:
+    """What rounds say at a level; each is the quadruples' log ratios of a fresh pair of processes, two at least.
+
+    Three starts hardly tell how much starts differ, so that is taken to be `process_sd` at least; where the rounds
+    differ by more, they alone say how much. Faster and slower: Student's interval leaves zero out. Equivalent: it lies
+    inside the band.
+    """
+    values = [np.asarray(each, float) for each in rounds]
+    middle = float(np.mean([np.median(each) for each in values])) if values else 0.0
+    error, freedom = standard_error(values, process_sd)
+    half = student_quantile(1 - level / 2, freedom) * error if math.isfinite(error) else math.inf
+    low, high = middle - half, middle + half
+    p = student_p(middle / error, freedom) if math.isfinite(error) else 1.0
+    verdict = "inconclusive"
+    if len(values) >= FEWEST_ROUNDS:
+        if math.log(1 - band) <= low and high <= math.log(1 + band):
+            verdict = "equivalent"
+        elif low > 0 or high < 0:
+            verdict = "faster" if low > 0 else "slower"
+    needed = units_needed(len(values), middle, half, band, FEWEST_ROUNDS) if verdict == "inconclusive" else None
+    return Comparison(verdict, math.exp(middle), math.exp(low), math.exp(high), p, level, len(values), needed)
+
+
+def standard_error(rounds: Sequence[npt.NDArray[np.float64]], process_sd: float) -> tuple[float, float]:
+    """Of the mean of rounds' medians, and its degrees of freedom: of the blocks where the processes' share is given
+    (Satterthwaite 1946), of the rounds where they differ by more. Infinite where no round has two quadruples."""
+    num, quadruples = len(rounds), sum(map(len, rounds))
+    if quadruples <= num:
+        return math.inf, 1.0
+    within = sum(median_variance(each) for each in rounds) / num**2
+    known = 2 * process_sd**2 / num + within
+    freedom = (quadruples - num) * (known / within) ** 2 if within > known * 1e-6 else math.inf
+    seen = float(np.var([np.median(each) for each in rounds], ddof=1)) / num if num > 1 else 0.0
+    return (math.sqrt(seen), num - 1) if seen > known else (math.sqrt(known), freedom)
+
+
+def median_variance(values: npt.NDArray[np.float64]) -> float:
+    """Of the median of so few values, by the bootstrap (Efron 1979), unbiased for two. Same values, same figure."""
+    num = len(values)
+    if num < 2:
+        return 0.0
+    medians = np.median(values[_draws(num)], axis=1)
+    return float(np.var(medians)) * num / (num - 1)
+
+
+@functools.cache
+def _draws(num: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng(num).integers(0, num, (RESAMPLES // 4, num))
+
+
+def student_p(t: float, freedom: float) -> float:
+    """Two-sided. Wallace's approximation (1959), off by 4 % of t at 2 degrees of freedom and less above."""
+    if math.isinf(freedom):
+        return math.erfc(abs(t) / math.sqrt(2))
+    shrink = (8 * freedom + 1) / (8 * freedom + 3)
+    return math.erfc(shrink * math.sqrt(freedom * math.log1p(t * t / freedom) / 2))
+
+
+def student_quantile(probability: float, freedom: float) -> float:
+    """The inverse, for probabilities from one half on."""
+    z = quantile(probability)
+    if math.isinf(freedom):
+        return z
+    stretched = z * (8 * freedom + 3) / (8 * freedom + 1)
+    return math.sqrt(freedom * math.expm1(stretched**2 / freedom))
+
+
+def rounds_for(effect: float, error: float, num: int, level: float = LEVEL, power: float = 0.9) -> int:
+    """Rounds that find a log ratio of `effect` where `num` of them had this standard error. Normal approximation."""
+    z = quantile(1 - level / 2) + quantile(power)
+    return max(FEWEST_ROUNDS, math.ceil(num * (z * error / effect) ** 2))
+
+
+def units_needed(num: int, middle: float, half: float, band: float, fewest: int) -> int | None:
+    """Units after which an interval of `num` would leave zero out, or lie inside the band; null where nothing is
+    known of it."""
+    if not math.isfinite(half):
         return None
-    to_zero, to_band = abs(middle), band - abs(middle)
-    target = max(to_zero, to_band)
-    return max(FEWEST, len(values) + 1, math.ceil(len(values) * (half / target) ** 2)) if target > 0 else None
+    target = max(abs(middle), band - abs(middle))
+    return max(fewest, num + 1, math.ceil(num * (half / target) ** 2))
 
 
 def quadruples_for(effect: float, scatter: float, level: float = LEVEL, power: float = 0.9) -> int:
@@ -136,17 +223,6 @@ def levels(looks: Sequence[float], level: float = LEVEL) -> list[float]:
     return [now - before for now, before in zip(known, [0.0, *known], strict=False)]
 
 
-def holm(p_values: Sequence[float], level: float = LEVEL) -> list[bool]:
-    """Which of several hypotheses fall when all are tested together (Holm 1979)."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    falls = [False] * len(p_values)
-    for rank, index in enumerate(order):
-        if p_values[index] > level / (len(p_values) - rank):
-            break
-        falls[index] = True
-    return falls
-
-
 def normal(z: float) -> float:
     """The standard normal distribution function."""
     return 0.5 * math.erfc(-z / math.sqrt(2))
@@ -154,8 +230,6 @@ def normal(z: float) -> float:
 
 def quantile(probability: float) -> float:
     """Its inverse."""
-    from statistics import NormalDist
-
     return NormalDist().inv_cdf(probability)
 
 
