@@ -60,6 +60,13 @@ def distance(a: Seen, b: Seen) -> float:
     return float(np.linalg.norm(a.values() - b.values()))
 
 
-def dot(a: Seen, b: Seen) -> float:
-    """Inner product, estimated from the sketches; zero where the shapes differ."""
-    return float(a.values() @ b.values()) if a.shape == b.shape and not (a.num_bad or b.num_bad) else 0.0
+def cosine(a: Seen, b: Seen) -> float:
+    """Of the angle between two, estimated from their sketches alone, so that of a tensor with itself it is 1.
+
+    Zero where the shapes differ or one is nothing.
+    """
+    if a.shape != b.shape or a.num_bad or b.num_bad:
+        return 0.0
+    x, y = a.values(), b.values()
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return float(x @ y) / norms if norms else 0.0
