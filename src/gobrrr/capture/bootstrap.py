@@ -170,7 +170,7 @@ def watch(config: Config) -> Watcher | None:
     try:
         import torch
 
-        version = torch.__version__
+        version = str(torch.__version__)
         _seen(config, version)
         if _too_old(version):
             failure = f"torch {version} is too old"
