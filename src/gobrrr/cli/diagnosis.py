@@ -148,6 +148,8 @@ def why_empty(folder: Path, code: int) -> GobrrrError:
             f"nothing was recorded: the command started no Python that could be watched{ended}",
             "python -I, -E and -S keep gobrrr out; run the script itself",
         )
+    if failures := [entry["failed"] for entry in seen if entry.get("failed")]:
+        return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}")
     if not versions:
         interpreter = seen[0].get("executable", "python")
         return GobrrrError(
@@ -159,8 +161,6 @@ def why_empty(folder: Path, code: int) -> GobrrrError:
     if all(_too_old(version) for version in versions):
         oldest = ".".join(map(str, OLDEST))
         return GobrrrError(f"torch {versions[0]} is too old to watch", f"gobrrr needs torch {oldest} or newer")
-    if failures := [entry["failed"] for entry in seen if entry.get("failed")]:
-        return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}")
     return GobrrrError(
         f"nothing was recorded: the program made no step that could be seen{ended}",
         "mark its loop with `for batch in gobrrr.steps(loader): ...` or wrap it in `with gobrrr.watch(): ...`",
