@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -61,6 +62,7 @@ def test_every_signal_that_can_be_caught_is_passed_on(started) -> None:  # type:
     run, _ = started(RELAYED)
     for number in [n for n in PASSED_ON if n != signal.SIGTERM] + [signal.SIGTERM]:
         run.send_signal(number)
+        assert select.select([run.stdout], [], [], 60)[0], f"{number!r} never came"
         assert run.stdout.readline().strip() == (getattr(number, "name", number) if number < 34 else str(number))
     assert run.wait(60) == 3
 
