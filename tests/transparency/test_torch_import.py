@@ -104,9 +104,11 @@ def test_who_only_looks_is_not_watched(tmp_path: Path) -> None:
 def test_who_goes_through_the_finders_meanwhile_skips_none(tmp_path: Path) -> None:
     """As another thread does that imports something at this moment."""
     program = """
-finders_on_the_way = iter(sys.meta_path)
-next(finders_on_the_way)
+on_the_way = iter(sys.meta_path)
+next(on_the_way)
 import torch
-found = [getattr(f, '__name__', type(f).__name__) for f in finders_on_the_way][-2:]
+found = [list(on_the_way) == sys.meta_path, len(sys.meta_path)]
 """
-    assert ran(program, tmp_path, True)[0] == ["FrozenImporter", "PathFinder"]
+    same, number = ran(program, tmp_path, True)[0]
+    assert same
+    assert number >= 3
