@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gobrrr.capture import bootstrap
+from gobrrr.capture import bootstrap, folders
 from gobrrr.capture.config import Config
 from gobrrr.errors import GobrrrError, TorchMissing
 
 if TYPE_CHECKING:
-    from gobrrr.capture.session import Session
+    from gobrrr.capture.watcher import Watcher
 
 T = TypeVar("T")
 
@@ -45,10 +44,7 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
             raise GobrrrError("gobrrr.watch() inside gobrrr.watch()", "end the outer block first")
         yield Watched(Path(bootstrap.session.config.folder))
         return
-    target = Path(folder) if folder is not None else Path(".gobrrr") / f"watch-{time.strftime('%Y%m%d-%H%M%S')}"
-    target.mkdir(parents=True, exist_ok=True)
-    if any(target.glob("rank*.journal")):
-        raise GobrrrError(f"{target} holds a recording already", "name a new folder")
+    target = folders.fresh("watch") if folder is None else folders.claim(Path(folder))
     session = _begin(target)
     watched = Watched(target)
     try:
@@ -70,10 +66,10 @@ def _import_torch() -> None:
         raise TorchMissing("torch is not installed", f"{sys.executable} -m pip install torch") from None
 
 
-def _begin(target: Path) -> Session:
+def _begin(target: Path) -> Watcher:
     session = bootstrap.watch(Config(str(target.resolve())))
     if session is None:
-        raise GobrrrError("this process cannot be watched", "gobrrr needs torch 2.6 or newer")
+        raise GobrrrError(f"this process cannot be watched: {bootstrap.failure}", "gobrrr needs torch 2.6 or newer")
     session.nested = True
     return session
 

@@ -13,41 +13,54 @@ if TYPE_CHECKING:  # not even typing is imported: a program's start is its own
     from types import ModuleType
     from typing import Any
 
-    from gobrrr.capture.session import Session
+    from gobrrr.capture.watcher import Watcher
 
 # Programs that only start other programs: their children are the ones to watch, so the environment goes on to them.
-_LAUNCHERS = ("gobrrr", "torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun", "pytest-forked")
-_LAUNCHER_MODULES = ("gobrrr", "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+_LAUNCHERS = ("gobrrr", "torchrun", "accelerate", "accelerate-launch", "deepspeed", "horovodrun")
+_LAUNCHER_MODULES = (
+    "gobrrr", "torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli", "deepspeed.launcher.runner", "deepspeed.launcher.launch",
+)  # fmt: skip
 
 OLDEST = (2, 6)
-session: Session | None = None
+session: Watcher | None = None
+failure = ""
+"""Why this process could not be watched."""
 _registered = False
 
 
-def begin() -> None:
-    """Called by the injected sitecustomize, before the program's first line."""
+def begin(inject: str) -> None:
+    """Called by the injected sitecustomize, from the folder `inject`, before the program's first line."""
     config = Config.from_env()
     if config is None:
         return
-    if is_launcher(sys.orig_argv):
+    if is_launcher(sys.orig_argv, sys.argv):
         return
-    restore_environment(config)
+    restore_environment(config, inject)
     _seen(config, None)
     if config.source is not None:
         from gobrrr.trial.writes import keep_out
 
         keep_out(config.source, config.folder)
-    sys.meta_path.insert(0, TorchWatcher(config))
+    TorchWatcher(config).install()
 
 
-def _seen(config: Config, torch: str | None) -> None:
-    """Leave a note that this process was reached: without steps it is all there is to explain an empty recording."""
+def _seen(config: Config, torch: str | None, failed: str | None = None) -> None:
+    """Leave a note that this process was reached: without steps it is all there is to explain an empty recording.
+
+    Nothing is said here: the streams are the program's, and descriptor 2 may be any file of its own by now. A folder
+    that cannot be written is found out by whoever reads it.
+    """
     path = os.path.join(config.folder, f"seen-{os.getpid()}.json")  # noqa: PTH118
+    note = f'{{"executable": {_quoted(sys.executable)}, "torch": {_quoted(torch)}, "failed": {_quoted(failed)}}}'
     try:
-        with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-            file.write(f'{{"executable": {_quoted(sys.executable)}, "torch": {_quoted(torch)}}}')
-    except OSError as error:
-        sys.stderr.write(f"gobrrr: cannot write into {config.folder}: {error.strerror}\n")
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(file, note.encode())
+        finally:
+            os.close(file)
+    except OSError:
+        pass
 
 
 def _quoted(text: str | None) -> str:
@@ -56,74 +69,111 @@ def _quoted(text: str | None) -> str:
     return "null" if text is None else f'"{"".join(plain)}"'
 
 
-def is_launcher(argv: list[str]) -> bool:
-    """Whether this process is a launcher of ranks, by its command line."""
-    words = [os.path.basename(word) for word in argv[1:3]]  # noqa: PTH119
-    if any(word in _LAUNCHERS for word in words):
-        return True
-    return any(argv[i] == "-m" and argv[i + 1] in _LAUNCHER_MODULES for i in range(1, min(len(argv) - 1, 6)))
+def is_launcher(orig_argv: list[str], argv: list[str]) -> bool:
+    """Whether what this Python runs is a launcher of ranks: the script or the module itself, never an argument of it.
+
+    The interpreter has parsed its own options by now: argv[1:] are the program's, the word before them names it.
+    """
+    name = argv[0] if argv else ""
+    if name == "-m":
+        word = orig_argv[len(orig_argv) - len(argv)]
+        module = word[word.find("m") + 1 :] if word.startswith("-") else word  # -mname, -umname
+        return module in _LAUNCHER_MODULES
+    return os.path.basename(name) in _LAUNCHERS  # noqa: PTH119
 
 
-def restore_environment(config: Config) -> None:
-    """Take our variables out, so that the program and its children see what a plain run sees."""
+def restore_environment(config: Config, inject: str) -> None:
+    """Take our variables out, so that the program and its children see what a plain run sees.
+
+    A shell script on the way may have put more into PYTHONPATH: what it put there stays.
+    """
     del os.environ[VARIABLE]
-    if config.pythonpath is None:
+    path = os.environ.get("PYTHONPATH", "")
+    ours = inject if not config.pythonpath else inject + os.pathsep + config.pythonpath
+    if path == ours and config.pythonpath is None:
         del os.environ["PYTHONPATH"]
     else:
-        os.environ["PYTHONPATH"] = config.pythonpath
+        os.environ["PYTHONPATH"] = path.replace(ours, config.pythonpath or "", 1)
 
 
 class TorchWatcher:
-    """A meta path finder that lets torch be found as always and begins to watch once it is imported whole."""
+    """A meta path finder that lets torch be found as always, and begins to watch once it has been executed.
+
+    It stays until then: a program may look for torch (find_spec) and never import it, or import it later.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._plain: list[Any] = []
+
+    def install(self) -> None:
+        """Stand first, in a list of our own: another thread may be going through it when the plain one comes back."""
+        self._plain, sys.meta_path = sys.meta_path, [self, *sys.meta_path]
+
+    def remove(self) -> None:
+        """Give the program its own list back, with what it has put in meanwhile."""
+        self._plain[:] = [finder for finder in sys.meta_path if finder is not self]
+        sys.meta_path = self._plain
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """Only torch is of interest; any other name goes to the finders behind this one."""
-        if name != "torch":
+        if name != "torch" or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        import importlib.util
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+            if spec is not None:
+                if hasattr(type(spec.loader), "exec_module") and hasattr(spec.loader, "__dict__"):
+                    vars(spec.loader)["exec_module"] = _Execution(self, spec.loader)
+                return spec
+        return None
 
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._config)  # type: ignore[assignment]
-        return spec
-
-
-class _Loader:
-    """Runs the real loader, puts it back where it belongs, and begins."""
-
-    def __init__(self, real: Any, config: Config) -> None:
-        self._real, self._config = real, config
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._real, name)
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        result: ModuleType | None = self._real.create_module(spec)
-        return result
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._real
-        module.__loader__ = self._real
-        self._real.exec_module(module)
+    def executed(self) -> None:
+        """Torch is there, whole."""
         watch(self._config)
 
+
+class _Execution:
+    """Stands before the exec_module of one loader, which is in all else as it was found, until torch is executed."""
+
+    def __init__(self, watcher: TorchWatcher, loader: Any) -> None:
+        self._watcher, self._loader = watcher, loader
+
+    def __call__(self, module: ModuleType) -> None:
+        if module.__name__ != "torch" or self._watcher not in sys.meta_path:  # a loader of several; torch once more
+            type(self._loader).exec_module(self._loader, module)
+            return
+        del self._loader.exec_module
+        self._watcher.remove()
+        try:
+            self._loader.exec_module(module)
+        except BaseException:
+            self._watcher.install()  # the program may mend it and try again
+            raise
+        self._watcher.executed()
+
     # The interpreter leaves its import system's frames out of a traceback: this one is part of it while torch loads.
-    exec_module.__code__ = exec_module.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
+    __call__.__code__ = __call__.__code__.replace(co_filename="<frozen importlib._bootstrap_external>")
+
+    def __eq__(self, other: object) -> bool:
+        """Loaders are compared by what they hold: two of one file stay equal."""
+        return isinstance(other, _Execution)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
-def watch(config: Config) -> Session | None:
-    """Begin to watch this process; a failure is said once and costs nothing else."""
-    global session
+def watch(config: Config) -> Watcher | None:
+    """Begin to watch this process; a failure is noted for whoever reads the recording, and costs nothing else."""
+    global session, failure
+    version = None
+    failure = ""
     try:
         import torch
 
-        _seen(config, torch.__version__)
-        if _too_old(torch.__version__):
+        version = str(torch.__version__)
+        _seen(config, version)
+        if _too_old(version):
+            failure = f"torch {version} is too old"
             return None
         if config.source is not None:
             from gobrrr.trial.writes import tell_of_torch_save
@@ -132,23 +182,24 @@ def watch(config: Config) -> Session | None:
         begun = _watcher(config)
         begun.begin()
     except Exception as error:
-        sys.stderr.write(f"gobrrr: cannot watch this process: {type(error).__name__}: {error}\n")
+        failure = f"{type(error).__name__}: {error}"
+        _seen(config, version, failure)
         return None
     session = begun
     _at_the_end()
     return session
 
 
-def _watcher(config: Config) -> Session:
+def _watcher(config: Config) -> Watcher:
     """Who watches: the session of `gobrrr run`, or an arm's side of a trial, timed or observed."""
     if config.mode == "observe":
         from gobrrr.trial.observing import Observing
 
-        return Observing(config)  # type: ignore[return-value]
+        return Observing(config)
     if config.mode == "arm":
         from gobrrr.trial.inside import Inside
 
-        return Inside(config)  # type: ignore[return-value]
+        return Inside(config)
     from gobrrr.capture.session import Session
 
     return Session(config)

@@ -145,6 +145,8 @@ def why_empty(folder: Path, code: int) -> GobrrrError:
             f"nothing was recorded: the command started no Python that could be watched{ended}",
             "python -I, -E and -S keep gobrrr out; run the script itself",
         )
+    if failures := [entry["failed"] for entry in seen if entry.get("failed")]:
+        return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}")
     if not versions:
         interpreter = seen[0].get("executable", "python")
         return GobrrrError(

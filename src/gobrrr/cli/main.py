@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn, cast
 
 from gobrrr import __version__
+from gobrrr.cli import streams
 from gobrrr.cli.command import Command
 from gobrrr.errors import GobrrrError
 
@@ -47,6 +47,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code for the shell; prints errors for people on stderr, in two lines."""
+    streams.hold()
     try:
         code = _dispatch(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()  # here, where a closed pipe can still be caught
@@ -54,15 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except GobrrrError as error:
         from gobrrr.report.escape import plain
 
-        print(f"gobrrr: error: {plain(error.message)}", file=sys.stderr)  # it may hold names out of a file
+        streams.say(f"gobrrr: error: {plain(error.message)}")  # it may hold names out of a file
         if error.hint:
-            print(f"  hint: {plain(error.hint)}", file=sys.stderr)
+            streams.say(f"  hint: {plain(error.hint)}")
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         # Python flushes stdout once more as it ends: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        streams.to_nowhere(sys.stdout.fileno())
         return PIPE_CLOSED
 
 

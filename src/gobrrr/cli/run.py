@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import redaction
+from gobrrr.cli import redaction, streams
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -47,30 +45,34 @@ class Run:
 
     def run(self, args: argparse.Namespace) -> int:
         """Run, report, and leave with the program's own exit code."""
-        from gobrrr.capture import launch
+        from gobrrr.capture import folders, launch
         from gobrrr.capture.config import Config
-        from gobrrr.cli import diagnosis
 
         command = program_of(args.program)
         budget_ns, budget_bytes = parse_budget(args.budget)
         if args.json:
             _check_target(Path(args.json))
         recipe = self._recipe(args.recipe, command) if args.recipe else None
-        folder = folder_for(args.folder, command)
+        folder = folders.of_run(args.folder, command)
         config = Config(
             str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
             budget_ns=budget_ns, budget_bytes=budget_bytes, remedies=",".join(recipe.names) if recipe else None,
         )  # fmt: skip
         code = launch.run(command, config, self._variables(recipe))
         try:
-            self._tell_of(recipe, folder)
-            diagnosis.tell(
-                folder, command, code, json_file=args.json, portability=args.portability, patterns=args.redact
-            )
-            sys.stderr.flush()
+            self._tell(args, recipe, folder, command, code)
         except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            streams.to_nowhere(2)
         return launch.leave_as(code)
+
+    def _tell(
+        self, args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int
+    ) -> None:
+        from gobrrr.cli import diagnosis  # not before: the program is started from a small process, without threads
+
+        self._tell_of(recipe, folder)
+        diagnosis.tell(folder, command, code, json_file=args.json, portability=args.portability, patterns=args.redact)
+        sys.stderr.flush()
 
     def _recipe(self, file: str, command: list[str]) -> Recipe:
         """Read, checked, and compared with what is here; raises GobrrrError before anything is started."""
@@ -78,7 +80,7 @@ class Run:
 
         found = recipes.read(Path(file))
         for said in recipes.misfits(found, command):
-            print(f"gobrrr: recipe: {said}", file=sys.stderr)
+            streams.say(f"gobrrr: recipe: {said}")
         return found
 
     def _variables(self, recipe: Recipe | None) -> dict[str, str]:
@@ -93,7 +95,7 @@ class Run:
             from gobrrr.cli.recipe import outcome
 
             for said in outcome(recipe, folder):
-                print(f"gobrrr: {said}", file=sys.stderr)
+                streams.say(f"gobrrr: {said}")
 
 
 def program_of(words: list[str]) -> list[str]:
@@ -131,32 +133,6 @@ def parse_budget(text: str) -> tuple[int, int]:
                 f"cannot read the budget {part!r}", "say --budget 30s, --budget 200MB or both with a comma"
             )
     return found[0], found[1]
-
-
-def folder_for(named: str | None, command: list[str], prefix: str = "") -> Path:
-    """Make the run's folder; an earlier run's is never written into. Raises GobrrrError."""
-    folder = Path(named) if named else Path(".gobrrr") / f"{prefix}{_run_name(command)}"
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if named:
-            raise GobrrrError(f"{folder} is not empty", "name a new folder: an earlier run is never written over")
-        folder = next(f for n in range(2, 10_000) if not (f := folder.with_name(f"{folder.name}-{n}")).exists())
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".probe"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise GobrrrError(
-            f"cannot write into {folder}: {error.strerror}", "name a folder that can be written with -o DIR"
-        ) from None
-    return folder
-
-
-def _run_name(command: list[str]) -> str:
-    words = command[1:] if len(command) > 1 else command
-    program = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
-    stem = re.sub(r"[^A-Za-z0-9_.-]", "_", Path(program).name.removesuffix(".py")) or "run"
-    return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
 def _check_target(file: Path) -> None:

@@ -46,6 +46,7 @@ class Tune:
 
     def run(self, args: argparse.Namespace) -> int:
         """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
+        from gobrrr.capture import folders
         from gobrrr.cli import run as run_verb
         from gobrrr.cli import tuning
         from gobrrr.trial.limits import Limits
@@ -54,7 +55,7 @@ class Tune:
         for place in args.allowed:
             if not place.exists():
                 raise GobrrrError(f"--allow-writes {place}: there is no such folder", "make it first")
-        folder = _resumed(args.resume) if args.resume else run_verb.folder_for(args.folder, command, "tune-")
+        folder = _resumed(args.resume) if args.resume else folders.of_run(args.folder, command, "tune-")
         wishes = tuning.Wishes(
             seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
             limits=Limits(tuple(place.resolve() for place in args.allowed), args.unprotected), redact=args.redact,

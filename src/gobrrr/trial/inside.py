@@ -18,12 +18,13 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.facts import graphs
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.loops import UPDATE
+from gobrrr.capture.parent import die_with_the_parent
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.session import StopProgram
 from gobrrr.capture.unseen import is_the_programs, is_tracing
 from gobrrr.guard.seeds import seed
 from gobrrr.trial import protocol
-from gobrrr.trial.process import applied_remedies, die_with_the_parent
+from gobrrr.trial.process import applied_remedies
 
 
 class _Nowhere:
@@ -37,7 +38,7 @@ class _Nowhere:
 
 
 class Inside:
-    """Has the interface of capture.session.Session that the start-up code uses: begin, end, forked."""
+    """An arm's capture.watcher.Watcher: for timed blocks."""
 
     def __init__(self, config: Config) -> None:
         self.config, folder = config, Path(config.folder)

@@ -11,16 +11,17 @@ import sys
 from pathlib import Path
 
 from gobrrr.capture.config import Config
+from gobrrr.capture.parent import die_with_the_parent
 from gobrrr.capture.session import StopProgram
 from gobrrr.trial import protocol
-from gobrrr.trial.process import applied_remedies, die_with_the_parent
+from gobrrr.trial.process import applied_remedies
 
 CALLS_PER_STEP = 64
 """Calls of models in one step, at most, before a program is taken to make no updates."""
 
 
 class Observing:
-    """Has the interface of capture.session.Session that the start-up code uses: begin, end, forked, mark."""
+    """An arm's capture.watcher.Watcher: for the guard."""
 
     def __init__(self, config: Config) -> None:
         self.config, self._folder = config, Path(config.folder)

@@ -16,9 +16,11 @@ def _begin() -> None:
     try:
         from gobrrr.capture import bootstrap
 
-        bootstrap.begin()
+        bootstrap.begin(here)
     except Exception as error:
-        sys.stderr.write(f"gobrrr: cannot watch this process: {error}\n")
+        os.environ.pop("GOBRRR_CAPTURE", None)
+        if sys.stderr is not None:  # still the stream that this process was started with: nothing of its own has run
+            sys.stderr.write(f"gobrrr: cannot watch this process: {error}\n")
     finally:
         if not had and root in sys.path:
             sys.path.remove(root)

@@ -1,0 +1,72 @@
+"""The folder of a run: a new one, for this run alone, that others cannot look into."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gobrrr.errors import GobrrrError
+
+HOME = ".gobrrr"
+PRIVATE = 0o700
+_CLAIM = ".claim"
+"""File of a run's folder, made exclusively: two runs that are given one folder at once can't both have made it."""
+_NEW = "name a new folder: an earlier run is never written over"
+
+
+def of_run(named: str | None, command: Sequence[str], prefix: str = "") -> Path:
+    """The folder that `-o` named, which must be new or empty, or a new one below .gobrrr. Raises GobrrrError."""
+    if named is None:
+        return fresh(prefix + _name(command))
+    folder = Path(named)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise GobrrrError(f"{folder} is not empty", _NEW)
+    return claim(folder)
+
+
+def fresh(name: str) -> Path:
+    """.gobrrr/<name>-<time>, or with a number behind it where another run has taken that. Raises GobrrrError."""
+    home, stem = Path(HOME), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    try:
+        home.mkdir(PRIVATE, exist_ok=True)
+        for number in itertools.count(1):
+            folder = home / (stem if number == 1 else f"{stem}-{number}")
+            try:
+                folder.mkdir(PRIVATE)
+                break
+            except FileExistsError:
+                continue
+    except OSError as error:
+        raise _unwritable(home / stem, error) from None
+    return claim(folder)
+
+
+def claim(folder: Path) -> Path:
+    """Make it, where it is not there yet, and take it for one run. Raises GobrrrError where another run has it."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(PRIVATE, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            if any(folder.glob("rank*.journal")):
+                raise FileExistsError
+            os.close(os.open(folder / _CLAIM, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            return folder
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    raise GobrrrError(f"{folder} holds a recording already", _NEW)
+
+
+def _name(command: Sequence[str]) -> str:
+    words = command[1:] if len(command) > 1 else command
+    program = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
+    stem = "stdin" if program == "-" else Path(program).name.removesuffix(".py")
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", stem).lstrip(".-") or "run"
+
+
+def _unwritable(folder: Path, error: OSError) -> GobrrrError:
+    return GobrrrError(f"cannot write into {folder}: {error.strerror}", "name a folder that can be written with -o DIR")

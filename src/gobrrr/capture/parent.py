@@ -1,0 +1,29 @@
+"""A process that must not outlive the one that started it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_LIBC: ctypes.CDLL | None = None
+if sys.platform == "linux":
+    with contextlib.suppress(OSError):
+        _LIBC = ctypes.CDLL(None)
+
+
+def die_with_the_parent(parent: int | None = None) -> None:
+    """From now on the kernel kills this process when its parent ends, however that ends; on Linux only.
+
+    `parent` is the parent's process id where it was known before the fork. The kernel watches the parent's *thread*
+    that started this process; it keeps the wish over execve, and drops it for forked children and setuid programs.
+    """
+    if _LIBC is None:
+        return
+    parent = os.getppid() if parent is None else parent
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the wish was made
+        os.kill(os.getpid(), signal.SIGKILL)
