@@ -73,11 +73,11 @@ class Counted:
         One update between is between a step's forward and a second look at its batch. What comes again after the next
         update too is another model on data that stays (held out, or all there is): its looks are taken back.
         """
-        key = (id(module), *(number for t in tensors for number in (id(t), _version(t))))
+        key = (id(module), *(number for t in tensors for number in (id(t), version(t))))
         given = self._given.get(key)
         if not tensors or given is None or not given.are(tensors):
             given = self._given[key] = _Given(tensors)
-        return given.again(sum(_version(parameter) for parameter in module.parameters()))
+        return given.again(sum(version(parameter) for parameter in module.parameters()))
 
     def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
         """Note the share of subnormal values in a strided sample of a floating tensor."""
@@ -120,7 +120,7 @@ class _Given:
         return 1 if known or len(self._states) == 2 else -1 if len(self._states) == 3 else 0
 
 
-def _version(tensor: Any) -> int:
+def version(tensor: Any) -> int:
     """How often it was written in place; inference tensors do not count that."""
     return 0 if tensor.is_inference() else int(tensor._version)
 

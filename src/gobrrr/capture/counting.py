@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from gobrrr.capture import facts, source
-from gobrrr.capture.counted import Counted, tensors_in
+from gobrrr.capture.counted import Counted
 from gobrrr.capture.linelog import LineLog
 from gobrrr.capture.saved import Saved
-from gobrrr.capture.unseen import is_transformed, sees_every_op, unseen
 from gobrrr.capture.window import Window, is_plain, worst
 from gobrrr.recording import marks as ev
 
@@ -41,7 +39,7 @@ class CountWindow(Window):
             self.session.user, self.names(), self._counted.module,
             on_result=self._result, on_backward=self._backward, clock=torch.autograd._get_sequence_nr,  # type: ignore[attr-defined]
         )  # fmt: skip
-        self._saved = Saved(self._owned(), self._lines, lambda tensor, span: self._denormal(tensor, span))
+        self._saved = Saved(self._owned(), self._lines, self._denormal)
         self._lines.start(sys._getframe())
         return True
 
@@ -55,24 +53,12 @@ class CountWindow(Window):
         }
 
     def _result(self, result: Any) -> None:
-        self._look(lambda saved: saved.result(_unmoved(tensors_in(result))))
+        if self._saved is not None:
+            self._saved.result(result)
 
     def _backward(self, roots: Any) -> None:
-        self._look(lambda saved: saved.graph(roots))
-
-    def _look(self, at: Callable[[Saved], None]) -> None:
-        """Look at a graph unless the program's own code would take part; an odd one is not counted, and says so."""
-        saved = self._saved
-        if saved is None or saved.reason:
-            return
-        if is_transformed() or sees_every_op():
-            saved.reason = "the program transforms its ops, or has a dispatch mode of its own"
-            return
-        try:
-            with unseen():
-                at(saved)
-        except Exception as error:
-            saved.reason = repr(error)
+        if self._saved is not None:
+            self._saved.graph(roots)
 
     def _denormal(self, tensor: Any, span: dict[str, Any]) -> None:
         if self._counted is not None:
@@ -119,9 +105,3 @@ class CountWindow(Window):
         """Of the line log, or of what looked at inputs."""
         found = [instrument.error for instrument in (self._lines, self._counted) if instrument is not None]
         return next((error for error in found if error), "")
-
-
-def _unmoved(tensors: Iterable[Any]) -> list[Any]:
-    """Without views of what was written in place: asked for their node, torch makes them a new one, and a node's number
-    decides the order of a backward."""
-    return [tensor for tensor in tensors if not (tensor._is_view() and tensor._version)]

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from gobrrr.capture import linelog
+from gobrrr.capture.counted import tensors_in, version
 from gobrrr.capture.linelog import LineLog
+from gobrrr.capture.unseen import is_transformed, sees_every_op, unseen
 
 MAX_NODES = 200_000
 """Of one graph that is walked; looking at one takes some microseconds."""
@@ -49,25 +51,38 @@ class Saved:
         self._most: dict[Saver, list[int]] = {}
         self._most_bytes = 0
 
-    def result(self, roots: Iterable[Any]) -> None:
-        """A module that the program called has given these tensors: without a backward their graph is seen here only.
-        A recurrent one gives the same graph with every call, and longer: that is left to its backward."""
+    def result(self, result: Any) -> None:
+        """A module that the program called has given this: without a backward its graph is seen here only. A recurrent
+        one gives the same graph with every call, and longer: that is left to its backward."""
         if self._num_nodes < MAX_NODES:
-            self.graph(roots)
+            self._look_at(lambda: _unmoved(tensors_in(result)))
 
     def graph(self, roots: Iterable[Any]) -> None:
         """Count what the graph of these tensors (or edges) keeps."""
+        self._look_at(lambda: roots)
+
+    def _look_at(self, roots: Callable[[], Iterable[Any]]) -> None:
+        """Unless the program's own code would take part. An odd graph is not counted, and stops nothing."""
         if self.reason:
             return
+        if is_transformed() or sees_every_op():
+            self.reason = "the program transforms its ops, or has a dispatch mode of its own"
+            return
         try:
-            nodes = _nodes(roots)
-            self._num_nodes += len(nodes)
-            for node in sorted(nodes, key=_number):  # who saves a storage first is its saver
-                for tensor in kept_by(node):
-                    self._keep(node, tensor)
-            self.settle()
+            with unseen():
+                self._walk(roots())
         except NotShown as error:
             self.reason = str(error)
+        except Exception as error:
+            self.reason = repr(error)
+
+    def _walk(self, roots: Iterable[Any]) -> None:
+        nodes = _nodes(roots)
+        self._num_nodes += len(nodes)
+        for node in sorted(nodes, key=_number):  # who saves a storage first is its saver
+            for tensor in kept_by(node):
+                self._keep(node, tensor)
+        self.settle()
 
     def settle(self) -> None:
         """Forget what is no longer kept, and remember this moment if it is the one with most."""
@@ -114,6 +129,12 @@ def _nodes(roots: Iterable[Any]) -> list[Any]:
         if len(held) > MAX_NODES:
             raise NotShown(f"a graph has more than {MAX_NODES} nodes")
     return list(held.values())
+
+
+def _unmoved(tensors: Iterable[Any]) -> list[Any]:
+    """Without views of what was written in place: asked for their node, torch makes them a new one, and a node's number
+    decides the order of a backward."""
+    return [tensor for tensor in tensors if not (tensor._is_view() and version(tensor))]
 
 
 def kept_by(node: Any) -> Iterator[Any]:

@@ -9,7 +9,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import Lookup, ModuleCall
@@ -20,7 +20,6 @@ QUIET_CALLS = 20_000
 """Calls of modules after the last new one from which all are taken to be met: looking costs half a microsecond each."""
 
 Said = Callable[[str, str], None]
-T = TypeVar("T")
 _OURS = (__name__, "gobrrr.capture.lookup")
 
 
@@ -103,9 +102,7 @@ class Seams:
         if self._loader:
             self._hook_loader()
 
-    def _guarded(
-        self, body: Callable[..., T], otherwise: Callable[..., T | None] = lambda *_: None
-    ) -> Callable[..., T]:
+    def _guarded(self, body: Callable[..., Any], otherwise: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:
         """Whatever goes wrong in `body` is told, all remedies go, and `otherwise` is what the program gets."""
 
         def hook(*args: Any) -> Any:
