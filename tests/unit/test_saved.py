@@ -222,7 +222,8 @@ def ways() -> dict[str, Callable[[Any], Any]]:
     return {
         function.__name__: function
         for function in (
-            retained, penalty, third, written, edges, freed_twice, stale, batched, transformed, second_order, recomputed,
+            retained, penalty, third, written, edges, freed_twice, stale, batched, transformed, second_order,
+            recomputed,
         )
     }  # fmt: skip
 
