@@ -20,8 +20,13 @@ class Held:
 
     def __init__(self, fd: int) -> None:
         """Takes over `fd`, which may get another number."""
-        self._fd = _raised(fd)
-        self._file = _file(self._fd)
+        self._fd = fd
+        try:
+            self._fd = _raised(fd)
+            self._file = _file(self._fd)
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     @property
     def fd(self) -> int:
@@ -49,13 +54,11 @@ def _raised(fd: int) -> int:
     """The same file under a high number, closed when another program is executed; `fd` itself where there is none."""
     if sys.platform == "win32":
         return fd
-    import fcntl
-    import resource
+    import fcntl  # torch has imported it; resource it has not, and the program could tell
 
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    least = HIGH if soft == resource.RLIM_INFINITY else max(64, min(HIGH, soft - 64))
     try:
-        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, least)
+        limit = os.sysconf("SC_OPEN_MAX")
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH if limit < 0 else max(64, min(HIGH, limit - 64)))
     except (OSError, ValueError, OverflowError):
         return fd
     os.close(fd)

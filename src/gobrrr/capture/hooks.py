@@ -284,8 +284,11 @@ class Hooks:
 
 
 def _is_loaders(annotation: Any) -> bool:
-    name = getattr(annotation, "name", None)
-    return type(name) is str and name.startswith(_LOADER_PREFIX)
+    """Whether an annotation is that of a loader's next(). Its name may be anything, and may raise."""
+    try:
+        return type(annotation.name) is str and annotation.name.startswith(_LOADER_PREFIX)
+    except Exception:
+        return False
 
 
 def _starters() -> list[tuple[Any, str]]:

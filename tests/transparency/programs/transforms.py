@@ -2,9 +2,11 @@
 
 from fingerprint import fingerprint  # isort: skip
 
+import numpy
 import torch
 from torch.func import functional_call, grad, hessian, jvp, vmap
 
+numpy.random.seed(0)
 torch.manual_seed(4)
 model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh(), torch.nn.Linear(6, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
