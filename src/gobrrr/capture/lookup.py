@@ -17,7 +17,7 @@ def plain(method: Any) -> Any:
 
 class Lookup:
     """A descriptor that calls `seen(instance)` whenever the method is looked up on an instance. What fails in there is
-    told to `failed` and goes no further, unless it is the program's own."""
+    told to `failed` and goes no further, unless it is the program's own; without `failed`, `seen` sees to that itself."""
 
     def __init__(
         self, function: Any, seen: Callable[[Any], object], failed: Callable[[BaseException], object] | None = None
@@ -30,8 +30,9 @@ class Lookup:
         try:
             self.seen(instance)
         except BaseException as error:
-            if self.failed is not None:
-                self.failed(error)
+            if self.failed is None:
+                raise
+            self.failed(error)
             if is_the_programs(error):
                 raise
         return self.function.__get__(instance, owner)
