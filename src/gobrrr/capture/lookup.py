@@ -16,8 +16,9 @@ def plain(method: Any) -> Any:
 
 
 class Lookup:
-    """A descriptor that calls `seen(instance)` whenever the method is looked up on an instance. What fails in there is
-    told to `failed` and goes no further, unless it is the program's own; without `failed`, `seen` sees to that itself."""
+    """A descriptor that calls `seen(instance)` whenever the method is looked up on an instance. What fails in
+    there is told to `failed` and goes no further, unless it is the program's own; without `failed`, `seen` sees to that
+    itself."""
 
     def __init__(
         self, function: Any, seen: Callable[[Any], object], failed: Callable[[BaseException], object] | None = None
