@@ -37,7 +37,10 @@ def test_watching_changes_nothing(program: str, tmp_path: Path) -> None:
     assert differences(plain.seen, watched.seen) == []
     recording = recording_of(watched)
     assert not [line for line in recording.missing if "failed inside gobrrr" in line]
-    assert {window.kind for window in recording.windows if window.complete} >= WINDOWS
+    expected = (
+        WINDOWS - {"sample"} if program == "instrumented" else WINDOWS
+    )  # it profiles again and again: we make way
+    assert {window.kind for window in recording.windows if window.complete} >= expected
 
 
 def test_a_program_that_closes_our_descriptors_keeps_its_files(tmp_path: Path) -> None:

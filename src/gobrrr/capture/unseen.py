@@ -12,7 +12,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 # What Kineto's logger writes: "USDT:2026-11-21 01:15:32 26489:26489 SyncActivityProfilerHandler.cpp:52] profiler_start"
-_CHATTER = re.compile(rb"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\].*\n?", re.MULTILINE)
+_CHATTER = re.compile(
+    rb"^(?:\[W\d{4} [\d:.]+ profiler_kineto\.cpp:\d+\]"  # and torch's own, where a profile was short
+    rb"|[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\]).*\n?",
+    re.MULTILINE,
+)
 _SHARED_LOCALS = sys.version_info < (3, 13)
 """Until PEP 667, all who ask for a function's variables get one and the same dict, and asking rewrites it."""
 _TRACING_ASKS = sys.version_info < (3, 11)
