@@ -288,7 +288,7 @@ def test_the_programs_profiler_finds_torchs_profiler_free(plain: dict[str, Any],
 
 
 def test_the_programs_saved_tensor_hooks_are_all_called(plain: dict[str, Any], tmp_path: Path) -> None:
-    """Around the whole loop; and entered after ours, left before ours are."""
+    """Around the whole loop."""
     packed: list[int] = []
     hooks = saved_tensors_hooks(lambda t: (packed.append(1), t)[1], lambda t: t)
     with hooks:
@@ -302,7 +302,9 @@ def test_the_programs_saved_tensor_hooks_are_all_called(plain: dict[str, Any], t
 
 
 @pytest.mark.parametrize("step", range(9, 16))
-def test_saved_tensor_hooks_laid_over_ours_come_off_first(plain: dict[str, Any], step: int, tmp_path: Path) -> None:
+def test_saved_tensor_hooks_that_come_in_any_window_are_the_only_ones(
+    plain: dict[str, Any], step: int, tmp_path: Path
+) -> None:
     stack = contextlib.ExitStack()
 
     def meanwhile(number: int) -> None:

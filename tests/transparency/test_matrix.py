@@ -9,7 +9,7 @@ import pytest
 from gobrrr.recording.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
-QUICK = ("mlp", "hooked", "workers", "evaluated", "instrumented")
+QUICK = ("mlp", "hooked", "workers", "evaluated", "instrumented", "transforms", "stale", "frameless", "profilers")
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}
 
@@ -37,4 +37,19 @@ def test_watching_changes_nothing(program: str, tmp_path: Path) -> None:
     assert differences(plain.seen, watched.seen) == []
     recording = recording_of(watched)
     assert not [line for line in recording.missing if "failed inside gobrrr" in line]
-    assert {window.kind for window in recording.windows if window.complete} >= WINDOWS
+    expected = (
+        WINDOWS - {"sample"} if program == "instrumented" else WINDOWS
+    )  # it profiles again and again: we make way
+    assert {window.kind for window in recording.windows if window.complete} >= expected
+
+
+def test_a_program_that_closes_our_descriptors_keeps_its_files(tmp_path: Path) -> None:
+    """Watching ends there, quietly; numbers that were ours are the program's now."""
+    plain, watched = both("daemon", tmp_path)
+    assert watched.code == 0, watched.err.decode()
+    assert (watched.out, watched.err) == (plain.out, plain.err)
+    assert plain.seen["own"] == [4] * 40
+    assert differences(plain.seen, watched.seen) == []
+    (recording,) = load_run(watched.folder)
+    assert recording.ended != "exit"
+    assert any("Bad file descriptor" in text for text in recording.missing)

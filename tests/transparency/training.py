@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import inspect
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -114,7 +116,8 @@ def break_(monkeypatch: pytest.MonkeyPatch, where: str, after: int, error: BaseE
     owner: Any = importlib.import_module(f"gobrrr.capture.{module}")
     for name in path[:-1]:
         owner = getattr(owner, name)
-    real, calls = getattr(owner, path[-1]), []
+    held, calls = vars(owner)[path[-1]], []
+    real = held.fget if isinstance(held, property) else held
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         calls.append(1)
@@ -122,5 +125,21 @@ def break_(monkeypatch: pytest.MonkeyPatch, where: str, after: int, error: BaseE
             raise error
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(owner, path[-1], broken)
+    monkeypatch.setattr(owner, path[-1], property(broken) if isinstance(held, property) else broken)
+    for user in [m for name, m in list(sys.modules.items()) if name.startswith("gobrrr.") and len(path) == 1]:
+        if vars(user).get(path[0]) is real:  # imported by name
+            monkeypatch.setattr(user, path[0], broken)
     return calls
+
+
+def functions_of(module: str) -> Iterator[str]:
+    """Every function, method and property that a module of gobrrr.capture defines, as `break_` names them."""
+    found = importlib.import_module(f"gobrrr.capture.{module}")
+    for name, value in vars(found).items():
+        if getattr(value, "__module__", None) != found.__name__:
+            continue
+        if inspect.isfunction(value):
+            yield f"{module}.{name}"
+        elif inspect.isclass(value):
+            members = vars(value).items()
+            yield from (f"{module}.{name}.{m}" for m, v in members if inspect.isfunction(v) or isinstance(v, property))

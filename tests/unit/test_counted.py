@@ -1,4 +1,4 @@
-"""The counting step against counts by hand: saved bytes, padding, containers that hold graphs, repeated inputs."""
+"""The counting step against counts by hand: padding, containers that hold graphs, repeated inputs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, _tensors, describe, held_graphs, padding  # noqa: E402
+from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, describe, held_graphs, padding, tensors_in  # noqa: E402
 from gobrrr.capture.linelog import LineLog, module_names  # noqa: E402
 from gobrrr.capture.userfiles import UserFiles  # noqa: E402
-
-FLOAT = 4
 
 
 class Users(UserFiles):
@@ -24,82 +22,12 @@ class Users(UserFiles):
         return filename == __file__
 
 
-def counting(net: Any, flushes: bool = True) -> Counted:
-    owned = {t.untyped_storage().data_ptr() for t in (*net.parameters(), *net.buffers())}
-    return Counted(owned, flushes, module_names([net]))
-
-
-def saved_by(net: Any, *inputs: Any) -> Counted:
-    """One forward under the hooks."""
-    counted = counting(net)
-    with torch.autograd.graph.saved_tensors_hooks(counted.pack, counted.unpack):
-        net(*inputs).sum()
-    assert not counted.error
-    return counted
-
-
-def total(counted: Counted) -> int:
-    return sum(num_bytes for num_bytes, _ in counted.saved.values())
-
-
-def test_saved_bytes_are_those_counted_by_hand() -> None:
-    """linear saves its input (weights are not counted), ReLU its output, which is the next linear's input: once."""
-    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-    counted = saved_by(net, torch.randn(32, 8))
-    assert total(counted) == FLOAT * (32 * 8 + 32 * 16)
-    assert sum(count for _, count in counted.saved.values()) == 2
-    by_module = {key[0]: num_bytes for key, (num_bytes, _) in counted.saved.items()}
-    assert by_module == {"Sequential.0": FLOAT * 32 * 8, "Sequential.1": FLOAT * 32 * 16}
-
-
-def test_a_view_saves_its_whole_storage_once() -> None:
-    class Halves(torch.nn.Module):
-        def forward(self, x: Any) -> Any:
-            a, b = x.chunk(2)
-            return a * b
-
-    x = torch.randn(64, 8, requires_grad=True)
-    assert total(saved_by(Halves(), x)) == FLOAT * 64 * 8
-
-
-def test_buffers_and_parameters_are_nobodys_activations() -> None:
-    net = torch.nn.BatchNorm1d(8)
-    counted = saved_by(net, torch.randn(32, 8))
-    assert total(counted) == FLOAT * (32 * 8 + 2 * 8), "the input, and this batch's mean and deviation"
-
-
-def test_without_gradients_nothing_is_saved() -> None:
-    net = torch.nn.Linear(8, 8)
-    with torch.no_grad():
-        assert saved_by(net, torch.randn(4, 8)).saved == {}
-
-
-def test_a_backward_under_the_hooks_gives_the_same_gradients() -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
-    x = torch.randn(32, 8)
-    net(x).sum().backward()
-    plain = [p.grad.clone() for p in net.parameters()]
-    net.zero_grad()
-    counted = counting(net)
-    with torch.autograd.graph.saved_tensors_hooks(counted.pack, counted.unpack):
-        net(x).sum().backward()
-    assert all(torch.equal(p.grad, g) for p, g in zip(net.parameters(), plain, strict=True))
-
-
-def test_a_strange_tensor_is_not_counted_and_stops_nothing() -> None:
-    counted = counting(torch.nn.Linear(2, 2))
-    sparse = torch.eye(3).to_sparse()
-    assert counted.pack(sparse) is sparse
-    assert counted.error and counted.saved == {}
-    assert counted.pack("no tensor at all") == "no tensor at all"
-
-
 # inputs
 
 
 def called(net: Any, *batches: Any, flushes: bool = True) -> Counted:
     """Calls of a module by the program, seen by the line log."""
-    counted = counting(net, flushes)
+    counted = Counted(flushes)
     log = LineLog(Users(), module_names([net]), counted.module)
     assert log.start(sys._getframe())
     try:
@@ -133,7 +61,7 @@ def test_the_same_input_twice_is_a_repeat_until_it_is_written() -> None:
     net, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
     (root,) = called(net, x, x).roots.values()
     assert root["repeated"] == 1
-    counted = counting(net)
+    counted = Counted(True)
     counted._root(net, [x], None)
     x.add_(1)
     counted._root(net, [x], None)
@@ -147,7 +75,7 @@ def test_an_update_between_two_forwards_of_one_input_makes_them_two() -> None:
     """Held-out data after each update: the same tensor, another model."""
     net, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    counted = counting(net)
+    counted = Counted(True)
     for _ in range(3):
         counted._root(net, [x], None)
         net(x).sum().backward()
@@ -159,7 +87,7 @@ def test_an_update_between_two_forwards_of_one_input_makes_them_two() -> None:
 def test_a_second_look_at_each_batch_after_its_update_is_a_repeat() -> None:
     net = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    counted = counting(net)
+    counted = Counted(True)
     for _ in range(3):
         x = torch.randn(4, 8)
         counted._root(net, [x], None)
@@ -172,7 +100,7 @@ def test_a_second_look_at_each_batch_after_its_update_is_a_repeat() -> None:
 @pytest.mark.usefixtures("untraced")
 def test_calls_of_the_repeating_line_are_counted_whichever_line_comes_first() -> None:
     net, first, again = torch.nn.Linear(8, 8), {"file": "a.py", "line": 3}, {"file": "a.py", "line": 9}
-    counted = counting(net)
+    counted = Counted(True)
     for _ in range(3):
         x = torch.randn(4, 8)
         counted._root(net, [x], first)
@@ -199,11 +127,11 @@ def test_subnormal_inputs_are_told_with_their_share() -> None:
 
 def test_tensors_are_found_in_containers_of_containers() -> None:
     x = torch.ones(1)
-    assert len(list(_tensors((x, [x, {"a": x, "b": (x, 5, None)}])))) == 4
-    assert list(_tensors("text")) == [] and list(_tensors(None)) == []
+    assert len(list(tensors_in((x, [x, {"a": x, "b": (x, 5, None)}])))) == 4
+    assert list(tensors_in("text")) == [] and list(tensors_in(None)) == []
     endless: list[Any] = [x]
     endless.append(endless)
-    assert len(list(_tensors(endless))) == 4, "a bounded depth"
+    assert len(list(tensors_in(endless))) == 4, "a bounded depth"
 
 
 # padding

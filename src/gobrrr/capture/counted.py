@@ -1,8 +1,7 @@
-"""The counting step: what is saved for backward, what goes into the models, what is denormal, what holds graphs."""
+"""The counting step: what goes into the models, what is denormal, what holds graphs."""
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from typing import Any
 from gobrrr.capture.facts import _autocast
 from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.source import growth_line
-from gobrrr.capture.unseen import is_tracing, unseen, variables
+from gobrrr.capture.unseen import is_transformed, unseen, variables
 from gobrrr.capture.userfiles import UserFiles
 
 MAX_SAMPLED = 4096
@@ -22,73 +21,26 @@ MIN_PADDED_LENGTH = 8
 
 
 class Counted:
-    """Counts during one step. `pack` is a saved-tensor hook; `module` is called for every module call of the step."""
+    """Counts during some steps; `module` is called for every module call of theirs."""
 
-    def __init__(self, parameters: set[int], flushes_denormals: bool, names: dict[int, str]) -> None:
-        from torch.nn import Module
-
-        self.saved: dict[tuple[str, str, str, str, int], list[int]] = {}
+    def __init__(self, flushes_denormals: bool) -> None:
         self.inputs: list[dict[str, Any]] = []
         self.denormals: list[dict[str, Any]] = []
         self.roots: dict[int, dict[str, Any]] = {}
         self.switches: dict[str, Any] = {}
-        self._parameters, self._names = parameters, names
-        self._call = Module._wrapped_call_impl.__code__
-        self._storages: set[int] = set()
         self._calls_at: dict[tuple[Any, ...], int] = {}
         self._given: dict[tuple[int, ...], _Given] = {}
-        self._module = [""]
         self._look_for_denormals = not flushes_denormals
         self._looked = 0
         self.error = ""
 
-    def pack(self, tensor: Any) -> Any:
-        """Count a tensor that autograd saves; returns it untouched."""
-        try:
-            if not is_tracing():
-                with unseen():
-                    self._count_saved(tensor)
-        except Exception as error:  # a strange tensor subclass: its bytes stay uncounted, the program goes on
-            self.error = repr(error)
-        return tensor
-
-    def unpack(self, tensor: Any) -> Any:
-        """Hand a saved tensor back."""
-        return tensor
-
-    def _count_saved(self, tensor: Any) -> None:
-        storage = tensor.untyped_storage()
-        address = storage.data_ptr()
-        if address in self._parameters or address in self._storages or not address:
-            return
-        self._storages.add(address)
-        frame = sys._getframe(2)
-        span = user_line(frame) or {}
-        module, op = self._saver(frame)
-        key = (module, op, span.get("file", ""), span.get("function", ""), span.get("line", 0))
-        entry = self.saved.setdefault(key, [0, 0])
-        entry[0] += storage.nbytes()
-        entry[1] += 1
-        self.denormal("activation", tensor, span)
-
-    def _saver(self, frame: FrameType) -> tuple[str, str]:
-        """Qualified name of the module that runs, and the Python function that called the op."""
-        op = frame.f_code.co_name
-        walk: FrameType | None = frame
-        while walk is not None:
-            if walk.f_code is self._call:
-                module = walk.f_locals.get("self")
-                return self._names.get(id(module), type(module).__name__), op
-            walk = walk.f_back
-        return "", op
-
     def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
         """A module is called; of those the program calls itself (depth 0) the inputs are looked at."""
-        if depth or is_tracing():
+        if depth or is_transformed():
             return
         try:
             with unseen():
-                self._root(module, list(_tensors((args, kwargs))), user_line(frame))
+                self._root(module, list(tensors_in((args, kwargs))), user_line(frame))
         except Exception as error:
             self.error = repr(error)
 
@@ -121,11 +73,11 @@ class Counted:
         One update between is between a step's forward and a second look at its batch. What comes again after the next
         update too is another model on data that stays (held out, or all there is): its looks are taken back.
         """
-        key = (id(module), *(number for t in tensors for number in (id(t), _version(t))))
+        key = (id(module), *(number for t in tensors for number in (id(t), version(t))))
         given = self._given.get(key)
         if not tensors or given is None or not given.are(tensors):
             given = self._given[key] = _Given(tensors)
-        return given.again(sum(_version(parameter) for parameter in module.parameters()))
+        return given.again(sum(version(parameter) for parameter in module.parameters()))
 
     def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
         """Note the share of subnormal values in a strided sample of a floating tensor."""
@@ -168,12 +120,13 @@ class _Given:
         return 1 if known or len(self._states) == 2 else -1 if len(self._states) == 3 else 0
 
 
-def _version(tensor: Any) -> int:
+def version(tensor: Any) -> int:
     """How often it was written in place; inference tensors do not count that."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
 
-def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The tensors in containers, the first sixteen of each, four deep."""
     import torch
 
     kind = type(value)  # not isinstance, which asks the object: a lazy proxy would load what it stands for
@@ -181,7 +134,7 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
         yield value
     elif depth < 4 and issubclass(kind, (list, tuple, dict)):
         for item in islice(_items(value, kind), 16):
-            yield from _tensors(item, depth + 1)
+            yield from tensors_in(item, depth + 1)
 
 
 def _items(value: Any, kind: type) -> Iterator[Any]:
@@ -259,5 +212,5 @@ def _holds(found: dict[tuple[str, str, str], int], key: tuple[str, str, str], va
         return
     items = value.values() if type(value) is dict else value
     last = next(reversed(items)) if type(value) is not set else next(iter(items))
-    if any(t.grad_fn is not None for t in _tensors(last)):
+    if any(t.grad_fn is not None for t in tensors_in(last)):
         found[key] = len(value)

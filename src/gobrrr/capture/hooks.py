@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from threading import get_ident
@@ -29,7 +30,13 @@ class Hooks:
     """Installs and removes every hook of the plain phase. `on_error` is told of an exception in a hook of ours."""
 
     def __init__(self, recorder: Recorder, on_error: Callable[[BaseException], None]) -> None:
-        self.recorder, self._on_error = recorder, on_error
+        self.recorder = recorder
+
+        def failed(error: BaseException) -> None:
+            with contextlib.suppress(Exception):
+                on_error(error)
+
+        self._on_error = failed
         self._undo: list[Callable[[], None]] = []
         self._late: list[Callable[[], None]] = []
         self._calls: ModuleCall | None = None
@@ -38,7 +45,9 @@ class Hooks:
         self.num_lookups = self.num_calls = 0
         self._timings: list[int] = []
         self.fetched: Callable[[], None] | None = None
-        self.profiler_comes: Callable[[Any], None] | None = None
+        self.profiler_comes: Callable[[Any], bool] | None = None
+        """Told before a profiler starts; says whether it is the program's."""
+        self._silent, self._num_lasting = False, 0
         self._waiting: list[int] = []  # a dataset may iterate over a loader of its own
 
     @property
@@ -49,16 +58,20 @@ class Hooks:
     def install(self) -> None:
         """Put all hooks in place; on any failure none stays."""
         try:
-            self._optimizers()
-            self._annotations()
-            self._modules()
-            self._loaders()
             self._profilers()
-            self.recorder.collections.install()
-            self._undo.append(self.recorder.collections.remove)
+            self._num_lasting = len(self._undo)
+            self._plain_hooks()
         except BaseException:
             self.remove()
             raise
+
+    def _plain_hooks(self) -> None:
+        self._optimizers()
+        self._annotations()
+        self._modules()
+        self._loaders()
+        self.recorder.collections.install()
+        self._undo.append(self.recorder.collections.remove)
 
     def remove(self) -> None:
         """Take every hook out again, in reverse order; safe to call twice and from inside a hook."""
@@ -139,8 +152,9 @@ class Hooks:
         self.recorder.update_end(self.recorder.optimizers.number(optimizer))
 
     def _step_over(self) -> None:
-        while self._late:
-            self._late.pop()()
+        with contextlib.suppress(Exception):
+            while self._late:
+                self._late.pop()()
 
     # loaders
 
@@ -153,15 +167,15 @@ class Hooks:
         hooks = self
 
         def __enter__(self: Any) -> Any:
-            if str(self.name).startswith(_LOADER_PREFIX):
-                begin(sys._getframe(1))
+            if _is_loaders(self):
+                begin(sys._getframe(0).f_back)
             return enter(self)
 
         def __exit__(self: Any, *exc: Any) -> Any:
             result = leave(self, *exc)
             if hooks._late:  # torch wraps an optimizer's step, its hooks included, in a record_function
                 hooks._step_over()
-            elif str(self.name).startswith(_LOADER_PREFIX):
+            elif _is_loaders(self):
                 end(exc[0] if exc else None)
             return result
 
@@ -169,7 +183,8 @@ class Hooks:
         _replace(record_function, "__exit__", __exit__, self._undo)
 
     def _next_begin(self, frame: Any) -> None:
-        self._waiting.append(self._loader_number(frame.f_locals.get("self"), frame))
+        iterator = frame.f_locals.get("self") if frame is not None else None
+        self._waiting.append(self._loader_number(iterator, frame))
         if len(self._waiting) == 1:
             self.recorder.note(ev.DATA_BEGIN, self._waiting[0])
 
@@ -208,11 +223,33 @@ class Hooks:
     # profilers
 
     def _profilers(self) -> None:
-        """There is one profiler per process: the program's own must find it free."""
-        from torch.autograd.profiler import profile
+        """There is one profiler per process, and the program's own must find it free. While it runs no hook stands:
+        with stacks it would list them."""
+        from torch.autograd import profiler
 
-        seen = self._guarded(lambda found: self.profiler_comes(found) if self.profiler_comes else None, anywhere=True)
-        _replace(profile, "_prepare_trace", Lookup(profile._prepare_trace, seen), self._undo)
+        begins = self._guarded(self._profiler_begins, anywhere=True)
+        for owner, name in _starters():
+            _replace(owner, name, Lookup(owner.__dict__[name], begins), self._undo)
+        stopped: Any = profiler._run_on_profiler_stop
+        again = self._guarded(self._speak, anywhere=True)
+
+        def _run_on_profiler_stop() -> None:
+            stopped()
+            again()
+
+        _replace(profiler, "_run_on_profiler_stop", _run_on_profiler_stop, self._undo)
+
+    def _profiler_begins(self, found: Any) -> None:
+        theirs = self.profiler_comes is not None and self.profiler_comes(found)
+        if theirs and found.enabled and type(found).__module__ == "torch.autograd.profiler":  # the others tell no end
+            self._silent = True
+            while len(self._undo) > self._num_lasting:
+                self._undo.pop()()
+
+    def _speak(self) -> None:
+        if self._silent:
+            self._silent = False
+            self._plain_hooks()
 
     # modules
 
@@ -230,7 +267,7 @@ class Hooks:
 
         def lookup(module: Any) -> None:
             self.num_lookups += 1
-            frame: FrameType | None = sys._getframe(2)
+            frame: FrameType | None = sys._getframe(1).f_back  # None where C calls it: a thread's start, a finalizer
             while frame is not None:
                 code = frame.f_code
                 if code is inner or code is outer or code is backward:
@@ -238,12 +275,29 @@ class Hooks:
                 frame = frame.f_back
             seen(module)
 
-        self._calls = ModuleCall(lambda method: Lookup(method, lookup))
+        self._calls = ModuleCall(lambda method: Lookup(method, lookup, self._on_error))
         self._undo.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:
         flags = int(module.training) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.modules.number(module), flags)
+
+
+def _is_loaders(annotation: Any) -> bool:
+    """Whether an annotation is that of a loader's next(). Its name may be anything, and may raise."""
+    try:
+        return type(annotation.name) is str and annotation.name.startswith(_LOADER_PREFIX)
+    except Exception:
+        return False
+
+
+def _starters() -> list[tuple[Any, str]]:
+    """The methods by which torch's profilers start."""
+    from torch.autograd import profiler
+
+    legacy = sys.modules.get("torch.autograd.profiler_legacy")
+    found = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"), (profiler.emit_itt, "__enter__")]
+    return [*found, (legacy.profile, "_start_trace")] if legacy is not None else found
 
 
 def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:

@@ -8,6 +8,7 @@ Standard library only, because it is imported into a program that is not ours. `
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import struct
@@ -15,6 +16,9 @@ import sys
 import threading
 import zlib
 from array import array
+from collections.abc import Callable
+
+from gobrrr.capture.descriptors import NEW, Held
 
 HEADER = struct.Struct("<cI")
 CHECK = struct.Struct("<I")
@@ -27,17 +31,21 @@ MAX_EVENTS_PER_FRAME = 1 << 15
 class JournalWriter:
     """Appends frames to `path`, each with one unbuffered write; a forked child that inherits it writes nothing.
 
-    Opening raises OSError. Writing never does: a full disk must not kill the watched program, so the first failure
-    ends the journal and stays in `error`.
+    Opening raises OSError, also where there is such a file already. Writing never does: a full disk must not kill the
+    watched program, so the first failure ends the journal and stays in `error`. So does the program that closes the
+    descriptor: the number may be that of its own file by now.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], ended: Callable[[OSError], object] = lambda error: None) -> None:
+        """`ended` is told of the failure that ends it."""
         self.path = os.fspath(path)
         self.error: OSError | None = None
+        self._ended = ended
         self.num_bytes = 0
         self._pid = os.getpid()
         self._lock = threading.RLock()
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
+        self._closed = False
+        self._held = Held(os.open(self.path, NEW | os.O_APPEND, 0o600))
 
     def json(self, obj: dict[str, object]) -> None:
         """Append one JSON object; what JSON cannot say is written as its str()."""
@@ -59,28 +67,30 @@ class JournalWriter:
     def close(self) -> None:
         """End the journal; calling it twice, or in a forked child, does no harm."""
         with self._lock:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
+            self._held.close()
+            self._closed = True
 
     def _mine(self) -> bool:
         """Writable, and this is the process that opened it: a fork's frames would count its parent's time twice."""
-        return self._fd >= 0 and self.error is None and os.getpid() == self._pid
+        return not self._closed and self.error is None and os.getpid() == self._pid
 
     def _frame(self, kind: bytes, payload: bytes) -> None:
         body = HEADER.pack(kind, len(payload)) + payload
         rest = memoryview(body + CHECK.pack(zlib.crc32(body)))
         with self._lock:
             try:
-                while rest and self._fd >= 0:
-                    written = os.write(self._fd, rest)
+                while rest and not self._closed:
+                    if (fd := self._held.fd) < 0:
+                        raise OSError(errno.EBADF, "the program closed the recording's descriptor")
+                    written = os.write(fd, rest)
                     self.num_bytes += written
                     rest = rest[written:]
             except OSError as error:  # later frames would stand behind a torn one and never be read
                 self.error = error
                 self._leave_mark(error)
+                self._ended(error)
 
     def _leave_mark(self, error: OSError) -> None:
         """Say why in the name of an empty file, for which a full disk has still room."""
         with contextlib.suppress(OSError):
-            os.close(os.open(f"{self.path}{ERROR}{error.errno}", os.O_WRONLY | os.O_CREAT, 0o644))
+            os.close(os.open(f"{self.path}{ERROR}{error.errno}", NEW, 0o600))

@@ -35,16 +35,22 @@ def module_names(roots: list[Any]) -> dict[int, str]:
 class LineLog:
     """Start it at a step boundary, stop it at another, on the same thread. `events` holds (t, op, code or name, line).
 
-    `on_module(module, args, kwargs, depth)` is called for every module call where it is given; `on_event` for every
-    event (the window's budget is checked there).
+    `clock` is perf_counter_ns, or another count that only grows. Where they are given, `on_module(module, args, kwargs,
+    depth, frame)` is called for every module call, `on_result(result)` when one that the program made itself returns,
+    `on_backward(roots)` before autograd's engine runs.
     """
 
-    def __init__(self, user: UserFiles, names: dict[int, str], on_module: Callable[..., None] | None = None) -> None:
+    def __init__(
+        self, user: UserFiles, names: dict[int, str], on_module: Callable[..., None] | None = None, *,
+        on_result: Callable[[Any], None] | None = None, on_backward: Callable[[Any], None] | None = None,
+        clock: Callable[[], int] = perf_counter_ns,
+    ) -> None:  # fmt: skip
         self.events = array("q")
         self.codes: list[tuple[str, str, int]] = []
         self.modules: list[str] = []
         self.running = False
-        self._user, self._on_module = user, on_module
+        self._user, self._clock = user, clock
+        self._on_module, self._on_result, self._on_backward = on_module, on_result, on_backward
         self._kinds: dict[int, int] = {}  # by id: hashing a code object reads all of it
         self._numbers: dict[int, int] = {}
         self._kept: list[CodeType] = []
@@ -54,6 +60,8 @@ class LineLog:
         self._num_lines: dict[int, int] = {}
         self._num_calls: dict[int, int] = {}
         self.error = ""
+        self.lost = False
+        """Another tracer has taken its place meanwhile: the rest was not seen."""
 
     def start(self, frame: FrameType) -> bool:
         """Begin at `frame`; False where somebody else (a debugger, coverage) traces already."""
@@ -70,8 +78,10 @@ class LineLog:
 
         `tidy`: also drop the frames' snapshots of their variables, which must not be done inside a trace function.
         """
+        mine = sys.gettrace() == self._global
+        self.lost |= self.running and not mine
         self.running = False
-        if sys.gettrace() == self._global:
+        if mine:
             sys.settrace(None)
         ours = (self._user_local, self._module_local, self._backward_local)
         while frame is not None:
@@ -96,7 +106,7 @@ class LineLog:
             frame = frame.f_back
         for outer in reversed(frames):
             if self._kind(outer.f_code) == _USER and outer.f_trace is None:
-                self.events.extend((perf_counter_ns(), CALL, self._number(outer.f_code), outer.f_lineno))
+                self.events.extend((self._clock(), CALL, self._number(outer.f_code), outer.f_lineno))
                 outer.f_trace = self._user_local
 
     def _kind(self, code: CodeType) -> int:
@@ -131,10 +141,15 @@ class LineLog:
         frame.f_trace_lines = False
         self._follow_again(frame.f_back)
         if kind == _BACKWARD:
-            self.events.extend((perf_counter_ns(), BACKWARD, 0, 0))
+            self._enter_backward(frame)
             return self._backward_local
         self._enter_module(frame)
         return self._module_local
+
+    def _enter_backward(self, frame: FrameType) -> None:
+        self.events.extend((self._clock(), BACKWARD, 0, 0))
+        if self._on_backward is not None:
+            self._on_backward(frame.f_locals.get(frame.f_code.co_varnames[0], ()))
 
     def _enter_user(self, frame: FrameType) -> Any:
         """A function that is called all the time is left to its caller's line: following it would be the step."""
@@ -142,13 +157,13 @@ class LineLog:
         self._num_calls[number] = self._num_calls.get(number, 0) + 1
         if self._num_calls[number] > MAX_CALLS:
             return None
-        self.events.extend((perf_counter_ns(), CALL, number, frame.f_lineno))
+        self.events.extend((self._clock(), CALL, number, frame.f_lineno))
         return self._user_local
 
     def _line(self, frame: FrameType) -> None:
         """Note a line; code that has run through too many is followed no further, until something large is called."""
         number = self._number(frame.f_code)
-        self.events.extend((perf_counter_ns(), LINE, number, frame.f_lineno))
+        self.events.extend((self._clock(), LINE, number, frame.f_lineno))
         self._num_lines[number] = self._num_lines.get(number, 0) + 1
         if self._num_lines[number] > MAX_LINES:
             frame.f_trace_lines = False
@@ -161,7 +176,7 @@ class LineLog:
             number = self._number(frame.f_code)
             self._num_lines[number] = MAX_LINES - LINES_AFTER
             frame.f_trace_lines = True
-            self.events.extend((perf_counter_ns(), LINE, number, frame.f_lineno))
+            self.events.extend((self._clock(), LINE, number, frame.f_lineno))
 
     def _enter_module(self, frame: FrameType) -> None:
         given = frame.f_locals
@@ -169,7 +184,7 @@ class LineLog:
         if self._on_module is not None:
             self._on_module(module, given.get("args", ()), given.get("kwargs", {}), self._depth, frame)
         self._depth += 1
-        self.events.extend((perf_counter_ns(), MODULE, self._module_number(module), 0))
+        self.events.extend((self._clock(), MODULE, self._module_number(module), 0))
 
     def _module_number(self, module: Any) -> int:
         number = self._module_numbers.get(id(module))
@@ -179,26 +194,37 @@ class LineLog:
         return number
 
     def _user_local(self, frame: FrameType, event: str, _arg: Any) -> Any:
-        if not self.running:
-            return None
         try:
+            if not self.running:
+                return None
             if event == "line":
                 self._line(frame)
             elif event == "return":
-                self.events.extend((perf_counter_ns(), RETURN, 0, 0))
+                self.events.extend((self._clock(), RETURN, 0, 0))
         except BaseException as error:
             self._fail(error)
         return self._user_local
 
-    def _module_local(self, _frame: FrameType, event: str, _arg: Any) -> Any:
-        if event == "return" and self.running:
-            self._depth -= 1
-            self.events.extend((perf_counter_ns(), MODULE_END, 0, 0))
+    def _module_local(self, _frame: FrameType, event: str, result: Any) -> Any:
+        try:
+            if event == "return" and self.running:
+                self._leave_module(result)
+        except BaseException as error:
+            self._fail(error)
         return self._module_local
 
+    def _leave_module(self, result: Any) -> None:
+        self._depth -= 1
+        self.events.extend((self._clock(), MODULE_END, 0, 0))
+        if not self._depth and self._on_result is not None:
+            self._on_result(result)
+
     def _backward_local(self, _frame: FrameType, event: str, _arg: Any) -> Any:
-        if event == "return" and self.running:
-            self.events.extend((perf_counter_ns(), BACKWARD_END, 0, 0))
+        try:
+            if event == "return" and self.running:
+                self.events.extend((self._clock(), BACKWARD_END, 0, 0))
+        except BaseException as error:
+            self._fail(error)
         return self._backward_local
 
     def as_json(self) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.capture.unseen import is_the_programs
+
 
 def plain(method: Any) -> Any:
     """The function itself, whatever of ours is in front of it: a recipe's remedies look too."""
@@ -14,15 +16,26 @@ def plain(method: Any) -> Any:
 
 
 class Lookup:
-    """A descriptor that calls `seen(instance, owner's frame)` whenever the method is looked up on an instance."""
+    """A descriptor that calls `seen(instance)` whenever the method is looked up on an instance. What fails in
+    there is told to `failed` and goes no further, unless it is the program's own; without `failed`, `seen` sees to that
+    itself."""
 
-    def __init__(self, function: Any, seen: Callable[[Any], object]) -> None:
-        self.function, self.seen = function, seen
+    def __init__(
+        self, function: Any, seen: Callable[[Any], object], failed: Callable[[BaseException], object] | None = None
+    ) -> None:
+        self.function, self.seen, self.failed = function, seen, failed
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return plain(self.function)
-        self.seen(instance)
+        try:
+            self.seen(instance)
+        except BaseException as error:
+            if self.failed is None:
+                raise
+            self.failed(error)
+            if is_the_programs(error):
+                raise
         return self.function.__get__(instance, owner)
 
 

@@ -50,6 +50,7 @@ class Profiled:
             result = self._disable()
             if result is not None:
                 result.save(str(self.path))
+                self.path.chmod(0o600)
         self.stop_ns = time.perf_counter_ns() - began
         return result is not None
 

@@ -36,20 +36,23 @@ class Sampler:
         self._is_user = is_user
         self._stop = threading.Event()
         self._clock = _cpu_clock(thread)
-        self._switch: float | None = None
+        self._switch: tuple[float, float] | None = None  # the program's, and ours
         self._runner = threading.Thread(target=self._run, name="gobrrr-sampler", daemon=True)
 
     def start(self) -> None:
         """Begin to sample."""
-        self._switch = sys.getswitchinterval()
-        sys.setswitchinterval(min(SWITCH, self._switch))
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH, before))
+        self._switch = (before, sys.getswitchinterval())
         self._runner.start()
 
     def stop(self) -> None:
         """End; returns when the thread has ended. May be called twice, and before start()."""
         self._stop.set()
         if self._switch is not None:
-            sys.setswitchinterval(self._switch)
+            before, ours = self._switch
+            if sys.getswitchinterval() == ours:  # else the program has set another one meanwhile
+                sys.setswitchinterval(before)
             self._switch = None
         if self._runner.ident is not None:
             self._runner.join(timeout=2.0)
@@ -57,7 +60,7 @@ class Sampler:
     def _run(self) -> None:
         try:
             self._sample()
-        except Exception as error:  # the interpreter would print it among the program's own words
+        except BaseException as error:  # the interpreter would print it among the program's own words
             self.error = repr(error)
 
     def _sample(self) -> None:

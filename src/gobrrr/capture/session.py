@@ -14,20 +14,23 @@ from typing import Any
 from gobrrr.capture import facts, plan, records
 from gobrrr.capture.config import Config
 from gobrrr.capture.counted import grown, held_graphs
+from gobrrr.capture.counting import CountWindow
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.loops import UPDATE
+from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder
-from gobrrr.capture.unseen import is_the_programs, is_tracing, unseen
+from gobrrr.capture.sampling import SampleWindow
+from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_transformed, unseen
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.window import Window
 from gobrrr.capture.workers import WorkerSampling
 from gobrrr.recording import marks as ev
 from gobrrr.recording.warmup import median, settling, warmup
 
-ORDER = (ev.PROFILE, ev.COUNT, ev.SAMPLE)  # the short ones first: a program may end
+ORDER = (ProfileWindow, CountWindow, SampleWindow)  # the short ones first: a program may end
 MAX_LOOPS = 3
 # How long the plain hooks stay once the windows are done: epochs' ends, evaluation and growth are seen, then nothing.
 TAIL_NS, TAIL_STEPS = 600 * plan.SECOND, 20_000
@@ -64,9 +67,7 @@ class Session:
         self._window: Window | None = None
         self._steps = self._tail_from = 0
         self._held: tuple[int, dict[tuple[str, str, str], int]] = (0, {})
-        self._compiled: dict[str, Any] = {}
-        self._busy = self._failure = False
-        self._covered: Window | None = None
+        self._busy = self._failure = self._told = False
         self._spent_ns = 0
         self.ended = False
         self.nested = False
@@ -88,7 +89,10 @@ class Session:
             with Path(self.config.folder, APPLIED).open("a", encoding="utf-8") as file:
                 file.write(f"{name}\t{detail}\n")
 
-        Seams(said).install(remedies)
+        Seams(said, self._remedy_failed).install(remedies)
+
+    def _remedy_failed(self, error: BaseException) -> None:
+        self.recorder.journal.json(records.complaint(error))
 
     def end(self, reason: str = "exit") -> None:
         """Remove everything and write the last facts; safe to call twice and at any moment."""
@@ -96,8 +100,9 @@ class Session:
             return
         self.ended = True
         self._abandon_window()
-        self.hooks.remove()
-        self.workers.close()
+        for take_off in (self.hooks.remove, self.workers.close):
+            with contextlib.suppress(Exception):
+                take_off()
         if not self.recorder.started:
             return
         with contextlib.suppress(Exception):
@@ -132,7 +137,7 @@ class Session:
         if path.exists():
             path = path.with_name(f"rank{rank}-{os.getpid()}.journal")
         self.stem, start = path.stem, self._start()
-        journal = JournalWriter(path)
+        journal = JournalWriter(path, self._failed)
         try:
             journal.json(start)
         except BaseException:
@@ -145,11 +150,12 @@ class Session:
 
     def _failed(self, error: BaseException) -> None:
         """A hook of ours has failed: watching ends here, the program goes on."""
-        if self.ended or os.getpid() != self.recorder.pid:
+        if self.ended or self._failure or os.getpid() != self.recorder.pid:
             return
         self._failure = True
         self._abandon_window()
-        self.hooks.remove()
+        with contextlib.suppress(Exception):
+            self.hooks.remove()
         with contextlib.suppress(Exception):
             self.recorder.flush()
         with contextlib.suppress(Exception):
@@ -175,8 +181,6 @@ class Session:
                 self.recorder.update_spans[number] = user_line(sys._getframe())
         self._steps += 1
         loop.steps += 1
-        if self._covered is not None and self._covered.unhook():
-            self._covered = None
         if self._window is not None:
             self._in_window((kind, number), loop, now)
         else:
@@ -210,10 +214,19 @@ class Session:
 
     def _may_open(self, loop: Loop) -> bool:
         """Another loop gets its own windows only if it takes more time than any that has them."""
-        if is_tracing() or loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
+        if is_transformed() or loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
+            return False
+        if is_profiled():
+            self._tell_of_profiler()
             return False
         others = [other for other in self.loops.values() if other is not loop and other.done]
         return len(others) < MAX_LOOPS and all(loop.total > other.total for other in others)
+
+    def _tell_of_profiler(self) -> None:
+        if not self._told:
+            self._told = True
+            text = "the program profiles or traces itself: no closer look while it does"
+            self.recorder.journal.json({"type": "note", "text": text})
 
     def _tail(self, now: int) -> None:
         if not self._tail_from:
@@ -226,28 +239,30 @@ class Session:
 
     def _open(self, key: tuple[int, int], loop: Loop) -> None:
         step_ns = median(loop.walls[warmup(loop.walls) :])
-        kind = ORDER[loop.done]
         loop.attempts += 1
         began = time.perf_counter_ns()
         if not loop.done and not self._held[0]:
             with unseen():
                 self._held = (self._steps, held_graphs(sys._getframe(), self.user))
-            self._compiled = facts.compiled()
             self._write_facts("steady")
-        self._window = Window(self, kind, key, step_ns)
-        if not self._window.open():
+        self._window = window = ORDER[loop.done](self, key, step_ns)
+        if not window.open():
             self._window = None
             loop.done += 1
             return
-        self.recorder.note(ev.WINDOW_BEGIN, key[1], kind)
+        self.recorder.note(ev.WINDOW_BEGIN, key[1], window.kind)
         self._spent_ns += time.perf_counter_ns() - began
 
     def _in_window(self, key: tuple[int, int], loop: Loop, now: int) -> None:
         window = self._window
         assert window is not None
+        if is_transformed():
+            return  # a step that ends inside a transform: what a window's end computes would be transformed too
+        if is_traced():
+            self._close(False)
+            return
         if key == window.loop:
-            window.steps += 1
-            window.unhook()
+            window.step_over()
             if window.steps < window.goal and not window.exhausted(now):
                 return
         elif not window.exhausted(now):
@@ -263,8 +278,6 @@ class Session:
             window.close(complete)
         finally:
             window.release()
-        if not window.unhook():
-            self._covered = window
         if complete:
             loop.done += 1
         loop.settle = settling(self.recorder.loader_facts.get(n, {}) for n, _ in self.recorder.loaders.alive())
@@ -282,11 +295,15 @@ class Session:
                 self.recorder.note(ev.WINDOW_END, window.loop[1], window.kind)
             window.release()
 
-    def _make_way(self, profile: Any) -> None:
-        """The program starts a profiler of its own: there is one per process, and it is the program's."""
+    def _make_way(self, profile: Any) -> bool:
+        """A profiler starts. Where it is the program's own the window closes first: there is one per process, and what
+        we do would stand in its list."""
         window = self._window
-        if window is not None and window.profiles and not window.is_ours(profile):
+        if window is not None and window.owns(profile):
+            return False
+        if window is not None:
             self._close(False)
+        return True
 
     # facts
 

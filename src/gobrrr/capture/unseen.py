@@ -12,7 +12,11 @@ from types import CodeType, FrameType
 from typing import Any
 
 # What Kineto's logger writes: "USDT:2026-11-21 01:15:32 26489:26489 SyncActivityProfilerHandler.cpp:52] profiler_start"
-_CHATTER = re.compile(rb"^[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\].*\n?", re.MULTILINE)
+_CHATTER = re.compile(
+    rb"^(?:\[W\d{4} [\d:.]+ profiler_kineto\.cpp:\d+\]"  # and torch's own, where a profile was short
+    rb"|[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\]).*\n?",
+    re.MULTILINE,
+)
 _SHARED_LOCALS = sys.version_info < (3, 13)
 """Until PEP 667, all who ask for a function's variables get one and the same dict, and asking rewrites it."""
 _TRACING_ASKS = sys.version_info < (3, 11)
@@ -38,6 +42,34 @@ def is_tracing() -> bool:
     import torch
 
     return torch._C._get_tracing_state() is not None
+
+
+def is_transformed() -> bool:
+    """Whether every op of this thread is somebody's to interpret: torch.jit.trace, or a transform of torch.func."""
+    import torch
+
+    return is_tracing() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def is_traced() -> bool:
+    """Whether the program traces or profiles this thread by the interpreter: a debugger, coverage, cProfile."""
+    tracer, tools = sys.gettrace(), getattr(sys, "monitoring", None)  # 3.12
+    theirs = tracer is not None and not type(getattr(tracer, "__self__", None)).__module__.startswith("gobrrr.")
+    return theirs or sys.getprofile() is not None or (tools is not None and any(map(tools.get_tool, range(6))))
+
+
+def is_profiled() -> bool:
+    """Whether the program traces or profiles, torch's profiler included: what we do closer would stand in its list."""
+    import torch
+
+    return is_traced() or torch._C._autograd._profiler_enabled()
+
+
+def sees_every_op() -> bool:
+    """Whether the program has a dispatch mode on."""
+    import torch
+
+    return torch._C._len_torch_dispatch_stack() > 0
 
 
 @contextlib.contextmanager

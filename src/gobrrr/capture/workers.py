@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture.descriptors import NEW
 from gobrrr.capture.sampler import Sampler
 
 _LOOK = 0.05
@@ -62,7 +63,11 @@ class WorkerSampling:
         return state, interval
 
     def _follow(self, thread: int) -> None:
-        """The sampling thread of a worker; it ends when the watching does."""
+        """The sampling thread of a worker; it ends when the watching does, and nothing that fails in it is shown."""
+        with contextlib.suppress(Exception):
+            self._follow_flag(thread)
+
+    def _follow_flag(self, thread: int) -> None:
         while (state := self._state())[0] != _OVER:
             if state[0] == _ON:
                 with contextlib.suppress(Exception):
@@ -81,5 +86,6 @@ class WorkerSampling:
         found |= {"wall_ns": time.perf_counter_ns() - began, "samples": sampler.as_json()}
         path = Path(self._folder) / f"worker-{os.getpid()}-{began}.json"
         part = path.with_suffix(".part")
-        part.write_text(json.dumps(found), encoding="utf-8")
+        with os.fdopen(os.open(part, NEW, 0o600), "w", encoding="utf-8") as file:
+            file.write(json.dumps(found))
         part.rename(path)

@@ -35,9 +35,10 @@ class GradientScaling:
             loss = tensors if isinstance(tensors, torch.Tensor) else None
             if loss is None or grad_tensors is not None or loss.numel() != 1 or not self._divided or self._running:
                 return plain(tensors, grad_tensors, *args, **kwargs)
+            first = torch.full_like(loss, self.scale)
             self._running = self.scale
             try:
-                return plain(loss, torch.full_like(loss, self.scale), *args, **kwargs)
+                return plain(loss, first, *args, **kwargs)
             finally:
                 self._running = 0.0
 

@@ -3,27 +3,37 @@ time, a loader is made. The only place that touches torch's seams for remedies."
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import Lookup, ModuleCall
+from gobrrr.capture.unseen import is_the_programs
 from gobrrr.errors import GobrrrError
 
 QUIET_CALLS = 20_000
 """Calls of modules after the last new one from which all are taken to be met: looking costs half a microsecond each."""
 
 Said = Callable[[str, str], None]
+_OURS = (__name__, "gobrrr.capture.lookup")
 
 
 class Seams:
-    """Remedies register here; `install` puts the hooks in place, `remove` undoes everything in reverse."""
+    """Remedies register here; `install` puts the hooks in place, `remove` undoes everything in reverse.
 
-    def __init__(self, said: Said = lambda name, detail: None) -> None:
-        self._said = said
+    A remedy that fails later, in a hook, is told to `failed`; all are then taken away and the program goes on. Without
+    `failed` there is nobody to tell, and the error comes up where it happened.
+    """
+
+    def __init__(
+        self, said: Said = lambda name, detail: None, failed: Callable[[BaseException], object] | None = None
+    ) -> None:
+        self._said, self._failed = said, failed
         self._undo: list[Callable[[], object]] = []
         self._optimizer: list[Callable[[Any], None]] = []
         self._model: list[Callable[[Any], None]] = []
@@ -86,11 +96,32 @@ class Seams:
         if self._optimizer or self._model:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-            self.undo(register_optimizer_step_pre_hook(self._optimizer_steps).remove)
+            self.undo(register_optimizer_step_pre_hook(self._guarded(self._optimizer_steps)).remove)
         if self._model:
             self._hook_models()
         if self._loader:
             self._hook_loader()
+
+    def _guarded(self, body: Callable[..., Any], otherwise: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:
+        """Whatever goes wrong in `body` is told, all remedies go, and `otherwise` is what the program gets."""
+
+        def hook(*args: Any) -> Any:
+            try:
+                return body(*args)
+            except BaseException as error:
+                self._give_up(error)
+                return otherwise(*args)
+
+        return hook
+
+    def _give_up(self, error: BaseException) -> None:
+        """Called with the exception in hand: raises it again where it is the program's, or nobody is told."""
+        if self._failed is None or is_the_programs(error):
+            raise
+        with contextlib.suppress(Exception):
+            self.remove()
+        with contextlib.suppress(Exception):
+            self._failed(error)
 
     def _optimizer_steps(self, optimizer: Any, *_: Any) -> None:
         if self._calls is not None:
@@ -103,13 +134,13 @@ class Seams:
         """No hook of torch's: torch.compile would see it. The look-up comes before the call, so that what an action
         does to the module serves that very call."""
         hide_own_code("gobrrr.remedies.seams")
-        self._calls = ModuleCall(lambda plain: Lookup(plain, self._module_runs))
+        self._calls = ModuleCall(lambda plain: Lookup(plain, self._guarded(self._module_runs)))
         self.undo(self._calls.remove)
 
     def _module_runs(self, module: Any) -> None:
         """The first module to run that is new is one that the program calls itself; its parts are met with it."""
-        if sys._getframe(2).f_globals.get("__name__", "").startswith("torch._dynamo"):
-            return  # it only asks for the method
+        if self._asks_only():
+            return
         self._quiet += 1
         if self._quiet > QUIET_CALLS and self._calls is not None:
             self._calls.remove()
@@ -120,18 +151,29 @@ class Seams:
             for action in self._model:
                 action(module)
 
+    def _asks_only(self) -> bool:
+        """Whether torch.compile looks the method up, which does not mean to call it."""
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_globals.get("__name__") in _OURS:
+            frame = frame.f_back  # None where C calls it: a thread's start, a finalizer
+        return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch._dynamo")
+
     def _hook_loader(self) -> None:
         from torch.utils.data import DataLoader
 
-        plain, seams = DataLoader.__init__, self
+        plain, changed = DataLoader.__init__, self._guarded(self._changed, lambda given: given)
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            for change in seams._loader:
-                kwargs = change(kwargs)
-            plain(self, *args, **kwargs)
+            plain(self, *args, **changed(kwargs))
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign]
         self.undo(lambda: setattr(DataLoader, "__init__", plain))
+
+    def _changed(self, given: dict[str, Any]) -> dict[str, Any]:
+        kwargs = dict(given)
+        for change in self._loader:
+            kwargs = change(kwargs)
+        return kwargs
 
     def _is_new(self, thing: Any) -> bool:
         if thing in self._met or os.getpid() != self._pid:

@@ -15,12 +15,15 @@ def applied_remedies(config: Config, told: protocol.Line) -> Any:
     """The seams with an arm's remedies installed; the referee hears which ones took hold."""
     from gobrrr.remedies.seams import Seams
 
-    seams = Seams(lambda name, detail: told.send("applied", remedy=name, detail=detail))
+    def failed(error: BaseException) -> None:
+        told.send("failed", error=getattr(error, "message", None) or f"{type(error).__name__}: {error}")
+
+    seams = Seams(lambda name, detail: told.send("applied", remedy=name, detail=detail), failed)
     try:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise GobrrrError("it runs in several ranks, and a trial measures one process")
         seams.install(config.names())
     except Exception as error:
-        told.send("failed", error=getattr(error, "message", None) or f"{type(error).__name__}: {error}")
+        failed(error)
         raise StopProgram(1) from None  # without its remedies the program has nothing to do here
     return seams

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture.descriptors import Held
+
 ASK, TOLD, OBSERVED, STATES, STDOUT = "ask", "told", "observation", "states", "stdout"
 """Files of an arm's folder: two FIFOs, what the guard saw, the states that it kept, what the program printed."""
 Message = dict[str, Any]
@@ -33,14 +35,15 @@ class Line:
     """One FIFO: whole lines in, whole lines out."""
 
     def __init__(self, file: Path) -> None:
-        self._fd = open_fifo(file)
+        self._file = file
+        self._held = Held(open_fifo(file))
         self._read = b""
 
     def send(self, kind: str, **fields: Any) -> None:
         """Write one message; blocks while the other side is far behind."""
         data = json.dumps({"kind": kind, **fields}).encode() + b"\n"
         while data:
-            data = data[os.write(self._fd, data) :]
+            data = data[os.write(self._fd(), data) :]
 
     def receive(self, seconds: float | None = None) -> Message | None:
         """The next message; None where none came in time. A line that is no message is passed over."""
@@ -54,15 +57,24 @@ class Line:
                     return message
                 continue
             left = None if until is None else max(0.0, until - time.monotonic())
-            if not select.select([self._fd], [], [], left)[0]:
+            if not self._readable(left):
                 return None
-            self._read += os.read(self._fd, 1 << 16)
+            self._read += os.read(self._fd(), 1 << 16)
 
     def close(self) -> None:
         """Close it; safe to call twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._held.close()
+
+    def _fd(self) -> int:
+        """The program in whose process it lies may have closed it: then it is opened anew."""
+        if self._held.fd < 0:
+            self._held = Held(open_fifo(self._file))
+        return self._held.fd
+
+    def _readable(self, seconds: float | None) -> bool:
+        poll = select.poll()  # select() takes no high descriptors
+        poll.register(self._fd(), select.POLLIN)
+        return bool(poll.poll(None if seconds is None else 1000 * seconds))
 
 
 def _decoded(line: bytes) -> Message | None:

@@ -1,0 +1,107 @@
+"""The counting window: inputs, denormal values, graphs that are held, and what is kept for backward."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from gobrrr.capture import facts, source
+from gobrrr.capture.counted import Counted
+from gobrrr.capture.linelog import LineLog
+from gobrrr.capture.saved import Saved
+from gobrrr.capture.window import Window, is_plain, worst
+from gobrrr.recording import marks as ev
+
+STEPS = 3
+"""Three: a batch that is put through the model again after its update shows across two boundaries."""
+
+
+class CountWindow(Window):
+    """A line log that looks at what modules are given and give, and at the graphs that go into a backward."""
+
+    kind = ev.COUNT
+    _counted: Counted | None = None
+    _saved: Saved | None = None
+    _lines: LineLog | None = None
+
+    @property
+    def goal(self) -> int:
+        """Steps that it wants."""
+        return STEPS
+
+    def start(self) -> bool:
+        """Begin to count."""
+        import torch
+
+        self._counted = Counted(facts._flushes_denormals())
+        self.look_at_states(self._counted)
+        self._lines = LineLog(
+            self.session.user, self.names(), self._counted.module,
+            on_result=self._result, on_backward=self._backward, clock=torch.autograd._get_sequence_nr,  # type: ignore[attr-defined]
+        )  # fmt: skip
+        self._saved = Saved(self._owned(), self._lines, self._denormal)
+        self._lines.start(sys._getframe())
+        return True
+
+    def _owned(self) -> set[int]:
+        """Storages of parameters and buffers."""
+        return {
+            tensor.untyped_storage()._cdata
+            for _, module in self.session.recorder.modules.alive()
+            for tensor in (*module.parameters(), *module.buffers())
+            if is_plain(tensor)
+        }
+
+    def _result(self, result: Any) -> None:
+        if self._saved is not None:
+            self._saved.result(result)
+
+    def _backward(self, roots: Any) -> None:
+        if self._saved is not None:
+            self._saved.graph(roots)
+
+    def _denormal(self, tensor: Any, span: dict[str, Any]) -> None:
+        if self._counted is not None:
+            self._counted.denormal("activation", tensor, span)
+
+    def found(self) -> dict[str, Any]:
+        """Everything, in the shape of recording.facts."""
+        session, counted = self.session, self._counted
+        assert counted is not None
+        self.off()
+        roots = {session.recorder.modules.number(root.pop("module")): root for root in counted.roots.values()}
+        return self._kept() | {
+            "roots": roots,
+            "inputs": counted.inputs[:32],
+            "denormals": worst(counted),
+            "switches": counted.switches,
+            "orphans": facts.orphans(session.recorder),
+            "held": session.growth(sys._getframe()),
+            "gc_span": source.call_line(session.user_sources(), ("collect",)),
+        }
+
+    def _kept(self) -> dict[str, Any]:
+        """What was kept for backward; nothing at all where it was not counted whole."""
+        saved, lines = self._saved, self._lines
+        assert saved is not None and lines is not None
+        table = saved.table()
+        reason = saved.reason or lines.error or ("another tracer took over" if lines.lost else "")
+        if reason:
+            self.say(f"what is kept for backward was not counted: {reason}")
+            return {}
+        return {
+            "saved": [
+                {"module": m, "op": op, "span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
+                for (m, op, f, fn, ln), (b, c) in table.items()
+            ]
+        }
+
+    def off(self) -> None:
+        """End the line log."""
+        if self._lines is not None:
+            self._lines.stop(sys._getframe())
+
+    def error(self) -> str:
+        """Of the line log, or of what looked at inputs."""
+        found = [instrument.error for instrument in (self._lines, self._counted) if instrument is not None]
+        return next((error for error in found if error), "")

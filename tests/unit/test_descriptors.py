@@ -1,0 +1,96 @@
+"""Descriptors that a program closes behind our back: its own files get no byte of ours, and lose none."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from array import array
+from pathlib import Path
+
+import pytest
+
+from gobrrr.capture.descriptors import HIGH, NEW, Held
+from gobrrr.capture.journal import JournalWriter
+from gobrrr.recording.journal import read_journal
+from gobrrr.trial import protocol
+
+
+def held(path: Path) -> Held:
+    return Held(os.open(path, NEW, 0o600))
+
+
+def test_it_lies_high_and_is_not_handed_on(tmp_path: Path) -> None:
+    lowest = os.open(os.devnull, os.O_RDONLY)
+    os.close(lowest)
+    fd = held(tmp_path / "f").fd
+    assert fd >= min(HIGH, 900) and not os.get_inheritable(fd)
+    again = os.open(os.devnull, os.O_RDONLY)
+    os.close(again)
+    assert again == lowest, "the program's next file has the number of a plain run"
+    os.close(fd)
+
+
+def test_a_number_that_stands_for_another_file_is_nobodys(tmp_path: Path) -> None:
+    ours = held(tmp_path / "ours")
+    number = ours.fd
+    with (tmp_path / "theirs").open("wb") as file:
+        os.dup2(file.fileno(), number)
+        assert ours.fd == -1
+        ours.close()
+        os.fstat(number)  # still open: it is the program's
+        os.close(number)
+
+
+def test_a_closed_number_is_noticed(tmp_path: Path) -> None:
+    ours = held(tmp_path / "ours")
+    os.close(ours.fd)
+    assert ours.fd == -1
+    ours.close()
+
+
+def test_closing_twice_closes_once(tmp_path: Path) -> None:
+    ours = held(tmp_path / "ours")
+    number = ours.fd
+    ours.close()
+    with pytest.raises(OSError, match="Bad file"):
+        fcntl.fcntl(number, fcntl.F_GETFD)
+    ours.close()
+
+
+def test_a_journal_ends_when_its_descriptor_is_another_file(tmp_path: Path) -> None:
+    ended: list[OSError] = []
+    writer = JournalWriter(tmp_path / "j", ended.append)
+    writer.json({"a": 1})
+    with (tmp_path / "theirs").open("wb") as file:
+        os.dup2(file.fileno(), writer._held.fd)
+        writer.json({"b": 2})
+        writer.events(array("q", [1, 2, 3, 4]))
+        writer.close()
+    assert (tmp_path / "theirs").read_bytes() == b""
+    assert read_journal(tmp_path / "j").records == ({"a": 1},)
+    assert len(ended) == 1 and writer.error is ended[0]
+
+
+def test_a_journal_is_new_private_and_no_link(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "j")
+    assert (tmp_path / "j").stat().st_mode & 0o777 == 0o600
+    writer.close()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("j", "link"):
+        with pytest.raises(FileExistsError):
+            JournalWriter(tmp_path / name)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_fifo_that_the_program_closed_is_opened_anew(tmp_path: Path) -> None:
+    protocol.make(tmp_path)
+    mine, other = protocol.Line(tmp_path / protocol.TOLD), protocol.Line(tmp_path / protocol.TOLD)
+    number = mine._held.fd
+    with (tmp_path / "theirs").open("wb") as file:
+        os.dup2(file.fileno(), number)
+        mine.send("ready", pid=1)
+    assert (tmp_path / "theirs").read_bytes() == b""
+    assert other.receive(5.0) == {"kind": "ready", "pid": 1}
+    mine.close()
+    other.close()
+    os.close(number)
