@@ -36,7 +36,8 @@ class Injected(Exception):
 
 
 OUTSIDE = {
-    "api", "bootstrap", "config", "folders", "interpreter", "launch", "parent", "relay", "script", "watcher", "__init__",
+    "api", "bootstrap", "config", "folders", "interpreter", "launch", "parent", "relay", "script", "watcher",
+    "__init__",
 }  # fmt: skip
 """Modules that work before the program's first line, or in another process; the rest is called from hooks."""
 GUARDS = {

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.unseen import without_chatter
+
+
+_begun = False
+
+
+def leave_without_kineto() -> None:
+    """In a forked child, once a window was profiled: let it end.
+
+    Kineto has a thread, which is not in the child, and its destructor waits for it for ever when the child leaves by
+    exit() (torch 2.13; children of multiprocessing and loader workers leave by _exit). What is registered last runs
+    first: C's buffers are written out, then the child ends with its status, before any destructor.
+    """
+    if not _begun or sys.platform != "linux":
+        return
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):  # glibc
+        libc.on_exit(libc._exit, None)
+        libc.__cxa_atexit(libc.fflush, None, None)
 
 
 class Profiled:
@@ -26,8 +47,10 @@ class Profiled:
         import torch
         from torch.autograd import profiler
 
+        global _begun
         if torch._C._autograd._profiler_enabled():
             return False
+        _begun = True
         with_device = torch.cuda.is_available()
         self._profile = profiler.profile(
             record_shapes=True, use_device="cuda" if with_device else None, use_kineto=True

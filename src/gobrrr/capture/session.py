@@ -21,6 +21,7 @@ from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.loops import UPDATE
 from gobrrr.capture.profiling import ProfileWindow
+from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.sampling import SampleWindow
 from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_transformed, unseen
@@ -130,6 +131,7 @@ class Session:
         window, self._window = self._window, None
         if window is not None:
             window.release()
+        leave_without_kineto()
 
     def _open_journal(self) -> JournalWriter:
         rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
