@@ -16,10 +16,10 @@ GAP_STEPS, GAP_NS = 20, 50_000_000
 
 
 class Pulse:
-    """The steps of one rest, by the times at which they ended. `until`: when `beat` next asks whether it is over."""
+    """The steps of one rest, by the times at which they ended. `left`: steps until `beat` next asks what is due."""
 
-    def __init__(self, begun: int, until: int, step_ns: float) -> None:
-        self.begun, self.until = begun, until
+    def __init__(self, begun: int, left: int, step_ns: float) -> None:
+        self.begun, self.left = begun, left
         self.times: list[int] = []
         self._longest = int(GAP_STEPS * step_ns) + GAP_NS
 
@@ -31,20 +31,21 @@ class Pulse:
     def beat(
         self, recorder: Recorder, anchor: Callable[[], Any], due: Callable[[bool], object], other: Callable[..., object]
     ) -> Callable[..., None]:
-        """The hook of a rest: it notes the time when the anchor comes, asks `due(after a gap)` when it is time or the
-        step was far too long, and hands anybody else to `other`."""
-        append, until, longest, last = self.times.append, self.until, self._longest, self.begun
+        """The hook of a rest: it notes the time when the anchor comes, asks `due(after a gap)` when no step is left or
+        this one was far too long, and hands anybody else to `other`."""
+        append, left, longest, last = self.times.append, self.left, self._longest, self.begun
 
         def beat(who: Any, *rest: Any) -> None:
-            nonlocal until, last
+            nonlocal left, last
             if who is not anchor():
                 other(who, *rest)
             elif get_ident() == recorder.thread:
                 now = perf_counter_ns()
                 append(now)
-                if now > until or now - last > longest:
+                left -= 1
+                if not left or now - last > longest:
                     due(now - last > longest)
-                    until = self.until
+                    left = self.left
                 last = now
 
         return beat

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from time import perf_counter_ns
 from typing import Any
 
 from gobrrr.capture.hooks import Hooks
@@ -33,7 +32,7 @@ class Rests:
         self._last = self._steps = 0
         self._pulse: Pulse | None = None
         self._beat: Callable[..., None] | None = None
-        self._ends = 0
+        self._planned = 0
         self._read: dict[int, tuple[int, int]] = {}  # by the kind of reading: (steps so far, CPU ns)
         hooks.begun = self._iterator
 
@@ -56,8 +55,8 @@ class Rests:
             self._steps += 1
             if self._steps == SETTLED:
                 self._reading(ev.HOOKED)
-            if rest_ns := pacing.watched(now - self._last):
-                self._begin(loop, now, rest_ns, pacing.step_ns or now - self._last)
+            if steps := pacing.watched(now - self._last):
+                self._begin(loop, now, steps, pacing.step_ns or now - self._last)
         self._loop, self._last = loop, now
 
     def explicit(self) -> bool:
@@ -84,10 +83,10 @@ class Rests:
         self._last = pulse.times[-1] if pulse.times else pulse.begun
         self._hooks.wake()
 
-    def _begin(self, loop: Key, now: int, rest_ns: int, step_ns: float) -> None:
+    def _begin(self, loop: Key, now: int, steps: int, step_ns: float) -> None:
         self._reading(ev.LEAVING)
-        self._stretch, self._ends = self._steps * step_ns, now + rest_ns
-        self._pulse = pulse = Pulse(now, now + int(SETTLED * step_ns), step_ns)
+        self._planned = steps
+        self._pulse = pulse = Pulse(now, SETTLED, step_ns)
         anchor = self._recorder.optimizers.refs[loop[1]] if loop[0] == UPDATE else _mark
         guarded = self._hooks.guarded
         self._beat = pulse.beat(self._recorder, anchor, guarded(self._due), guarded(self._other))
@@ -99,15 +98,15 @@ class Rests:
         pulse = self._pulse
         if pulse is None:
             return
-        now = pulse.times[-1]
-        if gap or now > self._ends:
+        left = self._planned - len(pulse.times)
+        if gap or left <= 0:
             self.end()
         elif ev.RESTING not in self._read:
             self._reading(ev.RESTING)
-            pulse.until = min(self._ends, now + int(self._stretch))
+            pulse.left = min(left, self._steps)
         else:
             self._reading(ev.RESTED)
-            pulse.until = self._ends
+            pulse.left = left
 
     def _reading(self, kind: int) -> None:
         steps = self._steps + (len(self._pulse.times) if self._pulse is not None else 0)
@@ -131,7 +130,7 @@ class Rests:
     def _iterator(self) -> None:
         """A loader's iterator is being made: an epoch begins, or an evaluation."""
         pulse = self._pulse
-        if pulse is not None and self._paces[self._loop].may_wake(perf_counter_ns() - pulse.begun):
+        if pulse is not None and self._paces[self._loop].may_wake(len(pulse.times)):
             self.end()
         self._recorder.note(ev.ITER, -1, int(self._pulse is not None))
 
