@@ -69,6 +69,8 @@ class Hooks:
         for undo in (self._standing, self._undo):
             while undo:
                 undo.pop()()
+        if self._late:  # in a rest nothing of ours waits for this step's end: that of the next annotation will do
+            self._annotations()
 
     def rest(self, beat: Callable[..., None]) -> None:
         """Take out what every step runs through, all but `beat`, called with each optimizer that has stepped."""
@@ -108,10 +110,12 @@ class Hooks:
         held by somebody, who has wrapped it say, does nothing. One closure does it all: in a program that trains its
         code is cold each time, and a layer more costs microseconds.
         """
-        recorder, installed = self.recorder, self._undo if standing is None else standing
+        recorder, undo = self.recorder, self._undo
+        if standing is None:
+            standing = undo
 
         def hook(*args: Any) -> None:
-            if not installed or not (anywhere or get_ident() == recorder.thread):
+            if not (standing and undo) or not (anywhere or get_ident() == recorder.thread):
                 return
             self._updating = self._updating or updating
             try:
@@ -177,6 +181,8 @@ class Hooks:
     def _step_over(self) -> None:
         while self._late:
             self._late.pop()()
+        while self._standing and not self._undo:
+            self._standing.pop()()
 
     # loaders
 
