@@ -1,21 +1,23 @@
-"""What watching costs: the plain phase's hooks on and off in turn in one process, and the tool's own start-up.
+"""What watching costs: the product with its own rests against no hooks at all, in turn in one process; and start-up.
 
     python -m benchmarks.overhead [--pairs 60]
 
-Prints the ratio of step times with hooks to without (median of paired blocks, quartiles) beside what gobrrr itself
-claims for the same steps, for a tiny, a small and a middling step; and import and --help times of fresh processes.
+A pair is one watched stretch with the rest behind it, and as many steps with every hook out. Prints the median of the
+paired ratios with its 95 % interval and the quartiles, by this thread's CPU time (on a shared machine strangers make
+any wall time longer) and by the clock, beside what the report claims of the same steps; and import and --help times.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,61 +26,127 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.stamp import stamp
 from gobrrr.capture.config import Config
-from gobrrr.capture.overhead import costs
 from gobrrr.capture.session import Session
+from gobrrr.ledger.intervals import median_interval
+from gobrrr.ledger.watching import Watching, watching
+from gobrrr.recording import marks as ev
+from gobrrr.recording.run import load_run
+from gobrrr.recording.steps import find_loops
 
-STEPS = {"tiny": (16, 2, 8), "small": (64, 8, 64), "middling": (512, 6, 256)}
-BARS = {"plain phase": 0.01, "import gobrrr": 0.100, "gobrrr --help": 0.200}
+STEPS = {"tiny": (16, 1, 8), "small": (64, 12, 64), "middling": (320, 6, 256)}
+BATCHES, WARM_RESTS = 8, 8
+BARS = {"tiny": 0.03, "small": 0.01, "middling": 0.01, "claim": 0.2, "import gobrrr": 0.100, "gobrrr --help": 0.200}
+
+Times = tuple[float, float]
 
 
-def program(width: int, depth: int, batch: int) -> Any:
-    """A training step over a loader, as a function of the number of steps; returns ns per step."""
+def program(width: int, depth: int, batch: int) -> Callable[[], None]:
+    """A training loop over a loader: each call makes one step."""
     torch.manual_seed(0)
     layers = [layer for _ in range(depth) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    loader = DataLoader(TensorDataset(torch.randn(batch * 8, width)), batch_size=batch)
+    loader = DataLoader(TensorDataset(torch.randn(batch * BATCHES, width)), batch_size=batch)
 
-    def steps(count: int) -> float:
-        done, began = 0, time.perf_counter_ns()
-        while done < count:
+    def batches() -> Iterator[torch.Tensor]:
+        while True:
             for (x,) in loader:
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
-                done += 1
-        return (time.perf_counter_ns() - began) / done
+                yield x
 
-    return steps
+    endless = batches()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(next(endless)).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+class Watched:
+    """A session whose windows are done, taken up and laid down at will."""
+
+    def __init__(self, folder: str, step: Callable[[], None]) -> None:
+        self.session, self.step = Session(Config(folder, plain_ns=100_000_000, sample_ns=100_000_000)), step
+        self.session.begin()
+        while self.rests < WARM_RESTS:
+            step()
+        self.session.hooks.remove()
+        self.began = time.perf_counter_ns()
+
+    @property
+    def rests(self) -> int:
+        """Rests that are over."""
+        return sum(pacing.rests for pacing in self.session.rests._paces.values())
+
+    def cycle(self) -> tuple[int, Times]:
+        """One stretch and the rest behind it, to where the hooks come back: (steps, their times)."""
+        rests, count, before = self.session.rests, 0, self.rests
+        self.session.hooks.install()
+        rests._steps, rests._read, rests._last = 0, {}, time.perf_counter_ns()
+        rests._reading(ev.WAKING)
+        timer = Timer()
+        while self.rests == before:
+            self.step()
+            count += 1
+        took = timer.per(count)
+        self.session.hooks.remove()
+        return count, took
+
+    def claim(self, folder: str) -> Watching | None:
+        """What the report says of the steps since the first pair."""
+        self.session.end()
+        recording = load_run(Path(folder))[0]
+        events = recording.events[recording.events[:, 0] >= self.began]
+        return watching(dataclasses.replace(recording, events=events, loops=tuple(find_loops(events))))
+
+
+class Timer:
+    """CPU and wall time from its making on."""
+
+    def __init__(self) -> None:
+        self._began = time.thread_time_ns(), time.perf_counter_ns()
+
+    def per(self, count: int) -> Times:
+        """ns per step."""
+        cpu, wall = self._began
+        return (time.thread_time_ns() - cpu) / count, (time.perf_counter_ns() - wall) / count
+
+
+def unwatched(step: Callable[[], None], count: int) -> Times:
+    """ns per step of as many steps without hooks."""
+    timer = Timer()
+    for _ in range(count):
+        step()
+    return timer.per(count)
 
 
 def measure(name: str, pairs: int) -> dict[str, Any]:
-    """Blocks with hooks and without in random ABBA order; the ratio of each pair."""
-    run = program(*STEPS[name])
-    count = max(8, int(0.05e9 / run(16)))
-    plain, ratios = [], []
+    """Pairs in random order; the ratio of each."""
+    step = program(*STEPS[name])
+    off, ratios = [], []
     with tempfile.TemporaryDirectory() as folder:
-        session = Session(Config(folder))
-        session._boundary = session.recorder._on_boundary = lambda *_: None  # type: ignore[method-assign]  # no windows
+        watched = Watched(folder, step)
+        count, _ = watched.cycle()
         for _ in range(pairs):
-            order = random.choice([(True, False, False, True), (False, True, True, False)])
-            times: dict[bool, list[float]] = {True: [], False: []}
-            for hooked in order:
-                if hooked:
-                    session.hooks.install()
-                times[hooked].append(run(count))
-                session.hooks.remove()
-            ratios.append(sum(times[True]) / sum(times[False]))
-            plain.append(statistics.mean(times[False]))
-        session.end()
-    quartiles = statistics.quantiles(ratios, n=4)
-    step = statistics.median(plain)
-    cost = session.hooks.cost()
-    claimed = (cost["calls"] * cost["ns_per_call"] + cost["lookups"] * costs()["lookup_ns"]) / (2 * pairs * count)
+            before = unwatched(step, count // 2)
+            count, on = watched.cycle()
+            after = unwatched(step, count // 2)
+            off.append([(x + y) / 2 for x, y in zip(before, after, strict=True)])
+            ratios.append([x / y for x, y in zip(on, off[-1], strict=True)])
+        claim = watched.claim(folder)
     return {
-        "step_ns": step, "ratio": statistics.median(ratios), "low": quartiles[0], "high": quartiles[2],
-        "claimed": claimed / step, "pairs": pairs,
+        "step_ns": statistics.median(cpu for cpu, _ in off), "wall_ns": statistics.median(wall for _, wall in off),
+        "cpu": told([cpu for cpu, _ in ratios]), "wall": told([wall for _, wall in ratios]),
+        "claimed": claim and dict(zip(("share", "low", "high", "hooked"), claim, strict=True)), "pairs": pairs,
     }  # fmt: skip
+
+
+def told(ratios: list[float]) -> dict[str, float]:
+    """Median of ratios, its 95 % interval, quartiles."""
+    low, high = median_interval(ratios)
+    first, middle, last = statistics.quantiles(ratios, n=4)
+    return {"median": middle, "low": low, "high": high, "p25": first, "p75": last}
 
 
 def startup(words: list[str], rounds: int = 9) -> dict[str, float]:
@@ -98,13 +166,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=60)
     pairs = parser.parse_args().pairs
+    torch.set_num_threads(1)
     found: dict[str, Any] = {"stamp": stamp(), "bars": BARS, "steps": {}, "startup": {}}
     for name in STEPS:
         row = found["steps"][name] = measure(name, pairs)
-        print(
-            f"{name:9} step {row['step_ns'] / 1e6:8.3f} ms   hooks on/off {row['ratio']:.4f} "
-            f"(quartiles {row['low']:.4f} to {row['high']:.4f}, {pairs} pairs)   claimed {100 * row['claimed']:.2f} %"
-        )
+        print(f"{name:9} step {row['step_ns'] / 1e6:.3f} ms, {pairs} pairs")
+        for clock in ("cpu", "wall"):
+            shares = {key: f"{100 * (value - 1):.2f}" for key, value in row[clock].items()}
+            print("   {:5} {median} % ({low} to {high} %; quartiles {p25} to {p75} %)".format(clock, **shares))
+        if claim := row["claimed"]:
+            shares = {key: f"{100 * value:.2f}" for key, value in claim.items()}
+            print("   claim {share} % ({low} to {high} %), with hooks {hooked} %".format(**shares))
     for name, words in (("import gobrrr", ["-c", "import gobrrr"]), ("gobrrr --help", ["-m", "gobrrr", "--help"])):
         row = found["startup"][name] = startup(words)
         print(f"{name:14} {1e3 * row['whole']:.0f} ms whole, {1e3 * row['over_python']:.0f} ms over a bare Python")

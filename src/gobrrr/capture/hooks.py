@@ -38,6 +38,9 @@ class Hooks:
 
         self._on_error = failed
         self._undo: list[Callable[[], None]] = []
+        self._standing: list[Callable[[], None]] = []  # undoes what a rest takes out
+        self._updates: tuple[_Hook, ...] = ()
+        self.update_end: Callable[..., None] = _nothing
         self._late: list[Callable[[], None]] = []
         self._calls: ModuleCall | None = None
         self._grad_enabled: Callable[[], bool] = bool
@@ -48,6 +51,10 @@ class Hooks:
         self.profiler_comes: Callable[[Any], bool] | None = None
         """Told before a profiler starts; says whether it is the program's."""
         self._silent, self._num_lasting = False, 0
+        self.silenced: Callable[[], object] = _nothing
+        """Told before the hooks are taken out for as long as the program's profiler runs."""
+        self.begun: Callable[[], object] = lambda: recorder.note(ev.ITER, -1)
+        """Told that an iterator of a loader is being made."""
         self._waiting: list[int] = []  # a dataset may iterate over a loader of its own
 
     @property
@@ -67,19 +74,50 @@ class Hooks:
 
     def _plain_hooks(self) -> None:
         self._optimizers()
-        self._annotations()
-        self._modules()
         self._loaders()
+        self._stand()
         self.recorder.collections.install()
         self._undo.append(self.recorder.collections.remove)
 
     def remove(self) -> None:
         """Take every hook out again, in reverse order; safe to call twice and from inside a hook."""
-        while self._undo:
-            self._undo.pop()()
+        for undo in (self._standing, self._undo):
+            while undo:
+                undo.pop()()
+        if self._late:  # in a rest nothing of ours waits for this step's end: that of the next annotation will do
+            self._annotations()
+
+    def rest(self, beat: Callable[..., None]) -> None:
+        """Take out what every step runs through, all but `beat`, called with each optimizer that has stepped."""
+        while self._standing:
+            self._standing.pop()()
+        for update, hook in zip(self._updates, (_nothing, beat), strict=True):
+            update.becomes(hook)
+
+    def wake(self) -> None:
+        """Put in what `rest` took out."""
+        if self._undo and not self._standing:
+            for update in self._updates:
+                update.becomes(update.own)
+            self._stand()
+
+    def _stand(self) -> None:
+        self._standing = []  # a new one: what was taken out and is still held by somebody must not come to life again
+        self._annotations()
+        self._modules()
+        self._fetchers()
+
+    def guarded(self, body: Callable[..., object]) -> Callable[..., None]:
+        """`body` as a part of a hook: what goes wrong in it does not reach the program."""
+        return self._guarded(body, updating=True)
 
     def _guarded(
-        self, body: Callable[..., object], *, anywhere: bool = False, updating: bool = False
+        self,
+        body: Callable[..., object],
+        *,
+        anywhere: bool = False,
+        updating: bool = False,
+        standing: list[Callable[[], None]] | None = None,
     ) -> Callable[..., None]:
         """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends.
 
@@ -87,10 +125,12 @@ class Hooks:
         held by somebody, who has wrapped it say, does nothing. One closure does it all: in a program that trains its
         code is cold each time, and a layer more costs microseconds.
         """
-        recorder = self.recorder
+        recorder, undo = self.recorder, self._undo
+        if standing is None:
+            standing = undo
 
         def hook(*args: Any) -> None:
-            if not self._undo or not (anywhere or get_ident() == recorder.thread):
+            if not (standing and undo) or not (anywhere or get_ident() == recorder.thread):
                 return
             self._updating = self._updating or updating
             try:
@@ -131,10 +171,12 @@ class Hooks:
     def _optimizers(self) -> None:
         from torch.optim import optimizer
 
-        begin = optimizer.register_optimizer_step_pre_hook(self._guarded(self._update_begin, updating=True))
-        self._undo.append(lambda: self._unregister(begin))
-        end = optimizer.register_optimizer_step_post_hook(self._guarded(self._update_end, updating=True))
-        self._undo.append(lambda: self._unregister(end))
+        begin = _Hook(optimizer.register_optimizer_step_pre_hook, self._guarded(self._update_begin, updating=True))
+        self._undo.append(lambda: self._unregister(begin.handle))
+        self.update_end = self._guarded(self._update_end, updating=True)
+        end = _Hook(optimizer.register_optimizer_step_post_hook, self.update_end)
+        self._undo.append(lambda: self._unregister(end.handle))
+        self._updates = (begin, end)
 
     def _unregister(self, handle: Any) -> None:
         """Take a hook out of torch's table, but not while torch iterates over it: then when the step is over."""
@@ -155,6 +197,8 @@ class Hooks:
         with contextlib.suppress(Exception):
             while self._late:
                 self._late.pop()()
+            while self._standing and not self._undo:
+                self._standing.pop()()
 
     # loaders
 
@@ -163,7 +207,9 @@ class Hooks:
 
         enter: Any = record_function.__enter__
         leave: Any = record_function.__exit__
-        begin, end = self._guarded(self._next_begin), self._guarded(self._next_end)
+        standing = self._standing
+        begin = self._guarded(self._next_begin, standing=standing)
+        end = self._guarded(self._next_end)
         hooks = self
 
         def __enter__(self: Any) -> Any:
@@ -179,8 +225,8 @@ class Hooks:
                 end(exc[0] if exc else None)
             return result
 
-        _replace(record_function, "__enter__", __enter__, self._undo)
-        _replace(record_function, "__exit__", __exit__, self._undo)
+        _replace(record_function, "__enter__", __enter__, self._standing)
+        _replace(record_function, "__exit__", __exit__, self._standing)
 
     def _next_begin(self, frame: Any) -> None:
         iterator = frame.f_locals.get("self") if frame is not None else None
@@ -210,15 +256,18 @@ class Hooks:
         return number
 
     def _loaders(self) -> None:
-        from torch.utils.data import _utils
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        seen = self._guarded(lambda _: self.recorder.note(ev.ITER, -1))
+        seen = self._guarded(lambda _: self.begun())
         _replace(_BaseDataLoaderIter, "__init__", Lookup(_BaseDataLoaderIter.__init__, seen), self._undo)
+
+    def _fetchers(self) -> None:
+        from torch.utils.data import _utils
+
         fetched = self._guarded(lambda _: self.fetched() if self.fetched else None, anywhere=True)
         for kind in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
             fetcher = getattr(_utils.fetch, kind)
-            _replace(fetcher, "fetch", Lookup(fetcher.fetch, fetched), self._undo)
+            _replace(fetcher, "fetch", Lookup(fetcher.fetch, fetched), self._standing)
 
     # profilers
 
@@ -242,7 +291,10 @@ class Hooks:
     def _profiler_begins(self, found: Any) -> None:
         theirs = self.profiler_comes is not None and self.profiler_comes(found)
         if theirs and found.enabled and type(found).__module__ == "torch.autograd.profiler":  # the others tell no end
+            self.silenced()
             self._silent = True
+            while self._standing:
+                self._standing.pop()()
             while len(self._undo) > self._num_lasting:
                 self._undo.pop()()
 
@@ -263,7 +315,7 @@ class Hooks:
         call = plain(Module.__dict__["__call__"])
         outer, inner = call.__code__, Module._call_impl.__code__
         backward = graph._engine_run_backward.__code__  # recomputation in backward is no forward of the program's
-        seen = self._guarded(self._forward)
+        seen = self._guarded(self._forward, standing=self._standing)
 
         def lookup(module: Any) -> None:
             self.num_lookups += 1
@@ -276,7 +328,7 @@ class Hooks:
             seen(module)
 
         self._calls = ModuleCall(lambda method: Lookup(method, lookup, self._on_error))
-        self._undo.append(self._calls.remove)
+        self._standing.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:
         flags = int(module.training) | int(self._grad_enabled()) << 1
@@ -298,6 +350,25 @@ def _starters() -> list[tuple[Any, str]]:
     legacy = sys.modules.get("torch.autograd.profiler_legacy")
     found = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"), (profiler.emit_itt, "__enter__")]
     return [*found, (legacy.profile, "_start_trace")] if legacy is not None else found
+
+
+class _Hook:
+    """One of torch's global optimizer hooks. Another takes its seat while torch iterates over the table: its size and
+    order stay."""
+
+    def __init__(self, register: Callable[[Any], Any], own: Callable[..., None]) -> None:
+        self.own = own
+        self.handle = register(own)
+
+    def becomes(self, hook: Callable[..., None]) -> None:
+        """Call this one from now on, if the seat is still there."""
+        seats = self.handle.hooks_dict_ref()
+        if seats is not None and self.handle.id in seats:
+            seats[self.handle.id] = hook
+
+
+def _nothing(*_: Any) -> None:
+    """What a rest leaves of a hook that may not leave its seat."""
 
 
 def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:

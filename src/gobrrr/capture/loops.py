@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 UPDATE, FORWARD, EXPLICIT, DATA = 1, 2, 3, 4
 # Forwards in training mode with gradients may be micro-steps of an update still to come: so many must pass without
@@ -92,6 +93,11 @@ class Loops:
         if self._explicit or optimizer != self._anchor():
             return None
         return (UPDATE, optimizer)
+
+    @property
+    def optimizers(self) -> Collection[int]:
+        """Those that stepped lately."""
+        return self._updates.counts
 
     def forward(self, module: int, flags: int) -> tuple[int, int] | None:
         """A top-level forward begins: it ends a step only in a loop without updates."""

@@ -10,7 +10,6 @@ from typing import Any
 
 from gobrrr.capture.unseen import without_chatter
 
-
 _begun = False
 
 

@@ -6,8 +6,9 @@ import os
 import threading
 import weakref
 from array import array
-from collections.abc import Callable
-from time import perf_counter_ns, process_time_ns
+from collections.abc import Callable, Sequence
+from itertools import chain, repeat
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
 from gobrrr.capture.collector import Collections
@@ -114,6 +115,24 @@ class Recorder:
         """The program itself marks a step."""
         now = self.note(ev.STEP, 0)
         self._boundary(self.loops.explicit(), now)
+
+    def rests(self, loop: tuple[int, int]) -> None:
+        """From here on nothing is noted but the steps of this loop."""
+        self.note(ev.REST_BEGIN, loop[1], loop[0])
+        self.flush()
+
+    def rested(self, loop: tuple[int, int], times: Sequence[int]) -> None:
+        """A rest is over, in which steps ended at `times`."""
+        kind, number = loop
+        rows = zip(times, repeat(ev.BOUNDARY), repeat(number), repeat(kind), strict=False)
+        self._buffer.extend(chain.from_iterable(rows))
+        self.note(ev.REST_END, number, len(times))
+
+    def spent(self, moment: int) -> int:
+        """Note this thread's CPU time; returns it, in ns."""
+        cpu = thread_time_ns()
+        self.note(ev.SPENT, moment, cpu)
+        return cpu
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
         if self.collections.pending():

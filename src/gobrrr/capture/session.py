@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,9 +20,10 @@ from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.loops import UPDATE
-from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.profiled import leave_without_kineto
+from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.rests import Rests
 from gobrrr.capture.sampling import SampleWindow
 from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_transformed, unseen
 from gobrrr.capture.userfiles import UserFiles
@@ -64,9 +65,10 @@ class Session:
         self.workers = WorkerSampling(config.folder, self.user)
         self.hooks.fetched = self.workers.fetched
         self.hooks.profiler_comes = self._make_way
+        self.rests = Rests(self.hooks, self.recorder, self._rested)
         self.loops: dict[tuple[int, int], Loop] = {}
         self._window: Window | None = None
-        self._steps = self._tail_from = 0
+        self._steps = self._watched = self._tail_from = 0
         self._held: tuple[int, dict[tuple[str, str, str], int]] = (0, {})
         self._busy = self._failure = self._told = False
         self._spent_ns = 0
@@ -100,6 +102,8 @@ class Session:
         if self.ended or os.getpid() != self.recorder.pid:
             return
         self.ended = True
+        with contextlib.suppress(Exception):
+            self.rests.end()
         self._abandon_window()
         for take_off in (self.hooks.remove, self.workers.close):
             with contextlib.suppress(Exception):
@@ -120,7 +124,8 @@ class Session:
         if self._failure:
             return
         try:
-            self.recorder.explicit()
+            if not self.rests.explicit():
+                self.recorder.explicit()
         except BaseException as error:
             self._failed(error)
             if is_the_programs(error):
@@ -182,6 +187,7 @@ class Session:
             if kind == UPDATE:
                 self.recorder.update_spans[number] = user_line(sys._getframe())
         self._steps += 1
+        self._watched += 1
         loop.steps += 1
         if self._window is not None:
             self._in_window((kind, number), loop, now)
@@ -205,7 +211,7 @@ class Session:
             if self.config.leave:
                 self.end("watched enough")
                 raise StopProgram(0)
-            self._tail(now)
+            self._tail(key, now)
         elif loop.total >= loop.look_at and self._may_open(loop):
             loop.look_at = (
                 loop.total + self.config.plain_ns // 10
@@ -230,12 +236,22 @@ class Session:
             text = "the program profiles or traces itself: no closer look while it does"
             self.recorder.journal.json({"type": "note", "text": text})
 
-    def _tail(self, now: int) -> None:
+    def _tail(self, key: tuple[int, int], now: int) -> None:
         if not self._tail_from:
             self._tail_from = now
-            self._tail_steps = self._steps
-        if now - self._tail_from > TAIL_NS or self._steps - self._tail_steps > TAIL_STEPS:
+            self._tail_steps = self._watched
+        if now - self._tail_from > TAIL_NS or self._watched - self._tail_steps > TAIL_STEPS or self.rests.enough:
             self.end("watched enough")
+        elif not (self.config.stop_after or is_transformed()):
+            self.rests.step(key, now)
+
+    def _rested(self, key: tuple[int, int], times: Sequence[int], begun: int) -> None:
+        """Steps of a loop that were counted while the hooks rested."""
+        loop = self.loops[key]
+        loop.last = times[-1] if times else begun
+        loop.total += loop.last - begun
+        loop.steps += len(times)
+        self._steps += len(times)
 
     # windows
 

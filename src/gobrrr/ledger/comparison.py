@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.model import Ledger
 from gobrrr.ledger.optimes import Key, OpTime
-from gobrrr.ledger.stepstats import median_interval
 
 ROUNDS, CONFIDENCE = 2000, 0.95
 FEWEST = 6

@@ -129,7 +129,10 @@ class StepStats(msgspec.Struct, frozen=True):
     drift: float = 0.0
     """Change of the median from the first to the last third of the plain steps, as a share."""
     overhead_share: float = 0.0
-    """What watching cost, of the plain step, measured in this run."""
+    """What watching cost, of the plain step, measured in this run: on average over watched steps and rests."""
+    overhead_low: float | None = None
+    overhead_high: float | None = None
+    """95 % interval of it; null where the hooks never rested, and it is the least that they can have cost."""
     waits: tuple[float, ...] = ()
     """Data wait of each plain step, ns, in order."""
     walls: tuple[float, ...] = ()

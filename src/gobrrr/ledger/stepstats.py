@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
+from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.model import OtherLoop, StepStats
+from gobrrr.ledger.watching import Watching, watching
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording
 from gobrrr.recording.steps import LOOP_NAMES, Step
 from gobrrr.recording.warmup import warmup
 
 MAX_KEPT = 2000
+DISTORTS = 0.01
+"""Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
 _KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop"}
 
 
@@ -36,47 +37,28 @@ def step_stats(recording: Recording) -> StepStats:
     profiled = [s.wall for s in main.steps if s.window == marks.PROFILE or recording.offline]
     if not len(walls):
         return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), profiled_count=len(profiled))
-    middle = float(np.median(walls))
-    low, high = median_interval(walls) if len(walls) > 1 else (0.0, 0.0)
-    lower, upper = np.percentile(walls, [25, 75])
+    cost = watching(recording)
+    told = _told(recording, walls, cost)
+    middle = float(np.median(told))
+    low, high = median_interval(told) if len(told) > 1 else (0.0, 0.0)
+    lower, upper = np.percentile(told, [25, 75])
     return StepStats(
-        count=len(main.steps), plain_count=len(walls), plain_wall_ns=middle, low_ns=low, high_ns=high,
+        count=len(main.steps), plain_count=len(told), plain_wall_ns=middle, low_ns=low, high_ns=high,
         quartile_spread=float((upper - lower) / (middle or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled else middle,
         profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_KINDS.get(main.kind, "loop"),
         mean_ns=float(walls.mean()), outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(walls),
-        overhead_share=_overhead(recording, middle), waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
+        overhead_share=cost.average if cost else _overhead(recording, middle),
+        overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
+        waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
         walls=tuple(walls[:MAX_KEPT].tolist()),
     )  # fmt: skip
 
 
-def median_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> tuple[float, float]:
-    """Distribution-free interval of the median of at least one value: order statistics, interpolated between the two
-    pairs whose exact binomial coverage encloses `confidence` (Hettmansperger and Sheather, 1986).
-
-    Fewer than six values (at 95 %) cannot say so much: theirs is the whole range. Steps that depend on each other make
-    it too narrow, and so do two speeds with nothing between them (at least 90 % with six or more).
-    """
-    ordered = np.sort(np.asarray(values, float))
-    n = len(ordered)
-    cover = _coverage(n)
-    wide = int(np.searchsorted(-cover, -confidence, "right")) - 1  # the narrowest pair that covers enough
-    if wide < 0 or wide + 1 >= len(cover):
-        return float(ordered[max(0, wide)]), float(ordered[n - 1 - max(0, wide)])
-    part = (cover[wide] - confidence) / (cover[wide] - cover[wide + 1])
-    depth = wide + 1
-    inner = (n - depth) * part / (depth + (n - 2 * depth) * part)
-    low = (1 - inner) * ordered[wide] + inner * ordered[wide + 1]
-    high = (1 - inner) * ordered[n - 1 - wide] + inner * ordered[n - 2 - wide]
-    return float(low), float(high)
-
-
-def _coverage(n: int) -> np.ndarray:
-    """Probability that the median lies between the i-th smallest and the i-th largest of n values, i from 0."""
-    k = np.arange(1, max(2, (n + 1) // 2))
-    logs = np.concatenate(([0.0], np.cumsum(np.log((n - k + 1) / k)))) - n * math.log(2.0)
-    tails: np.ndarray = np.cumsum(np.exp(logs))
-    return 1.0 - 2.0 * tails
+def _told(recording: Recording, watched: np.ndarray, cost: Watching | None) -> np.ndarray:
+    """The steps whose median is told: those of the rests, where hooks make a step longer than we promise."""
+    resting = [step.wall for step in recording.main.resting] if recording.main is not None else []
+    return np.array(resting, float) if cost and cost.hooked > DISTORTS else watched
 
 
 def _drift(walls: np.ndarray) -> float:
@@ -88,7 +70,8 @@ def _drift(walls: np.ndarray) -> float:
 
 
 def _overhead(recording: Recording, step_ns: float) -> float:
-    """Own cost per step: hooks called in this run times what a timed part of them took, and look-ups as calibrated."""
+    """The least that watching cost where hooks never rested: hooks called in this run times what a timed part of them
+    took, and look-ups as calibrated."""
     costs, main = recording.start.costs, recording.main
     if main is None or not step_ns or not main.steps:
         return 0.0

@@ -39,6 +39,8 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     created_span: Span | None = None
     """The user's line that iterates over it."""
     num_batches: int = 0
+    unseen_epochs: int = 0
+    """Epochs that began while the hooks rested: they are not in the following columns."""
     iter_ns: tuple[int, ...] = ()
     first_wait_ns: tuple[int, ...] = ()
     """The wait for the first batch of each epoch."""

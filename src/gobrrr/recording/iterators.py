@@ -13,6 +13,9 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 
 Key = tuple[Any, ...]
+_WANTED = (
+    marks.ITER, marks.DATA_BEGIN, marks.DATA_END, marks.BOUNDARY, marks.REST_BEGIN, marks.REST_END,
+)  # fmt: skip
 
 
 def loaders(events: npt.NDArray[np.int64], raw: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -24,7 +27,8 @@ def loaders(events: npt.NDArray[np.int64], raw: Sequence[dict[str, Any]]) -> lis
     return [
         {
             **entry, "iter_ns": used[key].starts, "first_wait_ns": used[key].firsts,
-            "first_step_ns": used[key].steps, "end_wait_ns": used[key].ends, "num_batches": used[key].batches,
+            "first_step_ns": used[key].steps, "end_wait_ns": used[key].ends, "num_batches": used[key].num_batches,
+            "unseen_epochs": used[key].unseen,
         }
         for key, entry in merged.items()
     ]  # fmt: skip
@@ -33,13 +37,21 @@ def loaders(events: npt.NDArray[np.int64], raw: Sequence[dict[str, Any]]) -> lis
 @dataclass
 class _Use:
     """Of one loader, by epoch: from iter() to the first request, the first wait, the rest of that step, the request
-    that finds the epoch over."""
+    that finds the epoch over. `unseen`: epochs that began while the hooks rested."""
 
     starts: list[int] = field(default_factory=list)
     firsts: list[int] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     batches: int = 0
+    unseen: int = 0
+    watched_steps: int = 0
+    resting_steps: int = 0
+
+    @property
+    def num_batches(self) -> int:
+        """Batches, those of rests as in the steps that were watched."""
+        return self.batches + round(self.resting_steps * self.batches / max(1, self.watched_steps))
 
 
 def _key(entry: dict[str, Any]) -> Key:
@@ -50,23 +62,30 @@ def _key(entry: dict[str, Any]) -> Key:
 def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key]) -> dict[Key, _Use]:
     """How every loader was used."""
     used: dict[Key, _Use] = defaultdict(_Use)
-    made = begun = 0
+    last = _Use()
+    made = begun = resting = 0
     first: tuple[_Use, int] | None = None
-    wanted = np.isin(events[:, 1], (marks.ITER, marks.DATA_BEGIN, marks.DATA_END, marks.BOUNDARY))
+    wanted = np.isin(events[:, 1], _WANTED)
     for t, kind, number, value in events[wanted].tolist():
-        if kind == marks.BOUNDARY:
+        if kind == marks.REST_BEGIN or kind == marks.REST_END:
+            resting, made, first = kind == marks.REST_BEGIN, 0, None
+        elif kind == marks.BOUNDARY:
             if first:
                 first[0].steps.append(t - first[1])
             first = None
-            continue
-        use = used[key_of.get(number, ())]
-        if kind == marks.ITER:
+            last.resting_steps += resting
+            last.watched_steps += not resting
+        elif kind == marks.ITER and resting:
+            last.unseen += 1
+        elif kind == marks.ITER:
             made = t
-        elif kind == marks.DATA_BEGIN:
-            begun = t
-            if made:
-                use.starts.append(t - made)
         else:
+            use = last = used[key_of.get(number, ())]
+            if kind == marks.DATA_BEGIN:
+                begun = t
+                if made:
+                    use.starts.append(t - made)
+                continue
             use.batches += value == 0
             if value:
                 use.ends.append(t - begun)

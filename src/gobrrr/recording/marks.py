@@ -10,7 +10,7 @@ DATA_END = 2
 UPDATE_BEGIN = 3  # id: optimizer
 UPDATE_END = 4
 FORWARD = 5  # id: module the program calls itself; value: training | grad_enabled << 1
-ITER = 6  # id: loader, not known yet (-1): a loader's iterator is being made
+ITER = 6  # id: loader, not known yet (-1): a loader's iterator is being made; value: 1 where hooks rest on
 STEP = 7  # an explicit boundary of gobrrr.steps()
 WINDOW_BEGIN = 8  # value: PROFILE, SAMPLE or COUNT; id: loop
 WINDOW_END = 9
@@ -21,6 +21,12 @@ BACKWARD = 13  # reserved
 CPU = 14  # value: CPU ns of this process and its waited-for children so far
 BUSY = 15  # value: busy jiffies of the whole machine, in ns
 BOUNDARY = 16  # a step of the loop `id` ends here; value: 1 for update loops, 2 forward, 3 explicit, 4 data
+REST_BEGIN = 17  # the hooks rest: of the loop `id`, of kind `value`, boundaries alone follow
+REST_END = 18  # value: steps of the rest
+SPENT = 19  # value: CPU ns of the watched thread so far; id: at which moment
 
 PROFILE, SAMPLE, COUNT = 1, 2, 3
 WINDOW_NAMES = {PROFILE: "profile", SAMPLE: "sample", COUNT: "count"}
+WAKING, HOOKED, LEAVING, RESTING, RESTED = 1, 2, 3, 4, 5
+"""Moments of a stretch and the rest behind it: before the hooks come back; when that is no longer felt; before they go;
+when that is no longer felt; as many steps later as the stretch had."""

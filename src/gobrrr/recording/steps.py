@@ -22,8 +22,11 @@ class Step:
     end: int
     window: int
     settling: bool = False
-    """It follows a window's end: a loader's queue is fuller than usual."""
+    """It follows a window's end, where a loader's queue is fuller than usual, or a rest, where hooks come back."""
     wait: int = 0
+    """Nanoseconds; not seen in a rest."""
+    rests: bool = False
+    """Hooks rested: it was counted, and nobody watched."""
 
     @property
     def wall(self) -> int:
@@ -46,8 +49,13 @@ class LoopSteps:
 
     @property
     def plain(self) -> list[Step]:
-        """Steps outside windows and not settling, warm-up still in."""
-        return [step for step in self.steps if not step.window and not step.settling]
+        """Steps outside windows and rests and not settling, warm-up still in."""
+        return [step for step in self.steps if not (step.window or step.settling or step.rests)]
+
+    @property
+    def resting(self) -> list[Step]:
+        """Steps that were counted, and nobody watched."""
+        return [step for step in self.steps if step.rests]
 
 
 def find_loops(events: Ints, settle: int = 2) -> list[LoopSteps]:
@@ -56,13 +64,17 @@ def find_loops(events: Ints, settle: int = 2) -> list[LoopSteps]:
     waits = _waits(events)
     last: tuple[int, int] | None = None
     start = window = doubtful = 0
+    rests = woken = False
     for t, kind, number, value in events[_cuts(events)].tolist():
         if kind == marks.BOUNDARY:
             key = (value, number)
             if start and (last == key or last is None):
-                found[key].append(Step(start, t, window, doubtful > 0 and not window, _between(waits, start, t)))
+                doubt = (doubtful > 0 or woken) and not window
+                found[key].append(Step(start, t, window, doubt, _between(waits, start, t), rests))
                 doubtful -= not window
-            last, start = key, t
+            last, start, woken = key, t, False
+        elif kind in (marks.REST_BEGIN, marks.REST_END):
+            rests, woken = kind == marks.REST_BEGIN, kind == marks.REST_END
         elif kind == marks.WINDOW_BEGIN:
             start, window = t, value
         else:
@@ -73,7 +85,8 @@ def find_loops(events: Ints, settle: int = 2) -> list[LoopSteps]:
 
 def _cuts(events: Ints) -> npt.NDArray[np.bool_]:
     kinds = events[:, 1]
-    cut: npt.NDArray[np.bool_] = np.isin(kinds, (marks.BOUNDARY, marks.WINDOW_BEGIN, marks.WINDOW_END))
+    cuts = (marks.BOUNDARY, marks.WINDOW_BEGIN, marks.WINDOW_END, marks.REST_BEGIN, marks.REST_END)
+    cut: npt.NDArray[np.bool_] = np.isin(kinds, cuts)
     return cut
 
 

@@ -51,6 +51,8 @@ def build(
         saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
         roofline=ledger.roofline,
         overhead_share=ledger.step.overhead_share,
+        overhead_low=ledger.step.overhead_low,
+        overhead_high=ledger.step.overhead_high,
         profiler_overhead_share=profiler_overhead_share or _slowdown(ledger.step),
         missing=ledger.missing,
         skipped_rules=tuple(sorted((code, why) for code, why in skipped)),

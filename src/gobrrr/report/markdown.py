@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gobrrr import units
 from gobrrr.report.bars import tenths
+from gobrrr.report.cost import watching_cost
 from gobrrr.report.escape import code, markdown
 from gobrrr.report.model import Report
 from gobrrr.report.place import shown
@@ -26,10 +27,9 @@ def _head(report: Report) -> Iterator[str]:
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
     yield f"**{markdown(report.verdict.sentence)}**"
     yield ""
-    watching = f"watching cost at least {100 * report.overhead_share:.2f} % of the step."
     yield (
         f"Median of {step.plain_count} {markdown(step.kind)} steps: {units.duration(step.plain_wall_ns)}{interval}; "
-        f"{'every step ran under the profiler.' if report.offline else watching}"
+        f"{'every step ran under the profiler.' if report.offline else f'{watching_cost(report)}.'}"
     )
     yield ""
 

@@ -76,6 +76,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The largest activations kept for backward, by the module and op that saved them."""
     roofline: Roofline = Roofline()
     overhead_share: float = 0.0
+    overhead_low: float | None = None
+    overhead_high: float | None = None
+    """95 % interval of the share; null where it was not measured, and is the least that watching can have cost."""
     profiler_overhead_share: float = 0.0
     missing: tuple[str, ...] = ()
     skipped_rules: tuple[tuple[str, str], ...] = ()

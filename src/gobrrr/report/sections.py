@@ -12,6 +12,7 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.report.bars import finite
+from gobrrr.report.cost import watching_cost
 from gobrrr.report.model import Device, Report
 from gobrrr.report.page import COLORS, Page, phrase
 from gobrrr.report.verdict import is_doubt
@@ -52,7 +53,7 @@ def step(report: Report, page: Page) -> list[RenderableType]:
 def _watching(report: Report) -> str:
     if report.offline:
         return "every step ran under the profiler, which makes the host's side of it longer"
-    cost = f"watching cost at least {100 * finite(report.overhead_share):.2f} % of the step"
+    cost = watching_cost(report)
     if not report.step.profiled_count:
         return f"{cost}; no step was profiled"
     ratio = 1 + finite(report.profiler_overhead_share)

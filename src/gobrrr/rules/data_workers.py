@@ -36,7 +36,7 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     cost = start_cost(ledger)
     if loader is None or not worth_telling(ledger, 0.85 * cost):
         return
-    epochs = len(loader.iter_ns)
+    epochs = len(loader.iter_ns) + loader.unseen_epochs
     # Where there are too many workers, BRR406 has the part of those that should not be there.
     part = min(1.0, CROWDED * machine.effective_cores.median / loader.num_workers)
     yield finding(

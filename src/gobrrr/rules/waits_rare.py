@@ -71,7 +71,8 @@ def start_cost(ledger: Ledger) -> float:
     rest = _usual_rest(ledger)
     slow = sum(max(0.0, first - rest) for first in loader.first_step_ns) if rest else 0.0
     stopping = sum(loader.end_wait_ns)
-    return (sum(loader.iter_ns) + late + slow + stopping) / loader.num_batches * batches_per_step(ledger)
+    epochs = 1 + loader.unseen_epochs / len(loader.iter_ns)
+    return epochs * (sum(loader.iter_ns) + late + slow + stopping) / loader.num_batches * batches_per_step(ledger)
 
 
 def _usual_rest(ledger: Ledger) -> float:

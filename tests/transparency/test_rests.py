@@ -1,0 +1,167 @@
+"""Rests of the hooks change nothing either, see what they must, and leave nothing when something goes wrong in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import gobrrr
+from gobrrr.capture import pacing
+from gobrrr.ledger.stepstats import step_stats
+from gobrrr.recording import marks
+from gobrrr.recording.run import Recording, load_run
+from tests.transparency.pairs import differences
+from tests.transparency.training import break_, notes, surroundings, train, watched
+
+
+class Injected(Exception):
+    """Raised inside gobrrr by these tests."""
+
+
+@pytest.fixture
+def restful(hurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretches of a few steps, no window."""
+    monkeypatch.setattr(pacing, "STRETCH", 5)
+    monkeypatch.setattr(pacing, "MIN_REST", 6)
+    monkeypatch.setattr(pacing, "LONG_STEP", 1 << 62)
+    monkeypatch.setattr("gobrrr.capture.session.ORDER", ())
+    monkeypatch.setattr(pacing.Pacing, "may_wake", lambda self, rested: rested > 7)
+
+
+def resting(folder: Path) -> Recording:
+    """The recording, in which there were rests."""
+    (recording,) = load_run(folder)
+    assert np.count_nonzero(recording.events[:, 1] == marks.REST_BEGIN) > 3
+    assert not [text for text in recording.missing if "no profiled window" not in text]
+    return recording
+
+
+@pytest.mark.usefixtures("restful")
+def test_rests_change_nothing_and_leave_nothing(tmp_path: Path) -> None:
+    plain, before = train(20), surroundings()
+    with watched(tmp_path):
+        assert differences(plain, train(20)) == []
+    assert differences(before, surroundings()) == []
+    main = resting(tmp_path).main
+    assert main is not None
+    assert (main.kind, len(main.steps)) == (1, 4 * 20 - 1), "every step is counted, the first has no beginning"
+    assert len(main.resting) > 20
+    assert all(step.wall > 0 for step in main.steps)
+
+
+@pytest.mark.usefixtures("restful")
+def test_hooks_go_and_come_back_as_the_very_same(tmp_path: Path) -> None:
+    from torch.autograd.profiler import record_function
+
+    plain, seen = (nn.Module.__dict__["__call__"], record_function.__enter__), []
+
+    def look(_: int) -> None:
+        mine = (nn.Module.__dict__["__call__"], record_function.__enter__)
+        seen.append("rest" if mine == plain else "watch")
+
+    with watched(tmp_path):
+        train(12, look)
+    assert {"rest", "watch"} == set(seen)
+    assert (nn.Module.__dict__["__call__"], record_function.__enter__) == plain
+
+
+@pytest.mark.usefixtures("restful")
+def test_epochs_that_begin_in_a_rest_are_counted_or_watched(tmp_path: Path) -> None:
+    with watched(tmp_path):
+        train(20)
+    events = resting(tmp_path).events
+    made = events[events[:, 1] == marks.ITER]
+    assert len(made) == 20
+    assert set(made[:, 3]) == {0, 1}
+
+
+@pytest.mark.usefixtures("restful")
+def test_an_optimizer_that_was_not_there_ends_the_rest(tmp_path: Path) -> None:
+    with watched(tmp_path) as session:
+        assert session is not None
+        one, other = (torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1) for _ in range(2))
+        while session.rests._pulse is None:
+            one.step()
+        other.step()
+        assert session.rests._pulse is None
+    (recording,) = load_run(tmp_path)
+    updates = recording.events[recording.events[:, 1] == marks.UPDATE_END]
+    assert updates[-1, 2] != updates[0, 2]
+
+
+@pytest.mark.usefixtures("restful")
+def test_two_optimizers_of_one_step_rest_together(tmp_path: Path) -> None:
+    with watched(tmp_path):
+        pair = [torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1) for _ in range(2)]
+        for _ in range(60):
+            for optimizer in pair:
+                optimizer.step()
+    (loop,) = resting(tmp_path).loops
+    assert len(loop.steps) == 59
+    assert len(loop.resting) > 20
+
+
+@pytest.mark.usefixtures("restful")
+def test_explicit_steps_rest_and_are_counted(tmp_path: Path) -> None:
+    with watched(tmp_path):
+        for _ in gobrrr.steps(range(60)):
+            torch.ones(2).sum()
+    (loop,) = resting(tmp_path).loops
+    assert (loop.kind, len(loop.steps)) == (3, 59)
+    assert len(loop.resting) > 20
+
+
+@pytest.mark.usefixtures("restful")
+def test_a_program_that_ends_in_a_rest_has_all_its_steps(tmp_path: Path) -> None:
+    with watched(tmp_path) as session:
+        assert session is not None
+        optimizer, num = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1), 0
+        while session.rests._pulse is None or len(session.rests._pulse.times) < 2:
+            optimizer.step()
+            num += 1
+    (recording,) = load_run(tmp_path)
+    assert recording.main is not None
+    assert len(recording.main.steps) == num - 1
+
+
+@pytest.mark.usefixtures("restful")
+def test_what_watching_cost_is_measured(tmp_path: Path) -> None:
+    with watched(tmp_path):
+        train(80)
+    stats = step_stats(resting(tmp_path))
+    assert stats.overhead_low is not None and stats.overhead_high is not None
+    assert stats.overhead_low <= stats.overhead_share <= stats.overhead_high
+
+
+FAULTS = [
+    ("rests.Rests.step", 4), ("rests.Rests._begin", 0), ("rests.Rests._begin", 1), ("rests.Rests._due", 0),
+    ("rests.Rests._due", 1), ("rests.Rests._due", 2), ("rests.Rests._reading", 0), ("rests.Rests._reading", 2),
+    ("rests.Rests._reading", 4), ("rests.Rests._cost", 0), ("rests.Rests._iterator", 0),
+    ("rests.Rests._iterator", 2), ("pulse.Pulse.__init__", 0), ("pulse.Pulse.beat", 1),
+    ("pacing.Pacing.watched", 3), ("pacing.Pacing.rested", 0), ("recorder.Recorder.rests", 0),
+    ("recorder.Recorder.rested", 0), ("recorder.Recorder.spent", 3), ("session.Session._rested", 0),
+    ("hooks.Hooks.rest", 0), ("hooks.Hooks.wake", 0), ("hooks.Hooks._fetchers", 0), ("hooks.Hooks._fetchers", 1),
+    ("hooks._Hook.becomes", 0), ("hooks._Hook.becomes", 1), ("hooks._Hook.becomes", 2),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("restful")
+@pytest.mark.parametrize(("where", "after"), FAULTS, ids=[f"{where}-{after}" for where, after in FAULTS])
+def test_a_failure_in_a_rest_is_not_felt(
+    where: str, after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    plain, before = train(20), surroundings()
+    with monkeypatch.context() as patches:
+        calls = break_(patches, where, after, Injected("injected"))
+        with watched(tmp_path):
+            assert differences(plain, train(20)) == []
+    assert len(calls) > after, "never got there: the test shows nothing"
+    assert differences(before, surroundings()) == []
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Injected" in notes(tmp_path) or "Injected" in err

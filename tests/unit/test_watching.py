@@ -1,0 +1,124 @@
+"""What watching cost, from readings of journals made by hand; and what rests leave of steps and loaders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gobrrr.ledger.stepstats import step_stats
+from gobrrr.ledger.watching import BEAT_NS, _stretches, watching
+from gobrrr.recording import marks as ev
+from gobrrr.recording.iterators import loaders
+from gobrrr.recording.run import Recording, Start
+from gobrrr.recording.steps import find_loops
+
+STEP, COST, SWITCH = 1_000_000, 100_000, 500_000
+
+
+class Journal:
+    """A loop of 1 ms steps that hooks make 0.1 ms longer, and switching them half a millisecond."""
+
+    def __init__(self) -> None:
+        self.now = self.cpu = 10 * STEP
+        self.rows: list[tuple[int, int, int, int]] = []
+
+    def steps(self, count: int, cost: int = 0) -> None:
+        for _ in range(count):
+            self.now += STEP + cost
+            self.cpu += STEP + cost
+            self.rows.append((self.now, ev.BOUNDARY, 0, 1))
+
+    def read(self, moment: int) -> None:
+        self.rows.append((self.now, ev.SPENT, moment, self.cpu))
+
+    def switch(self) -> None:
+        self.now += SWITCH
+        self.cpu += SWITCH
+
+    def rest(self, count: int = 200) -> None:
+        self.read(ev.LEAVING)
+        self.rows.append((self.now, ev.REST_BEGIN, 0, 1))
+        self.switch()
+        self.steps(3)
+        self.read(ev.RESTING)
+        self.steps(32)
+        self.read(ev.RESTED)
+        self.steps(count - 35)
+        self.rows.append((self.now, ev.REST_END, 0, count))
+
+    def stretch(self) -> None:
+        self.read(ev.WAKING)
+        self.switch()
+        self.steps(3, COST)
+        self.read(ev.HOOKED)
+        self.steps(29, COST)
+
+    def recording(self) -> Recording:
+        events = np.array(self.rows, np.int64).reshape(-1, 4)
+        return Recording(
+            Path(), Start(), events, tuple(find_loops(events)), (), None, (), (), {}, "exit", 0, (),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def journal() -> Journal:
+    journal = Journal()
+    journal.steps(33, COST)
+    for _ in range(10):
+        journal.rest()
+        journal.stretch()
+    journal.rest()
+    return journal
+
+
+def test_the_cost_is_that_of_stretches_over_all_steps(journal: Journal) -> None:
+    found = watching(journal.recording())
+    assert found is not None
+    spent = 352 * COST + 20 * SWITCH + 2200 * BEAT_NS
+    assert found.average == pytest.approx(spent / (352 + 2200) / STEP, rel=0.01)
+    assert found.low == pytest.approx(found.average) == pytest.approx(found.high)
+    assert found.hooked == pytest.approx(COST / STEP)
+
+
+def test_the_plain_step_is_that_of_rests_where_hooks_show(journal: Journal) -> None:
+    stats = step_stats(journal.recording())
+    assert stats.plain_wall_ns == STEP
+    assert set(stats.walls) == {STEP + COST}, "waits are those of watched steps, and stand beside their walls"
+    assert (stats.count, stats.plain_count) == (33 + 10 * 32 + 11 * 200 - 1, 11 * 200)
+
+
+def test_few_stretches_tell_nothing(journal: Journal) -> None:
+    journal.rows = journal.rows[: 33 + 5 * (200 + 32 + 7)]
+    assert watching(journal.recording()) is None
+
+
+def test_a_stretch_in_which_another_loop_ran_is_left_out(journal: Journal) -> None:
+    def count() -> int:
+        recording = journal.recording()
+        assert recording.main is not None
+        return len(list(_stretches(recording, recording.main)))
+
+    assert count() == 10
+    at = next(i for i, row in enumerate(journal.rows) if row[1:3] == (ev.SPENT, ev.HOOKED))
+    journal.rows.insert(at + 3, (journal.rows[at + 2][0] + 1, ev.BOUNDARY, 7, 2))
+    assert count() == 9
+
+
+def test_steps_of_a_rest_are_counted_and_not_plain(journal: Journal) -> None:
+    (loop,) = journal.recording().loops
+    assert len(loop.resting) == 11 * 200
+    assert len(loop.plain) == 32 + 10 * 31, "the first step after a rest has the hooks' coming back in it"
+    assert sum(step.settling for step in loop.steps) == 10
+
+
+def test_epochs_and_batches_of_a_rest_are_counted() -> None:
+    """4 batches, 3 steps of a rest with an iterator made in it, then an epoch that is watched."""
+    batch = [(ev.DATA_BEGIN, 0, 0), (ev.DATA_END, 0, 0), (ev.BOUNDARY, 0, 1)]
+    rest = [(ev.REST_BEGIN, 0, 1), (ev.ITER, -1, 1), *[(ev.BOUNDARY, 0, 1)] * 3, (ev.REST_END, 0, 3)]
+    kinds = [(ev.ITER, -1, 0), *batch * 4, *rest, (ev.ITER, -1, 0), *batch]
+    events = np.array([(10 * i, *row) for i, row in enumerate(kinds, 1)], np.int64)
+    (loader,) = loaders(events, [{"id": 0, "key": ["a"]}])
+    assert (loader["num_batches"], loader["unseen_epochs"]) == (5 + 3, 1)
+    assert loader["iter_ns"] == [10, 10]
