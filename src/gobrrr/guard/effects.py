@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
 from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_TRUNC | os.O_CREAT
-MOST_TEXT = 4 << 20
+MOST_TEXT, MOST_SHAPES = 4 << 20, 1000
 _heard: list[Any] = []
 _registered = False
 
@@ -55,14 +54,10 @@ def _hear(event: str, args: tuple[Any, ...]) -> None:
             each.note(path)
 
 
-def printed(text: str) -> dict[str, tuple[int, ...]]:
-    """Lines by what stays of them without their numbers: how many there are, and how many values each number took."""
-    seen: dict[str, list[list[str]]] = {}
+def printed(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Lines by what stays of them without their numbers, and the numbers of each of those lines."""
+    seen: dict[str, list[tuple[str, ...]]] = {}
     for line in text[:MOST_TEXT].splitlines():
-        seen.setdefault(_NUMBER.sub("#", line)[:200], []).append(_NUMBER.findall(line))
-    return {
-        shape: (len(rows), *(len(set(column)) for column in zip(*rows, strict=False))) for shape, rows in seen.items()
-    }
-
-
-Printed = Mapping[str, tuple[int, ...]]
+        rows = seen.setdefault(_NUMBER.sub("#", line)[:200], []) if len(seen) < MOST_SHAPES else []
+        rows.append(tuple(_NUMBER.findall(line)))
+    return {shape: tuple(rows) for shape, rows in seen.items()}

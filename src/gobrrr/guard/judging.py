@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from gobrrr.guard import closeness, sidedoors, structure, trajectory
 from gobrrr.guard.model import GREEN, Check, Guarded, worst
 from gobrrr.guard.observation import Observation
@@ -24,13 +26,27 @@ def judge(
     order_may_change: other draws or another order of samples are what was asked for.
     """
     evidence: dict[str, float | None] = {}
+    sane = closeness.sane_steps(baseline, candidate, reference)
+    found = list(_diverges(sane, baseline, candidate))
+    baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision)
-    found = list(_checks(runs, seeds, order_may_change, evidence))
+    found += _checks(runs, seeds, order_may_change, evidence)
     verdict = worst(found, evidence)
     if verdict.verdict in GREEN or verdict.first_module.count("#") == 0:
         return verdict
     module = closeness.first_to_diverge(runs) or verdict.first_module
     return Guarded(verdict.verdict, verdict.reasons, module, evidence)
+
+
+def _diverges(sane: int, baseline: Observation, candidate: Observation) -> Iterator[Check]:
+    if sane < min(len(baseline.steps), len(candidate.steps)):
+        far = f"not finite or more than {closeness.IMPLAUSIBLE:.0%} from float64: it diverges by itself"
+        yield Check("observed", "unverified", f"from step {sane + 1} on the program's own numbers are {far}")
+
+
+def _up_to(num: int, run: Observation) -> Observation:
+    """Its first steps: what a program that diverges does afterwards says nothing of a change."""
+    return run if num >= len(run.steps) else msgspec.structs.replace(run, steps=run.steps[:num], complete=False)
 
 
 def _checks(
@@ -39,7 +55,7 @@ def _checks(
     baseline, candidate = runs.baseline, runs.candidate
     yield from _seen_enough(runs)
     yield from structure.checks(baseline, candidate, order_may_change)
-    yield from sidedoors.checks(baseline, candidate, runs.again, order_may_change)
+    yield from sidedoors.checks(baseline, candidate, runs.again, order_may_change, runs.precision)
     if not structure.same_data(baseline, candidate):
         # Tensors of other data cannot be compared; what is left is where the losses go.
         if order_may_change:

@@ -88,8 +88,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
     """What could not be observed, in words."""
     epochs: tuple[Epoch, ...] = ()
-    printed: dict[str, tuple[int, ...]] | None = None
-    """Lines on stdout by their words: how many, and how many values each number in them took."""
+    printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
+    """Numbers in the lines on stdout, line by line, by what stays of a line without them."""
 
     @property
     def num_looked(self) -> int:

@@ -5,9 +5,10 @@ What two runs of the baseline itself do not agree on is not asked of a candidate
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gobrrr.guard.closeness import SANE_RATIO
 from gobrrr.guard.model import Check
@@ -18,19 +19,21 @@ DEVIATIONS = 5.0
 """Standard errors by which the means of what models are given may differ where their order may."""
 TOLERANCE = 0.02
 """And so much of their spread in any case."""
-MOVES = 4
-"""Values that a printed number takes from which it is expected to move."""
+LINES = 2
+"""Lines of one kind, the last ones, whose numbers are compared; each with the one before it."""
+EQUAL, LOWERED = 1e-3, 0.05
+"""Relative difference of a printed number that rounding explains, and a lower precision."""
 
 
 def checks(
-    baseline: Observation, candidate: Observation, again: Observation | None, order_may_change: bool
+    baseline: Observation, candidate: Observation, again: Observation | None, order_may_change: bool, precision: str
 ) -> Iterator[Check]:
     """One check per side door."""
     known = baseline if again is None or again is candidate else again
     yield _random(baseline, candidate, known, order_may_change)
     yield _copies(baseline, candidate, known, order_may_change)
     yield _files(baseline, candidate, known)
-    yield _printed(baseline, candidate, known)
+    yield _printed(baseline, candidate, known, precision)
     yield _epochs(baseline, candidate, known, order_may_change)
     if order_may_change:
         yield _moments(baseline, candidate)
@@ -96,21 +99,33 @@ def _files(baseline: Observation, candidate: Observation, again: Observation) ->
     return Check(name, "exact")
 
 
-def _printed(baseline: Observation, candidate: Observation, again: Observation) -> Check:
-    """As many lines of each kind, and where a number moves from line to line it moves here too."""
+def _printed(baseline: Observation, candidate: Observation, again: Observation, precision: str) -> Check:
+    """As many lines of each kind, and the numbers in them those of the baseline, not of the line before."""
     name = "printed"
     if baseline.printed is None or candidate.printed is None or again.printed is None:
         return Check(name, "exact")
-    for line, (num, *values) in baseline.printed.items():
-        if again.printed.get(line, (0,))[0] != num:
+    for line, rows in baseline.printed.items():
+        same, found = again.printed.get(line, ()), candidate.printed.get(line, ())
+        if abs(len(same) - len(rows)) > 1:
             continue
-        found, *moved = candidate.printed.get(line, (0,))
-        if abs(found - num) > 1:  # the last one may be cut off
-            return Check(name, "changed", f"{found} lines like {line[:60]!r} are printed, the baseline prints {num}")
-        stuck = [b for b, c in zip(values, moved, strict=False) if b >= MOVES and 2 * c < b]
-        if stuck:
-            return Check(name, "changed", f"a number in lines like {line[:60]!r} stands still")
+        if abs(len(found) - len(rows)) > 1:  # the last one may be cut off
+            reason = f"{len(found)} lines like {line[:60]!r} are printed, the baseline prints {len(rows)}"
+            return Check(name, "changed", reason)
+        for ours, own, theirs in zip(*(list(zip(*r, strict=False)) for r in (rows, same, found)), strict=False):
+            num = min(map(len, (ours, own, theirs)))
+            if num > LINES and ours[:num] == own[:num] and _stale(ours[:num], theirs[:num], precision):
+                return Check(name, "changed", f"numbers in lines like {line[:60]!r} are not those of their step")
     return Check(name, "exact")
+
+
+def _stale(ours: Sequence[str], theirs: Sequence[str], precision: str) -> bool:
+    """Whether the last few numbers of a column lie as far from the baseline's as its own lie from each other."""
+    b, c = [float(x) for x in ours[-LINES - 1 :]], [float(x) for x in theirs[-LINES - 1 :]]
+    away = statistics.fmean(abs(x - y) for x, y in zip(b[1:], c[1:], strict=True))
+    moves = statistics.fmean(abs(x - y) for x, y in itertools.pairwise(b))
+    digits = max(len(text.partition(".")[2]) for text in ours)
+    least = max(2 * 10.0**-digits, (LOWERED if precision else EQUAL) * max(map(abs, b)))
+    return not (away <= least or away <= moves / 2) and math.isfinite(moves)
 
 
 def _epochs(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:

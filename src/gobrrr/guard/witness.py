@@ -5,7 +5,8 @@
     observation = witness.observation()
 
 Meant for runs of their own, never for timed ones: it reads every tensor. The program computes what it would compute
-without it, unless it is set to the states of another run (`states`).
+without it, but for the order in which dropout draws its masks (dropout.py), unless it is set to the states of another
+run (`states`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Witness:
         self._backward = False
         self._thread = threading.get_ident()
         self.remarks: list[str] = []
-        self.printed: dict[str, tuple[int, ...]] | None = None
+        self.printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
         self.complete = False
 
     # in and out

@@ -71,7 +71,7 @@ class Observing:
     def mark(self) -> None:
         """Explicit steps change nothing here."""
 
-    def _printed(self) -> dict[str, tuple[int, ...]] | None:
+    def _printed(self) -> dict[str, tuple[tuple[str, ...], ...]] | None:
         """What the program has written to stdout, which is a file of the arm's folder."""
         from gobrrr.guard.effects import printed
 

@@ -88,6 +88,9 @@ class LiveReferee:
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
             again = self._observe((), run=1)
+            equal = judge(baseline, candidate, again=again, reference=baseline)
+            if equal.verdict == "exact":  # but for what the program itself does otherwise each time: prints times, say
+                return equal
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
         judged = partial(
