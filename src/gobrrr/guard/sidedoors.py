@@ -124,6 +124,8 @@ def _stale(ours: Sequence[str], theirs: Sequence[str], precision: str) -> bool:
     away = statistics.fmean(abs(x - y) for x, y in zip(b[1:], c[1:], strict=True))
     moves = statistics.fmean(abs(x - y) for x, y in itertools.pairwise(b))
     digits = max(len(text.partition(".")[2]) for text in ours)
+    if precision and not digits:  # a choice among near equals: a token, a count of hits
+        return False
     least = max(2 * 10.0**-digits, (LOWERED if precision else EQUAL) * max(map(abs, b)))
     return not (away <= least or away <= moves / 2) and math.isfinite(moves)
 
