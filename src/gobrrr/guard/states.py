@@ -123,8 +123,11 @@ def _set(own: Any, values: Any, entry: _Entry) -> bool:
     num_bytes = own.numel() * dtype.itemsize
     kept = values[entry.at : entry.at + num_bytes].view(dtype).reshape(entry.shape)
     kept = kept.to(own.dtype)
-    if not torch.equal(own.cpu(), kept):  # what a graph still needs is not touched for nothing
-        own.copy_(kept)
+    try:
+        if not torch.equal(own.cpu(), kept):  # what a graph still needs is not touched for nothing
+            own.copy_(kept)
+    except RuntimeError:  # a tensor of inference mode, or one that is not its own memory's only owner
+        return False
     return True
 
 
