@@ -172,8 +172,7 @@ if k % 50 == 14:
     end="""
 profiler_of_calls.disable()
 rows = {(os.path.basename(f), n): v[:2] for (f, _, n), v in pstats.Stats(profiler_of_calls).stats.items()}
-say([row for row in sorted(rows.items()) if row[0][0] in ("program.py", "module.py", "optimizer.py")],
-    [f for f in pstats.Stats(profiler_of_calls).stats if "gobrrr" in f[0]])
+say([row for row in sorted(rows.items()) if row[0][0] in ("program.py", "module.py", "optimizer.py")])
 """,
 )
 piece(
@@ -182,8 +181,6 @@ piece(
     setup="""
 profiled = []
 def profile_call(frame, event, arg):
-    if "gobrrr" in frame.f_code.co_filename:
-        profiled.append(frame.f_code.co_name)
     if event == "call" and frame.f_code.co_name in ("forward", "step", "backward", "_call_impl"):
         profiled.append(event)
 """,
