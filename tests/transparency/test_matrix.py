@@ -9,7 +9,18 @@ import pytest
 from gobrrr.recording.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
-QUICK = ("mlp", "hooked", "workers", "evaluated", "instrumented", "transforms", "stale", "frameless", "profilers")
+QUICK = (
+    "mlp",
+    "hooked",
+    "workers",
+    "evaluated",
+    "instrumented",
+    "transforms",
+    "stale",
+    "frameless",
+    "profilers",
+    "counts",
+)
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}
 
