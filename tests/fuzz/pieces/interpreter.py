@@ -324,6 +324,7 @@ class Fading:
 
 
 faded, still_there = [], nn.Linear(16, 2)
+gc.disable()  # when it runs by itself is seen by nature: it counts our allocations too
 """,
     after="""
 Fading(k)
@@ -370,7 +371,7 @@ piece(
     EXTRA,
     "weak references",
     start="import weakref",
-    setup="gone = []",
+    setup="gone = []; gc.disable()",  # as above
     after="""
 weakref.finalize(loss.detach() if k % 2 else x, gone.append, k)
 graph = weakref.ref(loss)
