@@ -1,7 +1,5 @@
 """gobrrr finds out why a PyTorch program is slow. Importing it loads no torch."""
 
-from __future__ import annotations
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.capture.api import steps, watch

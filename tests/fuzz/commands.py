@@ -81,7 +81,8 @@ COMMANDS = {
     "python": f"{PYTHON} {{flags}} program.py", "module of python": f"{PYTHON} {{flags}} -m program",
     "text": f"{PYTHON} {{flags}} -c 'exec(open(\"program.py\").read())'",
     "shell": f"sh -c '{PYTHON} program.py \"$@\"' sh",
-    "env": f"env MORE=1 {PYTHON} {{flags}} program.py", "executable": "./program.py", "false": "false", "true": "true",
+    "env": f"env MORE=1 {PYTHON} {{flags}} program.py", "executable": "./program.py",
+    "false": "env false", "true": "env true",
     "killed": "sh -c 'kill -9 $$'",
 }  # fmt: skip
 """Commands by themselves, and behind `gobrrr run --`."""

@@ -36,7 +36,10 @@ _PASSING = (
     (re.compile(rb"(?<=USDT:)[-0-9: ]+"), b""),  # Kineto's log lines: time and process
     (re.compile(rb"\[W\d+ [0-9:.]+"), b"[W"),  # torch's C++ warnings: time
     (re.compile(rb"(?<=registerClient )\([-0-9 !=]+\)"), b""),  # Kineto's: threads
-    (re.compile(rb"^bash: line \d+: +\d+ .*\n", re.MULTILINE), b""),  # which process was killed, and its command line
+    (
+        re.compile(rb"^(?:bash: line \d+:)? +\d+ .*\n", re.MULTILINE),
+        b"",
+    ),  # bash tells which process of a pipe was killed
     (re.compile(rb"/pymp-[a-z0-9_]+|/torch_\d+_\d+_\d+|(?<=pid[ =])\d+|(?<=\(pid\(s\) )[\d, ]+"), b""),
 )
 """What differs from one plain run to the next: addresses, times, processes."""

@@ -9,7 +9,18 @@ import pytest
 from gobrrr.recording.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
-QUICK = ("mlp", "hooked", "workers", "evaluated", "instrumented", "transforms", "stale", "frameless", "profilers")
+QUICK = (
+    "mlp",
+    "hooked",
+    "workers",
+    "evaluated",
+    "instrumented",
+    "transforms",
+    "stale",
+    "frameless",
+    "profilers",
+    "counts",
+)
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}
 
@@ -53,3 +64,12 @@ def test_a_program_that_closes_our_descriptors_keeps_its_files(tmp_path: Path) -
     (recording,) = load_run(watched.folder)
     assert recording.ended != "exit"
     assert any("Bad file descriptor" in text for text in recording.missing)
+
+
+def test_a_full_stack_is_the_programs_alone(tmp_path: Path) -> None:
+    """Where nothing more may be called our hooks give way: no error of ours is in the program's RecursionError."""
+    plain, watched = both("full", tmp_path)
+    assert watched.code == 0, watched.err.decode()
+    assert (watched.out, watched.err) == (plain.out, plain.err)
+    assert differences(plain.seen, watched.seen) == []
+    assert "NoneType" in plain.seen["told"]

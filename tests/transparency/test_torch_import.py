@@ -101,6 +101,13 @@ def test_who_only_looks_is_not_watched(tmp_path: Path) -> None:
     assert seen == [None]
 
 
+def test_no_module_but_ours_is_there_at_the_first_line(tmp_path: Path) -> None:
+    program = "found = sorted(name for name in sys.modules if name.split('.')[0] != 'gobrrr')\n"
+    plain, _ = ran(program, tmp_path / "plain", False)
+    watched, _ = ran(program, tmp_path / "watched", True)
+    assert watched == plain
+
+
 def test_who_goes_through_the_finders_meanwhile_skips_none(tmp_path: Path) -> None:
     """As another thread does that imports something at this moment."""
     program = """

@@ -1,14 +1,12 @@
 """The first moments of a watched process: give back its environment, wait for torch, begin to watch."""
 
-from __future__ import annotations
-
 import os
 import sys
 
 from gobrrr.capture.config import VARIABLE, Config
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # not even typing is imported: a program's start is its own
+if TYPE_CHECKING:  # neither typing nor __future__ is imported: a program's start is its own
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -23,7 +21,7 @@ _LAUNCHER_MODULES = (
 )  # fmt: skip
 
 OLDEST = (2, 6)
-session: Watcher | None = None
+session: "Watcher | None" = None
 failure = ""
 """Why this process could not be watched."""
 _registered = False
@@ -115,7 +113,7 @@ class TorchWatcher:
         self._plain[:] = [finder for finder in sys.meta_path if finder is not self]
         sys.meta_path = self._plain
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: "Any" = None, target: "ModuleType | None" = None) -> "ModuleSpec | None":
         """Only torch is of interest; any other name goes to the finders behind this one."""
         if name != "torch" or self not in sys.meta_path:
             return None
@@ -136,10 +134,10 @@ class TorchWatcher:
 class _Execution:
     """Stands before the exec_module of one loader, which is in all else as it was found, until torch is executed."""
 
-    def __init__(self, watcher: TorchWatcher, loader: Any) -> None:
+    def __init__(self, watcher: TorchWatcher, loader: "Any") -> None:
         self._watcher, self._loader = watcher, loader
 
-    def __call__(self, module: ModuleType) -> None:
+    def __call__(self, module: "ModuleType") -> None:
         if module.__name__ != "torch" or self._watcher not in sys.meta_path:  # a loader of several; torch once more
             type(self._loader).exec_module(self._loader, module)
             return
@@ -162,7 +160,7 @@ class _Execution:
     __hash__ = None  # type: ignore[assignment]
 
 
-def watch(config: Config) -> Watcher | None:
+def watch(config: Config) -> "Watcher | None":
     """Begin to watch this process; a failure is noted for whoever reads the recording, and costs nothing else."""
     global session, failure
     version = None
@@ -190,7 +188,7 @@ def watch(config: Config) -> Watcher | None:
     return session
 
 
-def _watcher(config: Config) -> Watcher:
+def _watcher(config: Config) -> "Watcher":
     """Who watches: the session of `gobrrr run`, or an arm's side of a trial, timed or observed."""
     if config.mode == "observe":
         from gobrrr.trial.observing import Observing

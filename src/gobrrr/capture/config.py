@@ -1,7 +1,5 @@
 """What the launcher tells the watched process, carried in one environment variable that the process takes back out."""
 
-from __future__ import annotations
-
 import os
 
 VARIABLE = "GOBRRR_CAPTURE"
@@ -42,7 +40,7 @@ class Config:
         return [name for name in (self.remedies or "").split(",") if name]
 
     @classmethod
-    def from_env(cls, text: str | None = None) -> Config | None:
+    def from_env(cls, text: str | None = None) -> "Config | None":
         """Read it back; None where this process is not watched."""
         text = os.environ.get(VARIABLE) if text is None else text
         if not text:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -21,9 +21,13 @@ MIN_PADDED_LENGTH = 8
 
 
 class Counted:
-    """Counts during some steps; `module` is called for every module call of theirs."""
+    """Counts during some steps; `module` is called for every module call of theirs.
 
-    def __init__(self, flushes_denormals: bool) -> None:
+    `number` names a module; none is held: the program may count references, or wait for a module to go.
+    """
+
+    def __init__(self, flushes_denormals: bool, number: Callable[[Any], int] = id) -> None:
+        self._number = number
         self.inputs: list[dict[str, Any]] = []
         self.denormals: list[dict[str, Any]] = []
         self.roots: dict[int, dict[str, Any]] = {}
@@ -47,7 +51,8 @@ class Counted:
     def _root(self, module: Any, tensors: list[Any], span: dict[str, Any] | None) -> None:
         import torch
 
-        seen = self.roots.setdefault(id(module), {"module": module, "calls": 0, "repeated": 0, "span": span})
+        number = self._number(module)
+        seen = self.roots.setdefault(number, {"calls": 0, "repeated": 0, "span": span})
         seen["calls"] += 1
         self.switches = {
             "grad_enabled": torch.is_grad_enabled(),
@@ -55,11 +60,11 @@ class Counted:
             "autocast": _autocast(),
         }
         seen["grad_enabled"] = torch.is_grad_enabled()
-        repeats = self._repeats(module, tensors)
+        repeats = self._repeats(number, module, tensors)
         seen["repeated"] += repeats
         if repeats > 0:
             seen["repeated_span"] = span
-        place = (id(module), *(span or {}).values())
+        place = (number, *(span or {}).values())
         self._calls_at[place] = self._calls_at.get(place, 0) + 1
         if seen.get("repeated_span") == span:
             seen["repeated_span_calls"] = self._calls_at[place]
@@ -67,13 +72,13 @@ class Counted:
             self.inputs.append({**describe(tensor), "span": span})
             self.denormal("input", tensor, span or {})
 
-    def _repeats(self, module: Any, tensors: list[Any]) -> int:
+    def _repeats(self, number: int, module: Any, tensors: list[Any]) -> int:
         """1 where this module got these very tensors before, unwritten since; an address alone may be used again.
 
         One update between is between a step's forward and a second look at its batch. What comes again after the next
         update too is another model on data that stays (held out, or all there is): its looks are taken back.
         """
-        key = (id(module), *(number for t in tensors for number in (id(t), version(t))))
+        key = (number, *(mark for t in tensors for mark in (id(t), version(t))))
         given = self._given.get(key)
         if not tensors or given is None or not given.are(tensors):
             given = self._given[key] = _Given(tensors)

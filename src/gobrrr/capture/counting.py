@@ -33,7 +33,7 @@ class CountWindow(Window):
         """Begin to count."""
         import torch
 
-        self._counted = Counted(facts._flushes_denormals())
+        self._counted = Counted(facts._flushes_denormals(), self.session.recorder.modules.number)
         self.look_at_states(self._counted)
         self._lines = LineLog(
             self.session.user, self.names(), self._counted.module,
@@ -69,9 +69,8 @@ class CountWindow(Window):
         session, counted = self.session, self._counted
         assert counted is not None
         self.off()
-        roots = {session.recorder.modules.number(root.pop("module")): root for root in counted.roots.values()}
         return self._kept() | {
-            "roots": roots,
+            "roots": counted.roots,
             "inputs": counted.inputs[:32],
             "denormals": worst(counted),
             "switches": counted.switches,

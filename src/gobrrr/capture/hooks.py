@@ -46,6 +46,7 @@ class Hooks:
         self._grad_enabled: Callable[[], bool] = bool
         self._updating = False  # torch iterates over its optimizer hooks, one of which is ours
         self.num_lookups = self.num_calls = 0
+        self._overflow: RecursionError | None = None
         self._timings: list[int] = []
         self.fetched: Callable[[], None] | None = None
         self.profiler_comes: Callable[[Any], bool] | None = None
@@ -134,11 +135,18 @@ class Hooks:
                 return
             self._updating = self._updating or updating
             try:
+                if self._overflow is not None:
+                    raise self._overflow
                 self.num_calls += 1
                 if self.num_calls % _TIMED_EVERY:
                     body(*args)
                 else:
                     self._timed(body, args)
+            except RecursionError as error:
+                if self._overflow is None:  # the stack is full, nothing may be called: the next hook tells
+                    self._overflow = error.with_traceback(None)
+                else:
+                    self._on_error(error)
             except BaseException as error:
                 self._on_error(error)
                 if is_the_programs(error):

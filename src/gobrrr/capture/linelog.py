@@ -93,6 +93,9 @@ class LineLog:
 
     def _fail(self, error: BaseException) -> None:
         """An exception in a trace function would reach the program: tracing ends; only one of its own goes on."""
+        if type(error) is RecursionError:  # the stack is full: whatever is called here would raise once more
+            self.running, self.error = False, "the stack was full"
+            return
         self.error = repr(error)
         self.stop(sys._getframe(), tidy=False)
         if is_the_programs(error):

@@ -30,6 +30,8 @@ class Lookup:
             return plain(self.function)
         try:
             self.seen(instance)
+        except RecursionError:
+            pass  # the stack is full: the program will find out by itself
         except BaseException as error:
             if self.failed is None:
                 raise

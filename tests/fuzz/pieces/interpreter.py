@@ -172,8 +172,7 @@ if k % 50 == 14:
     end="""
 profiler_of_calls.disable()
 rows = {(os.path.basename(f), n): v[:2] for (f, _, n), v in pstats.Stats(profiler_of_calls).stats.items()}
-say([row for row in sorted(rows.items()) if row[0][0] in ("program.py", "module.py", "optimizer.py")],
-    [f for f in pstats.Stats(profiler_of_calls).stats if "gobrrr" in f[0]])
+say([row for row in sorted(rows.items()) if row[0][0] in ("program.py", "module.py", "optimizer.py")])
 """,
 )
 piece(
@@ -182,9 +181,8 @@ piece(
     setup="""
 profiled = []
 def profile_call(frame, event, arg):
-    if "gobrrr" in frame.f_code.co_filename:
-        profiled.append(frame.f_code.co_name)
-    if event == "call" and frame.f_code.co_name in ("forward", "step", "backward", "_call_impl"):
+    names, ours = ("forward", "step", "backward", "_call_impl"), "gobrrr" in frame.f_code.co_filename
+    if event == "call" and frame.f_code.co_name in names and not ours:  # ours are seen by nature
         profiled.append(event)
 """,
     after="""
@@ -326,6 +324,7 @@ class Fading:
 
 
 faded, still_there = [], nn.Linear(16, 2)
+gc.disable()  # when it runs by itself is seen by nature: it counts our allocations too
 """,
     after="""
 Fading(k)
@@ -372,7 +371,7 @@ piece(
     EXTRA,
     "weak references",
     start="import weakref",
-    setup="gone = []",
+    setup="gone = []; gc.disable()",  # as above
     after="""
 weakref.finalize(loss.detach() if k % 2 else x, gone.append, k)
 graph = weakref.ref(loss)
