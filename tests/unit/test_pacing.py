@@ -65,6 +65,7 @@ def test_a_rest_ends_early_only_once_costs_are_known_and_then_not_for_ever() -> 
     pacing = Pacing()
     assert pacing.earliest() == inf
     run(pacing, 1000 * US, 100 * US, KNOWN + 20)
+    assert pacing.earliest() == pacing.length + MIN_REST, "there is some to spare, but a rest must tell its cost"
     woken = 0
     while (early := pacing.earliest()) <= pacing.length + MIN_REST and woken < 100:
         while not pacing.watched(1100 * US):
