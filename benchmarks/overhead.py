@@ -1,10 +1,11 @@
 """What watching costs: the product with its own rests against no hooks at all, in turn in one process; and start-up.
 
-    python -m benchmarks.overhead [--pairs 60]
+    python -m benchmarks.overhead [--seconds 90]
 
-A pair is one watched stretch with the rest behind it, and as many steps with every hook out. Prints the median of the
-paired ratios with its 95 % interval and the quartiles, by this thread's CPU time (on a shared machine strangers make
-any wall time longer) and by the clock, beside what the report claims of the same steps; and import and --help times.
+A pair is one watched stretch with the rest behind it, and as many steps with every hook out. Prints the ratio of all
+steps to all, and the median of the paired ratios with its 95 % interval and the quartiles, by this thread's CPU time
+(on a shared machine strangers make any wall time longer) and by the clock, beside what the report claims of the same
+steps; and import and --help times.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.stamp import stamp
 from gobrrr.capture.config import Config
+from gobrrr.capture.rests import SETTLED
 from gobrrr.capture.session import Session
 from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.watching import Watching, watching
@@ -34,7 +36,7 @@ from gobrrr.recording.run import load_run
 from gobrrr.recording.steps import find_loops
 
 STEPS = {"tiny": (16, 1, 8), "small": (64, 12, 64), "middling": (320, 6, 256)}
-BATCHES, WARM_RESTS = 8, 8
+BATCHES, WARM_RESTS, MIN_PAIRS = 8, 8, 6
 BARS = {"tiny": 0.03, "small": 0.01, "middling": 0.01, "claim": 0.2, "import gobrrr": 0.100, "gobrrr --help": 0.200}
 
 Times = tuple[float, float]
@@ -114,39 +116,45 @@ class Timer:
 
 
 def unwatched(step: Callable[[], None], count: int) -> Times:
-    """ns per step of as many steps without hooks."""
+    """ns per step of as many steps without hooks, once the change is no longer felt."""
+    for _ in range(SETTLED):
+        step()
     timer = Timer()
     for _ in range(count):
         step()
     return timer.per(count)
 
 
-def measure(name: str, pairs: int) -> dict[str, Any]:
-    """Pairs in random order; the ratio of each."""
+def measure(name: str, seconds: float) -> dict[str, Any]:
+    """Pairs for so long, the unwatched half before and half after; the ratio of each."""
     step = program(*STEPS[name])
-    off, ratios = [], []
+    counts, off, on = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         watched = Watched(folder, step)
         count, _ = watched.cycle()
-        for _ in range(pairs):
+        began = time.perf_counter()
+        while len(off) < MIN_PAIRS or time.perf_counter() - began < seconds:
             before = unwatched(step, count // 2)
-            count, on = watched.cycle()
+            count, took = watched.cycle()
             after = unwatched(step, count // 2)
+            counts.append(count)
             off.append([(x + y) / 2 for x, y in zip(before, after, strict=True)])
-            ratios.append([x / y for x, y in zip(on, off[-1], strict=True)])
+            on.append(took)
         claim = watched.claim(folder)
     return {
         "step_ns": statistics.median(cpu for cpu, _ in off), "wall_ns": statistics.median(wall for _, wall in off),
-        "cpu": told([cpu for cpu, _ in ratios]), "wall": told([wall for _, wall in ratios]),
-        "claimed": claim and dict(zip(("share", "low", "high", "hooked"), claim, strict=True)), "pairs": pairs,
+        **{clock: told(counts, [x[n] for x in on], [x[n] for x in off]) for n, clock in enumerate(("cpu", "wall"))},
+        "claimed": claim and dict(zip(("share", "low", "high", "hooked"), claim, strict=True)), "pairs": len(off),
     }  # fmt: skip
 
 
-def told(ratios: list[float]) -> dict[str, float]:
-    """Median of ratios, its 95 % interval, quartiles."""
+def told(counts: list[int], on: list[float], off: list[float]) -> dict[str, float]:
+    """Ratio of all steps to all; median of the pairs' ratios, its 95 % interval, quartiles."""
+    ratios = [x / y for x, y in zip(on, off, strict=True)]
+    whole = sum(n * x for n, x in zip(counts, on, strict=True)) / sum(n * x for n, x in zip(counts, off, strict=True))
     low, high = median_interval(ratios)
     first, middle, last = statistics.quantiles(ratios, n=4)
-    return {"median": middle, "low": low, "high": high, "p25": first, "p75": last}
+    return {"whole": whole, "median": middle, "low": low, "high": high, "p25": first, "p75": last}
 
 
 def startup(words: list[str], rounds: int = 9) -> dict[str, float]:
@@ -164,16 +172,20 @@ def startup(words: list[str], rounds: int = 9) -> dict[str, float]:
 def main() -> int:
     """Measure, print, and write benchmarks/results/overhead-<date>.json."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=60)
-    pairs = parser.parse_args().pairs
+    parser.add_argument("--seconds", type=float, default=90, help="for each of the three programs")
+    seconds = parser.parse_args().seconds
     torch.set_num_threads(1)
     found: dict[str, Any] = {"stamp": stamp(), "bars": BARS, "steps": {}, "startup": {}}
     for name in STEPS:
-        row = found["steps"][name] = measure(name, pairs)
-        print(f"{name:9} step {row['step_ns'] / 1e6:.3f} ms, {pairs} pairs")
+        row = found["steps"][name] = measure(name, seconds)
+        print(f"{name:9} step {row['step_ns'] / 1e6:.3f} ms, {row['pairs']} pairs")
         for clock in ("cpu", "wall"):
             shares = {key: f"{100 * (value - 1):.2f}" for key, value in row[clock].items()}
-            print("   {:5} {median} % ({low} to {high} %; quartiles {p25} to {p75} %)".format(clock, **shares))
+            print(
+                "   {:5} {whole} %; of pairs {median} % ({low} to {high} %; quartiles {p25} to {p75} %)".format(
+                    clock, **shares
+                )
+            )
         if claim := row["claimed"]:
             shares = {key: f"{100 * value:.2f}" for key, value in claim.items()}
             print("   claim {share} % ({low} to {high} %), with hooks {hooked} %".format(**shares))

@@ -104,10 +104,10 @@ def watched(folder: Path, **changes: Any) -> Iterator[Session | None]:
 
 
 def notes(folder: Path) -> str:
-    """Everything that the recording says went wrong."""
+    """Everything that the recording says went wrong, and the note of a watching that could not begin."""
     records = [record for path in folder.glob("*.journal") for record in read_journal(path).records]
     telling = [r for r in records if r.get("type") in ("failed", "note") or r.get("errors") or r.get("error")]
-    return json.dumps(telling)
+    return json.dumps(telling) + "".join(path.read_text() for path in folder.glob("seen-*"))
 
 
 def break_(monkeypatch: pytest.MonkeyPatch, where: str, after: int, error: BaseException) -> list[int]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
-from gobrrr.capture.pacing import KNOWN, LONG_STEP, RESERVE, STRETCH, Pacing, share
+from gobrrr.capture.pacing import KNOWN, LEAST_SHARE, LONG_STEP, MIN_REST, MOST_SHARE, RESERVE, STRETCH, Pacing, share
 
 US = 1000
 
@@ -29,10 +31,10 @@ def test_watching_takes_its_share_and_no_more(step: int, cost: int) -> None:
     assert 0.9 * share(step) < taken <= 1.05 * share(step)
 
 
-def test_short_steps_may_cost_a_larger_share() -> None:
-    assert share(10e6) == share(1e6) == 0.006
-    assert 0.006 < share(0.2e6) < 0.015
-    assert share(1) == share(0) == 0.015
+def test_what_the_counter_takes_is_not_there_for_stretches() -> None:
+    assert share(10e6) == share(2e6) == MOST_SHARE
+    assert share(1e6) == pytest.approx(0.002)
+    assert share(0.2e6) == share(1) == share(0) == LEAST_SHARE
 
 
 def test_long_steps_are_all_watched() -> None:
@@ -61,13 +63,21 @@ def test_what_comes_between_begins_the_stretch_anew() -> None:
 
 def test_a_rest_ends_early_only_once_costs_are_known_and_then_not_for_ever() -> None:
     pacing = Pacing()
-    assert not pacing.may_wake(1000)
+    assert pacing.earliest() == inf
     run(pacing, 1000 * US, 100 * US, KNOWN + 20)
+    assert pacing.earliest() == pacing.length + MIN_REST, "there is some to spare, but a rest must tell its cost"
     woken = 0
-    while pacing.may_wake(0) and woken < 100:
+    while (early := pacing.earliest()) <= pacing.length + MIN_REST and woken < 100:
         while not pacing.watched(1100 * US):
             pass
-        pacing.rested([], 100 * US)
+        pacing.rested([1000 * US] * int(early), 100 * US)
         woken += 1
     assert 1 <= woken <= RESERVE + 1
-    assert pacing.may_wake(100_000), "earned in the meantime"
+    assert pacing.length + MIN_REST < early < 100_000, "earned in the meantime"
+
+
+def test_a_rest_of_a_few_slow_steps_does_not_say_how_long_a_step_is() -> None:
+    pacing = Pacing()
+    run(pacing, 1000 * US, 100 * US, KNOWN)
+    pacing.rested([9000 * US] * (MIN_REST - 1), None)
+    assert pacing.step_ns == 1000 * US

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import sqrt
+from math import inf
 
 from gobrrr.recording.warmup import median
 
-SHARE, SHORT_SHARE = 0.006, 0.015
-"""Of the program's time, what watching may take: of steps of 1 ms and more, and at most, of the shortest. The counter
-of a rest comes on top: 1 % and 3 % are promised."""
+BAR, BEAT = 0.01, 8_000
+"""Of the program's time, what watching costs at most of steps of 1 ms and more; ns of it that a step costs in a rest
+(counter, collector and iterators noted, all cold: benchmarks/overhead.py)."""
+LEAST_SHARE, MOST_SHARE = 0.002, 0.006
+"""Bounds of what is left for stretches: the counter alone is more than 1 % of the shortest steps (3 % are promised)."""
 STRETCH = 32
 """Steps of the first watched stretch: putting hooks in and out costs as much as some ten watched steps."""
 SLOWER = 1.01
@@ -20,7 +22,7 @@ MOST = 256
 (MAX_VERSIONS_PER_CLASS)."""
 LONG_STEP = 30_000_000
 """ns; longer steps are all watched: hooks of 0.1 ms are no more than 0.3 % of them, which no pairing resolves."""
-LONGEST_REST = 1_000_000_000
+LONGEST_REST = 2_000_000_000
 """ns of usual steps, of the first: a cost misjudged in a noisy moment is soon judged again."""
 KNOWN, KEPT = 3, 15
 """Costs of stretches from which the next one's is expected, and those of late that are."""
@@ -33,8 +35,8 @@ RESERVE = 4
 
 
 def share(step_ns: float) -> float:
-    """Of the time of steps so long, the part that watching may take."""
-    return min(SHORT_SHARE, SHARE * max(1.0, sqrt(1e6 / max(step_ns, 1.0))))
+    """Of the time of steps so long, the part that stretches may take."""
+    return min(MOST_SHARE, max(LEAST_SHARE, BAR - BEAT / max(step_ns, 1.0)))
 
 
 class Pacing:
@@ -82,17 +84,18 @@ class Pacing:
         longer, None where it was too short to tell."""
         self.rests += 1
         self._steps += len(walls)
-        if walls:
+        if len(walls) >= MIN_REST:  # fewer still feel the change of hooks, or an epoch's begin
             self.step_ns = median(walls)
         if cost is not None:
             self._costs.append(cost)
 
-    def may_wake(self, rested: int) -> bool:
-        """Whether a rest may end early after `rested` steps, with what was not watched until now to spare."""
+    def earliest(self) -> float:
+        """Steps after which the rest that begins may end early, with what was not watched until now to spare; never
+        before it tells what its stretch cost."""
         if len(self._costs) < KNOWN:
-            return False
-        spare = self._owed(RESERVE * self.length, self.step_ns)
-        return self._owed(self._watched + self.length, self.step_ns) <= self._steps + rested + spare
+            return inf
+        owed = self._owed(self._watched + (1 - RESERVE) * self.length, self.step_ns) - self._steps
+        return max(owed, self.length + MIN_REST)
 
     def _owed(self, watched: int, step: float) -> float:
         """Steps in all of which so many watched ones are the share."""

@@ -32,7 +32,7 @@ class Rests:
         self._last = self._steps = 0
         self._pulse: Pulse | None = None
         self._beat: Callable[..., None] | None = None
-        self._planned = 0
+        self._planned, self._earliest = 0, 0.0
         self._read: dict[int, tuple[int, int]] = {}  # by the kind of reading: (steps so far, CPU ns)
         hooks.begun, hooks.silenced = self._iterator, self._silenced
 
@@ -85,7 +85,7 @@ class Rests:
 
     def _begin(self, loop: Key, now: int, steps: int, step_ns: float) -> None:
         self._reading(ev.LEAVING)
-        self._planned = steps
+        self._planned, self._earliest = steps, self._paces[loop].earliest()
         self._pulse = pulse = Pulse(now, SETTLED, step_ns)
         anchor = self._recorder.optimizers.refs[loop[1]] if loop[0] == UPDATE else _mark
         guarded = self._hooks.guarded
@@ -134,8 +134,7 @@ class Rests:
 
     def _iterator(self) -> None:
         """A loader's iterator is being made: an epoch begins, or an evaluation."""
-        pulse = self._pulse
-        if pulse is not None and self._paces[self._loop].may_wake(len(pulse.times)):
+        if self._pulse is not None and len(self._pulse.times) >= self._earliest:
             self.end()
         self._recorder.note(ev.ITER, -1, int(self._pulse is not None))
 

@@ -92,18 +92,21 @@ class Session:
             with Path(self.config.folder, APPLIED).open("a", encoding="utf-8") as file:
                 file.write(f"{name}\t{detail}\n")
 
-        Seams(said, self._remedy_failed).install(remedies)
+        Seams(said, self._complain).install(remedies)
 
-    def _remedy_failed(self, error: BaseException) -> None:
-        self.recorder.journal.json(records.complaint(error))
+    def _complain(self, error: BaseException) -> None:
+        with contextlib.suppress(Exception):
+            self.recorder.journal.json(records.complaint(error))
 
     def end(self, reason: str = "exit") -> None:
         """Remove everything and write the last facts; safe to call twice and at any moment."""
         if self.ended or os.getpid() != self.recorder.pid:
             return
         self.ended = True
-        with contextlib.suppress(Exception):
+        try:
             self.rests.end()
+        except Exception as error:
+            self._complain(error)
         self._abandon_window()
         for take_off in (self.hooks.remove, self.workers.close):
             with contextlib.suppress(Exception):
@@ -165,8 +168,7 @@ class Session:
             self.hooks.remove()
         with contextlib.suppress(Exception):
             self.recorder.flush()
-        with contextlib.suppress(Exception):
-            self.recorder.journal.json(records.complaint(error))
+        self._complain(error)
 
     # steps
 
