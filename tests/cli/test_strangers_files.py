@@ -24,6 +24,7 @@ from gobrrr.guard.model import Guarded
 from gobrrr.recording.run import load_run
 from gobrrr.recording.secrets import MASK
 from gobrrr.trial import receipt as receipts
+from gobrrr.trial.limits import AT_HOME
 from gobrrr.trial.receipt import Receipt, Speedup
 from tests.cli.conftest import Runner
 
@@ -303,7 +304,7 @@ class TestTunings:
         (tmp_path / "p" / "t.py").write_text("import torch")
         said = io.StringIO()
         with pytest.raises(tuning.diagnosis.GobrrrError, match="no step"):
-            tuning._diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, ())
+            tuning._diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, ())
         assert (tmp_path / "diagnosis-1" / "thesis.tex").exists()
         assert not (folder / "thesis.tex").exists() and "diagnosing" in said.getvalue()
 

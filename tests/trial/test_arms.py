@@ -220,7 +220,9 @@ def test_two_arms_are_compared_in_turn_and_started_anew_for_each_round(tmp_path:
 def test_without_time_for_three_starts_it_is_inconclusive_and_says_what_would_do(tmp_path: Path) -> None:
     found = measure(side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=0.1)
     assert found.verdict == "inconclusive" and "time for 1 of the 3 starts of each arm" in found.reason
-    assert found.blocks_needed == 3 * len(found.samples.arm) and pairs_of_processes(tmp_path) == [1, 1]
+    blocks, needed = len(found.samples.arm), found.blocks_needed  # noise may ask for more than three rounds
+    assert needed is not None and needed >= 3 * blocks and needed % blocks == 0
+    assert f"{needed // blocks} would settle it" in found.reason and pairs_of_processes(tmp_path) == [1, 1]
     assert set(found.samples.round) == {1} and found.speedup is not None
 
 

@@ -127,8 +127,6 @@ def why(trial: TrialResult) -> str:
     if trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
         low, most = units.duration(trial.predicted.low_ns), units.duration(trial.predicted.ceiling_ns)
         parts.append(f"predicted {low} to {most}, realised {units.duration(trial.realised_ns)}")
-    if trial.verdict == "inconclusive" and trial.blocks_needed:
-        parts.append(f"{trial.blocks_needed} blocks would settle it")
     if trial.compiled is not None:
         parts.append(compiled(trial.compiled))
     if trial.reason:
