@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -182,6 +183,29 @@ def test_a_killed_referee_leaves_nobody_behind(tmp_path: Path) -> None:
     process.wait()
     _, alive = psutil.wait_procs(family, timeout=10)
     assert not alive, alive
+
+
+def test_an_arm_whose_referee_dies_before_it_has_begun_dies_too(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    referee = (
+        "import os, subprocess, sys; from pathlib import Path; from gobrrr.trial.arm import Arm\n"
+        "class Last(subprocess.Popen):\n"
+        "    def __init__(self, *words, **fields):\n"
+        "        super().__init__(*words, **fields)\n"
+        "        if fields.get('start_new_session'):\n"
+        "            print(self.pid, flush=True); os.kill(os.getpid(), 9)\n"
+        "subprocess.Popen = Last\n"
+        f"Arm([sys.executable, {str(PROGRAM)!r}], Path({str(tmp_path / 'arm')!r}),"
+        f" source=Path({str(tmp_path / 'work')!r})).start(60)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", referee], stdout=subprocess.PIPE, text=True)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        arm = psutil.Process(int(done.stdout))
+        try:
+            arm.wait(timeout=60)
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                arm.kill()
 
 
 def side(tmp_path: Path, name: str, *words: str, remedies: tuple[str, ...] = ()) -> Side:

@@ -21,7 +21,7 @@ RECEIPT = Speedup(1.5, 1.4, 1.6)
         ("faster", Speedup(1.5, 1.4, 1.6), "unverified", "does not hold here"),
         ("slower", Speedup(0.8, 0.7, 0.9), "exact", "does not hold here"),
         ("equivalent", Speedup(1.0, 0.99, 1.01), "exact", "does not hold here"),
-        ("inconclusive", Speedup(1.3, 0.9, 1.8), "exact", "open: why; --minutes gives it more time"),
+        ("inconclusive", Speedup(1.3, 0.9, 1.8), "exact", "open: why (--minutes)"),
         ("inconclusive", Speedup(1.3, 0.9, 1.8), "wrong", "does not hold here"),
     ],
 )

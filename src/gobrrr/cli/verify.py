@@ -148,7 +148,7 @@ def _verdict(before: Speedup, found: Measured, guarded: Guarded) -> str:
         overlap = here.low <= before.high and before.low <= here.high
         return "holds" if overlap else "still faster, by another factor"
     if found.verdict == "inconclusive" and guarded.verdict not in ("changed", "wrong"):
-        return f"open: {found.reason or 'the interval has 1 in it'}; --minutes gives it more time"
+        return f"open: {found.reason or 'the interval has 1 in it'} (--minutes)"
     return "does not hold here"
 
 
