@@ -308,6 +308,14 @@ class TestTunings:
         assert (tmp_path / "diagnosis-1" / "thesis.tex").exists()
         assert not (folder / "thesis.tex").exists() and "diagnosing" in said.getvalue()
 
+    def test_what_was_interrupted_in_its_first_trial_goes_on(self, tmp_path: Path) -> None:
+        from gobrrr.cli import tune
+
+        with pytest.raises(tune.GobrrrError, match="holds no tuning"):
+            tune._resumed(str(tmp_path))
+        (tmp_path / "receipt.json").touch()
+        assert tune._resumed(str(tmp_path)) == tmp_path
+
     def test_links_in_a_resumed_folder_are_refused(self, gobrrr: Runner, tmp_path: Path) -> None:
         (tmp_path / "out" / "diagnosis").mkdir(parents=True)
         (tmp_path / "out" / "journal.jsonl").touch()

@@ -254,7 +254,7 @@ def test_without_time_for_three_starts_it_is_inconclusive_and_says_what_would_do
 def test_a_short_program_starts_again_as_often_as_blocks_ask_for(tmp_path: Path) -> None:
     """Each of its processes lives for some blocks; that is no new round."""
     found = measure(
-        side(tmp_path, "a", "short", "220"), side(tmp_path, "b", "short", "220", remedies=("identity",)), seed=1,
+        side(tmp_path, "a", "short", "400"), side(tmp_path, "b", "short", "400", remedies=("identity",)), seed=1,
         seconds=0.1,
     )  # fmt: skip
     assert found.speedup is not None and set(found.samples.round) == {1}
