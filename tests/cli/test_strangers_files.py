@@ -24,6 +24,7 @@ from gobrrr.guard.model import Guarded
 from gobrrr.recording.run import load_run
 from gobrrr.recording.secrets import MASK
 from gobrrr.trial import receipt as receipts
+from gobrrr.trial.limits import AT_HOME
 from gobrrr.trial.receipt import Receipt, Speedup
 from tests.cli.conftest import Runner
 
@@ -303,9 +304,17 @@ class TestTunings:
         (tmp_path / "p" / "t.py").write_text("import torch")
         said = io.StringIO()
         with pytest.raises(tuning.diagnosis.GobrrrError, match="no step"):
-            tuning._diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, ())
+            tuning._diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, ())
         assert (tmp_path / "diagnosis-1" / "thesis.tex").exists()
         assert not (folder / "thesis.tex").exists() and "diagnosing" in said.getvalue()
+
+    def test_what_was_interrupted_in_its_first_trial_goes_on(self, tmp_path: Path) -> None:
+        from gobrrr.cli import tune
+
+        with pytest.raises(tune.GobrrrError, match="holds no tuning"):
+            tune._resumed(str(tmp_path))
+        (tmp_path / "receipt.json").touch()
+        assert tune._resumed(str(tmp_path)) == tmp_path
 
     def test_links_in_a_resumed_folder_are_refused(self, gobrrr: Runner, tmp_path: Path) -> None:
         (tmp_path / "out" / "diagnosis").mkdir(parents=True)

@@ -99,7 +99,7 @@ def test_a_program_is_tuned_and_its_recipe_applied(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "arms").exists()
     after = gobrrr("run", "--stop-after", "300", "--recipe", "out/recipe.toml", "train.py", cwd=tmp_path)
     assert "recipe: fused_optimizer (AdamW, 1 of 1 groups) applied" in after.stderr, after.stderr
-    again = gobrrr("verify", "--minutes", "0.3", "out/receipt.json", cwd=tmp_path)
+    again = gobrrr("verify", "--minutes", "0.6", "out/receipt.json", cwd=tmp_path)
     assert again.returncode == 0 and "holds" in again.stdout, again.stdout + again.stderr
 
 

@@ -117,7 +117,7 @@ def test_where_three_starts_do_not_fit_in_it_says_so_and_what_would_do() -> None
     machine = NoisyMachine(0, **QUIET)
     found = arms_trial(machine, 1.3, 0, starts_s=(70.0,), seconds=60)
     assert found.result().verdict == "inconclusive" and len(found.logs) == 2 and machine.now < 180
-    assert "time for 2 of the 3 starts" in found.wants() and "min for this trial" in found.wants()
+    assert "time for 2 of the 3 starts" in found.wants() and "3 would settle it, about" in found.wants()
     assert found.result().needed == FEWEST_ROUNDS
     at_once = arms_trial(NoisyMachine(0, **QUIET), 1.3, 0, starts_s=(100.0,), seconds=60)
     assert at_once.result().verdict == "inconclusive" and len(at_once.logs) == 1
@@ -133,7 +133,7 @@ def test_a_compiled_arms_later_starts_are_planned_at_what_the_last_one_took() ->
 def test_what_stays_open_says_how_many_starts_would_settle_it() -> None:
     found = arms_trial(NoisyMachine(3, noise=0.1), 1.02, 3)
     assert found.result().verdict == "inconclusive" and found.result().needed > len(found.logs)
-    assert f"{found.result().needed} starts of each arm" in found.wants()
+    assert f"{found.result().needed} starts of each arm would settle it, about" in found.wants()
     settled = arms_trial(NoisyMachine(3), 1.3, 3)
     assert settled.wants() == ""
 

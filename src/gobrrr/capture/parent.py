@@ -15,15 +15,26 @@ if sys.platform == "linux":
         _LIBC = ctypes.CDLL(None)
 
 
-def die_with_the_parent(parent: int | None = None) -> None:
+def die_with_the_parent(parent: int | None = None, starter: int = 0) -> None:
     """From now on the kernel kills this process when its parent ends, however that ends; on Linux only.
 
-    `parent` is the parent's process id where it was known before the fork. The kernel watches the parent's *thread*
+    `parent` is the parent's process id where it was known before the fork; `starter` that of who started it all, maybe
+    through a shell: where it is already gone nobody waits for this process. The kernel watches the parent's *thread*
     that started this process; it keeps the wish over execve, and drops it for forked children and setuid programs.
     """
     if _LIBC is None:
         return
     parent = os.getppid() if parent is None else parent
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the wish was made
+    if os.getppid() != parent or (starter and _is_gone(starter)):  # it ended before the wish was made
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # there, and another user's
+        return False
+    return False

@@ -68,7 +68,8 @@ class Tune:
 def _resumed(folder: str) -> Path:
     """The folder of an earlier tuning. Raises GobrrrError for what is none, and where a link would lead out of it."""
     found = Path(folder)
-    if not (found / "journal.jsonl").is_file():
+    left = ("journal.jsonl", "receipt.json")  # interrupted in its first trial it has no journal
+    if not any((found / name).is_file() for name in left):
         raise GobrrrError(f"{folder} holds no tuning to go on with", "name the folder that `gobrrr tune` wrote into")
     for entry in (*found.iterdir(), *(found / "diagnosis").glob("*")):
         if entry.is_symlink():

@@ -268,5 +268,5 @@ def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hou
         after = f"gobrrr report {folder / DIAGNOSIS}"
     report.show(receipt, stream, after, price_per_hour)
     files = [name for name in (RECEIPT, RECIPE, PATCH) if (folder / name).is_file()]
-    stream.write(f"files       {', '.join(files)} in {folder}\n")
+    stream.write(f"files     {', '.join(files)} in {folder}\n")
     stream.flush()

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
-    from gobrrr.trial.receipt import Receipt
+    from gobrrr.guard.model import Guarded
+    from gobrrr.trial.receipt import Receipt, Speedup
     from gobrrr.trial.referee import Program
+    from gobrrr.trial.tuning import Measured
 
 DIFFERS = 3
 """Exit code where the repeated measurement contradicts the receipt."""
@@ -39,7 +41,9 @@ class Verify:
         parser.add_argument(
             "program", nargs="*", help="the program, where the receipt does not hold all of its command"
         )
-        parser.add_argument("--minutes", type=float, default=2.0, metavar="M", help="time for the blocks (2)")
+        parser.add_argument(
+            "--minutes", type=float, default=2.0, metavar="M", help="time for the measurement, starts among it (2)"
+        )
         parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
         parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
@@ -112,7 +116,9 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
 
 
 def _doing(before: Receipt) -> str:
-    return f"starting this program some ten times, in copies of its folder, plain and with {', '.join(before.kept)}"
+    return (
+        f"starting this program ten to thirty times, in copies of its folder, plain and with {', '.join(before.kept)}"
+    )
 
 
 def _step_ns(before: Receipt) -> float:
@@ -123,26 +129,49 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
     """Measure, guard, and hold it against the receipt."""
     from gobrrr.report.escape import plain
     from gobrrr.report.tuning import times
-    from gobrrr.trial.referee import LiveReferee
-    from gobrrr.trial.search import Plan
-    from gobrrr.trial.workspace import mark_output
 
     assert before.speedup is not None
-    mark_output(folder)
-    referee = LiveReferee(program, folder, seed=args.seed, seconds=args.minutes * 60)
-    found = referee.measure(Plan("final", (), before.kept))
-    if found.speedup is None:
-        raise GobrrrError(f"it could not be measured: {found.reason}", "run the program by itself first")
-    guarded = referee.guard(before.kept)
+    found, guarded = _repeated(before.kept, program, folder, args)
+    assert found.speedup is not None
     print(plain(f"receipt   {times(before.speedup)}, numbers {before.guard.verdict}, {before.date}"))
     print(f"here      {times(found.speedup)}, {found.verdict}, numbers {guarded.verdict}")
     for reason in guarded.reasons if not guarded.green else ():
         print(f"          {plain(reason)}", file=sys.stderr)
-    holds = found.verdict == "faster" and guarded.green
-    overlap = found.speedup.low <= before.speedup.high and before.speedup.low <= found.speedup.high
-    verdict = "holds" if holds and overlap else "still faster, by another factor" if holds else "does not hold here"
-    print(f"verdict   {verdict}")
-    return 0 if holds else DIFFERS
+    print(f"verdict   {plain(_verdict(before.speedup, found, guarded))}")
+    return 0 if found.verdict == "faster" and guarded.green else DIFFERS
+
+
+def _verdict(before: Speedup, found: Measured, guarded: Guarded) -> str:
+    """What the repeated measurement says of the receipt; where it says nothing, what would settle it."""
+    here = found.speedup
+    if here is not None and found.verdict == "faster" and guarded.green:
+        overlap = here.low <= before.high and before.low <= here.high
+        return "holds" if overlap else "still faster, by another factor"
+    if found.verdict == "inconclusive" and guarded.verdict not in ("changed", "wrong"):
+        return f"open: {found.reason or 'the interval has 1 in it'} (--minutes)"
+    return "does not hold here"
+
+
+def _repeated(
+    kept: tuple[str, ...], program: Program, folder: Path, args: argparse.Namespace
+) -> tuple[Measured, Guarded]:
+    """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
+    from gobrrr.report import live
+    from gobrrr.trial.referee import FINAL, LiveReferee
+    from gobrrr.trial.search import Plan
+    from gobrrr.trial.workspace import mark_output
+
+    mark_output(folder)
+    seconds, plan = args.minutes * 60, Plan("final", (), kept)
+    listener = live.listener(sys.stderr, seconds)
+    referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds / FINAL, progress=listener.progress)
+    with listener:
+        listener.began(plan, 1)
+        found = referee.measure(plan)
+        if found.speedup is None:
+            raise GobrrrError(f"it could not be measured: {found.reason}", "run the program by itself first")
+        listener.guarding(kept)
+        return found, referee.guard(kept)
 
 
 command = Verify()

@@ -54,8 +54,8 @@ def _verdict(receipt: Receipt) -> list[RenderableType]:
         return [phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))]
     if not receipt.kept or final is None:
         tried = len({t.remedies for t in receipt.trials})
-        return [phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none made this "
-                "program faster with its numbers intact.")]  # fmt: skip
+        return [phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
+                "to make this program faster with its numbers intact.")]  # fmt: skip
     if not receipt.guard.green:
         numbers = f" the whole recipe's numbers are {receipt.guard.verdict}: no speed-up is shown beside them."
         return [phrase(("Not proven:", "bold red"), numbers)]
@@ -127,8 +127,6 @@ def why(trial: TrialResult) -> str:
     if trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
         low, most = units.duration(trial.predicted.low_ns), units.duration(trial.predicted.ceiling_ns)
         parts.append(f"predicted {low} to {most}, realised {units.duration(trial.realised_ns)}")
-    if trial.verdict == "inconclusive" and trial.blocks_needed:
-        parts.append(f"{trial.blocks_needed} blocks would settle it")
     if trial.compiled is not None:
         parts.append(compiled(trial.compiled))
     if trial.reason:

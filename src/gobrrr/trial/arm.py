@@ -102,7 +102,7 @@ class Arm:
         command = [inside(word, self._source, work) for word in self._command]
         config = Config(
             str(self._folder.resolve()), mode=mode, remedies=",".join(self._remedies) or None,
-            source=str(self._source), **watched,
+            source=str(self._source), referee=os.getpid(), **watched,
         )  # fmt: skip
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)

@@ -55,7 +55,7 @@ class Inside:
 
     def begin(self) -> None:
         """Die with the referee, watch for steps, seed what the program may not, apply the remedies."""
-        die_with_the_parent()
+        die_with_the_parent(starter=self.config.referee)
         hide_own_code()
         self._hooks.install()
         seed()

@@ -38,7 +38,7 @@ class Observing:
         from gobrrr.guard.states import States
         from gobrrr.guard.witness import Witness
 
-        die_with_the_parent()
+        die_with_the_parent(starter=self.config.referee)
         self._outer.enter_context(shifted(self.config.seed))
         self._outer.callback(applied_remedies(self.config, self._told).remove)
         prepare = in_float64 if self.config.float64 else None

@@ -120,10 +120,10 @@ class Rounds:
         needed = self.result().needed
         if needed is None:
             return ""
-        minutes = f"about {max(0.1, needed * self._round_s / 60):.1f} min for this trial"
+        settles = f"would settle it, about {max(0.1, needed * self._round_s / 60):.1f} min for this trial"
         if (num := self.result().num) < FEWEST_ROUNDS:
-            return f"there was time for {num} of the {FEWEST_ROUNDS} starts of each arm that a verdict takes: {minutes}"
-        return f"{needed} starts of each arm, {minutes}"
+            return f"time for {num} of the {FEWEST_ROUNDS} starts of each arm that a verdict takes; {needed} {settles}"
+        return f"{needed} starts of each arm {settles}"
 
 
 def per_round(start_s: float, quadruple_s: float, scatter: float, seconds: float = math.inf) -> int:

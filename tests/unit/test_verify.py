@@ -1,0 +1,30 @@
+"""What `gobrrr verify` says of a receipt, from what was measured here."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.cli.verify import _verdict
+from gobrrr.guard.model import Guarded
+from gobrrr.trial.receipt import Speedup
+from gobrrr.trial.tuning import Measured
+
+RECEIPT = Speedup(1.5, 1.4, 1.6)
+
+
+@pytest.mark.parametrize(
+    ("trial", "here", "numbers", "said"),
+    [
+        ("faster", Speedup(1.45, 1.3, 1.55), "exact", "holds"),
+        ("faster", Speedup(1.2, 1.1, 1.3), "equivalent", "still faster, by another factor"),
+        ("faster", Speedup(1.5, 1.4, 1.6), "wrong", "does not hold here"),
+        ("faster", Speedup(1.5, 1.4, 1.6), "unverified", "does not hold here"),
+        ("slower", Speedup(0.8, 0.7, 0.9), "exact", "does not hold here"),
+        ("equivalent", Speedup(1.0, 0.99, 1.01), "exact", "does not hold here"),
+        ("inconclusive", Speedup(1.3, 0.9, 1.8), "exact", "open: why (--minutes)"),
+        ("inconclusive", Speedup(1.3, 0.9, 1.8), "wrong", "does not hold here"),
+    ],
+)
+def test_only_what_is_faster_with_its_numbers_intact_holds(trial: str, here: Speedup, numbers: str, said: str) -> None:
+    found = Measured(verdict=trial, speedup=here, reason="why" if trial == "inconclusive" else "")
+    assert _verdict(RECEIPT, found, Guarded(numbers)) == said
