@@ -41,8 +41,9 @@ SUMMED = 128.0
 SANE_COSINE, SANE_RATIO = 0.9, 1.25
 """Beyond these a tensor is not imprecise but wrong."""
 COARSE_COSINE, COARSE_RATIO = 0.5, 2.0
-"""The same for updates at a lower precision: Adam makes a full step of a gradient that is nothing but its rounding. (The
-bias of an attention's keys: a third of the bias of q, k and v; the update has 1.22 times its norm.)"""
+"""The same for updates at a lower precision: Adam makes a full step of a gradient that is nothing but its rounding.
+
+(The bias of an attention's keys: a third of the bias of q, k and v; the update has 1.22 times its norm.)"""
 
 Tensors = dict[str, Seen]
 KINDS: dict[str, Callable[[Step], Tensors]] = {
