@@ -215,3 +215,98 @@ def test_dropout_draws_one_mask_in_any_layout() -> None:
     finally:
         back()
     assert torch.nn.functional.dropout is plain
+
+
+def test_an_order_remedy_with_wrong_gradients_is_not_green() -> None:
+    def turned(order: bool = False, factor: float = 1.0) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        data = torch.utils.data.TensorDataset(torch.arange(512.0).reshape(64, 8).sin())
+        if order:
+            torch.rand(3)
+        for _ in range(8):
+            for (batch,) in DataLoader(data, 16, shuffle=True):
+                optimizer.zero_grad()
+                (model(batch) - batch[:, :4] - 3).square().mean().backward()
+                for parameter in model.parameters():
+                    parameter.grad.mul_(factor)
+                optimizer.step()
+
+    assert guard.compare(turned, partial(turned, order=True), order_may_change=True).verdict == "bounded"
+    assert not guard.compare(turned, partial(turned, order=True, factor=-1.0), order_may_change=True)
+
+
+def test_samples_are_of_all_columns_and_rows() -> None:
+    from gobrrr.guard.look import SAMPLED, sampled
+
+    for shape in ((768, 768), (3072, 768), (8, 128, 768), (300,)):
+        at = sampled(torch.arange(torch.Size(shape).numel()).reshape(shape))
+        assert len(at) == SAMPLED == len(set(at.tolist())) and len(set((at % shape[-1]).tolist())) > SAMPLED // 2
+    channels = torch.randn(4, 8, 16, 16)
+    assert torch.equal(sampled(channels), sampled(channels.contiguous(memory_format=torch.channels_last)))
+
+
+def test_a_step_s_beginning_is_set_whole(tmp_path: Path) -> None:
+    import random
+
+    states, named = States(tmp_path, keeps=True), {"w": torch.randn(3, 4), "steps": 7, "half": torch.ones(2).bfloat16()}
+    torch.manual_seed(5)
+    random.seed(5)
+    states.keep(3, named)
+    drawn = torch.rand(2), random.random()
+    other = {"w": torch.zeros(3, 4, dtype=torch.float64), "steps": 7, "half": torch.zeros(2).bfloat16()}
+    played = States(tmp_path, keeps=False)
+    assert played.has(3) and not played.has(4) and played.begin_from(3, other) == []
+    assert torch.equal(other["w"], named["w"].double()) and torch.equal(other["half"], named["half"])
+    assert torch.equal(torch.rand(2), drawn[0]) and random.random() == drawn[1]
+    assert played.begin_from(3, {"w": torch.zeros(4, 3), "steps": 8}) == ["w", "steps", "half"]
+
+
+def test_a_parameter_that_the_step_s_graph_holds_already_may_be_set() -> None:
+    def regularised(fused: bool = False) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(64, 64)
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=fused)
+        for _ in range(31):
+            optimizer.zero_grad()
+            penalty = sum(p.square().sum() for p in model.parameters())
+            (1e-3 * penalty + model(torch.randn(16, 64)).square().mean()).backward()
+            optimizer.step()
+
+    assert guard.compare(regularised, partial(regularised, fused=True)).verdict in ("exact", "equivalent")
+
+
+def test_parameters_that_no_model_names_have_names_of_their_own() -> None:
+    def raw() -> None:
+        torch.manual_seed(0)
+        first, second = torch.randn(3, requires_grad=True), torch.randn(5, requires_grad=True)
+        optimizers = [torch.optim.SGD([p], 0.1) for p in (first, second)]
+        for _ in range(16):
+            (first.square().sum() + second.square().sum()).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    seen = observe(raw)
+    assert {name for step in seen.steps for name in step.gradients or {}} == {"SGD#0.0.0", "SGD#1.0.0"}
+    assert guard.judge(seen, seen, again=seen, reference=seen).verdict == "exact"
+
+
+def test_checkpoints_of_torch_save_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def saving(until: int = 99) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number in range(31):
+            model(torch.randn(2, 2)).sum().backward()
+            optimizer.step()
+            if number < until:
+                torch.save(number, "checkpoint.pt")
+
+    opener = torch.serialization._open_zipfile_writer
+    found = guard.compare(saving, partial(saving, 16))
+    assert found.verdict == "changed" and found.reasons[0].startswith("files"), found
+    assert torch.serialization._open_zipfile_writer is opener

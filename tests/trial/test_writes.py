@@ -335,7 +335,7 @@ def test_honest_programs_of_torchs_notice_nothing(what: str, by: str, arm) -> No
 def test_torch_save_copies_links_and_is_told_of(home: Path, arm) -> None:
     pytest.importorskip("torch")
     here, before = arm(PYTHON), everything(home)
-    save = "import torch; from gobrrr.trial.writes import tell_of_torch_save; tell_of_torch_save(); torch.save(1, {})"
+    save = "import torch; from gobrrr.guard.effects import tell_of_torch_save; tell_of_torch_save(); torch.save(1, {})"
     assert here.run(save.format("'data/large'")).returncode == 0
     assert here.run(save.format("small")).returncode == 1 and str(home) in limits.refusal(here.folder)
     assert everything(home) == before

@@ -174,7 +174,7 @@ def watch(config: Config) -> "Watcher | None":
             failure = f"torch {version} is too old"
             return None
         if config.source is not None:
-            from gobrrr.trial.writes import tell_of_torch_save
+            from gobrrr.guard.effects import tell_of_torch_save
 
             tell_of_torch_save()
         begun = _watcher(config)

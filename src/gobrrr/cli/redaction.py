@@ -45,12 +45,16 @@ def redacted(noun: T, patterns: Patterns) -> T:
     return msgspec.convert(_mapped(msgspec.to_builtins(noun), patterns), type(noun))
 
 
+_OURS = frozenset(("schema", "kept", "remedies", "onto", "purpose", "verdict", "code", "codes"))
+"""Fields whose words are gobrrr's own, and are read back."""
+
+
 def _mapped(value: Any, patterns: Patterns, key: str = "") -> Any:
     if isinstance(value, dict):
         return {name: _mapped(each, patterns, name) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_mapped(each, patterns) for each in value]
-    return _without(value, patterns) if isinstance(value, str) and key != "schema" else value
+        return [_mapped(each, patterns, key) for each in value]
+    return _without(value, patterns) if isinstance(value, str) and key not in _OURS else value
 
 
 def _without(text: str, patterns: Patterns) -> str:

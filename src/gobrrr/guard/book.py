@@ -75,7 +75,7 @@ class Book:
         if not self.steps and len(self.calls) == 1:  # a program that only infers makes no other plan
             first = self.calls[0].outputs or ()
             self._whole = whole_steps(self._expected, sum(seen.numel for seen in first), len(first) + 1)
-        return tuple(look(tensor, whole=number in self._whole) for tensor in tensors)
+        return tuple(look(tensor, whole=self._is_whole(number)) for tensor in tensors)
 
     def update_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step: its gradients are complete."""
@@ -118,8 +118,9 @@ class Book:
 
     def _owned(self, optimizer: Any) -> dict[str, Any]:
         """An optimizer's parameters with the names that their models give them."""
+        number = next(n for n, known in enumerate(self._optimizers) if known is optimizer)
         return {
-            self._names.get(id(parameter), f"{type(optimizer).__name__}.{g}.{i}"): parameter
+            self._names.get(id(parameter), f"{type(optimizer).__name__}#{number}.{g}.{i}"): parameter
             for g, group in enumerate(optimizer.param_groups)
             for i, parameter in enumerate(group["params"])
         }

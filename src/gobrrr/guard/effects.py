@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
@@ -20,11 +21,13 @@ class FileWrites:
     def __init__(self) -> None:
         self.num = 0
         self._below = ""
+        self._untell: Callable[[], None] = bool  # type: ignore[assignment]
 
     def start(self) -> None:
         """Audit hooks can't be taken out: one hook of ours serves all, and does nothing while none listens."""
         global _registered
-        self._below = os.path.realpath(os.getcwd()) + os.sep  # noqa: PTH109  (hot path: str)
+        self._below = os.path.join(os.path.realpath(os.getcwd()), "")  # noqa: PTH109, PTH118  (hot path: str)
+        self._untell = tell_of_torch_save()
         _heard.append(self)
         if not _registered:
             _registered = True
@@ -34,11 +37,30 @@ class FileWrites:
         """Safe to call twice."""
         if self in _heard:
             _heard.remove(self)
+            self._untell()
 
     def note(self, path: Any) -> None:
         if isinstance(path, (str, bytes)):
             name = os.path.realpath(os.fsdecode(path))
             self.num += name.startswith(self._below) and "__pycache__" not in name
+
+
+def tell_of_torch_save() -> Callable[[], None]:
+    """torch.save's files are opened in C++: let it say so as Python would, until what this gives is called."""
+    from torch import serialization
+
+    opener: Any = serialization._open_zipfile_writer
+    if getattr(opener, "tells", False):
+        return lambda: None
+
+    def told(name_or_buffer: Any) -> Any:
+        if isinstance(name_or_buffer, (str, os.PathLike)):
+            sys.audit("open", os.fspath(name_or_buffer), "wb", os.O_WRONLY)
+        return opener(name_or_buffer)
+
+    told.tells = True  # type: ignore[attr-defined]
+    serialization._open_zipfile_writer = told
+    return lambda: setattr(serialization, "_open_zipfile_writer", opener)
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:

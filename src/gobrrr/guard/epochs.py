@@ -81,14 +81,19 @@ def _epoch(loader: Any) -> Epoch:
 
 
 def _indices(loader: Any) -> list[Any]:
-    """An epoch of a sampler that begins from a fixed random state."""
+    """An epoch of a sampler that begins from a fixed random state. Raises ValueError where it does not end."""
+    from torch.utils.data import BatchSampler
+
     _seed(0)
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+    if type(sampler) is BatchSampler:  # what drop_last leaves out is another sample in another order
+        sampler = sampler.sampler
+    most = min(MOST_INDICES, 2 * len(loader.dataset))
     found: list[Any] = []
     for each in sampler:
         found.extend(each if isinstance(each, (list, tuple)) else (each,))
-        if len(found) > MOST_INDICES:
-            break
+        if len(found) > most:
+            raise ValueError("no end in sight")
     return found
 
 

@@ -73,7 +73,7 @@ def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
         few = run.num_looked < min(LOOKED, len(run.steps) if run.complete else LOOKED)
         if not run.steps or few:
             yield Check(name, "unverified", f"too few steps of the {who} were looked at")
-        elif run.training and not all(step.losses for step in run.steps):
+        elif run.training and not trajectory.losses(run):
             yield Check(name, "unverified", f"no loss of the {who} was captured")
         elif not run.training and not any(call.outputs for step in run.steps for call in step.calls):
             yield Check(name, "unverified", f"no output of the {who}'s models was captured")

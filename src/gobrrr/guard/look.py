@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -38,18 +39,21 @@ def look(tensor: torch.Tensor, whole: bool = True) -> Seen:
 
 
 def sampled(tensor: torch.Tensor) -> torch.Tensor:
-    """Up to SAMPLED elements, evenly spread in the order of its indices; all of a small one."""
-    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() or tensor.numel() <= SAMPLED else None
-    if flat is None:  # of a tensor in another layout only the elements that are kept are gathered
-        return _gathered(tensor.detach())
-    return flat[:: max(1, flat.numel() // SAMPLED)][:SAMPLED]
-
-
-def _gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """Up to SAMPLED elements, the same for all tensors of that size, in the order of indices; all of a small one."""
     import torch
 
-    at = torch.arange(SAMPLED, device=tensor.device) * max(1, tensor.numel() // SAMPLED)
-    return tensor[torch.unravel_index(at, tensor.shape)]
+    tensor = tensor.detach()
+    if tensor.numel() <= SAMPLED:
+        return tensor.reshape(-1)
+    return tensor[torch.unravel_index(_drawn(tensor.numel()).to(tensor.device), tensor.shape)]
+
+
+@lru_cache(1024)
+def _drawn(numel: int) -> torch.Tensor:
+    """Not at equal distances, which would be one column of a matrix."""
+    import torch
+
+    return torch.tensor(sorted(random.Random(numel).sample(range(numel), SAMPLED)))
 
 
 def digest(tensor: torch.Tensor) -> str:

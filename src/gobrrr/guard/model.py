@@ -9,7 +9,8 @@ import msgspec
 VERDICTS = ("exact", "equivalent", "bounded", "unverified", "changed", "wrong")
 """From best to worst; the worst check is the verdict.
 
-exact: bitwise equal. equivalent: no further from float64 than twice the baseline is. bounded: further, but within what
+exact: bitwise equal in all that was looked at.
+equivalent: no further from float64 than twice the baseline is. bounded: further, but within what
 its precision explains, and the losses stay among the baseline's own seeds. unverified: something could not be checked.
 changed: another computation, though a sane one. wrong: a part is missing, of another scale or direction, or not finite.
 """

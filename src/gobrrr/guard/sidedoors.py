@@ -19,6 +19,8 @@ DEVIATIONS = 5.0
 """Standard errors by which the means of what models are given may differ where their order may."""
 TOLERANCE = 0.02
 """And so much of their spread in any case."""
+CUT = 2
+"""Lines of one kind from which one more or less is where the run was cut off."""
 LINES = 2
 """Lines of one kind, the last ones, whose numbers are compared; each with the one before it."""
 EQUAL, LOWERED = 1e-3, 0.05
@@ -71,11 +73,11 @@ _Pair = tuple[tuple[Seen, ...], tuple[Seen, ...]]
 def _stopped(baseline: _Pair, candidate: _Pair, again: _Pair, how_far: bool) -> str:
     """Why the copies of one shape did not move between two looks as the baseline's did; or nothing."""
     (num, far), (num_again, far_again), (num_now, far_now) = map(_movement, (baseline, again, candidate))
-    if not num or num != num_again or max(far, far_again) > SANE_RATIO * min(far, far_again):
+    if not num or num != num_again or not max(far, far_again) <= SANE_RATIO * min(far, far_again):
         return ""
     if num_now < num:
         return "a copy of the weights no longer moves"
-    if num_now > num or not how_far:
+    if num_now > num or not how_far or math.isnan(far_now):
         return ""  # a remedy may keep copies of its own
     return "a copy of the weights moves otherwise" if max(far, far_now) > SANE_RATIO * min(far, far_now) else ""
 
@@ -86,7 +88,7 @@ def _movement(pair: _Pair) -> tuple[int, float]:
     stood = {seen.digest for seen in then} & {seen.digest for seen in now}
     before, after = ([seen for seen in side if seen.digest not in stood] for side in (then, now))
     if len(before) != len(after):
-        return 0, 0.0  # some came or went
+        return len(after), math.nan  # some came or went: how far the others moved is not known
     return len(after), math.sqrt(sum(distance(a, b) ** 2 for a, b in zip(before, after, strict=True)))
 
 
@@ -111,7 +113,7 @@ def _printed(
         same, found = again.printed.get(line, ()), candidate.printed.get(line, ())
         if abs(len(same) - len(rows)) > 1:
             continue
-        if abs(len(found) - len(rows)) > 1:  # the last one may be cut off
+        if abs(len(found) - len(rows)) > (len(rows) > CUT):  # the last of many may be cut off
             reason = f"{len(found)} lines like {line[:60]!r} are printed, the baseline prints {len(rows)}"
             return Check(name, "changed", reason)
         columns = [] if order_may_change else [list(zip(*r, strict=False)) for r in (rows, same, found)]
@@ -140,6 +142,9 @@ def _epochs(baseline: Observation, candidate: Observation, again: Observation, o
     if not len(baseline.epochs) == len(candidate.epochs) == len(again.epochs):
         return Check(name, "unverified" if order_may_change else "exact", "other loaders were read")
     proven = True
+    for b, c in zip(baseline.epochs, candidate.epochs, strict=True):
+        if order_may_change and b.indices is not None and c.indices is None:
+            return Check(name, "unverified", f"the samples of {c.dataset} can't be listed as the baseline's can")
     for b, c, a in zip(baseline.epochs, candidate.epochs, again.epochs, strict=True):
         if reason := _other_epoch(b, c, a):
             return Check(name, "wrong", reason)

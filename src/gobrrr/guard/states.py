@@ -124,8 +124,8 @@ def _set(own: Any, values: Any, entry: _Entry) -> bool:
     kept = values[entry.at : entry.at + num_bytes].view(dtype).reshape(entry.shape)
     kept = kept.to(own.dtype)
     try:
-        if not torch.equal(own.cpu(), kept):  # what a graph still needs is not touched for nothing
-            own.copy_(kept)
+        if not torch.equal(own.cpu(), kept):
+            own.data.copy_(kept)  # a step's graph may hold it already: its version must stay
     except RuntimeError:  # a tensor of inference mode, or one that is not its own memory's only owner
         return False
     return True

@@ -31,10 +31,13 @@ def check(
     if not ours or not theirs:
         return Check(NAME, "unverified", "no loss was captured")
     whole = baseline.complete and candidate.complete
-    if min(len(ours), len(theirs)) < TWIN_STEPS and not whole:
-        return Check(NAME, "unverified", f"{min(len(ours), len(theirs))} twin steps were seen, {TWIN_STEPS} are needed")
+    num = min(len(baseline.steps), len(candidate.steps))
+    if num < TWIN_STEPS and not whole:
+        return Check(NAME, "unverified", f"{num} twin steps were seen, {TWIN_STEPS} are needed")
     if ours == theirs or not apart:
         return Check(NAME, "exact")
+    if not same_data and any(step.begun != "own" for step in candidate.steps):
+        return Check(NAME, "unverified", "steps with other data began from the baseline's weights: they say nothing")
     gap = distance(ours, theirs)
     others = [distance(ours, losses(seed)) for seed in seeds if losses(seed)]
     from_true = FACTOR * distance(ours, losses(reference)) if reference is not None and losses(reference) else 0.0
@@ -52,10 +55,11 @@ def check(
 
 
 def losses(run: Observation | None) -> list[float]:
-    """The mean loss of each step; empty where a step has none."""
-    if run is None or not all(step.losses for step in run.steps):
+    """The mean loss of each step that has one; empty where a step has calls of models and none. (Two optimizers that
+    step on one backward pass make two steps of it.)"""
+    if run is None or not all(step.losses for step in run.steps if step.calls):
         return []
-    return [statistics.fmean(step.losses) for step in run.steps]
+    return [statistics.fmean(step.losses) for step in run.steps if step.losses]
 
 
 def distance(a: Sequence[float], b: Sequence[float]) -> float:

@@ -143,7 +143,7 @@ def _is_secret(name: str, value: str) -> bool:
     if not parts or _SWITCHED.fullmatch(value):
         return False
     last, before = parts[-1], parts[-2] if len(parts) > 1 else ""
-    if last in _ALWAYS:
+    if last in _ALWAYS or last.endswith(("password", "passwd", "secret", "apikey")):  # PGPASSWORD
         return True
     if _RANDOM.fullmatch(value):
         return last in _LIKELY or not {"key", "keys", "token", "pass", "wandb"}.isdisjoint(parts)

@@ -95,7 +95,7 @@ class LiveReferee:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
         judged = partial(
             judge, baseline, candidate, again=again, reference=self._tried(float64=True),
-            order_may_change=any(r.safety == "order" for r in remedies),
+            order_may_change=_draws_otherwise(stack),
         )  # fmt: skip
         found = judged()
         if found.green:  # other seeds can only widen the band that it kept to
@@ -135,7 +135,7 @@ class LiveReferee:
         try:
             found = arm.observe(
                 TWIN_STEPS, seed=seed, float64=float64, inference=self._program.inference, seconds=seconds,
-                states=None if seed else self._states, keeps=keeps,
+                states=None if seed or _draws_otherwise(stack) else self._states, keeps=keeps,
             )  # fmt: skip
             if keeps:
                 (folder / protocol.STATES).rename(self._states)
@@ -150,3 +150,9 @@ class LiveReferee:
     def _states(self) -> Path:
         """The baseline's own states, kept by its first watched run; those from other seeds have other ones."""
         return self._folder / protocol.STATES
+
+
+def _draws_otherwise(stack: Sequence[str]) -> bool:
+    """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
+    what it does with other data at the baseline's weights would say nothing of where it goes."""
+    return any(registry.remedy(name).safety == "order" for name in stack)

@@ -159,17 +159,3 @@ def _is_a_tools() -> bool:
 
 def _first_word(command: Any) -> str:
     return os.fsdecode(command).split(" ")[0] if isinstance(command, (str, bytes, os.PathLike)) else str(command)
-
-
-def tell_of_torch_save() -> None:
-    """torch.save's files are opened in C++: let it say so as Python would."""
-    from torch import serialization
-
-    opener: Any = serialization._open_zipfile_writer
-
-    def told(name_or_buffer: Any) -> Any:
-        if isinstance(name_or_buffer, (str, os.PathLike)):
-            sys.audit("open", os.fspath(name_or_buffer), "wb", os.O_WRONLY)
-        return opener(name_or_buffer)
-
-    serialization._open_zipfile_writer = told
