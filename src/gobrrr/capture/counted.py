@@ -9,6 +9,7 @@ from itertools import islice
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture import parts
 from gobrrr.capture.facts import _autocast
 from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.source import growth_line
@@ -82,7 +83,7 @@ class Counted:
         given = self._given.get(key)
         if not tensors or given is None or not given.are(tensors):
             given = self._given[key] = _Given(tensors)
-        return given.again(sum(version(parameter) for parameter in module.parameters()))
+        return given.again(sum(version(parameter) for _, parameter in parts.parameters(module)))
 
     def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
         """Note the share of subnormal values in a strided sample of a floating tensor."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gobrrr.capture import facts, source
+from gobrrr.capture import facts, parts, source
 from gobrrr.capture.counted import Counted
 from gobrrr.capture.linelog import LineLog
 from gobrrr.capture.saved import Saved
@@ -48,7 +48,7 @@ class CountWindow(Window):
         return {
             tensor.untyped_storage()._cdata
             for _, module in self.session.recorder.modules.alive()
-            for tensor in (*module.parameters(), *module.buffers())
+            for _, tensor in (*parts.parameters(module), *parts.buffers(module))
             if is_plain(tensor)
         }
 

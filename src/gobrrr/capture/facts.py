@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture import source
+from gobrrr.capture import parts, source
 from gobrrr.capture.recorder import Recorder
 
 _DEBUG_ENV = (
@@ -64,19 +64,19 @@ def modules(recorder: Recorder) -> list[dict[str, Any]]:
 
 def _module(number: int, module: Any, counted: set[int]) -> dict[str, Any]:
     """`counted`: ids of the parameters of the modules before it; its own are added."""
-    params = list(module.parameters())
+    params = [p for _, p in parts.parameters(module)]
     shared = sum(_num_bytes(p) for p in params if id(p) in counted)
     counted.update(map(id, params))
     return {
         "id": number,
-        "kind": type(getattr(module, "_orig_mod", module)).__name__,
+        "kind": type(module if (inner := parts.original(module)) is None else inner).__name__,
         "num_params": sum(p.numel() for p in params),
         "param_bytes": sum(_num_bytes(p) for p in params),
         "shared_param_bytes": shared,
         "trainable_params": sum(p.numel() for p in params if p.requires_grad),
-        "buffer_bytes": sum(_num_bytes(b) for b in module.buffers()),
-        "training": module.training,
-        "compiled": hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None,
+        "buffer_bytes": sum(_num_bytes(b) for _, b in parts.buffers(module)),
+        "training": parts.is_training(module),
+        "compiled": parts.is_compiled(module),
     }
 
 
@@ -116,7 +116,7 @@ def orphans(recorder: Recorder) -> dict[str, Any] | None:
     updated = {id(p) for _, o in recorder.optimizers.alive() for group in o.param_groups for p in group["params"]}
     found: dict[int, tuple[str, Any]] = {}
     for _, module in recorder.modules.alive():
-        for name, param in module.named_parameters():
+        for name, param in parts.parameters(module):
             if param.grad is not None and id(param) not in updated:
                 found.setdefault(id(param), (name, param))
     if not found or not updated:

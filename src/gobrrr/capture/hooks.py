@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from gobrrr.capture.lookup import Lookup, ModuleCall, plain
+from gobrrr.capture.parts import is_training
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
@@ -339,7 +340,7 @@ class Hooks:
         self._standing.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:
-        flags = int(module.training) | int(self._grad_enabled()) << 1
+        flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.modules.number(module), flags)
 
 

@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
+from gobrrr.capture import parts
 from gobrrr.capture.unseen import forget, is_the_programs, may_be_traced
 from gobrrr.capture.userfiles import UserFiles
 
@@ -27,7 +28,7 @@ def module_names(roots: list[Any]) -> dict[int, str]:
     """id -> qualified name of all modules below `roots`: GPT.blocks.0.attention."""
     names: dict[int, str] = {}
     for root in roots:
-        for name, module in root.named_modules():
+        for name, module in parts.modules(root):
             names.setdefault(id(module), f"{type(root).__name__}.{name}" if name else type(root).__name__)
     return names
 

@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture import parts
 from gobrrr.capture.linelog import module_names
 from gobrrr.capture.unseen import unseen
 from gobrrr.recording import marks as ev
@@ -113,7 +114,7 @@ class Window:
     def look_at_states(self, counted: Counted) -> None:
         """Parameters and buffers of the modules that the program calls, for denormal values."""
         for _, module in self.session.recorder.modules.alive():
-            for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+            for kind, named in (("parameter", parts.parameters(module)), ("buffer", parts.buffers(module))):
                 for name, tensor in list(named)[:64]:
                     if is_plain(tensor):
                         counted.denormal(f"{kind} {name}", tensor, {})

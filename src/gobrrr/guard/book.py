@@ -17,7 +17,7 @@ from gobrrr.guard.modules import named_parameters, plain_name
 from gobrrr.guard.observation import Call, Step
 from gobrrr.guard.randomness import streams
 from gobrrr.guard.schedule import TWIN_STEPS, kept_before, whole_steps
-from gobrrr.guard.seen import Seen
+from gobrrr.guard.seen import Seen, scalar
 from gobrrr.guard.states import Named, States
 from gobrrr.guard.updates import hyperparameters, unscaled, update
 
@@ -99,7 +99,7 @@ class Book:
         self.steps.append(
             Step(
                 calls=tuple(self.calls), losses=tuple(self.losses), gradients=found.gradients,
-                updates=updates, buffers=self._changed_buffers(),
+                updates=updates, states=self._states_left(found.whole), buffers=self._changed_buffers(),
                 hyperparameters=found.hyperparameters, whole=found.whole, begun=self._begun, random=streams().digest,
                 file_writes=self.writes.num, copies=self._copies(found.whole),
             )
@@ -145,12 +145,15 @@ class Book:
         """Everything that a step begins from: parameters, buffers, and what the optimizers keep for each parameter."""
         found: Named = dict(self._parameters())
         found.update(self._named_buffers())
+        found.update(self._optimizer_states())
+        return {name: value for name, value in found.items() if _is_plain(value)}
+
+    def _optimizer_states(self) -> Iterator[tuple[str, Any]]:
         for number, optimizer in enumerate(self._optimizers):
             for name, parameter in self._owned(optimizer).items():
                 for key, value in optimizer.state.get(parameter, {}).items():
                     if isinstance(value, (int, float)) or hasattr(value, "layout"):
-                        found[f"{OPTIMIZER}{number} for {name}: {key}"] = value
-        return {name: value for name, value in found.items() if _is_plain(value)}
+                        yield f"{OPTIMIZER}{number} for {name}: {key}", value
 
     # looking
 
@@ -188,6 +191,13 @@ class Book:
         known |= {p.grad.untyped_storage().data_ptr() for _, p in self._parameters() if _has_gradient(p)}
         return copies(shapes, known)
 
+    def _states_left(self, whole: bool) -> dict[str, Seen]:
+        """Before they are set to the baseline's: an optimizer that loses its state must not find it mended."""
+        return {
+            name: look(value, whole) if hasattr(value, "layout") else scalar(value)
+            for name, value in self._optimizer_states()
+        }
+
     # the baseline's state
 
     def _plan(self) -> None:
@@ -197,8 +207,9 @@ class Book:
         self._planned = True
         step, parameters = self.steps[0], [p for _, p in self._parameters()]
         seen = [s for c in step.calls for s in c.outputs or ()]
-        elements = 2 * sum(p.numel() for p in parameters) + sum(s.numel for s in seen)
-        self._whole = whole_steps(self._expected, elements, 2 * len(parameters) + len(seen))
+        states = step.states or {}
+        elements = 2 * sum(p.numel() for p in parameters) + sum(s.numel for s in (*seen, *states.values()))
+        self._whole = whole_steps(self._expected, elements, 2 * len(parameters) + len(seen) + len(states))
         if self._states is not None and self._states.keeps:
             size = sum(v.numel() * v.element_size() for v in self._state().values() if hasattr(v, "layout"))
             self._kept = kept_before(self._whole, self._states.affordable(size))

@@ -15,9 +15,9 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 
-from gobrrr.guard.model import Check
+from gobrrr.guard.model import VERDICTS, Check
 from gobrrr.guard.observation import Observation, Step
-from gobrrr.guard.seen import EPS, Seen, cosine, distance, same
+from gobrrr.guard.seen import EPS, Seen, cosine, distance, same, scalar
 
 FACTOR, SMALL_FACTOR, TINY_FACTOR = 2.0, 8.0, 10.0
 SMALL, TINY = 1000, 10
@@ -53,16 +53,8 @@ KINDS: dict[str, Callable[[Step], Tensors]] = {
     "gradients": lambda s: {n: g for n, g in (s.gradients or {}).items() if g is not None},
     "updates": lambda s: dict(s.updates or {}),
     "buffers": lambda s: dict(s.buffers or {}),
+    "optimizer states": lambda s: dict(s.states or {}),
 }  # fmt: skip
-
-
-def scalar(value: float) -> Seen:
-    """A loss as a tensor of one element."""
-    import struct
-
-    bad = 0 if math.isfinite(value) else 1
-    data = struct.pack("<d", 0.0 if bad else value)
-    return Seen((1,), "float32", data.hex(), abs(value) if not bad else 0.0, bad, data)
 
 
 def factor(numel: int) -> float:
@@ -136,7 +128,7 @@ def checks(runs: Runs, evidence: dict[str, float | None]) -> Iterator[Check]:
         told = [each for each in found if each is not None]
         if not told:
             continue
-        check, ratio = max(told, key=lambda each: (VERDICT_RANK[each[0].verdict], each[1]))
+        check, ratio = max(told, key=lambda each: (VERDICTS.index(each[0].verdict), each[1]))
         evidence[f"{kind}_error_ratio"] = ratio if math.isfinite(ratio) else None
         yield check
 
@@ -151,6 +143,11 @@ def sane_steps(baseline: Observation, candidate: Observation, reference: Observa
         ):
             return number
     return max(len(baseline.steps), len(candidate.steps))
+
+
+def _parameter(name: str) -> str:
+    """The parameter whose state in an optimizer has this name; of a parameter's own name itself."""
+    return name.partition(" for ")[2].rpartition(": ")[0] or name
 
 
 def _without_signal(runs: Runs, number: int) -> frozenset[str]:
@@ -173,10 +170,10 @@ class _Worst:
         for number, without_signal in noise.items():
             if number < min(len(run.steps), len(reference.steps)):
                 ours, true = KINDS[kind](run.steps[number]), KINDS[kind](reference.steps[number])
-                self._take(ours, true, without_signal if kind == "updates" else frozenset())
+                self._take(ours, true, without_signal if kind in COINS else frozenset())
 
     def _take(self, ours: Tensors, true: Tensors, left_out: frozenset[str]) -> None:
-        for name in (ours.keys() & true.keys()) - left_out:
+        for name in (n for n in ours.keys() & true.keys() if _parameter(n) not in left_out):
             error = distance(ours[name], true[name])
             if math.isfinite(error):
                 relative, absolute = self.of(name, ours[name])
@@ -188,7 +185,8 @@ class _Worst:
         return self._known.get((name, seen.shape), (0.0, 0.0))
 
 
-VERDICT_RANK = {v: i for i, v in enumerate(("exact", "equivalent", "bounded", "unverified", "changed", "wrong"))}
+COINS = ("updates", "optimizer states")
+"""Kinds that say nothing of a parameter whose gradient is rounding."""
 
 
 def _kind(
@@ -217,7 +215,7 @@ class _Step:
         self.naive = self._of(runs.naive)
         self.names = [n for n in self.ours if n in self.true]
         begun = runs.begun[number]
-        self.alike = begun == "baseline" or (begun == "part" and kind != "updates")
+        self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
         self._own_errors(*worst)
 
     def _of(self, run: Observation | None) -> Tensors:
@@ -252,7 +250,12 @@ class _Step:
 
     def check(self, without_signal: frozenset[str]) -> tuple[Check, float]:
         errors = {n: distance(self.theirs[n], self.true[n]) for n in self.names}
-        told = [n for n in self.names if not (self.kind == "updates" and n in without_signal)]
+        told = [n for n in self.names if not (self.kind in COINS and _parameter(n) in without_signal)]
+        if self.kind == "updates" and (jumps := [n for n in self.names if n not in told and self._jumps(n)]):
+            reason = (
+                f"{jumps[0]} in step {self.number + 1} moves by {self.theirs[jumps[0]].norm:.3g}, far beyond any step"
+            )
+            return Check(self.kind, "wrong", reason, jumps[0]), math.inf
         ratios = {n: errors[n] / self.own[n] if self.own[n] else (math.inf if errors[n] else 0.0) for n in told}
         if not ratios:
             return Check(self.kind, "equivalent"), 0.0
@@ -273,12 +276,17 @@ class _Step:
             return self._lowered(errors), most
         return Check(self.kind, "bounded" if self.runs.reference is None else "equivalent"), most
 
+    def _jumps(self, name: str) -> bool:
+        """Where a gradient is but rounding an optimizer's step is a coin, and no larger than a step."""
+        usual = self.rms * math.sqrt(self.ours[name].numel)
+        return self.theirs[name].norm > AMPLIFIED * max(self.ours[name].norm, self.true[name].norm, usual)
+
     @property
     def _later(self) -> float:
         return 1.0 if self.alike else AMPLIFIED
 
     def _limit(self, name: str) -> float:
-        return factor(self.ours[name].numel) * (AMPLIFIED if self.kind == "updates" else self._later)
+        return factor(self.ours[name].numel) * (AMPLIFIED if self.kind in COINS else self._later)
 
     def _far_together(self, ratios: dict[str, float]) -> list[str]:
         """The worst tensor where all of them together are too far: the root mean square of their ratios."""
@@ -291,7 +299,7 @@ class _Step:
         whole = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names)) or 1.0
         error = math.sqrt(sum(errors[n] ** 2 for n in self.names)) / whole
         most = LOWER.get(self.runs.precision, 0.0) * (0.5 if self.kind in ("outputs", "loss") else 1.0)
-        if self.kind == "updates":
+        if self.kind in COINS:
             return Check(self.kind, "bounded")  # Adam's first update is the sign of each gradient: judged there
         if error <= most:
             return Check(self.kind, "bounded")
@@ -308,7 +316,7 @@ class _Step:
         if not math.isfinite(error):
             return True
         low, high = sorted((theirs.norm, true.norm))
-        coarse = bool(self.runs.precision) and self.kind == "updates"
+        coarse = bool(self.runs.precision) and self.kind in COINS
         ratio, least = (COARSE_RATIO, COARSE_COSINE) if coarse else (SANE_RATIO, SANE_COSINE)
         return low * ratio < high or cosine(theirs, true) < least
 

@@ -66,6 +66,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     updates: dict[str, Seen] | None = None
     """What was added to each parameter up to the next use of a model; its digest is that of the parameter then."""
     buffers: dict[str, Seen] | None = None
+    states: dict[str, Seen] | None = None
+    """What the optimizers keep for each parameter, as the step leaves it."""
     hyperparameters: tuple[dict[str, str], ...] = ()
     whole: bool = True
     """Its tensors were looked at whole; else samples of each."""

@@ -9,6 +9,7 @@ norm. A tensor that fits is kept whole, and then everything is exact.
 from __future__ import annotations
 
 import math
+import struct
 
 import msgspec
 import numpy as np
@@ -70,3 +71,10 @@ def cosine(a: Seen, b: Seen) -> float:
     x, y = a.values(), b.values()
     norms = float(np.linalg.norm(x) * np.linalg.norm(y))
     return float(x @ y) / norms if norms else 0.0
+
+
+def scalar(value: float) -> Seen:
+    """A loss as a tensor of one element."""
+    bad = 0 if math.isfinite(value) else 1
+    data = struct.pack("<d", 0.0 if bad else value)
+    return Seen((1,), "float32", data.hex(), abs(value) if not bad else 0.0, bad, data)

@@ -10,15 +10,19 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from gobrrr.guard.closeness import SANE_RATIO
+import numpy as np
+import numpy.typing as npt
+
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Epoch, Observation
-from gobrrr.guard.seen import Seen, distance
+from gobrrr.guard.seen import Seen
 
 DEVIATIONS = 5.0
 """Standard errors by which the means of what models are given may differ where their order may."""
 TOLERANCE = 0.02
 """And so much of their spread in any case."""
+MOVES_APART = 0.05
+"""Relative difference between the movements of two copies that rounding explains many times over."""
 CUT = 2
 """Lines of one kind from which one more or less is where the run was cut off."""
 LINES = 2
@@ -33,7 +37,7 @@ def checks(
     """One check per side door."""
     known = baseline if again is None or again is candidate else again
     yield _random(baseline, candidate, known, order_may_change)
-    yield _copies(baseline, candidate, known, order_may_change)
+    yield _copies(baseline, candidate, known, order_may_change, precision)
     yield _files(baseline, candidate, known)
     yield _printed(baseline, candidate, known, order_may_change, precision)
     yield _epochs(baseline, candidate, known, order_may_change)
@@ -51,7 +55,9 @@ def _random(baseline: Observation, candidate: Observation, again: Observation, o
     return Check(name, "exact")
 
 
-def _copies(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:
+def _copies(
+    baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool, precision: str
+) -> Check:
     """Copies of the weights that move in the baseline (an EMA) move here too, and as far if the data are the same."""
     name, last = "copies", None
     for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
@@ -61,35 +67,44 @@ def _copies(baseline: Observation, candidate: Observation, again: Observation, o
             now = b.copies, c.copies, a.copies
             for shape in b.copies:
                 sides = [(x.get(shape, ()), y.get(shape, ())) for x, y in zip(last, now, strict=True)]
-                if reason := _stopped(sides[0], sides[1], sides[2], how_far=not order_may_change):
+                if reason := _stopped(sides[0], sides[1], sides[2], how_far=not (order_may_change or precision)):
                     return Check(name, "wrong", f"{reason} (shape {shape}) by step {number + 1}")
         last = b.copies, c.copies, a.copies
     return Check(name, "exact")
 
 
 _Pair = tuple[tuple[Seen, ...], tuple[Seen, ...]]
+_Move = npt.NDArray[np.float64]
 
 
 def _stopped(baseline: _Pair, candidate: _Pair, again: _Pair, how_far: bool) -> str:
     """Why the copies of one shape did not move between two looks as the baseline's did; or nothing."""
-    (num, far), (num_again, far_again), (num_now, far_now) = map(_movement, (baseline, again, candidate))
-    if not num or num != num_again or not max(far, far_again) <= SANE_RATIO * min(far, far_again):
+    ours, same, now = map(_movement, (baseline, again, candidate))
+    if not ours or len(ours) != len(same) or not _apart(ours, same) <= MOVES_APART / 2:
         return ""
-    if num_now < num:
+    if len(now) < len(ours):
         return "a copy of the weights no longer moves"
-    if num_now > num or not how_far or math.isnan(far_now):
+    if len(now) > len(ours) or not how_far or not _apart(ours, now) > MOVES_APART:
         return ""  # a remedy may keep copies of its own
-    return "a copy of the weights moves otherwise" if max(far, far_now) > SANE_RATIO * min(far, far_now) else ""
+    return "a copy of the weights moves otherwise"
 
 
-def _movement(pair: _Pair) -> tuple[int, float]:
-    """How many are others than before, and the norm of all their changes; those that stood still say nothing."""
+def _movement(pair: _Pair) -> list[_Move]:
+    """How those moved that are others than before; not known (NaN) where some came or went."""
     then, now = pair
     stood = {seen.digest for seen in then} & {seen.digest for seen in now}
     before, after = ([seen for seen in side if seen.digest not in stood] for side in (then, now))
     if len(before) != len(after):
-        return len(after), math.nan  # some came or went: how far the others moved is not known
-    return len(after), math.sqrt(sum(distance(a, b) ** 2 for a, b in zip(before, after, strict=True)))
+        return [np.array([math.nan])] * len(after)
+    return [b.values() - a.values() for a, b in zip(before, after, strict=True)]
+
+
+def _apart(ours: list[_Move], theirs: list[_Move]) -> float:
+    """Norm of the difference of all movements, over that of the first ones; NaN where it is not known."""
+    if any(a.shape != b.shape for a, b in zip(ours, theirs, strict=True)):
+        return math.nan
+    whole = math.sqrt(sum(float(a @ a) for a in ours))
+    return math.sqrt(sum(float((a - b) @ (a - b)) for a, b in zip(ours, theirs, strict=True))) / whole if whole else 0.0
 
 
 def _files(baseline: Observation, candidate: Observation, again: Observation) -> Check:

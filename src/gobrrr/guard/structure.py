@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Call, Observation, Step
+from gobrrr.guard.seen import Seen
 
 FEWEST_SHOWN = 3
+ROUNDING = 1e-5
+"""Of the root mean square of all tensors of a kind: below it one may be rounding alone."""
 
 
 def checks(baseline: Observation, candidate: Observation, order_may_change: bool = False) -> Iterator[Check]:
@@ -137,8 +140,8 @@ def _gradients_there(baseline: Observation, candidate: Observation) -> Check:
         if other := [n for n in then if (then[n] is None) != (now.get(n) is None)]:
             how = "have no gradient any more" if then[other[0]] is not None else "have a gradient now"
             return _wrong(name, f"{_some(other)} {how}", other[0])
-        zero = [n for n, g in then.items() if g is not None and g.norm > 0 and (s := now[n]) is not None and
-                s.norm == 0 and not s.num_bad]  # fmt: skip
+        told = _more_than_rounding({n: g for n, g in then.items() if g is not None})
+        zero = [n for n in told if (s := now[n]) is not None and s.norm == 0 and not s.num_bad]
         if zero:
             return _wrong(name, f"the gradient of {_some(zero)} is zero", zero[0])
     return Check(name, "exact")
@@ -160,10 +163,19 @@ def _moving(baseline: Observation, candidate: Observation) -> Check:
     name = "updates"
     for b, c in _pairs(baseline, candidate):
         then, now = b.updates or {}, c.updates or {}
-        still = [n for n, u in then.items() if u.norm > 0 and n in now and now[n].norm == 0 and not now[n].num_bad]
+        told = _more_than_rounding(then)
+        still = [n for n in told if n in now and now[n].norm == 0 and not now[n].num_bad]
         if still:
             return _wrong(name, f"{_some(still)} no longer move", still[0])
     return Check(name, "exact")
+
+
+def _more_than_rounding(tensors: dict[str, Seen]) -> list[str]:
+    """Those that are not next to nothing beside the others: the gradient of a bias before a batch norm is rounding, and
+    may be zero by luck."""
+    numel = sum(seen.numel for seen in tensors.values()) or 1
+    usual = math.sqrt(sum(seen.norm**2 for seen in tensors.values()) / numel)
+    return [n for n, seen in tensors.items() if seen.norm > ROUNDING * usual * math.sqrt(seen.numel)]
 
 
 def _finite(baseline: Observation, candidate: Observation) -> Check:

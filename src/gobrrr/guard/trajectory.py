@@ -57,7 +57,7 @@ def check(
 def losses(run: Observation | None) -> list[float]:
     """The mean loss of each step that has one; empty where a step has calls of models and none. (Two optimizers that
     step on one backward pass make two steps of it.)"""
-    if run is None or not all(step.losses for step in run.steps if step.calls):
+    if run is None or not all(step.losses for step in run.steps if step.calls and step.updates != {}):
         return []
     return [statistics.fmean(step.losses) for step in run.steps if step.losses]
 

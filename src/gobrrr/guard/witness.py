@@ -100,7 +100,9 @@ class Witness:
         """What was seen so far."""
         self.book.close()
         training = bool(self.book.steps)
-        steps = tuple(self.book.steps if training else [Step(calls=(call,)) for call in self.book.calls])
+        calls = tuple(self.book.calls)
+        tail = (Step(calls=calls, gradients={}, updates={}, buffers={}),) if calls and self.complete else ()
+        steps = (*self.book.steps, *tail) if training else tuple(Step(calls=(call,)) for call in calls)
         if self._seen_epochs is None:
             self._seen_epochs = self._epochs.read()
         return Observation(
