@@ -181,7 +181,7 @@ def test_no_room_for_the_report_costs_only_the_file(gobrrr: Runner, tmp_path: Pa
     (tmp_path / "full.py").write_text(
         "import errno, os, pathlib, sys\n"
         "def full(*_): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
-        "pathlib.Path.write_bytes = full\n"
+        "pathlib.Path.replace = full\n"
         "from gobrrr.cli.main import main\n"
         f"sys.exit(main(['run', '-o', 'run', {str(ENDS)!r}, 'exit']))\n"
     )
@@ -247,3 +247,12 @@ def test_a_reader_that_leaves_costs_no_exit_code(gobrrr: Runner, tmp_path: Path)
     for redirect in ("2>&-", "2>/dev/full"):
         done = subprocess.run(["sh", "-c", f"{command} {redirect}"], cwd=tmp_path, env=gobrrr.env, timeout=60)
         assert done.returncode == 1, redirect
+
+
+@pytest.mark.parametrize("most", [3000, 150_000, -1])
+def test_a_file_that_may_not_grow_costs_no_signal_and_no_method_of_the_program_is_called(
+    plainly: Runner, gobrrr: Runner, most: int
+) -> None:
+    program = Path(__file__).parent / "programs" / "limited.py"
+    plain, watched = plainly(program, str(most)), gobrrr("run", program, str(most))
+    assert plain.code == 0 and (watched.code, watched.out) == (plain.code, plain.out)

@@ -6,8 +6,11 @@ the program's. So a descriptor of ours lies high, is not handed on, and is asked
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
+from collections.abc import Iterator
 
 NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 """How a file that is not there yet is made."""
@@ -63,3 +66,31 @@ def _raised(fd: int) -> int:
         return fd
     os.close(fd)
     return high
+
+
+@contextlib.contextmanager
+def no_size_signal() -> Iterator[None]:
+    """Write files without SIGXFSZ, which a file beyond the process's limit costs and the program may not ignore: the
+    write fails, and that is all."""
+    if not hasattr(signal, "sigtimedwait"):  # macOS
+        yield
+        return
+    limit = {signal.SIGXFSZ}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, limit)
+    pending = signal.sigpending() & limit
+    try:
+        yield
+    finally:
+        if not pending and signal.sigpending() & limit:
+            signal.sigtimedwait(limit, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def files_are_limited() -> bool:
+    """Whether this process may write no file beyond some size (ulimit -f): Kineto writes its trace in a thread of its
+    own, which the signal would end the program from."""
+    try:
+        with open("/proc/self/limits", "rb") as file:  # noqa: PTH123
+            return any(line.split()[3] != b"unlimited" for line in file if line.startswith(b"Max file size"))
+    except (OSError, IndexError):  # not Linux
+        return False

@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import signal
 import struct
 import sys
 import threading
@@ -19,7 +18,7 @@ import zlib
 from array import array
 from collections.abc import Callable
 
-from gobrrr.capture.descriptors import NEW, Held
+from gobrrr.capture.descriptors import NEW, Held, no_size_signal
 
 HEADER = struct.Struct("<cI")
 CHECK = struct.Struct("<I")
@@ -83,7 +82,8 @@ class JournalWriter:
                 while rest and not self._closed:
                     if (fd := self._held.fd) < 0:
                         raise OSError(errno.EBADF, "the program closed the recording's descriptor")
-                    written = _write(fd, rest)
+                    with no_size_signal():
+                        written = os.write(fd, rest)
                     self.num_bytes += written
                     rest = rest[written:]
             except OSError as error:  # later frames would stand behind a torn one and never be read
@@ -95,20 +95,3 @@ class JournalWriter:
         """Say why in the name of an empty file, for which a full disk has still room."""
         with contextlib.suppress(OSError):
             os.close(os.open(f"{self.path}{ERROR}{error.errno}", NEW, 0o600))
-
-
-def _write(fd: int, data: memoryview) -> int:
-    """os.write, without the signal that a file beyond the process's limit costs: the program may not ignore it."""
-    if not hasattr(signal, "sigtimedwait"):  # macOS
-        return os.write(fd, data)
-    limit = {signal.SIGXFSZ}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, limit)
-    pending = signal.sigpending() & limit
-    try:
-        return os.write(fd, data)
-    except OSError as error:
-        if error.errno == errno.EFBIG and not pending:
-            signal.sigtimedwait(limit, 0)
-        raise
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

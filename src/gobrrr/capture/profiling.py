@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture import plan
+from gobrrr.capture.descriptors import files_are_limited
 from gobrrr.capture.linelog import LineLog
 from gobrrr.capture.profiled import Profiled
 from gobrrr.capture.recorder import vitals
@@ -31,6 +32,9 @@ class ProfileWindow(Window):
     def start(self) -> bool:
         """Profiler first, then the line log; False where the program profiles."""
         session = self.session
+        if files_are_limited():
+            self.say("files may not grow beyond a limit of the process: no trace is written")
+            return False
         self._rss = dict(vitals()).get(ev.RSS, 0)
         name = f"{session.stem}.window{len(session.loops)}-{session._steps}.trace.json"
         self._profiled = Profiled(Path(session.config.folder) / name)
