@@ -122,8 +122,11 @@ def checks(runs: Runs, evidence: dict[str, float | None]) -> Iterator[Check]:
         yield Check("reference", "bounded", "no float64 run could be had: errors are counted from float32")
     numbers = range(runs.num)
     noise = {number: _without_signal(runs, number) for number in numbers}
+    gradients = _Worst(runs.baseline, runs.reference, "gradients", noise)
     for kind in KINDS:
         worst = _Worst(runs.baseline, runs.reference, kind, noise), _Worst(runs.naive, runs.reference, kind, noise)
+        if kind in COINS:
+            worst[0].no_better_than(gradients)
         found = [_kind(runs, kind, number, noise[number], worst) for number in numbers]
         told = [each for each in found if each is not None]
         if not told:
@@ -165,6 +168,7 @@ class _Worst:
         self, run: Observation | None, reference: Observation | None, kind: str, noise: Mapping[int, frozenset[str]]
     ) -> None:
         self._known: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
+        self._gradients: _Worst | None = None
         if run is None or reference is None:
             return
         for number, without_signal in noise.items():
@@ -180,9 +184,16 @@ class _Worst:
                 relative = max(relative, error / (true[name].norm or math.inf))
                 self._known[(name, ours[name].shape)] = relative, max(absolute, error)
 
+    def no_better_than(self, gradients: _Worst) -> None:
+        """What an optimizer makes of a gradient is no more exact than the gradient."""
+        self._gradients = gradients
+
     def of(self, name: str, seen: Seen) -> tuple[float, float]:
         """Relative and absolute; 0 where nothing is known."""
-        return self._known.get((name, seen.shape), (0.0, 0.0))
+        relative, absolute = self._known.get((name, seen.shape), (0.0, 0.0))
+        if self._gradients is not None:
+            relative = max(relative, self._gradients.of(_parameter(name), seen)[0])
+        return relative, absolute
 
 
 COINS = ("updates", "optimizer states")

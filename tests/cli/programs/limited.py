@@ -1,4 +1,4 @@
-"""A program whose files may not grow beyond a limit, which a signal enforces, and whose module has methods of its own."""
+"""A program whose files may not grow beyond a limit, which a signal enforces; its module has methods of its own."""
 
 import resource
 import signal
