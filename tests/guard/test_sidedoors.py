@@ -310,3 +310,52 @@ def test_checkpoints_of_torch_save_are_counted(tmp_path: Path, monkeypatch: pyte
     found = guard.compare(saving, partial(saving, 16))
     assert found.verdict == "changed" and found.reasons[0].startswith("files"), found
     assert torch.serialization._open_zipfile_writer is opener
+
+
+@pytest.mark.parametrize("lost", ["moments", "count", "grown"])
+def test_an_optimizer_that_loses_its_state_after_the_update_is_caught(lost: str) -> None:
+    def adam(spoil: bool = False) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        for number in range(30):
+            optimizer.zero_grad()
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+            for state in optimizer.state.values() if spoil and number > 9 else ():
+                if lost == "moments":
+                    state["exp_avg"].zero_()
+                elif lost == "count":
+                    state["step"].fill_(1)
+                else:
+                    state["exp_avg_sq"].mul_(1.5)
+
+    found = guard.compare(adam, partial(adam, True))
+    assert not found.green and "optimizer state" in " ".join(found.reasons), found
+
+
+def test_an_evaluation_after_the_last_update_is_judged() -> None:
+    def evaluated(training: bool = False) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4))
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        for _ in range(31):
+            optimizer.zero_grad()
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+        model.train(training)
+        with torch.no_grad():
+            model(torch.randn(16, 8))
+
+    assert guard.compare(evaluated, evaluated).verdict == "exact"
+    assert not guard.compare(evaluated, partial(evaluated, True))
+
+
+def test_a_gradient_that_is_rounding_may_be_zero_by_luck() -> None:
+    from gobrrr.guard.seen import scalar
+    from gobrrr.guard.structure import _more_than_rounding
+
+    assert _more_than_rounding({"weight": scalar(1.0), "bias": scalar(1e-9), "small": scalar(1e-3)}) == [
+        "weight",
+        "small",
+    ]
