@@ -1,4 +1,4 @@
-"""Are the numbers still right? Stands alone: needs torch and numpy, nothing else of gobrrr.
+"""Are the numbers still right? Usable alone, in tests: needs torch and numpy, and of gobrrr its seams.
 
 from gobrrr import guard
 

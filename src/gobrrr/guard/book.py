@@ -16,6 +16,7 @@ from gobrrr.guard.look import look, sampled
 from gobrrr.guard.modules import named_parameters, plain_name
 from gobrrr.guard.observation import Call, Step
 from gobrrr.guard.randomness import streams
+from gobrrr.guard.rows import is_plain
 from gobrrr.guard.schedule import TWIN_STEPS, kept_before, whole_steps
 from gobrrr.guard.seen import Seen, scalar
 from gobrrr.guard.states import Named, States
@@ -146,7 +147,7 @@ class Book:
         found: Named = dict(self._parameters())
         found.update(self._named_buffers())
         found.update(self._optimizer_states())
-        return {name: value for name, value in found.items() if _is_plain(value)}
+        return {name: value for name, value in found.items() if _is_kept(value)}
 
     def _optimizer_states(self) -> Iterator[tuple[str, Any]]:
         for number, optimizer in enumerate(self._optimizers):
@@ -215,7 +216,7 @@ class Book:
             self._kept = kept_before(self._whole, self._states.affordable(size))
 
     def _set_to_baseline(self, step: int) -> str:
-        """Keep the baseline's state before a step, or begin from it; gives one of BEGUN."""
+        """Keep the baseline's state before a step, or begin from it; says how alike the step begins (Step.begun)."""
         states = self._states
         if states is None:
             return "own"
@@ -226,8 +227,7 @@ class Book:
         if not states.has(step):
             return "own"
         missing = states.begin_from(step, self._state())
-        for name, buffer in self._named_buffers():
-            self._buffers[name] = look(buffer, whole=buffer.numel() <= LARGE_BUFFER).digest
+        self._changed_buffers()  # what was set is no change of the next step's
         if not missing:
             return "baseline"
         return "part" if all(name.startswith(OPTIMIZER) for name in missing) else "own"
@@ -253,11 +253,9 @@ def _part(parameter: Any, whole: bool) -> Any:
     return parameter.detach() if whole else sampled(parameter)
 
 
-def _is_plain(value: Any) -> bool:
-    import torch
-
-    return not isinstance(value, torch.Tensor) or (value.layout == torch.strided and not value.is_quantized)
+def _is_kept(value: Any) -> bool:
+    return not hasattr(value, "layout") or (is_plain(value) and not value.is_quantized)
 
 
 def _has_gradient(parameter: Any) -> bool:
-    return parameter.grad is not None and _is_plain(parameter.grad)
+    return parameter.grad is not None and _is_kept(parameter.grad)

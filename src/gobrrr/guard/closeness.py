@@ -74,7 +74,7 @@ class Runs:
         self.reference = reference if reference is not None and plausible(baseline, reference) else None
         self.num = min(baseline.num_looked, candidate.num_looked)
         self.begun = list(_beginnings(baseline, candidate))[: self.num]
-        """Of each step: how alike its beginning was, one of observation.BEGUN."""
+        """Of each step: how alike its beginning was, as in Step.begun."""
 
     @property
     def apart(self) -> bool:

@@ -10,6 +10,7 @@ import gc
 from typing import Any
 
 from gobrrr.guard.look import look
+from gobrrr.guard.rows import is_plain
 from gobrrr.guard.seen import Seen
 
 
@@ -30,9 +31,4 @@ def copies(shapes: set[tuple[int, ...]], known: set[int]) -> dict[str, tuple[See
 
 
 def _may_be(tensor: Any, shapes: set[tuple[int, ...]]) -> bool:
-    import torch
-
-    return (
-        tensor.layout == torch.strided and tensor.is_floating_point() and tuple(tensor.shape) in shapes
-        and tensor.grad_fn is None and not tensor.is_meta
-    )  # fmt: skip
+    return is_plain(tensor) and tensor.is_floating_point() and tuple(tensor.shape) in shapes and tensor.grad_fn is None

@@ -63,12 +63,17 @@ def tell_of_torch_save() -> Callable[[], None]:
     return lambda: setattr(serialization, "_open_zipfile_writer", opener)
 
 
+def opens_for_writing(mode: Any, flags: Any) -> bool:
+    """Whether the audit event of an `open` with these says that the file may be changed."""
+    return bool(isinstance(flags, int) and flags & _WRITES) or bool(isinstance(mode, str) and set(mode) & set("wax+"))
+
+
 def _hear(event: str, args: tuple[Any, ...]) -> None:
     if not _heard or event not in ("open", "os.rename"):
         return
     if event == "open":
         path, mode, flags = args
-        writes = (isinstance(flags, int) and flags & _WRITES) or (isinstance(mode, str) and set(mode) & set("wax+"))
+        writes = opens_for_writing(mode, flags)
     else:
         path, writes = args[1], True
     if writes:

@@ -51,11 +51,6 @@ class Call(msgspec.Struct, frozen=True):
     """Outputs of its modules in the order in which they ran; of the first call."""
 
 
-BEGUN = ("own", "part", "baseline")
-"""From what a step began: from what the run's own step before it left; from the baseline's weights, buffers and random
-streams; from those and its optimizers' states."""
-
-
 class Step(msgspec.Struct, frozen=True, kw_only=True):
     """From one optimizer update to the next; in a program without updates one call. What is null was not looked at."""
 
@@ -72,7 +67,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = True
     """Its tensors were looked at whole; else samples of each."""
     begun: str = "own"
-    """One of BEGUN."""
+    """own: from what the run's step before it left. part: from the baseline's weights, buffers and random streams.
+    baseline: from those and its optimizers' states."""
     random: str = ""
     """Digest of all random streams when it was over."""
     file_writes: int = 0

@@ -40,12 +40,12 @@ class Computed:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         for tensor in tensors:
-            if _is_plain(tensor):
+            if is_plain(tensor):
                 self._known[tensor.untyped_storage().data_ptr()] = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
     def holds(self, tensor: Any) -> bool:
         """Whether a tensor lies in one of them."""
-        if not _is_plain(tensor):
+        if not is_plain(tensor):
             return False
         known = self._known.get(tensor.untyped_storage().data_ptr())
         return known is not None and not known.expired()
@@ -55,7 +55,8 @@ class Computed:
         self._known.clear()
 
 
-def _is_plain(tensor: Any) -> bool:
+def is_plain(tensor: Any) -> bool:
+    """Whether its elements lie in a storage of its own kind: strided, and there at all."""
     import torch
 
     return bool(tensor.layout == torch.strided and tensor.device.type != "meta")

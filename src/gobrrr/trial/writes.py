@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gobrrr.guard.effects import opens_for_writing
 from gobrrr.trial.workspace import MOST_COPIED_BYTES
 
 WRITABLE, PROTECTION = "writable", "protection"
@@ -22,7 +23,6 @@ PYTHON, UNPROTECTED = "Python's own calls", "unprotected"
 """Who keeps it, where the kernel does not; and what the user chose with `--unprotected`."""
 REFUSED = "refused"
 """File of an arm's folder: paths that it was kept from, one a line."""
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_TRUNC | os.O_CREAT
 _CHANGES = {
     "os.truncate": ((0, None, True),), "os.chmod": ((0, 2, True),), "os.chown": ((0, 3, True),),
     "os.utime": ((0, 3, True),), "os.setxattr": ((0, None, True),), "os.removexattr": ((0, None, True),),
@@ -59,8 +59,7 @@ class _Hook:
         """An audit event: raises KeptOut where it must not happen."""
         if event == "open":
             path, mode, flags = args
-            writes = isinstance(flags, int) and flags & _WRITES
-            if writes or (isinstance(mode, str) and set(mode) & set("wax+")):
+            if opens_for_writing(mode, flags):
                 self._check(path)
         elif event in _CHANGES:
             for at, folder, content in _CHANGES[event]:
