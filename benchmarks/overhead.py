@@ -2,10 +2,11 @@
 
     python -m benchmarks.overhead [--seconds 90]
 
-A pair is one watched stretch with the rest behind it, and as many steps with every hook out. Prints the ratio of all
-steps to all, and the median of the paired ratios with its 95 % interval and the quartiles, by this thread's CPU time
-(on a shared machine strangers make any wall time longer) and by the clock, beside what the report claims of the same
-steps; and import and --help times.
+The product goes its own way, stretch and rest; within a rest, segments of 40 ms without any hook are put in turn with
+those that have one, and the stretch is held against the segments next to it: on a machine whose speed drifts by a tenth
+within seconds, whole rests differ by more than what is asked. Prints the share that watching adds, median of the cycles
+with its 95 % interval and quartiles, by this thread's CPU time, its parts, and what the report claims of the same run;
+and import and --help times.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -20,14 +22,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.stamp import stamp
+from gobrrr.capture import recorder
 from gobrrr.capture.config import Config
-from gobrrr.capture.rests import SETTLED
 from gobrrr.capture.session import Session
 from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.watching import Watching, watching
@@ -36,10 +38,10 @@ from gobrrr.recording.run import load_run
 from gobrrr.recording.steps import find_loops
 
 STEPS = {"tiny": (16, 1, 8), "small": (64, 12, 64), "middling": (320, 6, 256)}
-BATCHES, WARM_RESTS, MIN_PAIRS = 8, 8, 6
+BATCHES, WARM_RESTS, MIN_CYCLES = 8, 8, 6
+SEGMENT_NS = 40_000_000  # a longer break would be a gap to the rest (pulse.GAP_NS)
+LONGEST_NS = 2_000_000_000
 BARS = {"tiny": 0.03, "small": 0.01, "middling": 0.01, "claim": 0.2, "import gobrrr": 0.100, "gobrrr --help": 0.200}
-
-Times = tuple[float, float]
 
 
 def program(width: int, depth: int, batch: int) -> Callable[[], None]:
@@ -66,95 +68,133 @@ def program(width: int, depth: int, batch: int) -> Callable[[], None]:
 
 
 class Watched:
-    """A session whose windows are done, taken up and laid down at will."""
+    """A session whose windows are done. A cycle is a stretch with every hook and the rest behind it."""
 
     def __init__(self, folder: str, step: Callable[[], None]) -> None:
-        self.session, self.step = Session(Config(folder, plain_ns=100_000_000, sample_ns=100_000_000)), step
+        self.session, self._step = Session(Config(folder, plain_ns=100_000_000, sample_ns=100_000_000)), step
+        self._unseen = 0
+        recorder.thread_time_ns = lambda: time.thread_time_ns() - self._unseen  # type: ignore[attr-defined]
         self.session.begin()
+        self.began = time.perf_counter_ns()
         while self.rests < WARM_RESTS:
             step()
-        self.session.hooks.remove()
-        self.began = time.perf_counter_ns()
+        self._segment = max(1, int(SEGMENT_NS / self.session.rests._paces[self.session.rests._loop].step_ns))
 
     @property
     def rests(self) -> int:
         """Rests that are over."""
         return sum(pacing.rests for pacing in self.session.rests._paces.values())
 
-    def cycle(self) -> tuple[int, Times]:
-        """One stretch and the rest behind it, to where the hooks come back: (steps, their times)."""
-        rests, count, before = self.session.rests, 0, self.rests
-        self.session.hooks.install()
-        rests._steps, rests._read, rests._last = 0, {}, time.perf_counter_ns()
-        rests._reading(ev.WAKING)
-        timer = Timer()
-        while self.rests == before:
-            self.step()
+    def cycle(self) -> Cycle:
+        """The rest at hand in segments, in turn with and without its hook, then the stretch behind it until the next
+        rest is settled: its first segment is the one in which the hooks come back."""
+        rests, resting, bare, settled = self.rests, [], [], self.session.rests._pulse
+        while True:
+            timer = Timer()
+            self._steps()
+            if self.rests != rests:
+                break
+            resting.append(timer.ns / self._segment)
+            bare.append(self._bare())
+        count = self._segment
+        while ev.RESTED not in self.session.rests._read and timer.ns < LONGEST_NS:  # rests of few steps are not read
+            self._step()
             count += 1
-        took = timer.per(count)
-        self.session.hooks.remove()
-        return count, took
+        stretch = timer.ns
+        near = math.ceil(count / 2 / self._segment)
+        behind = []
+        for _ in range(near):
+            behind.append(self._bare())
+            self._step()  # so long without a step would be a gap, which ends a rest
+        usual = statistics.mean([*bare[-near:], *behind])
+        rested = len(settled.times) if settled is not None else 0
+        beat = statistics.mean(x - y for x, y in zip(resting, bare, strict=True)) if bare else 0.0
+        return Cycle(usual, count, stretch - count * usual, rested, beat)
+
+    def _steps(self) -> None:
+        for _ in range(self._segment):
+            self._step()
+
+    def _bare(self) -> float:
+        """ns per step of a segment without anything of ours in torch's tables or the collector's."""
+        seats = [update.handle for update in self.session.hooks._updates]
+        held = [(handle.hooks_dict_ref(), handle.id) for handle in seats]
+        hooks = [table.pop(number) for table, number in held if table is not None]
+        self.session.recorder.collections.remove()
+        whole = Timer()
+        self._step()
+        timer = Timer()
+        self._steps()
+        took = timer.ns / self._segment
+        self._unseen += whole.ns
+        self.session.recorder.collections.install()
+        for (table, number), hook in zip(held, hooks, strict=True):
+            table[number] = hook
+        return took
 
     def claim(self, folder: str) -> Watching | None:
-        """What the report says of the steps since the first pair."""
+        """What the report says of the steps since the beginning."""
         self.session.end()
         recording = load_run(Path(folder))[0]
         events = recording.events[recording.events[:, 0] >= self.began]
         return watching(dataclasses.replace(recording, events=events, loops=tuple(find_loops(events))))
 
 
+class Cycle(NamedTuple):
+    """CPU ns; what watching adds to steps without hooks close by."""
+
+    usual: float
+    """Per step without hooks."""
+    stretch: int
+    """Steps, those of the segments at its ends with it."""
+    added: float
+    """By the whole stretch, hooks put in and taken out and the rest's notes written."""
+    rested: int
+    """Steps of the rest."""
+    beat: float
+    """By each step of the rest."""
+
+    @property
+    def share(self) -> float:
+        """Of the program's time."""
+        return (self.added + self.rested * self.beat) / self.usual / (self.stretch + self.rested)
+
+
 class Timer:
-    """CPU and wall time from its making on."""
+    """This thread's CPU time from its making on."""
 
     def __init__(self) -> None:
-        self._began = time.thread_time_ns(), time.perf_counter_ns()
+        self._began = time.thread_time_ns()
 
-    def per(self, count: int) -> Times:
-        """ns per step."""
-        cpu, wall = self._began
-        return (time.thread_time_ns() - cpu) / count, (time.perf_counter_ns() - wall) / count
-
-
-def unwatched(step: Callable[[], None], count: int) -> Times:
-    """ns per step of as many steps without hooks, once the change is no longer felt."""
-    for _ in range(SETTLED):
-        step()
-    timer = Timer()
-    for _ in range(count):
-        step()
-    return timer.per(count)
+    @property
+    def ns(self) -> int:
+        """So far."""
+        return time.thread_time_ns() - self._began
 
 
 def measure(name: str, seconds: float) -> dict[str, Any]:
-    """Pairs for so long, the unwatched half before and half after; the ratio of each."""
-    step = program(*STEPS[name])
-    counts, off, on = [], [], []
+    """Cycles for so long."""
     with tempfile.TemporaryDirectory() as folder:
-        watched = Watched(folder, step)
-        count, _ = watched.cycle()
-        began = time.perf_counter()
-        while len(off) < MIN_PAIRS or time.perf_counter() - began < seconds:
-            before = unwatched(step, count // 2)
-            count, took = watched.cycle()
-            after = unwatched(step, count // 2)
-            counts.append(count)
-            off.append([(x + y) / 2 for x, y in zip(before, after, strict=True)])
-            on.append(took)
+        watched = Watched(folder, program(*STEPS[name]))
+        began, cycles = time.perf_counter(), []
+        while len(cycles) < MIN_CYCLES or time.perf_counter() - began < seconds:
+            cycles.append(watched.cycle())
         claim = watched.claim(folder)
     return {
-        "step_ns": statistics.median(cpu for cpu, _ in off), "wall_ns": statistics.median(wall for _, wall in off),
-        **{clock: told(counts, [x[n] for x in on], [x[n] for x in off]) for n, clock in enumerate(("cpu", "wall"))},
-        "claimed": claim and dict(zip(("share", "low", "high", "hooked"), claim, strict=True)), "pairs": len(off),
+        "step_ns": statistics.median(cycle.usual for cycle in cycles),
+        "cost": told([cycle.share for cycle in cycles]),
+        "beat_ns": told([cycle.beat for cycle in cycles]),
+        "watched_step_ns": told([cycle.added / cycle.stretch for cycle in cycles]),
+        "claimed": claim and dict(zip(("share", "low", "high", "hooked"), claim, strict=True)),
+        "cycles": len(cycles),
     }  # fmt: skip
 
 
-def told(counts: list[int], on: list[float], off: list[float]) -> dict[str, float]:
-    """Ratio of all steps to all; median of the pairs' ratios, its 95 % interval, quartiles."""
-    ratios = [x / y for x, y in zip(on, off, strict=True)]
-    whole = sum(n * x for n, x in zip(counts, on, strict=True)) / sum(n * x for n, x in zip(counts, off, strict=True))
-    low, high = median_interval(ratios)
-    first, middle, last = statistics.quantiles(ratios, n=4)
-    return {"whole": whole, "median": middle, "low": low, "high": high, "p25": first, "p75": last}
+def told(values: list[float]) -> dict[str, float]:
+    """Their median, its 95 % interval, quartiles."""
+    low, high = median_interval(values)
+    first, middle, last = statistics.quantiles(values, n=4)
+    return {"median": middle, "low": low, "high": high, "p25": first, "p75": last}
 
 
 def startup(words: list[str], rounds: int = 9) -> dict[str, float]:
@@ -178,17 +218,17 @@ def main() -> int:
     found: dict[str, Any] = {"stamp": stamp(), "bars": BARS, "steps": {}, "startup": {}}
     for name in STEPS:
         row = found["steps"][name] = measure(name, seconds)
-        print(f"{name:9} step {row['step_ns'] / 1e6:.3f} ms, {row['pairs']} pairs")
-        for clock in ("cpu", "wall"):
-            shares = {key: f"{100 * (value - 1):.2f}" for key, value in row[clock].items()}
-            print(
-                "   {:5} {whole} %; of pairs {median} % ({low} to {high} %; quartiles {p25} to {p75} %)".format(
-                    clock, **shares
-                )
-            )
+        print(f"{name:9} step {row['step_ns'] / 1e6:.3f} ms, {row['cycles']} cycles")
+        form = "   {:9} {median:.2f} ({low:.2f} to {high:.2f}; quartiles {p25:.2f} to {p75:.2f}) {}"
+        for label, key, unit, text in (
+            ("cost", "cost", 0.01, "%"),
+            ("in rest", "beat_ns", 1e3, "us per step"),
+            ("watched", "watched_step_ns", 1e3, "us per step"),
+        ):
+            print(form.format(label, text, **{name: value / unit for name, value in row[key].items()}))
         if claim := row["claimed"]:
             shares = {key: f"{100 * value:.2f}" for key, value in claim.items()}
-            print("   claim {share} % ({low} to {high} %), with hooks {hooked} %".format(**shares))
+            print("   claim     {share} % ({low} to {high} %), with hooks {hooked} %".format(**shares))
     for name, words in (("import gobrrr", ["-c", "import gobrrr"]), ("gobrrr --help", ["-m", "gobrrr", "--help"])):
         row = found["startup"][name] = startup(words)
         print(f"{name:14} {1e3 * row['whole']:.0f} ms whole, {1e3 * row['over_python']:.0f} ms over a bare Python")
