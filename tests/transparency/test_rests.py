@@ -94,6 +94,28 @@ def test_an_optimizer_that_was_not_there_ends_the_rest(tmp_path: Path) -> None:
     assert updates[-1, 2] != updates[0, 2]
 
 
+@pytest.mark.parametrize(("earned", "rests"), [(0, False), (1 << 20, True)])
+@pytest.mark.usefixtures("restful")
+def test_a_gap_ends_a_rest_where_the_next_stretch_is_earned(
+    earned: int, rests: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing.Pacing, "earliest", lambda self: earned)
+    monkeypatch.setattr("gobrrr.capture.pulse.GAP_NS", -(1 << 60))  # every step is one
+    with watched(tmp_path) as session:
+        assert session is not None
+        optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+        while session.rests._pulse is None:
+            optimizer.step()
+        for _ in range(session.rests._planned - 1):
+            optimizer.step()
+            if session.rests._pulse is None:
+                break
+        assert (session.rests._pulse is not None) is rests
+        if rests:
+            optimizer.step()
+            assert session.rests._pulse is None, "as long as it was to be"
+
+
 @pytest.mark.usefixtures("restful")
 def test_two_optimizers_of_one_step_rest_together(tmp_path: Path) -> None:
     with watched(tmp_path):

@@ -33,7 +33,7 @@ def test_watching_takes_its_share_and_no_more(step: int, cost: int) -> None:
 
 def test_what_the_counter_takes_is_not_there_for_stretches() -> None:
     assert share(10e6) == share(2e6) == MOST_SHARE
-    assert share(1e6) == pytest.approx(0.002)
+    assert share(1e6) == pytest.approx(0.004)
     assert share(0.2e6) == share(1) == share(0) == LEAST_SHARE
 
 

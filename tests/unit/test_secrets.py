@@ -88,6 +88,8 @@ def test_inside_longer_words() -> None:
     )
     assert "abcdefgh12" not in masked(["-H", "Authorization: Bearer abcdefgh12"])[1]
     assert "s3cr3t" not in masked(["-H", "X-Api-Key: s3cr3t"])[1]
+    assert masked(["-H", "Cookie: sid=s3cr3t; theme=b1g"])[1] == f"Cookie: {MASK}"
+    assert masked_text('curl -H "Authorization: token s3cr3t" -o x') == f'curl -H "Authorization: {MASK}" -o x'
     pem = "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----"
     assert masked([f"a{pem}b"]) == [f"a{MASK}b"]
 

@@ -8,7 +8,7 @@ from math import inf
 
 from gobrrr.recording.warmup import median
 
-BAR, BEAT = 0.01, 8_000
+BAR, BEAT = 0.01, 6_000
 """Of the program's time, what watching costs at most of steps of 1 ms and more; ns of it that a step costs in a rest
 (counter, collector and iterators noted, all cold: benchmarks/overhead.py)."""
 LEAST_SHARE, MOST_SHARE = 0.002, 0.006

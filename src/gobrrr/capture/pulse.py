@@ -44,6 +44,7 @@ class Pulse:
                 append(now)
                 left -= 1
                 if not left or now - last > longest:
+                    self.left = left
                     due(now - last > longest)
                     left = self.left
                 last = now

@@ -20,8 +20,8 @@ SETTLED = 3
 class Rests:
     """Of one loop at a time, of optimizer updates or explicit steps. `rested` is told which steps a rest had.
 
-    What a rest does not know ends it: a loader's new iterator, an optimizer that had no part in the steps before it,
-    an explicit step, a step that takes many times its usual time. What watching costs is read off this thread's CPU
+    What a rest does not know ends it: an optimizer that had no part in the steps before it, an explicit step; and, where
+    the next stretch is earned, a loader's new iterator or a step that takes many times its usual time. What watching costs is read off this thread's CPU
     time, which no stranger's work on the same cores makes longer.
     """
 
@@ -99,8 +99,10 @@ class Rests:
         if pulse is None:
             return
         left = self._planned - len(pulse.times)
-        if gap or left <= 0:
+        if left <= 0 or (gap and len(pulse.times) >= self._earliest):
             self.end()
+        elif pulse.left:  # a gap that came before the next stretch was earned: on a crowded machine they are many
+            return
         elif ev.RESTING not in self._read:
             self._reading(ev.RESTING)
             pulse.left = min(left, self._steps)

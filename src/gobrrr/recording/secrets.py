@@ -53,6 +53,7 @@ _SHAPES = re.compile(
 """Tokens as services make them: Hugging Face, GitHub, GitLab, npm, AWS, Google, Slack, NVIDIA, Replicate, PyPI, Stripe,
 OpenAI and Anthropic, JSON web tokens, PEM keys."""
 _BEARER = re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}")
+_HEADER = re.compile(r"(?i)\b((?:set-)?cookie|(?:proxy-)?authorization)(\s*:\s*)[^\r\n\"'<][^\r\n\"']*")
 _ADDRESS = re.compile(r"(?<=://)([^\s/@:]*:(?=[^\s/]+@)|(?=[\w-]{20,}@))[^\s/]+(?=@)")
 _QUERY = re.compile(r"(?<=[?&])([\w.-]{1,100})=([^&\s#]+)")
 _SIGNATURES = frozenset("sig signature x-amz-signature x-amz-credential x-amz-security-token x-goog-signature".split())
@@ -86,6 +87,7 @@ def masked(words: Sequence[str]) -> list[str]:
 
 def masked_text(text: str, *, code: bool = False) -> str:
     """Text with what looks like a secret in it replaced. In `code`, what has only a name must be a string in quotes."""
+    text = _HEADER.sub(rf"\1\2{MASK}", text)
     text = _BEARER.sub(rf"\1\2{MASK}", _ADDRESS.sub(rf"\1{MASK}", _SHAPES.sub(MASK, text)))
     text = _QUERY.sub(_in_query, text)
     return _IN_SHELL.sub(_in_shell, (_IN_CODE if code else _IN_TEXT).sub(_inside, text))

@@ -61,7 +61,8 @@ class Side:
         self.program_steps: int | None = None
         self._peak = 0
         self._made = 0
-        self._warm: tuple[int, int] | None = None
+        self._warm: tuple[int, int] | None = None  # of the process that runs, after its first block
+        self._recompiled = 0
         self._graphs: tuple[int, int] | None = None
 
     def ready(self) -> None:
@@ -117,14 +118,15 @@ class Side:
             self._made += len(block.walls)
             self._graphs = block.graphs
             self._warm = self._warm or block.graphs
+            if self._graphs is not None and self._warm is not None:
+                self._recompiled = max(self._recompiled, self._graphs[0] - self._warm[0])
             return block
 
     @property
     def compiled(self) -> Compiled | None:
-        """What torch.compile made; None where it was not used. An arm that was started anew counts from there."""
-        if self._graphs is None or self._warm is None:
-            return None
-        return Compiled(*self._graphs, recompiled=max(0, self._graphs[0] - self._warm[0]))
+        """What torch.compile made; None where it was not used. Recompiled: the most graphs that any one process made
+        after its first block."""
+        return Compiled(*self._graphs, recompiled=self._recompiled) if self._graphs is not None else None
 
     @property
     def peak_bytes(self) -> int:
@@ -139,7 +141,7 @@ class Side:
         """End its arm, if it runs."""
         if self._arm is not None:
             self._arm.end()
-            self._peak, self._arm = self.peak_bytes, None
+            self._peak, self._arm, self._warm = self.peak_bytes, None, None
 
 
 def measure(
