@@ -20,9 +20,9 @@ SETTLED = 3
 class Rests:
     """Of one loop at a time, of optimizer updates or explicit steps. `rested` is told which steps a rest had.
 
-    What a rest does not know ends it: an optimizer that had no part in the steps before it, an explicit step; and, where
-    the next stretch is earned, a loader's new iterator or a step that takes many times its usual time. What watching costs is read off this thread's CPU
-    time, which no stranger's work on the same cores makes longer.
+    What a rest does not know ends it: an optimizer that had no part in the steps before it, an explicit step; where the
+    next stretch is earned also a loader's new iterator, or a step that takes many times its usual time. What watching
+    costs is read off this thread's CPU time, which no stranger's work on the same cores makes longer.
     """
 
     def __init__(self, hooks: Hooks, recorder: Recorder, rested: Callable[[Key, Sequence[int], int], None]) -> None:

@@ -15,7 +15,8 @@ from gobrrr.recording.steps import LoopSteps
 MIN_STRETCHES = 6
 """The fewest whose median has a 95 % interval."""
 BEAT_NS = 6_000.0
-"""What a step of a rest costs (counter, collector and iterators noted, all cold): 4 to 7 us were measured (benchmarks/overhead.py)."""
+"""What a step of a rest costs (counter, collector and iterators noted, all cold): 4 to 7 us were measured
+(benchmarks/overhead.py)."""
 _CYCLE = (marks.WAKING, marks.HOOKED, marks.LEAVING, marks.RESTING, marks.RESTED)
 
 
