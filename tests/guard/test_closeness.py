@@ -1,0 +1,329 @@
+"""Each limit of closeness, from hand-made runs: a candidate just inside it passes, just beyond it the check speaks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gobrrr.guard import closeness
+from gobrrr.guard.model import Check
+from gobrrr.guard.observation import Call, Data, Observation, Step
+from gobrrr.guard.seen import EPS, Seen
+
+NEAR, FAR = 0.98, 1.02
+ERROR = 1e-3
+"""Of the norm: what the baseline errs where nothing else is said, far above any rounding."""
+
+Tensors = dict[str, np.ndarray]
+Make = Callable[[Tensors], Step]
+
+
+def seen(values: np.ndarray) -> Seen:
+    """A tensor kept whole."""
+    data = np.ascontiguousarray(values, np.float64)
+    return Seen(
+        data.shape, "float32", hashlib.sha256(data.tobytes()).hexdigest(), float(np.linalg.norm(data)), 0,
+        data.tobytes(),
+    )  # fmt: skip
+
+
+def gradients(tensors: Tensors) -> Step:
+    """A step that has these gradients."""
+    return Step(gradients=told(tensors), updates={})
+
+
+def outputs(tensors: Tensors) -> Step:
+    """A step whose model gives these."""
+    (values,) = tensors.values()
+    return Step(calls=(Call("m", True, Data("d"), (seen(values),)),), updates={})
+
+
+def told(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Each as the guard sees it."""
+    return {name: seen(values) for name, values in tensors.items()}
+
+
+def run(*steps: Step) -> Observation:
+    """A run of these steps."""
+    return Observation(steps=steps)
+
+
+def truth(*sizes: int) -> Tensors:
+    """Tensors of norm 1."""
+    random = np.random.default_rng(0)
+    drawn = [random.standard_normal(size) for size in sizes]
+    return {f"p{n}": values / np.linalg.norm(values) for n, values in enumerate(drawn)}
+
+
+def off(tensors: Tensors, error: float, seed: int = 1) -> Tensors:
+    """Each moved by `error` of its norm, at right angles to itself."""
+    random, found = np.random.default_rng(seed), {}
+    for name, values in tensors.items():
+        drawn = random.standard_normal(values.shape)
+        drawn -= (drawn @ values) / (values @ values) * values
+        found[name] = values + error * np.linalg.norm(values) / np.linalg.norm(drawn) * drawn
+    return found
+
+
+def judged(
+    baseline: Observation, candidate: Observation, reference: Observation | None, *, precision: str = "",
+    naive: Observation | None = None,
+) -> Check:  # fmt: skip
+    """The worst check of a tensor's kind."""
+    runs = closeness.Runs(baseline, candidate, None, reference, naive, precision)
+    found = [check for check in closeness.checks(runs, {}) if check.name in closeness.KINDS]
+    return max(found, key=lambda check: closeness.VERDICTS.index(check.verdict))
+
+
+def of_gradients(sizes: tuple[int, ...], own: float, candidate: float, **more: Any) -> Check:
+    """One step: the baseline's gradients err `own`, the candidate's `candidate`."""
+    true = truth(*sizes)
+    return judged(run(gradients(off(true, own))), run(gradients(off(true, candidate, seed=2))), run(gradients(true)),
+                  **more)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "times"),
+    [(1000, 2.0), (999, 8.0), (11, 8.0), (10, 10.0)],
+)
+def test_the_ratio_of_errors_by_size(size: int, times: float) -> None:
+    assert of_gradients((size,), ERROR, NEAR * times * ERROR).verdict == "equivalent"
+    beyond = of_gradients((size,), ERROR, FAR * times * ERROR)
+    assert (beyond.name, beyond.verdict, beyond.module) == ("gradients", "changed", "p0")
+    assert f"{FAR * times:.3g} times" in beyond.reason
+
+
+def test_many_small_ones_may_not_all_err_more() -> None:
+    assert of_gradients((100,) * 20, ERROR, NEAR * 2 * ERROR).verdict == "equivalent"
+    assert of_gradients((100,) * 20, ERROR, FAR * 2 * ERROR).verdict == "changed"
+
+
+def test_some_small_ones_may() -> None:
+    true = truth(*(100,) * 20)
+    near = off(true, ERROR, seed=2) | {"p3": off(true, 7 * ERROR)["p3"]}
+    assert judged(run(gradients(off(true, ERROR))), run(gradients(near)), run(gradients(true))).verdict == "equivalent"
+
+
+@pytest.mark.parametrize(("begun", "times"), [("own", 16.0), ("part", 2.0), ("baseline", 2.0)])
+def test_steps_from_other_weights_may_err_more(begun: str, times: float) -> None:
+    true = truth(2000)
+
+    def found(error: float) -> Check:
+        first, second = off(true, ERROR, seed=2), off(true, error, seed=3)
+        last = Step(gradients=told(second), updates={}, begun=begun)
+        plain = gradients(off(true, ERROR))
+        return judged(run(plain, plain), run(gradients(first), last), run(gradients(true), gradients(true)))
+
+    assert found(NEAR * times * ERROR).verdict == "equivalent"
+    assert found(FAR * times * ERROR).verdict == "changed"
+
+
+def test_what_any_sum_errs_is_granted() -> None:
+    granted = 2 * 128 * EPS["float32"]
+    assert of_gradients((2000,), 0.0, NEAR * granted).verdict == "equivalent"
+    assert of_gradients((2000,), 0.0, FAR * granted).verdict == "changed"
+
+
+def test_the_worst_step_of_the_baseline_counts_for_all() -> None:
+    true = truth(2000)
+
+    def found(error: float) -> Check:
+        steps = run(gradients(off(true, ERROR)), gradients(off(true, 4 * ERROR)))
+        other = run(gradients(off(true, error, seed=2)), gradients(off(true, 4 * ERROR)))
+        return judged(steps, other, run(gradients(true), gradients(true)))
+
+    assert found(NEAR * 8 * ERROR).verdict == "equivalent"
+    assert found(FAR * 8 * ERROR).verdict == "changed"
+
+
+def test_without_float64_the_baseline_is_the_truth() -> None:
+    true = truth(2000)
+
+    def found(error: float) -> Check:
+        return judged(run(gradients(true)), run(gradients(off(true, error))), None)
+
+    granted = 2 * 1e-4
+    assert found(NEAR * granted).verdict == "bounded"
+    assert found(FAR * granted).verdict == "changed"
+
+
+@pytest.mark.parametrize(("make", "most"), [(gradients, 0.2), (outputs, 0.1)])
+def test_what_a_lower_precision_explains(make: Make, most: float) -> None:
+    true = truth(2000)
+
+    def found(error: float) -> Check:
+        other = run(make(off(true, error)))
+        return judged(run(make(off(true, 1e-7))), other, run(make(true)), precision="bfloat16", naive=other)
+
+    assert found(NEAR * most).verdict == "bounded"
+    beyond = found(FAR * most)
+    assert beyond.verdict == "changed" and f"the {most:g} that it explains" in beyond.reason
+
+
+def test_a_lower_precision_may_err_what_the_naive_version_errs() -> None:
+    true = truth(2000)
+
+    def found(error: float) -> Check:
+        naive = run(gradients(off(true, 0.01)))
+        return judged(run(gradients(off(true, 1e-6))), run(gradients(off(true, error, seed=2))), run(gradients(true)),
+                      precision="bfloat16", naive=naive)  # fmt: skip
+
+    assert found(NEAR * 0.02).verdict == "bounded"
+    assert found(FAR * 0.02).verdict == "changed"
+
+
+@pytest.mark.parametrize(("error", "plausible"), [(0.0294, True), (0.0306, False)])
+def test_a_reference_that_drew_other_numbers_is_none(error: float, plausible: bool) -> None:
+    true = truth(2000)
+    assert closeness.plausible(run(outputs(off(true, error))), run(outputs(true))) is plausible
+    assert closeness.plausible(run(outputs(true)), run()) is False
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict"), [(1.24, "changed"), (1.26, "wrong"), (1 / 1.24, "changed"), (0.78, "wrong")]
+)
+def test_another_scale_is_wrong(times: float, verdict: str) -> None:
+    true = truth(2000)
+    scaled = {name: times * values for name, values in true.items()}
+    found = judged(run(gradients(off(true, ERROR))), run(gradients(scaled)), run(gradients(true)))
+    assert (found.name, found.verdict) == ("gradients", verdict)
+
+
+@pytest.mark.parametrize(("cosine", "verdict"), [(0.91, "changed"), (0.89, "wrong")])
+def test_another_direction_is_wrong(cosine: float, verdict: str) -> None:
+    true = truth(2000)
+    turned = {n: v / np.linalg.norm(v) for n, v in off(true, np.sqrt(1 / cosine**2 - 1)).items()}
+    assert judged(run(gradients(off(true, ERROR))), run(gradients(turned)), run(gradients(true))).verdict == verdict
+
+
+def with_updates(grads: Tensors, updates: Tensors) -> Step:
+    """A step with both."""
+    return Step(gradients=told(grads), updates=told(updates))
+
+
+@pytest.mark.parametrize(("signal", "verdict"), [(9.0, "equivalent"), (11.0, "wrong")])
+def test_an_update_from_a_gradient_that_is_rounding_says_nothing(signal: float, verdict: str) -> None:
+    """The other tensor keeps the step from having nothing to tell."""
+    true, moved = truth(2000, 2000), truth(2000, 2000)
+    baseline = off(true, ERROR) | {"p1": off(true, 1 / signal)["p1"]}
+    turned = moved | {"p1": -moved["p1"]}
+    found = judged(run(with_updates(baseline, moved)), run(with_updates(baseline, turned)),
+                   run(with_updates(true, moved)))  # fmt: skip
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(7.8, "equivalent"), (8.2, "wrong")])
+def test_but_it_is_no_larger_than_a_step(times: float, verdict: str) -> None:
+    true, moved = truth(2000, 2000), truth(2000, 2000)
+    baseline = off(true, ERROR) | {"p1": off(true, 1.0)["p1"]}
+    jumped = moved | {"p1": -times * moved["p1"]}
+    found = judged(run(with_updates(baseline, moved)), run(with_updates(baseline, jumped)),
+                   run(with_updates(true, moved)))  # fmt: skip
+    assert found.verdict == verdict
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(NEAR * 2 * ERROR, "equivalent"), (FAR * 2 * ERROR, "changed")])
+def test_an_update_is_no_more_exact_than_its_gradient(error: float, verdict: str) -> None:
+    true, moved = truth(2000), truth(2000)
+    baseline = run(with_updates(off(true, ERROR), moved))
+    candidate = run(with_updates(off(true, ERROR), off(moved, error)))
+    assert judged(baseline, candidate, run(with_updates(true, moved))).verdict == verdict
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(2.7, "equivalent"), (2.9, "changed")])
+def test_one_update_may_err_more_than_all_together(times: float, verdict: str) -> None:
+    """The root mean square of `times` and 0.5 is 1.94 and 2.08."""
+    moved = truth(2000, 2000)
+    candidate = {"p0": off(moved, times * ERROR)["p0"], "p1": off(moved, 0.5 * ERROR)["p1"]}
+    runs = [Step(updates=told(tensors)) for tensors in (off(moved, ERROR, seed=2), candidate, moved)]
+    assert judged(*map(run, runs)).verdict == verdict
+
+
+@pytest.mark.parametrize(("times", "cosine", "verdict"), [(1.98, 1.0, "bounded"), (2.02, 1.0, "wrong"),
+                                                          (1.0, 0.51, "bounded"), (1.0, 0.49, "wrong")])  # fmt: skip
+def test_coins_at_a_lower_precision_are_only_wrong_by_much(times: float, cosine: float, verdict: str) -> None:
+    moved = truth(2000)
+    turned = {n: times * v / np.linalg.norm(v) for n, v in off(moved, np.sqrt(1 / cosine**2 - 1)).items()}
+    runs = [run(Step(updates=told(tensors))) for tensors in (off(moved, 1e-6, seed=2), turned, moved)]
+    assert judged(*runs, precision="bfloat16").verdict == verdict
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(NEAR * 0.02, "equivalent"), (FAR * 0.02, "changed")])
+def test_a_gradient_that_fades_errs_what_it_erred_before(error: float, verdict: str) -> None:
+    true = truth(2000)
+    faded = {"p0": 1e-3 * true["p0"]}
+    moved = {"p0": faded["p0"] + error * off(true, 1.0)["p0"] / np.sqrt(2)}
+    baseline = run(gradients(off(true, 0.01)), gradients(off(faded, 0.5)))
+    candidate = run(gradients(off(true, 0.01)), gradients(moved))
+    assert judged(baseline, candidate, run(gradients(true), gradients(faded))).verdict == verdict
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(NEAR * 2 * ERROR, "equivalent"), (FAR * 2 * ERROR, "changed")])
+def test_one_lucky_tensor_of_the_baseline_is_no_measure(error: float, verdict: str) -> None:
+    true = truth(2000, 2000, 2000)
+    lucky = off(true, ERROR) | {"p1": true["p1"]}
+    candidate = off(true, ERROR, seed=2) | {"p1": off(true, error)["p1"]}
+    assert judged(run(gradients(lucky)), run(gradients(candidate)), run(gradients(true))).verdict == verdict
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(NEAR * 2 * ERROR, "equivalent"), (FAR * 2 * ERROR, "changed")])
+def test_what_two_plain_runs_differ_by_is_granted(error: float, verdict: str) -> None:
+    true = truth(2000)
+    again = run(gradients(off(true, ERROR)))
+    runs = closeness.Runs(
+        run(gradients(true)), run(gradients(off(true, error, 2))), again, run(gradients(true)), None, ""
+    )
+    (check,) = closeness.checks(runs, {})
+    assert check.verdict == verdict
+
+
+@pytest.mark.parametrize(("times", "verdict"), [(1.95, "equivalent"), (2.05, "changed")])
+def test_what_is_nothing_beside_the_others_may_err_a_rounding_of_theirs(times: float, verdict: str) -> None:
+    true = truth(2000, 2000)
+    true["p1"] *= 1e-9
+    rounding = EPS["float32"] * np.sqrt(0.5)
+    moved = true | {"p1": times * rounding * truth(2000)["p0"]}
+    assert judged(run(gradients(true)), run(gradients(moved)), run(gradients(true))).verdict == verdict
+
+
+def test_counters_are_equal_or_wrong() -> None:
+    def counted(value: float) -> Observation:
+        one = seen(np.array([value]))
+        whole = Seen(one.shape, "int64", one.digest, one.norm, 0, one.sketch)
+        return run(Step(updates={}, buffers={"num_batches_tracked": whole}))
+
+    found = judged(counted(3), counted(4), counted(3))
+    assert (found.name, found.verdict) == ("buffers", "wrong")
+
+
+def test_a_lower_precision_on_its_own_way_is_judged_by_its_losses() -> None:
+    true = truth(2000)
+    first = gradients(off(true, ERROR))
+    later = Step(gradients=told(off(true, 0.3)), updates={}, begun="own")
+    lowered = run(gradients(off(true, 0.01)), gradients(off(true, 0.01)))
+    found = judged(run(first, first), run(gradients(off(true, 0.01)), later), run(gradients(true), gradients(true)),
+                   precision="bfloat16", naive=lowered)  # fmt: skip
+    assert found.verdict == "bounded"
+
+
+def test_a_tensor_that_was_not_seen_is_no_proof() -> None:
+    true = truth(2000, 2000)
+    less = {"p0": true["p0"]}
+    found = judged(run(gradients(true)), run(gradients(less)), run(gradients(true)))
+    assert (found.verdict, found.module) == ("unverified", "p1")
+
+
+def test_what_is_not_finite_is_wrong() -> None:
+    true = truth(2000)
+    bad = Seen((2000,), "float32", "x", 1.0, 1, seen(true["p0"]).sketch)
+    broken = run(Step(gradients={"p0": bad}, updates={}))
+    assert judged(run(gradients(off(true, ERROR))), broken, run(gradients(true))).verdict == "wrong"
+
+
+def test_the_same_bits_are_exact() -> None:
+    true = truth(2000)
+    assert judged(run(gradients(true)), run(gradients(true)), run(gradients(off(true, ERROR)))).verdict == "exact"
