@@ -37,7 +37,7 @@ from gobrrr.recording import marks as ev
 from gobrrr.recording.run import load_run
 from gobrrr.recording.steps import find_loops
 
-STEPS = {"tiny": (16, 1, 8), "small": (64, 12, 64), "middling": (320, 6, 256)}
+STEPS = {"tiny": (16, 1, 8), "small": (64, 12, 64), "middling": (256, 4, 256)}
 BATCHES, WARM_RESTS, MIN_CYCLES = 8, 8, 6
 SEGMENT_NS = 40_000_000  # a longer break would be a gap to the rest (pulse.GAP_NS)
 LONGEST_NS = 2_000_000_000

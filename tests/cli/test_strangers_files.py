@@ -264,6 +264,19 @@ class TestReceipts:
         done = gobrrr("verify", file, "--", "t.py", "--token", SECRET)
         assert done.code == 2 and "was given 3 words" in done.text and SECRET not in done.text
 
+    def test_it_writes_where_it_is_let(
+        self, gobrrr: Runner, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        outside = tmp_path_factory.mktemp("outside")
+        command = (sys.executable, "-c", f"open({str(outside / 'x')!r}, 'w')")
+        file = self.receipt(tmp_path, command=command)
+        done = gobrrr("verify", "--yes", file)
+        assert done.code == 2 and "--allow-writes DIR" in done.text and not (outside / "x").exists()
+        assert "no such folder" in gobrrr("verify", "--yes", "--allow-writes", tmp_path / "no", file).text
+        for options in (("--allow-writes", outside), ("--unprotected",)):
+            assert gobrrr("verify", "--yes", *options, file).code == 2  # it makes no step
+            (outside / "x").unlink()
+
     def test_one_s_own_goes_on_without_asking(self, gobrrr: Runner, tmp_path: Path, env: dict[str, str]) -> None:
         file = self.receipt(tmp_path, command=(sys.executable, "-c", "print('no steps')"))
         program = (

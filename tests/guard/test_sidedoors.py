@@ -312,6 +312,33 @@ def test_checkpoints_of_torch_save_are_counted(tmp_path: Path, monkeypatch: pyte
     assert torch.serialization._open_zipfile_writer is opener
 
 
+@pytest.mark.parametrize("other", ["names", "dtypes", "shapes", ""])
+def test_checkpoints_keep_their_names_and_dtypes(other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def saving(other: str = "") -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        for number in range(31):
+            model(torch.randn(2, 2)).sum().backward()
+            optimizer.step()
+            state = {n: p.detach().clone() for n, p in reversed(model.state_dict().items())}
+            if number > 20 and other == "names":
+                state["_orig_mod.weight"] = state.pop("weight")
+            elif number > 20 and other == "dtypes":
+                state["weight"] = state["weight"].bfloat16()
+            elif number > 20 and other == "shapes":
+                state["weight"] = state["weight"][:1]
+            torch.save({"model": state, "rest": [number, optimizer.state_dict()]}, "checkpoint.pt")
+
+    save = torch.serialization._save
+    found = guard.compare(saving, partial(saving, other))
+    assert found.verdict == ("changed" if other else "exact"), found
+    assert not other or "other names, shapes or dtypes" in found.reasons[0]
+    assert torch.serialization._save is save
+
+
 @pytest.mark.parametrize("lost", ["moments", "count", "grown"])
 def test_an_optimizer_that_loses_its_state_after_the_update_is_caught(lost: str) -> None:
     def adam(spoil: bool = False) -> None:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gobrrr.cli import redaction
+from gobrrr.cli import redaction, writes
 from gobrrr.errors import GobrrrError
 
 
@@ -32,13 +32,7 @@ class Tune:
         )
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
-        parser.add_argument(
-            "--allow-writes", dest="allowed", action="append", type=Path, default=[], metavar="DIR",
-            help="let the program write below DIR in trials; may be given again (else: into its own copy alone)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--unprotected", action="store_true", help="do not keep trials from writing outside their own copy"
-        )
+        writes.add_options(parser)
         parser.add_argument(
             "--price-per-hour", type=_more_than_zero, metavar="X", help="also say what it saves in money"
         )
@@ -49,16 +43,13 @@ class Tune:
         from gobrrr.capture import folders
         from gobrrr.cli import run as run_verb
         from gobrrr.cli import tuning
-        from gobrrr.trial.limits import Limits
 
         command = run_verb.program_of(args.program)
-        for place in args.allowed:
-            if not place.exists():
-                raise GobrrrError(f"--allow-writes {place}: there is no such folder", "make it first")
+        limits = writes.limits(args)
         folder = _resumed(args.resume) if args.resume else folders.of_run(args.folder, command, "tune-")
         wishes = tuning.Wishes(
             seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
-            limits=Limits(tuple(place.resolve() for place in args.allowed), args.unprotected), redact=args.redact,
+            limits=limits, redact=args.redact,
         )  # fmt: skip
         outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr)
         tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, args.price_per_hour)

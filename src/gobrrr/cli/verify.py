@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from gobrrr.cli import writes
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Verify:
             "--minutes", type=float, default=2.0, metavar="M", help="time for the measurement, starts among it (2)"
         )
         parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
+        writes.add_options(parser)
         parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -56,10 +58,11 @@ class Verify:
         before = receipts.read(file)
         if not before.kept or before.speedup is None:
             raise GobrrrError(f"{file} kept no remedy: there is nothing to repeat", "tune the program again")
+        limits = writes.limits(args)
         program = _typed(before, args.program) if args.program else _named(before, file, args)
         registry.composed(before.kept)  # names are checked before anything is started
         with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
-            return _measured(before, program, Path(folder), args)
+            return _measured(before, program._replace(limits=limits), Path(folder), args)
 
 
 def _typed(before: Receipt, words: list[str]) -> Program:

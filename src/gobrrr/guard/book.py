@@ -102,10 +102,10 @@ class Book:
                 calls=tuple(self.calls), losses=tuple(self.losses), gradients=found.gradients,
                 updates=updates, states=self._states_left(found.whole), buffers=self._changed_buffers(),
                 hyperparameters=found.hyperparameters, whole=found.whole, begun=self._begun, random=streams().digest,
-                file_writes=self.writes.num, copies=self._copies(found.whole),
+                file_writes=self.writes.num, saved=tuple(self.writes.saved), copies=self._copies(found.whole),
             )
         )  # fmt: skip
-        self.calls, self.losses, self.writes.num = [], [], 0
+        self.calls, self.losses, self.writes.num, self.writes.saved = [], [], 0, []
         self._plan()
         self._begun = self._set_to_baseline(len(self.steps))
         self._note_beginning()

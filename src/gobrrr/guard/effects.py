@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_TRUNC | os.O_CREAT
 MOST_TEXT, MOST_SHAPES = 4 << 20, 1000
+MOST_ENTRIES = 100_000
 _heard: list[Any] = []
 _registered = False
 
@@ -20,6 +23,8 @@ class FileWrites:
 
     def __init__(self) -> None:
         self.num = 0
+        self.saved: list[str] = []
+        """Digests of what torch.save was given: names, shapes and dtypes."""
         self._below = ""
         self._untell: Callable[[], None] = bool  # type: ignore[assignment]
 
@@ -46,10 +51,12 @@ class FileWrites:
 
 
 def tell_of_torch_save() -> Callable[[], None]:
-    """torch.save's files are opened in C++: let it say so as Python would, until what this gives is called."""
+    """torch.save's files are opened in C++: let it say so as Python would, and what they hold, until what this gives is
+    called."""
     from torch import serialization
 
     opener: Any = serialization._open_zipfile_writer
+    save: Any = serialization._save
     if getattr(opener, "tells", False):
         return lambda: None
 
@@ -58,9 +65,40 @@ def tell_of_torch_save() -> Callable[[], None]:
             sys.audit("open", os.fspath(name_or_buffer), "wb", os.O_WRONLY)
         return opener(name_or_buffer)
 
+    def saves(obj: Any, *rest: Any, **more: Any) -> Any:
+        for each in _heard:
+            each.saved.append(structure(obj))
+        return save(obj, *rest, **more)
+
+    def untell() -> None:
+        serialization._open_zipfile_writer, serialization._save = opener, save
+
     told.tells = True  # type: ignore[attr-defined]
-    serialization._open_zipfile_writer = told
-    return lambda: setattr(serialization, "_open_zipfile_writer", opener)
+    serialization._open_zipfile_writer, serialization._save = told, saves
+    return untell
+
+
+def structure(obj: Any) -> str:
+    """Digest of the names, shapes and dtypes in nested dicts and lists of tensors, whatever their order and values."""
+
+    entries = sorted(itertools.islice(_entries(obj, ""), MOST_ENTRIES))
+    return hashlib.sha256("\n".join(entries).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _entries(obj: Any, path: str, depth: int = 0) -> Iterator[str]:
+    from torch import Tensor
+
+    if isinstance(obj, Tensor):
+        yield f"{path}: {obj.dtype} {tuple(obj.shape)}"
+    elif isinstance(obj, dict) and depth < 20:
+        for key, value in dict.items(obj):
+            yield from _entries(value, f"{path}.{key}" if type(key) in (str, int) else path, depth + 1)
+    elif isinstance(obj, (list, tuple)) and depth < 20:
+        each = list.__iter__(obj) if isinstance(obj, list) else tuple.__iter__(obj)
+        for number, value in enumerate(each):
+            yield from _entries(value, f"{path}[{number}]", depth + 1)
+    else:
+        yield f"{path}: {type(obj).__name__}"
 
 
 def opens_for_writing(mode: Any, flags: Any) -> bool:

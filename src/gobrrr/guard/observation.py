@@ -72,6 +72,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     random: str = ""
     """Digest of all random streams when it was over."""
     file_writes: int = 0
+    saved: tuple[str, ...] = ()
+    """Digests of the names, shapes and dtypes that torch.save was given."""
     copies: dict[str, tuple[Seen, ...]] | None = None
     """Tensors of the program's beside its models that have a parameter's shape, by shape."""
 

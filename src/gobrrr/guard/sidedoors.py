@@ -113,6 +113,9 @@ def _files(baseline: Observation, candidate: Observation, again: Observation) ->
         if b.file_writes == a.file_writes != c.file_writes:
             reason = f"{c.file_writes} files are written in step {number + 1}, the baseline writes {b.file_writes}"
             return Check(name, "changed", reason)
+        if b.saved == a.saved != c.saved:
+            reason = f"what torch.save is given in step {number + 1} has other names, shapes or dtypes"
+            return Check(name, "changed", reason)
     return Check(name, "exact")
 
 
