@@ -69,15 +69,34 @@ def data_of(arguments: Any, computed: Computed | None = None, rows: bool = True)
     and is left out.
     """
     everything = tensors_of(arguments)
-    found = [t for t in everything if not t.requires_grad and not (computed is not None and computed.holds(t))]
+    given = [t for t in everything if not t.requires_grad and not (computed is not None and computed.holds(t))]
+    found = [part for tensor in given for part in _strided(tensor)]
     whole = hashlib.blake2b(digest_size=12)
     for tensor in found:
         whole.update(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
         whole.update(raw(tensor))
-    num = found[0].shape[0] if found and found[0].dim() else 0
-    each = _rows(found, num) if rows and num else ()
-    moments = _moments(found[0]) if rows and found else ()
+    plain = [t for t in given if is_plain(t) and _strided(t)[0] is t]
+    num = plain[0].shape[0] if plain and plain[0].dim() else 0
+    each = _rows(plain, num) if rows and num else ()
+    moments = _moments(plain[0]) if rows and plain else ()
     return Data(whole.hexdigest(), each, sum(tensor.numel() for tensor in found), moments=moments)
+
+
+def _strided(tensor: Any) -> list[Any]:
+    """The strided tensors that one is made of: made dense, the adjacency of a large graph would fill the memory."""
+    import torch
+
+    if tensor.device.type == "meta":
+        return []
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.is_nested:
+        return list(tensor.unbind())
+    return [tensor.int_repr()] if tensor.is_quantized else [tensor]
 
 
 def _rows(tensors: list[Any], num: int) -> tuple[str, ...]:
@@ -94,7 +113,7 @@ def _rows(tensors: list[Any], num: int) -> tuple[str, ...]:
 
 def _moments(tensor: Any) -> tuple[float, ...]:
     """Mean and standard deviation over all elements."""
-    if tensor.is_complex() or tensor.numel() < 2:
+    if tensor.is_complex() or tensor.is_mkldnn or tensor.numel() < 2:
         return ()
     values = tensor.detach().double()
     return float(values.mean()), float(values.std())
@@ -108,8 +127,9 @@ def fingerprint(value: Any) -> str:
     found = hashlib.blake2b(digest_size=12)
     for leaf in tree_leaves(_opened(value)):
         if isinstance(leaf, torch.Tensor):
-            found.update(f"{tuple(leaf.shape)}{leaf.dtype}".encode())
-            found.update(raw(leaf))
+            for part in _strided(leaf):
+                found.update(f"{tuple(part.shape)}{part.dtype}".encode())
+                found.update(raw(part))
         elif hasattr(leaf, "tobytes"):
             found.update(leaf.tobytes())
         else:

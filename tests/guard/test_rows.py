@@ -1,0 +1,45 @@
+"""What a model is given, of every layout."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from gobrrr.guard.rows import Computed, data_of, fingerprint
+
+DENSE = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
+
+
+def of(how: str, dense: torch.Tensor) -> torch.Tensor:
+    """A tensor of another kind with these values."""
+    if how == "quantized":
+        return torch.quantize_per_tensor(dense, 1.0, 0, torch.quint8)
+    if how in ("nested", "jagged"):
+        layout = torch.jagged if how == "jagged" else torch.strided
+        return torch.nested.nested_tensor([dense[0], dense[1, :2]], layout=layout)
+    if how == "blocks":
+        return dense.to_sparse_bsr((1, 1))
+    return getattr(dense, f"to_{how}")()
+
+
+KINDS = ("sparse", "sparse_csr", "sparse_csc", "blocks", "mkldnn", "nested", "jagged", "quantized")
+
+
+@pytest.mark.parametrize("how", KINDS)
+@pytest.mark.filterwarnings("ignore")
+def test_other_values_have_another_digest(how: str) -> None:
+    one, same, other = (of(how, values) for values in (DENSE, DENSE.clone(), DENSE * 2))
+    assert data_of((one,), Computed()) == data_of((same,), Computed())
+    assert data_of((one,)).digest != data_of((other,)).digest
+    assert fingerprint([one]) == fingerprint([same]) != fingerprint([other])
+
+
+def test_a_large_graph_is_not_made_dense() -> None:
+    size = 1 << 20  # made dense it has 2^42 bytes
+    graph = torch.sparse_coo_tensor(torch.tensor([[0, size - 1], [1, 2]]), torch.tensor([1.0, 2.0]), (size, size))
+    found = data_of((graph, torch.ones(4, 2)))
+    assert (found.num_elements, len(found.rows), found.moments) == (2 * 2 + 2 + 8, 4, (1.0, 0.0))
+
+
+def test_what_has_no_values_is_nothing() -> None:
+    assert data_of((torch.empty(2, 2, device="meta"),)) == data_of(())
