@@ -1,0 +1,125 @@
+"""Each check of structure, from hand-made runs that differ in one thing alone: the check of that name speaks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from gobrrr.guard import structure
+from gobrrr.guard.model import Check
+from gobrrr.guard.observation import Call, Data, Observation, Step
+from gobrrr.guard.seen import Seen
+
+
+def seen(norm: float, bad: int = 0, numel: int = 100) -> Seen:
+    """A tensor of this norm."""
+    return Seen((numel,), "float32", f"{norm}", norm, bad, np.zeros(numel).tobytes())
+
+
+def call(n: int = 0, **more: Any) -> Call:
+    """The model's n-th, on four samples of its own."""
+    data = Data(f"d{n}", tuple(f"{n}.{i}" for i in range(4)), 40)
+    return msgspec.structs.replace(Call("Net#0", True, data, (seen(1.0),)), **more)
+
+
+def step(n: int = 0, **more: Any) -> Step:
+    """The n-th, in which all is well."""
+    plain = Step(
+        calls=(call(n),), losses=(1.0,), gradients={"a": seen(1.0), "b": seen(2.0), "frozen": None},
+        updates={"a": seen(0.1), "b": seen(0.2)}, buffers={"mean": seen(3.0)}, hyperparameters=({"lr": "0.1"},),
+    )  # fmt: skip
+    return msgspec.structs.replace(plain, **more)
+
+
+def run(second: Step | None = None, **more: Any) -> Observation:
+    """Three steps; `second` in place of the one in the middle."""
+    plain = Observation(steps=(step(0), second or step(1), step(2)), trainable={"a": True, "b": True, "frozen": False},
+                        complete=True)  # fmt: skip
+    return msgspec.structs.replace(plain, **more)
+
+
+def data(n: int, **more: Any) -> Step:
+    """A step that is given something else."""
+    return step(n, calls=(call(n, data=msgspec.structs.replace(call(n).data, **more)),))
+
+
+WRONG = {
+    "no update": (run(training=False), "steps", "made no update"),
+    "too short": (run(steps=(step(0), step(1))), "steps", "2 steps to the end, the baseline made 3"),
+    "lost": (run(trainable={"a": True, "frozen": False}), "parameters", "b gone"),
+    "new": (run(trainable=run().trainable | {"c": True}), "parameters", "c new"),
+    "frozen": (run(trainable=run().trainable | {"b": False}), "parameters", "requires_grad of b"),
+    "calls": (run(step(1, calls=(call(1), call(1)))), "data", "2 calls of models in step 2"),
+    "fewer rows": (run(data(1, rows=("1.0", "1.1"))), "data", "2 samples of 40 elements"),
+    "shorter rows": (run(data(1, num_elements=39)), "data", "4 samples of 39 elements"),
+    "repeated": (run(data(1, digest="x", rows=("1.0", "1.0", "1.2", "1.3"))), "data", "1 samples came more often"),
+    "mutated": (run(data(1, mutated=True)), "inputs", "Net#0 writes into"),
+    "other model": (run(step(1, calls=(call(1, model="Net#1"),))), "mode", "Net#1 was called"),
+    "eval": (run(step(1, calls=(call(1, training=False),))), "mode", "is in eval() mode"),
+    "groups": (run(step(1, hyperparameters=())), "hyperparameters", "0 parameter groups"),
+    "lr": (run(step(1, hyperparameters=({"lr": "0.2"},))), "hyperparameters", "lr is 0.2 in step 2, 0.1"),
+    "decay": (run(step(1, hyperparameters=({"lr": "0.1", "decay": "1"},))), "hyperparameters", "decay is 1"),
+    "no gradient": (run(step(1, gradients=step().gradients | {"a": None})), "gradients", "a have no gradient"),
+    "a gradient": (run(step(1, gradients=step().gradients | {"frozen": seen(1.0)})), "gradients", "frozen have a"),
+    "zero": (run(step(1, gradients=step().gradients | {"a": seen(0.0)})), "gradients", "gradient of a is zero"),
+    "stale": (run(step(1, buffers={})), "buffers", "mean not updated"),
+    "touched": (run(step(1, buffers={"mean": seen(3.0), "var": seen(1.0)})), "buffers", "var updated"),
+    "still": (run(step(1, updates=step().updates | {"a": seen(0.0)})), "updates", "a no longer move"),
+    "loss": (run(step(1, losses=(math.nan,))), "finite", "loss is not finite in step 2"),
+    "bad gradient": (run(step(1, gradients=step().gradients | {"a": seen(1.0, 1)})), "finite", "gradients of a hold 1"),
+    "bad update": (run(step(1, updates=step().updates | {"a": seen(0.1, 2)})), "finite", "updates of a hold 2"),
+    "bad buffer": (run(step(1, buffers={"mean": seen(3.0, 3)})), "finite", "buffers of mean hold 3"),
+    "bad output": (run(step(1, calls=(call(1, outputs=(seen(1.0, 1),)),))), "finite", "Net#0 gives 1"),
+}  # fmt: skip
+
+
+def speaking(baseline: Observation, candidate: Observation, **more: Any) -> list[Check]:
+    """Checks that find something."""
+    return [check for check in structure.checks(baseline, candidate, **more) if check.verdict != "exact"]
+
+
+def test_where_nothing_differs_nothing_speaks() -> None:
+    assert speaking(run(), run()) == []
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_each_fault_is_named_by_its_check_alone(what: str) -> None:
+    candidate, name, reason = WRONG[what]
+    (found,) = speaking(run(), candidate)
+    assert (found.name, found.verdict) == (name, "wrong") and reason in found.reason, found
+
+
+def test_what_the_baseline_does_too_is_no_fault() -> None:
+    for candidate, _, _ in WRONG.values():
+        assert speaking(candidate, candidate) in ([], [Check("finite", "wrong", "the loss is not finite in step 2")])
+
+
+def test_another_order_is_a_change_unless_it_was_asked_for() -> None:
+    swapped = run(data(1, digest="x", rows=call(2).data.rows)).steps[1], data(2, digest="y", rows=call(1).data.rows)
+    turned = run(steps=(step(0), *swapped))
+    (found,) = speaking(run(), turned)
+    assert (found.name, found.verdict, found.reason) == ("data", "changed", "the same samples came in another order")
+    (found,) = speaking(run(), turned, order_may_change=True)
+    assert found.verdict == "bounded"
+    other = run(data(1, digest="x", rows=("9.0", "9.1", "9.2", "9.3")))
+    assert speaking(run(), other)[0].reason.startswith("other samples came")
+    fewer = speaking(run(data(1, rows=("1.0", "1.0", "1.2", "1.3"))), other, order_may_change=True)
+    assert [check.verdict for check in fewer] == ["bounded"], "samples that come less often are no fault"
+    longer = run(data(1, digest="x", num_elements=44, rows=("9.0", "9.1", "9.2", "9.3")))
+    assert [check.verdict for check in speaking(run(), longer, order_may_change=True)] == ["bounded"]
+
+
+def test_a_run_that_was_cut_off_may_be_shorter() -> None:
+    assert speaking(run(), run(steps=(step(0), step(1)), complete=False)) == []
+
+
+@pytest.mark.parametrize(("norm", "told"), [(1.1e-5, True), (0.9e-5, False)])
+def test_a_gradient_that_is_rounding_may_be_zero(norm: float, told: bool) -> None:
+    """Two tensors of a hundred elements, one of norm sqrt(2): their root mean square is a tenth."""
+    usual = {"a": seen(norm), "b": seen(math.sqrt(2))}
+    baseline, candidate = run(step(1, gradients=usual)), run(step(1, gradients=usual | {"a": seen(0.0)}))
+    assert bool(speaking(baseline, candidate)) is told
