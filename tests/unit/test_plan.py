@@ -25,8 +25,16 @@ def test_steady_steps_are_watched_for_half_a_second() -> None:
 
 def test_few_long_steps_are_enough() -> None:
     assert opens_after([300 * MS] * 20) == 1 + plan.MIN_STEPS
-    assert opens_after([5 * SECOND] * 20) == 1 + 4
-    assert opens_after([int(2.1 * SECOND)] * 20) == 1 + 4
+    assert opens_after([30 * SECOND] * 20) == opens_after([int(1.1 * SECOND)] * 20) == 1 + 3
+    assert opens_after([450 * MS] * 20) == 1 + 5
+
+
+def test_a_short_program_on_a_crowded_machine_is_looked_at_before_it_ends() -> None:
+    draw = random.Random(1)
+    for step, num, latest in ((23 * MS, 80, 40), (1100 * MS, 8, 6), (290 * MS, 20, 13)):
+        for _ in range(100):
+            opened = opens_after([int(step * draw.choice([0.8, 1.0, 1.3, 2.0])) for _ in range(num)])
+            assert opened is not None and opened <= latest
 
 
 def test_short_steps_wait_for_their_time_or_their_number() -> None:
@@ -34,7 +42,7 @@ def test_short_steps_wait_for_their_time_or_their_number() -> None:
     assert opens_after([4 * MS] * 1000) == 1 + 125
 
 
-@pytest.mark.parametrize("slow", [1, 3, 5])
+@pytest.mark.parametrize("slow", [1, 2, 3])
 def test_slow_first_steps_are_not_counted(slow: int) -> None:
     opened = opens_after([2 * SECOND] * slow + [50 * MS] * 100)
     assert opened is not None
@@ -77,7 +85,7 @@ def test_it_never_raises_and_patience_is_bounded(walls: list[int]) -> None:
     steady = is_steady(walls)
     assert isinstance(steady, bool)
     if len(walls) <= 4:
-        assert not steady or sum(walls) > 2 * SECOND
+        assert not steady or sum(walls) > 3 * SECOND
 
 
 @given(st.floats(0, 1e12), st.floats(1e6, 1e12))

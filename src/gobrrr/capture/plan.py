@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from gobrrr.recording.warmup import median, warmup
 
 SECOND = 1_000_000_000
 MIN_STEPS, MIN_TIME = 6, SECOND // 2
 MANY_STEPS = 200
-PATIENCE_STEPS, PATIENCE_TIME = 60, 8 * SECOND
+ENOUGH, FEWEST_STEPS = 2 * SECOND, 3
+"""Long steps: so many ns of them are enough, or so many steps."""
+PATIENCE_STEPS, PATIENCE_TIME = 24, 3 * SECOND
+"""A program of eighty steps on a crowded machine is over before two halves agree: unsteady steps are told as such."""
 STEADY_BAND = 0.15
 # After a step this much longer than the usual one (a compilation, a checkpoint) the next ones may be of another kind.
 OUTLIER = 5
@@ -18,7 +23,7 @@ def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
     bounded: after so many steps or so long the windows open on unsteady steps too."""
     warm = walls[warmup(walls) :]
     total = _usual_time(warm)
-    few = 4 if walls and median(walls) > 2 * SECOND else MIN_STEPS
+    few = min(MIN_STEPS, max(FEWEST_STEPS, ceil(ENOUGH / median(warm)))) if warm else MIN_STEPS
     if len(warm) < few or (total < min_time and len(warm) < MANY_STEPS):
         return False
     if len(warm) >= PATIENCE_STEPS or total >= PATIENCE_TIME:
