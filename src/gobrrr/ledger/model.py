@@ -154,6 +154,8 @@ class MemoryLedger(msgspec.Struct, frozen=True):
     optimizer_state: int | None = None
     activations: int | None = None
     inputs: int | None = None
+    runtime: int | None = None
+    """The interpreter and torch, as they were before the program made anything."""
     workspace: int | None = None
     """Peak minus all that is named here."""
     peak: int | None = None

@@ -203,6 +203,8 @@ class Facts(msgspec.Struct, frozen=True):
     rss_growth_per_step: float | None = None
     rss_bytes: int | None = None
     peak_rss_bytes: int | None = None
+    runtime_bytes: int | None = None
+    """Resident when torch had been imported: the interpreter and torch, before the program made anything."""
     memory_limit: int | None = None
     swap_used: int | None = None
     minor_faults_per_step: float | None = None

@@ -17,6 +17,9 @@ from gobrrr.recording.steps import Step
 from gobrrr.recording.vitals import rates
 
 
+_MEMORY = ("rss_bytes", "peak_rss_bytes", "runtime_bytes", "memory_limit", "swap_used")
+
+
 def facts_of(recording: Recording, plain: list[Step]) -> Facts:
     """Facts of the steady state. What cannot be converted to its type stays at its default."""
     raw = _latest(recording.raw_facts)
@@ -38,7 +41,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "saved": _saved(counted),
         "saved_total": sum(s["num_bytes"] for s in _saved(counted)) if counted.get("saved") is not None else None,
         "gc_span": counted.get("gc_span"),
-        **{name: memory.get(name) for name in ("rss_bytes", "peak_rss_bytes", "memory_limit", "swap_used")},
+        **{name: memory.get(name) for name in _MEMORY},
         **rates(recording, plain),
     }
     return _typed(values)

@@ -14,7 +14,7 @@ from gobrrr.report.page import Page, phrase
 from gobrrr.report.place import short
 
 CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
-MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace", "peak")
+MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "runtime", "workspace", "peak")
 
 
 def resources(report: Report, page: Page) -> list[RenderableType]:

@@ -127,6 +127,7 @@ def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         advice="Call zero_grad() as it is by default, with set_to_none=True.",
         where=costliest_line(zeros),
         evidence={"zeroing": time(total(zeros)), "adding": time(adds), "micro_steps": count(micro_steps)},
+        of=[*zeros, *(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_")],
     )
 
 
@@ -156,7 +157,7 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     ill = [o for o in every if o.supports_fused and not o.fused]
     if not ill:
         return
-    ops = [op for op in ledger.ops if inside(op, STEP)]
+    ops = [op for op in ledger.ops if inside(op, STEP) and op.phase == "optimizer"]  # not what its closure runs
     if sum(op.calls for op in ops if op.parents[-1].startswith(STEP)) < 2 * sum(o.num_tensors for o in ill):
         return  # one op per tensor, or lists of tensors already: nothing to fuse
     part = sum(o.num_elements for o in ill) / sum(o.num_elements for o in every)
@@ -183,6 +184,7 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "tensors": count(sum(o.num_tensors for o in ill)),
             "state": size(sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in ill)),
         },
+        of=[*ops, *(host for host in ledger.host if host.phase == "optimizer")],
     )
 
 

@@ -28,8 +28,8 @@ from gobrrr.rules.lines import (
     spent,
     telling,
 )
-from gobrrr.rules.loops import NEAR, TINY, loops
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.loops import NEAR, loops
+from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
 from gobrrr.units import duration, share
 
