@@ -78,6 +78,7 @@ class CountWindow(Window):
             "orphans": facts.orphans(session.recorder),
             "held": session.growth(sys._getframe()),
             "gc_span": source.call_line(session.user_sources(), ("collect",)),
+            "eval_span": source.call_line(session.user_sources(), ("eval",)),
         }
 
     def _kept(self) -> dict[str, Any]:

@@ -46,10 +46,9 @@ def held(groups: Iterable[OpGroup | HostGroup]) -> tuple[tuple[str, float], ...]
     """(account, ns) of a part of the step, the largest first: in which accounts its time lies."""
     sums: dict[str, float] = defaultdict(float)
     for group in groups:
-        waits = group.phase == "data"
-        for name, ns in (
-            (("data_wait", group.ns),) if waits else parts(group) if isinstance(group, OpGroup) else (("host", group.ns),)
-        ):
+        whole = "data_wait" if group.phase == "data" else "host"
+        own = parts(group) if isinstance(group, OpGroup) and group.phase != "data" else ((whole, group.ns),)
+        for name, ns in own:
             sums[name] += ns
     return tuple(sorted(((name, ns) for name, ns in sums.items() if ns > 0), key=lambda part: -part[1]))
 

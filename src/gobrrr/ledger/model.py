@@ -236,6 +236,12 @@ class Ledger(msgspec.Struct, frozen=True):
         """Nanoseconds per step of one phase."""
         return sum(ns for phase, ns in self.phases if phase == name)
 
+    @property
+    def groups(self) -> Iterator[OpGroup | HostGroup]:
+        """All ops and all that lies between them."""
+        yield from self.ops
+        yield from self.host
+
     def named(self, *names: str) -> Iterator[OpGroup]:
         """Op groups whose name is one of `names`."""
         wanted = frozenset(names)

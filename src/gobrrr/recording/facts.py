@@ -198,6 +198,8 @@ class Facts(msgspec.Struct, frozen=True):
     saved_total: int | None = None
     gc_ns_per_step: float | None = None
     gc_runs_per_step: float | None = None
+    eval_span: Span | None = None
+    """The user's line that puts a model into evaluation mode, where one does."""
     gc_span: Span | None = None
     """The user's line that calls gc.collect(), where one does."""
     rss_growth_per_step: float | None = None

@@ -177,6 +177,6 @@ def _below(ledger: Ledger, where: tuple[Span, ...]) -> Iterator[OpGroup | HostGr
     """What runs at the innermost of these lines and in what it calls, outside the loader."""
     if where:
         place = (where[0].file, where[0].line)
-        for group in (*ledger.ops, *ledger.host):
+        for group in ledger.groups:
             if group.phase != "data" and any((span.file, span.line) == place for span in group.where):
                 yield group
