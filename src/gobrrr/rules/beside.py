@@ -60,6 +60,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             where=node.where,
             evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
             of=node.groups,
+            holds=ns,
             bound=_bound(node),
         )
 
@@ -81,6 +82,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             where=node.where,
             evidence={"time": time(ns)},
             of=node.groups,
+            holds=ns,
             bound=_bound(node),
         )
     if not inside:
@@ -204,13 +206,13 @@ def _within(where: tuple[Span, ...], nodes: Iterable[Node]) -> bool:
 
 
 def _evaluates(ledger: Ledger, node: Node) -> bool:
-    """Most of it is forwards of the model that is trained: no other module is called there first."""
+    """Most of it is forwards, and not of a model of its own: a second one is called here and the first one elsewhere."""
     if node.forward <= 0.5 * node.ns:
         return False
-    trained = max(ledger.facts.modules, key=lambda module: module.trainable_params, default=None)
-    others = [m for m in ledger.facts.modules if m is not trained and m.span and m.calls_per_step]
     lines = {(span.file, span.line) for group in node.groups for span in group.where}
-    return not any(m.span and (m.span.file, m.span.line) in lines for m in others)
+    models = [m for m in ledger.facts.modules if m.num_params and m.span and m.calls_per_step]
+    here = [m for m in models if m.span and (m.span.file, m.span.line) in lines]
+    return not here or len(here) == len(models)
 
 
 def _bound(node: Node) -> str:

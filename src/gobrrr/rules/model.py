@@ -128,12 +128,14 @@ def finding(
     confidence: str = "derived",
     level: str | None = None,
     of: Iterable[OpGroup | HostGroup] | None = None,
+    holds: float | None = None,
     rare: bool = False,
     bound: str | None = None,
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
-    `of` is the time that it speaks of, where that is not what lies at and below its line. `rare`: it is about slow
+    `of` is the time that it speaks of, where that is not what lies at and below its line; `holds` how long that is in
+    plain steps, where the profile does not say it best. `rare`: it is about slow
     steps that only the mean holds. `bound` is the rule's unless what it found says otherwise.
     """
     declared = REGISTRY[code]
@@ -149,6 +151,8 @@ def finding(
     low = max(0.0, min(low, expected))
     time = tuple(of) if of is not None else () if declared.bound == "data" else tuple(_below(ledger, where))
     lies = _wait(ledger) if of is None and declared.bound == "data" else held(time)
+    if holds is not None and (total := sum(ns for _, ns in lies)):
+        lies = tuple((account, ns * holds / total) for account, ns in lies)
     return Finding(
         code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, ledger.wall),
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
