@@ -21,7 +21,7 @@ from gobrrr.report.model import Report
 
 
 def explain(
-    folder: Path, command: list[str], code: int, *, json_file: str | None = None, shown: dict[str, bool] | None = None,
+    folder: Path, command: list[str], code: int, *, json_file: str | None = None, shown: dict[str, Any] | None = None,
     **how: Any,
 ) -> None:  # fmt: skip
     """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr. `shown`: verbose, ops as of
@@ -112,7 +112,7 @@ def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -
         say(f"cannot write {file}: {error.strerror}")
 
 
-def _show(reports: list[Report], shown: dict[str, bool]) -> None:
+def _show(reports: list[Report], shown: dict[str, Any]) -> None:
     from gobrrr.report.escape import plain
     from gobrrr.report.text import show
 

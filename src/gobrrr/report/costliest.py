@@ -27,7 +27,7 @@ def ops(report: Report, page: Page, num: int = FIRST) -> list[RenderableType]:
 def _line(op: OpShare, column: int, page: Page) -> Text:
     name = page.clip(_name(op), column)
     figures = f"{units.share(op.share):>6} {units.duration(op.ns):>8}  {name:<{column}} {_rate(op):>13}"
-    place = f"  {short(op.where)}" if op.where else ""
+    place = f"  {op.phase} of {short(op.where)}" if op.where else f"  {op.phase}"
     return phrase(figures, (page.clip(place, page.body - len(figures)), "cyan"))
 
 

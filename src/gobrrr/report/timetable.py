@@ -47,6 +47,8 @@ def time(report: Report, page: Page, most: int = len(ACCOUNTS)) -> list[Renderab
     if not report.ledger:
         return []
     rows = _rows(report, most)
+    if not any(ns for _, ns, _, _ in rows):
+        return []
     percents = tenths([share for _, _, share, _ in rows])
     lines = [_account(page, row, percent) for row, percent in zip(rows, percents, strict=True)]
     total = f"\n{units.duration(sum(ns for _, ns, _, _ in rows))}\n{sum(percents):.1f} %"
@@ -68,7 +70,7 @@ Row = tuple[str, float, float, str]
 
 
 def _rows(report: Report, most: int) -> list[Row]:
-    """Accounts of size in the ledger's order, the small ones as one, and what nobody owns: always, or as one of most."""
+    """Accounts of size in the ledger's order, the small ones as one, what nobody owns last."""
     last = "unattributed" if most == len(ACCOUNTS) else ""
     ranked = sorted((a for a in report.ledger if a.account != last), key=lambda a: -a.ns)
     kept = {a.account for a in ranked[:most] if a.share >= SMALL}

@@ -161,7 +161,7 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if sum(op.calls for op in ops if op.parents[-1].startswith(STEP)) < 2 * sum(o.num_tensors for o in ill):
         return  # one op per tensor, or lists of tensors already: nothing to fuse
     part = sum(o.num_elements for o in ill) / sum(o.num_elements for o in every)
-    spent = part * (ledger.phase("optimizer") or total(ops))
+    spent = part * _updating(ledger, ops)
     floor = sum(_update_floor(o, ledger, machine, _own_rate(ops)) for o in ill)
     fused = 1.1 * floor + sum(o.num_tensors for o in ill) * FUSED_PER_TENSOR * machine.dispatch.median
     saved = spent - fused
@@ -185,7 +185,15 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "state": size(sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in ill)),
         },
         of=[*ops, *(host for host in ledger.host if host.phase == "optimizer")],
+        holds=spent,
     )
+
+
+def _updating(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """ns per step in updates: as profiled, and no more than the plain steps that were sampled had there."""
+    sampled = sum(line.ns for line in ledger.lines if line.phase == "optimizer")
+    profiled = ledger.phase("optimizer") or total(ops)
+    return min(profiled, sampled) if "samples" in ledger.signals and ledger.lines else profiled
 
 
 def _own_rate(ops: list[OpGroup]) -> float:

@@ -206,7 +206,7 @@ def _within(where: tuple[Span, ...], nodes: Iterable[Node]) -> bool:
 
 
 def _evaluates(ledger: Ledger, node: Node) -> bool:
-    """Most of it is forwards, and not of a model of its own: a second one is called here and the first one elsewhere."""
+    """Most of it is forwards, and not of a second model, called here, while the first one is called elsewhere."""
     if node.forward <= 0.5 * node.ns:
         return False
     lines = {(span.file, span.line) for group in node.groups for span in group.where}

@@ -16,6 +16,8 @@ SEVERITIES = ("note", "warning", "critical")
 # Share of the step that the expected saving must reach. Sources: XProf classes input-bound at 5 and 20 %, launch-bound
 # at 3 and 15 %; TraceML warns at 10 % and calls 20 % critical.
 NOTE, WARNING, CRITICAL = 0.03, 0.10, 0.20
+FAR = 0.1
+"""Share of its time that traffic must need at the ceiling for memory to bind it."""
 TINY = 10.0
 """An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
 kernels TraceLens draws the same line)."""
@@ -55,7 +57,8 @@ class Finding(msgspec.Struct, frozen=True):
     confidence: str = "measured"
     """measured, derived or inferred: how the saving was come by."""
     lies: tuple[tuple[str, float], ...] = ()
-    """(account, ns per step), the largest first: in which accounts of the ledger the time lies that it speaks of."""
+    """(account, ns per step), the largest first: in which accounts of the ledger the time lies that it speaks of; empty
+    where only its line is known."""
 
     @property
     def holds_ns(self) -> float:
@@ -134,7 +137,7 @@ def finding(
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
-    `of` is the time that it speaks of, where that is not what lies at and below its line; `holds` how long that is in
+    `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
     plain steps, where the profile does not say it best. `rare`: it is about slow
     steps that only the mean holds. `bound` is the rule's unless what it found says otherwise.
     """
@@ -150,7 +153,7 @@ def finding(
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low, expected))
     time = tuple(of) if of is not None else () if declared.bound == "data" else tuple(_below(ledger, where))
-    lies = _wait(ledger) if of is None and declared.bound == "data" else held(time)
+    lies = held(time) if of is not None else _wait(ledger) if declared.bound == "data" else ()
     if holds is not None and (total := sum(ns for _, ns in lies)):
         lies = tuple((account, ns * holds / total) for account, ns in lies)
     return Finding(
@@ -167,9 +170,12 @@ def _bound(bound: str, time: tuple[OpGroup | HostGroup, ...]) -> str:
         return bound
     between = sum(group.ns for group in time if isinstance(group, HostGroup))
     tiny = sum(op.ns for op in time if isinstance(op, OpGroup) and op.ns < TINY * op.dispatch_ns)
-    if between + tiny <= 0.5 * sum(group.ns for group in time):
+    total = sum(group.ns for group in time)
+    floors = sum(op.floor_ns for op in time if isinstance(op, OpGroup))
+    far = bound == "bandwidth" and floors < FAR * total and any(getattr(group, "bound", None) for group in time)
+    if between + tiny <= 0.5 * total and not far:
         return bound
-    return "overhead" if tiny >= between else "host"
+    return "overhead" if total - between >= between else "host"
 
 
 def _wait(ledger: Ledger) -> tuple[tuple[str, float], ...]:
