@@ -41,6 +41,8 @@ BANDS = (
 """The files that declare rules, in the order of their codes."""
 BLAMED = ("BRR311", "BRR312")
 """What is told of a line because nothing else is known of it."""
+SAYS = ("BRR108",)
+"""Beside those of the host and of synchronisation, codes that say why a line should not be there."""
 
 
 def load() -> dict[str, Rule]:
@@ -80,7 +82,7 @@ def judge(
 
 def unknown_only(findings: list[Finding]) -> list[Finding]:
     """Without lines that are blamed for being there where another rule says what is wrong at or below them."""
-    known = [f for f in findings if f.code not in BLAMED]
+    known = [f for f in findings if f.code not in BLAMED and (f.code in SAYS or f.code[:4] in ("BRR3", "BRR5"))]
     return [
         found
         for found in findings

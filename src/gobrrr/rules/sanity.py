@@ -67,7 +67,8 @@ def _account(ledger: Ledger, found: Finding) -> float:
     rare = max(0.0, step.mean_ns - ledger.wall)
     if found.code.startswith("BRR4") and found.bound == "data" and found.lies[:1] and found.lies[0][0] == "data_wait":
         return waits + rare + ledger.account("inefficiency")  # workers take cores from the step
-    return ledger.wall - max(0.0, ledger.account("unattributed")) + rare
+    collected = ledger.facts.gc_ns_per_step or 0.0 if found.code == "BRR306" else 0.0  # in the loader as well
+    return ledger.wall - max(0.0, ledger.account("unattributed")) - ledger.account("data_wait") + rare + collected
 
 
 def _rates(ledger: Ledger) -> Iterator[Finding]:
