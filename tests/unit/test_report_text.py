@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.model import Account, OpGroup, OtherLoop
 from gobrrr.recording.facts import Span
 from gobrrr.report.build import build
@@ -266,6 +267,14 @@ def costly(num: int = 12) -> Report:
     ]  # fmt: skip
     ledger = samples.starved_ledger(ops=tuple(ops))
     return build(ledger, samples.machine(), [samples.finding()])
+
+
+def test_of_a_device_the_ops_by_their_kernels_are_told() -> None:
+    device = Device(
+        "NVIDIA H100", 0.6, Busy(0.8), work=(DeviceOp("aten::mm", "bf16", 3.0, 4e6, 3e6, 1e9, 1e6, "compute"),)
+    )
+    text = brief(msgspec.structs.replace(costly(), device=device))
+    assert "mm bf16" in text and "op0" not in text
 
 
 def test_the_costliest_ops_are_named_with_line_share_and_rate() -> None:

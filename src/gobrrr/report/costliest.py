@@ -9,6 +9,7 @@ from gobrrr import units
 from gobrrr.report.model import OpShare, Report
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.place import short
+from gobrrr.report.sections import work
 
 NAME = 26
 FIRST = 3
@@ -17,6 +18,8 @@ FIRST = 3
 
 def ops(report: Report, page: Page, num: int = FIRST) -> list[RenderableType]:
     """One line per op: its share of the step, its name, the rate it reached, where it is called."""
+    if report.device and report.device.work:
+        return [page.row("ops", *work(report.device, page, num))]
     if not report.ops:
         return []
     most = report.ops[:num]
@@ -38,6 +41,6 @@ def _name(op: OpShare) -> str:
 
 def _rate(op: OpShare) -> str:
     """FLOP/s where arithmetic is its floor, bytes per second where memory is."""
-    if op.bound == "compute" and op.flops_per_s is not None:
+    if op.bound == "compute" and op.flops_per_s:
         return units.flop_rate(op.flops_per_s)
-    return units.byte_rate(op.bytes_per_s) if op.bound and op.bytes_per_s is not None else ""
+    return units.byte_rate(op.bytes_per_s) if op.bound and op.bytes_per_s else ""

@@ -45,6 +45,7 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
     lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
     if brief:
+        lines += [phrase((_watching(report), "dim"))] if report.offline else []
         return [page.row("step", *lines), *_program(report, page, brief)]
     if step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
         lines.append(phrase(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average"))
@@ -96,13 +97,13 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
         lines.append(Text(f"{part} of their time with less than one block per multiprocessor", style="dim"))
     block: list[RenderableType] = [page.row("kernels", *lines)]
     if device.work:
-        block.append(page.row("ops", *_work(device, page)))
+        block.append(page.row("ops", *work(device, page)))
     return block
 
 
-def _work(device: Device, page: Page) -> list[Text]:
+def work(device: Device, page: Page, num: int = NUM_OPS) -> list[Text]:
     """The ops whose kernels take most, with how near each comes to its ceiling."""
-    most = device.work[:NUM_OPS]
+    most = device.work[:num]
     names = [f"{page.clip(op.name.removeprefix('aten::'), OP_WIDTH)} {op.dtype}" for op in most]
     longest = max(map(len, names))
     return [Text(f"{name:<{longest}}  {_reached(op)}") for name, op in zip(names, most, strict=True)]

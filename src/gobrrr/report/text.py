@@ -120,12 +120,17 @@ def _console(width: int, color: bool) -> Console:
     )  # fmt: skip
 
 
+def _ops(report: Report, page: Page) -> list[RenderableType]:
+    """All ten; of a device's kernels the step's own rows tell more."""
+    return [] if report.device and report.device.work else costliest.ops(report, page, len(report.ops))
+
+
 def _blocks(report: Report, page: Page) -> tuple[list[RenderableType], ...]:
     """The report's blocks; the verdict is the first thing that the eye meets."""
     return (
         sections.verdict(report, page),
         sections.step(report, page),
-        [*timetable.time(report, page), *costliest.ops(report, page, len(report.ops))],
+        [*timetable.time(report, page), *_ops(report, page)],
         findings.costs(report, page),
         [*resources.resources(report, page), *sections.limits(report, page)],
         sections.next_steps(report, page),
