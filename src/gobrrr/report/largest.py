@@ -22,6 +22,10 @@ GROUPS = {
 }
 
 
+MUCH = 0.1
+"""Share of a group of accounts from which an op is named."""
+
+
 def largest(ledger: Ledger) -> tuple[str, float, str]:
     """(bound, ns, what it is) of the group of accounts outside the floors that owns most of the step."""
     sums = {name: sum(map(ledger.account, accounts)) for name, (accounts, _) in GROUPS.items()}
@@ -62,6 +66,7 @@ def _named(ledger: Ledger, accounts: tuple[str, ...]) -> str:
             lines[gap.where[0]] += gap.ns
     op, op_ns = max(ops.items(), key=lambda item: item[1], default=("", 0.0))
     line, line_ns = max(lines.items(), key=lambda item: item[1], default=(Span("", 0), 0.0))
-    said = [f"{op.removeprefix('aten::')} {units.share(op_ns / ledger.wall)}"] if op_ns > 0 else []
+    whole = sum(map(ledger.account, accounts))
+    said = [f"{op.removeprefix('aten::')} {units.share(op_ns / ledger.wall)}"] if op_ns > MUCH * whole else []
     said += [f"{short(line)} {units.share(line_ns / ledger.wall)}"] if line_ns > 0 else []
     return f", most of it in {' and at '.join(said)}" if said else ""
