@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict, defaultdict, deque
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, describe, held_graphs, padding, tensors_in  # noqa: E402
+from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, describe, grown, held_graphs, padding, tensors_in  # noqa: E402
 from gobrrr.capture.linelog import LineLog, module_names  # noqa: E402
 from gobrrr.capture.userfiles import UserFiles  # noqa: E402
 
@@ -193,7 +193,7 @@ def held(**names: Any) -> dict[str, int]:
     losses, kept, other = (names.get(name) for name in ("losses", "kept", "other"))
     found = held_graphs(sys._getframe(), Users())
     del losses, kept, other
-    return {name: length for (_, function, name), length in found.items() if function == "held" and name != "names"}
+    return {name: now.length for (_, function, name), now in found.items() if function == "held" and name != "names"}
 
 
 def with_graph() -> Any:
@@ -239,6 +239,40 @@ def test_containers_of_the_trainer_itself_are_held() -> None:
             return held_graphs(sys._getframe(), Users())
 
     assert ("step", "losses") in {(function, name) for _, function, name in Trainer().step()}
+
+
+def test_only_what_is_kept_itself_has_grown() -> None:
+    """A list of the same name that is made anew, or cleared, keeps nothing, however long it gets."""
+
+    class Trainer:
+        losses: ClassVar[list[Any]] = []
+
+        def looked_at(self) -> dict[Any, Any]:
+            return held_graphs(sys._getframe(), Users())
+
+        def grown_since(self, before: dict[Any, Any]) -> list[str]:
+            return [each["name"] for each in grown(sys._getframe(), Users(), before, 2)]
+
+    trainer = Trainer()
+    trainer.losses = [with_graph()]
+    before = trainer.looked_at()
+    before = {(file, "grown_since", name): held for (file, _, name), held in before.items()}
+    trainer.losses.extend([with_graph(), with_graph()])
+    assert trainer.grown_since(before) == ["losses"]
+    trainer.losses = [with_graph() for _ in range(9)]
+    assert trainer.grown_since(before) == []
+
+
+def test_what_a_backward_calls_is_no_call_of_the_program() -> None:
+    """Checkpointing runs in backward again what it has not kept, on the very inputs of its forward."""
+    from torch.utils.checkpoint import checkpoint
+
+    counted = Counted(flushes_denormals=True)
+    block = torch.nn.Linear(4, 4)
+    block.register_forward_pre_hook(lambda module, args: counted.module(module, args, {}, 0, sys._getframe()))
+    checkpoint(block, torch.ones(2, 4, requires_grad=True), use_reentrant=False).sum().backward()
+    (seen,) = counted.roots.values()
+    assert (seen["calls"], seen["repeated"]) == (1, 0)
 
 
 def test_a_users_own_kind_of_container_is_left_alone() -> None:

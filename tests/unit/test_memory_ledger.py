@@ -104,3 +104,10 @@ def test_the_named_parts_and_the_rest_are_the_peak(
         assert found.bytes_per_parameter == pytest.approx(
             12 + sum(g for _, g in optimizers) / sum(e for e, _ in optimizers)
         )
+
+
+def test_the_interpreter_and_torch_are_no_workspace() -> None:
+    facts = Facts(modules=(ModuleFacts(0, param_bytes=50 * MB),), peak_rss_bytes=500 * MB, runtime_bytes=220 * MB)
+    found = memory_ledger(facts)
+    assert (found.runtime, found.workspace) == (220 * MB, 230 * MB)
+    assert memory_ledger(Facts(peak_rss_bytes=500 * MB)).runtime is None

@@ -12,7 +12,7 @@ from gobrrr.cli.report import command, find
 from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.report.json import to_json
 from gobrrr.report.markdown import to_markdown
-from gobrrr.report.text import render
+from gobrrr.report.text import brief, render
 from tests.unit import report_samples as samples
 
 
@@ -35,8 +35,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_latest_run_is_shown(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_latest_run_is_shown(
+    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert call() == 0
+    assert capsys.readouterr().out == brief(samples.starved(), root=str(runs))
+    assert call("-v") == 0
     assert capsys.readouterr().out == render(samples.starved(), root=str(runs))
 
 

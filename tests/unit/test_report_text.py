@@ -17,12 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from gobrrr.ledger.model import Account, OtherLoop
+from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.ledger.model import Account, OpGroup, OtherLoop
 from gobrrr.recording.facts import Span
+from gobrrr.report.build import build
 from gobrrr.report.markdown import to_markdown
 from gobrrr.report.model import Device, Report
 from gobrrr.report.model import Span as Busy
-from gobrrr.report.text import WIDTH, render, show
+from gobrrr.report.text import WIDTH, brief, render, show
+from gobrrr.report.timetable import ACCOUNTS
 from tests.unit import report_samples as samples
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -187,7 +190,8 @@ def test_rendering_never_raises_and_lets_no_control_through(
 ) -> None:
     report = _filled(samples.starved(), texts, numbers, whole)
     text = render(report, width=width, ascii_only=ascii_only, source=lambda file, line: file)
-    for rendered in (text, to_markdown(report)):
+    short = brief(report, width=width, ascii_only=ascii_only, source=lambda file, line: file)
+    for rendered in (text, short, to_markdown(report)):
         assert not {unicodedata.category(char) for char in rendered if char != "\n"} & FORBIDDEN
     assert not ascii_only or text.isascii()
 
@@ -218,8 +222,69 @@ def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_file_gets_the_plain_report() -> None:
     stream = io.StringIO()
-    show(samples.starved(), stream, root="/nowhere")
+    show(samples.starved(), stream, root="/nowhere", verbose=True)
     assert stream.getvalue() == render(samples.starved(), width=WIDTH)
+    stream = io.StringIO()
+    show(samples.starved(), stream, root="/nowhere")
+    assert stream.getvalue() == brief(samples.starved(), width=WIDTH)
+
+
+@pytest.mark.parametrize(("said", "width"), [("80", 80), ("132", 132), ("0", WIDTH), ("wide", WIDTH), ("", WIDTH)])
+def test_columns_are_respected_without_a_terminal(monkeypatch: pytest.MonkeyPatch, said: str, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", said)
+    stream = io.StringIO()
+    show(samples.starved(), stream, root="/nowhere", verbose=True)
+    assert stream.getvalue() == render(samples.starved(), width=width)
+
+
+@pytest.mark.parametrize("width", [132, 100, 80])
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_brief_has_30_lines_at_most(name: str, width: int) -> None:
+    text = brief(REPORTS[name](), width=width, source=source)
+    assert text.count("\n") <= 30
+    assert max(map(cell_len, text.splitlines())) <= width
+    assert "next      gobrrr" in text
+
+
+def test_the_brief_says_what_it_leaves_out_and_how_to_see_it() -> None:
+    text = brief(samples.starved(), source=source)
+    assert "4 more findings, 1 doubt (BRR902), 1 other loop: all with -v" in text
+    assert "all of it: gobrrr report -v .gobrrr/train-1" in text
+    assert text.count("BRR4") + text.count("BRR3") >= 3
+
+
+def test_80_columns_keep_what_the_accounts_mean() -> None:
+    for text in (render(samples.starved(), width=80), brief(samples.starved(), width=80)):
+        assert "waiting for the next batch" in text
+    assert all(len(gloss) <= 30 for _, gloss in ACCOUNTS.values())
+
+
+def costly(num: int = 12) -> Report:
+    ops = [
+        OpGroup(f"aten::op{i}", phase="forward", where=(Span("net.py", i, "forward"),), calls=2.0, ns=1e6 * (20 - i),
+                floor_ns=1e5, flops=1e9, bytes=1e6, bound="compute")
+        for i in range(num)
+    ]  # fmt: skip
+    ledger = samples.starved_ledger(ops=tuple(ops))
+    return build(ledger, samples.machine(), [samples.finding()])
+
+
+def test_of_a_device_the_ops_by_their_kernels_are_told() -> None:
+    device = Device(
+        "NVIDIA H100", 0.6, Busy(0.8), work=(DeviceOp("aten::mm", "bf16", 3.0, 4e6, 3e6, 1e9, 1e6, "compute"),)
+    )
+    text = brief(msgspec.structs.replace(costly(), device=device))
+    assert "mm bf16" in text and "op0" not in text
+
+
+def test_the_costliest_ops_are_named_with_line_share_and_rate() -> None:
+    assert len(costly().ops) == 10
+    assert costly().ops[0].share == pytest.approx(20 / 62)
+    assert costly().ops[0].flops_per_s == pytest.approx(1e9 / 0.02)
+    text = brief(costly())
+    assert "32.3 %  20.0 ms  op0 x2  50.0 GFLOP/s  forward of net.py:0 in forward" in text
+    assert "op2 x2" in text and "op3 x2" not in text
+    assert "op9 x2" in brief(costly(), ops=True) and "op9 x2" in render(costly())
 
 
 def test_a_terminal_gets_colors_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from gobrrr.ledger.model import Ledger, Roofline, StepStats
+from gobrrr.ledger.model import Ledger, OpGroup, Roofline, StepStats
 from gobrrr.recording.facts import Span
 from gobrrr.report.build import rank_findings
-from gobrrr.report.verdict import LABELS, OWNERS, ROOFS, judge
+from gobrrr.report.largest import GROUPS
+from gobrrr.report.verdict import LABELS, ROOFS, judge
 from gobrrr.rules.model import BOUNDS, Saving
 from tests.unit import report_samples as samples
 
@@ -43,8 +45,14 @@ def test_another_cause_is_named_with_its_line() -> None:
     verdict = judge(ledger(host=60.0), [found])
     assert verdict.bound == "host"
     assert verdict.sentence.startswith(
-        "Host-bound: metrics-in-loop (BRR305) at loop.py:7 in fit holds 54.9 ms (54.9 %) of"
+        "Host-bound: metrics-in-loop (BRR305) at loop.py:7 in fit costs 40.0 ms (40.0 %) of"
     )
+    known = replace(found, lies=(("host", 45 * MS), ("dispatch", 5 * MS)))
+    assert "holds 50.0 ms (50.0 %) of" in judge(ledger(host=60.0), [known]).sentence
+    assert "of that host 90 % and dispatch 10 %; up to 54.9 ms" in judge(ledger(host=60.0), [known]).sentence
+    rare = samples.finding("BRR404", 120.0, name="workers-start-every-epoch", lies=())
+    slow = replace(ledger(host=60.0), step=samples.step(100.0, mean_ns=230 * MS))
+    assert "adds 120 ms to the average step of 230 ms" in judge(slow, [rare]).sentence
     assert "40.0 ms expected (low 16.0 ms)" in verdict.sentence
 
 
@@ -54,7 +62,7 @@ def test_a_data_finding_that_is_not_the_wait_is_named() -> None:
     assert verdict.sentence.startswith("Data-bound: padding (BRR410) at train.py:41")
 
 
-@pytest.mark.parametrize(("expected", "bound"), [(9.9, "balanced"), (10.0, "data")])
+@pytest.mark.parametrize(("expected", "bound"), [(9.9, "host"), (10.0, "data")])
 def test_a_finding_decides_from_the_warning_threshold_on(expected: float, bound: str) -> None:
     assert judge(ledger(host=30.0), [samples.finding("BRR401", expected)]).bound == bound
 
@@ -83,12 +91,31 @@ def test_no_step_is_unreliable() -> None:
 
 
 def test_balanced_says_how_near_the_machine() -> None:
-    verdict = judge(ledger(0.4, inefficiency=60.0, compute=30.0), [samples.finding("BRR201", 5.0)])
+    verdict = judge(ledger(0.6, inefficiency=35.0, compute=30.0, bandwidth=30.0), [samples.finding("BRR201", 5.0)])
     assert verdict.bound == "balanced"
     assert verdict.sentence == (
-        "Balanced: this step runs at 40 % of what the machine can do (speed of light), no single cause is above 10 %, "
-        "the largest account is inefficiency with 60.0 % of the 100 ms step (95 % interval 98.6 to 102 ms)."
+        "Balanced: this step runs at 60 % of what the machine can do (speed of light), and no rule names a cause of "
+        "10 % of it or more; the largest loss, 35.0 ms (35.0 %) of the 100 ms step (95 % interval 98.6 to 102 ms), is "
+        "op time above the floor that the machine sets (inefficiency 35.0 %)."
     )
+
+
+def test_far_from_the_machine_is_not_balanced() -> None:
+    assert judge(ledger(0.09, inefficiency=91.0, compute=9.0), []).bound != "balanced"
+    assert judge(ledger(0.1, host=42.0, dispatch=42.0, compute=10.0), []).bound in ("host", "overhead")
+
+
+def test_without_a_cause_the_account_its_largest_op_and_its_line_are_named() -> None:
+    ops = (
+        OpGroup("aten::sort", phase="other", where=(Span("a/rank.py", 7, "top"),), ns=50 * MS, floor_ns=5 * MS,
+                dispatch_ns=1 * MS, bound="bandwidth"),
+        OpGroup("aten::mm", phase="forward", where=(Span("a/net.py", 3),), ns=20 * MS, floor_ns=15 * MS,
+                bound="compute"),
+    )  # fmt: skip
+    book = replace(ledger(0.2, inefficiency=49.0, compute=15.0, bandwidth=5.0, dispatch=1.0), ops=ops)
+    verdict = judge(book, [])
+    assert verdict.bound == "bandwidth", "what most of the lost time is the traffic of"
+    assert "most of it in sort 44.0 % and at rank.py:7 in top 44.0 %" in verdict.sentence
 
 
 @pytest.mark.parametrize("account", sorted(ROOFS))
@@ -99,10 +126,10 @@ def test_at_the_roof(account: str) -> None:
     assert "90 %" in verdict.sentence
 
 
-@pytest.mark.parametrize("account", sorted(OWNERS))
-def test_most_of_the_step_lost_without_a_finding_is_not_called_balanced(account: str) -> None:
-    verdict = judge(ledger(**{account: 51.0}), [])
-    assert verdict.bound == OWNERS[account][0]
+@pytest.mark.parametrize("group", sorted(GROUPS))
+def test_most_of_the_step_lost_without_a_finding_is_not_called_balanced(group: str) -> None:
+    verdict = judge(ledger(**{GROUPS[group][0][0]: 51.0}), [])
+    assert verdict.bound == {"ops": "compute"}.get(group, group)
     assert "no rule names a cause" in verdict.sentence
 
 

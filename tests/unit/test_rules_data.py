@@ -388,3 +388,16 @@ def test_a_usual_wait_is_the_ledgers_even_where_few_waits_are_known():
     case = transform()
     case.step = StepStats(count=9, plain_count=9, waits=(40 * MS,) * 9)
     assert case.raised("BRR401")[0].saving.ceiling_ns == 40 * MS
+
+
+def test_one_wait_is_told_where_batches_come_in_bursts():
+    """The accounts have the median wait: a mean beside it is called one, of the mean step."""
+    from gobrrr.recording.facts import LoaderFacts
+    from gobrrr.rules.data import told
+    from gobrrr.rules.waits import Wait
+
+    step = StepStats(count=60, plain_count=50, mean_ns=130 * MS)
+    ledger = Case(step=step, accounts=(Account("data_wait", 2 * MS, 0.02),)).ledger
+    burst, usual = (Wait(LoaderFacts(0), ns * MS, None, None, None, ()) for ns in (26, 2.1))
+    assert "26.0 ms per step on average (20.0 % of the mean step; the median one waits 2.00 ms)" in told(burst, ledger)
+    assert "2.00 ms (2.0 %) of every step" in told(usual, ledger)

@@ -51,6 +51,14 @@ def test_below_the_threshold_or_asleep_or_in_the_loader_is_silent():
     assert not Case().raised("BRR302")
 
 
+def test_a_trainers_line_is_not_python_for_the_backward_below_it():
+    """trainer.train() is the line of forward, backward and update alike: the engine's part of it is the engine's."""
+    engine = host(20, OTHER_LINE, phase="backward")
+    backward = line(30, OTHER_LINE, phase="backward", torch__autograd__graph___engine_run_backward=29.0)
+    forward = line(60, OTHER_LINE, phase="forward", transformers__trainer__Trainer__step=60.0)
+    assert not Case(extra={"host": (engine,), "lines": (forward, backward)}).raised("BRR302")
+
+
 def test_the_backward_engine_is_not_the_users_line():
     engine = host(20, OTHER_LINE, phase="backward")
     sampled = line(60, OTHER_LINE, phase="backward", torch__autograd__graph___engine_run_backward=59.0)

@@ -25,8 +25,15 @@ def test_a_growing_container_is_named_with_its_line():
 def test_a_graph_that_lengthens_backward_costs_the_drift():
     facts = Facts(held_graphs=(HELD,), rss_growth_per_step=1000.0)
     (found,) = Case(facts=facts, step=StepStats(count=60, drift=0.5)).raised("BRR601")
-    assert found.saving.expected_ns == pytest.approx(20 * MS, rel=0.01)
-    assert found.saving.ceiling_ns >= 50 * MS
+    assert found.saving.expected_ns == pytest.approx(0.4 * 100 * MS / 3, rel=0.01)
+    assert found.saving.ceiling_ns >= 33 * MS
+
+
+def test_a_step_that_doubles_again_and_again_promises_less_than_itself():
+    facts = Facts(held_graphs=(HELD,), rss_growth_per_step=1000.0)
+    (found,) = Case(facts=facts, step=StepStats(count=60, drift=30.0)).raised("BRR601")
+    assert found.saving.expected_ns < 40 * MS
+    assert found.saving.ceiling_ns < 100 * MS
 
 
 @pytest.mark.parametrize(

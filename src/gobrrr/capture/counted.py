@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gobrrr.capture import parts
 from gobrrr.capture.facts import _autocast
@@ -40,8 +40,9 @@ class Counted:
         self.error = ""
 
     def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
-        """A module is called; of those the program calls itself (depth 0) the inputs are looked at."""
-        if depth or is_transformed():
+        """A module is called; of those the program calls itself (depth 0) the inputs are looked at. What a backward
+        calls is no call of the program's: checkpointing runs there again what it has not kept."""
+        if depth or is_transformed() or in_backward():
             return
         try:
             with unseen():
@@ -186,9 +187,26 @@ def padding(tensor: Any) -> tuple[float | None, float | None]:
         return float(runs.sum()) / rows.numel(), float(value)
 
 
-def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[tuple[str, str, str], int]:
-    """(file, function, name) -> length of every container in the user's running frames whose last item has a graph."""
-    found: dict[tuple[str, str, str], int] = {}
+def in_backward() -> bool:
+    """A backward pass runs on this thread."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() >= 0)
+
+
+class Held(NamedTuple):
+    """A container whose last item has a graph: how long it is, and that item's tensor."""
+
+    length: int
+    last: weakref.ref[Any]
+
+
+Name = tuple[str, str, str]
+
+
+def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[Name, Held]:
+    """(file, function, name) -> every container in the user's running frames whose last item has a graph."""
+    found: dict[Name, Held] = {}
     while frame is not None:
         code = frame.f_code
         if user.is_user(code.co_filename):
@@ -200,23 +218,27 @@ def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[tuple[str, str
     return found
 
 
-def grown(
-    frame: FrameType, user: UserFiles, before: dict[tuple[str, str, str], int], steps: int
-) -> list[dict[str, Any]]:
-    """Containers that hold graphs and are longer than `before`, so many steps ago, in the shape of facts.HeldGraph."""
+def grown(frame: FrameType, user: UserFiles, before: dict[Name, Held], steps: int) -> list[dict[str, Any]]:
+    """Containers that hold graphs and are longer than `before`, so many steps ago, in the shape of facts.HeldGraph.
+
+    What they held then must live still: a list that every episode or step makes anew, or clears, keeps nothing.
+    """
     found: list[dict[str, Any]] = []
-    for (file, function, name), length in held_graphs(frame, user).items():
-        rate = (length - before.get((file, function, name), 0)) / steps
+    for (file, function, name), now in held_graphs(frame, user).items():
+        then = before.get((file, function, name))
+        if then is None or then.last() is None or now.length <= then.length:
+            continue
         span = growth_line(file, name) or {"file": file, "line": frame.f_lineno, "function": function}
-        if rate > 0:
-            found.append({"name": name, "length": length, "growth_per_step": rate, "span": span})
+        rate = (now.length - then.length) / steps
+        found.append({"name": name, "length": now.length, "growth_per_step": rate, "span": span})
     return found
 
 
-def _holds(found: dict[tuple[str, str, str], int], key: tuple[str, str, str], value: Any) -> None:
+def _holds(found: dict[Name, Held], key: Name, value: Any) -> None:
     if type(value) not in (list, tuple, dict, set, deque) or not value:
         return
     items = value.values() if type(value) is dict else value
     last = next(reversed(items)) if type(value) is not set else next(iter(items))
-    if any(t.grad_fn is not None for t in tensors_in(last)):
-        found[key] = len(value)
+    graph = next((t for t in tensors_in(last) if t.grad_fn is not None), None)
+    if graph is not None:
+        found[key] = Held(len(value), weakref.ref(graph))

@@ -35,6 +35,7 @@ class CountWindow(Window):
 
         self._counted = Counted(facts._flushes_denormals(), self.session.recorder.modules.number)
         self.look_at_states(self._counted)
+        self.session.look_for_graphs()
         self._lines = LineLog(
             self.session.user, self.names(), self._counted.module,
             on_result=self._result, on_backward=self._backward, clock=torch.autograd._get_sequence_nr,  # type: ignore[attr-defined]
@@ -77,6 +78,7 @@ class CountWindow(Window):
             "orphans": facts.orphans(session.recorder),
             "held": session.growth(sys._getframe()),
             "gc_span": source.call_line(session.user_sources(), ("collect",)),
+            "eval_span": source.call_line(session.user_sources(), ("eval",)),
         }
 
     def _kept(self) -> dict[str, Any]:

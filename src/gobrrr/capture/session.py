@@ -13,7 +13,7 @@ from typing import Any
 
 from gobrrr.capture import facts, plan, records
 from gobrrr.capture.config import Config
-from gobrrr.capture.counted import grown, held_graphs
+from gobrrr.capture.counted import Held, Name, grown, held_graphs
 from gobrrr.capture.counting import CountWindow
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
@@ -69,9 +69,10 @@ class Session:
         self.loops: dict[tuple[int, int], Loop] = {}
         self._window: Window | None = None
         self._steps = self._watched = self._tail_from = 0
-        self._held: tuple[int, dict[tuple[str, str, str], int]] = (0, {})
+        self._held: tuple[tuple[int, dict[Name, Held]], ...] = ()
         self._busy = self._failure = self._told = False
         self._spent_ns = 0
+        self._runtime: int | None = None
         self.ended = False
         self.nested = False
 
@@ -80,6 +81,7 @@ class Session:
     def begin(self) -> None:
         """Install the hooks, and the remedies of a recipe."""
         hide_own_code()
+        self._runtime = facts.memory().get("rss_bytes")
         if self.config.remedies:
             self._apply(self.config.names())
         self.hooks.install()
@@ -261,9 +263,9 @@ class Session:
         step_ns = median(loop.walls[warmup(loop.walls) :])
         loop.attempts += 1
         began = time.perf_counter_ns()
-        if not loop.done and not self._held[0]:
+        if not loop.done and not self._held:
             with unseen():
-                self._held = (self._steps, held_graphs(sys._getframe(), self.user))
+                self.look_for_graphs()
             self._write_facts("steady")
         self._window = window = ORDER[loop.done](self, key, step_ns)
         if not window.open():
@@ -341,7 +343,7 @@ class Session:
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
             "compile": facts.compiled,
-            "memory": facts.memory,
+            "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
             "watching": self.hooks.cost,
         }
         found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}
@@ -351,9 +353,16 @@ class Session:
         recorder.journal.json(found)
 
     def growth(self, frame: FrameType) -> list[dict[str, Any]]:
-        """Containers that hold graphs and grew since the windows began."""
-        since, before = self._held
-        return grown(frame, self.user, before, max(1, self._steps - since))
+        """Containers that hold graphs and grew since the windows began, or since the window that counts did: what is
+        freed at an epoch's end may have been freed between."""
+        for since, before in self._held:
+            if found := grown(frame, self.user, before, max(1, self._steps - since)):
+                return found
+        return []
+
+    def look_for_graphs(self) -> None:
+        """Note which containers hold graphs now, for growth()."""
+        self._held = (*self._held[:1], (self._steps, held_graphs(sys._getframe(), self.user)))
 
 
 class StopProgram(SystemExit):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import redaction
+from gobrrr.cli.report import add_options
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
@@ -42,6 +43,7 @@ class DiagnoseCommand:
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
+        add_options(parser)
         redaction.add_option(parser)
         for field in fields(Limits):
             parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
@@ -155,7 +157,7 @@ def _tell(report: Report, args: argparse.Namespace) -> None:
 
     if args.json:
         _write(args.json, to_json(report))
-    show(report, args.format)
+    show(report, args.format, verbose=args.verbose, ops=args.ops)
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:

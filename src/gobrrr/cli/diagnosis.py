@@ -20,8 +20,12 @@ from gobrrr.recording.run import Recording
 from gobrrr.report.model import Report
 
 
-def explain(folder: Path, command: list[str], code: int, *, json_file: str | None = None, **how: Any) -> None:
-    """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr. `how`: as of report_of()."""
+def explain(
+    folder: Path, command: list[str], code: int, *, json_file: str | None = None, shown: dict[str, Any] | None = None,
+    **how: Any,
+) -> None:  # fmt: skip
+    """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr. `shown`: verbose, ops as of
+    report.text.show(); `how`: as of report_of()."""
     from gobrrr.recording.run import load_run
     from gobrrr.report.json import to_json
 
@@ -33,7 +37,7 @@ def explain(folder: Path, command: list[str], code: int, *, json_file: str | Non
         _write(folder / _file(recording, recordings[0]), to_json(report), files.write)
     if json_file:
         _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
-    _show(reports)
+    _show(reports, shown or {})
 
 
 def report_of(folder: Path, command: list[str], code: int, **how: Any) -> Report:
@@ -108,11 +112,11 @@ def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -
         say(f"cannot write {file}: {error.strerror}")
 
 
-def _show(reports: list[Report]) -> None:
+def _show(reports: list[Report], shown: dict[str, Any]) -> None:
     from gobrrr.report.escape import plain
     from gobrrr.report.text import show
 
-    show(reports[0], sys.stderr, anywhere=True)
+    show(reports[0], sys.stderr, anywhere=True, **shown)
     for other in reports[1:]:
         print(f"rank {other.rank}: {plain(other.verdict.sentence)}", file=sys.stderr)
 

@@ -30,6 +30,7 @@ class ReportCommand:
         parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder or {NAME} (default: the latest)")
         parser.add_argument("--format", choices=("text", "json", "markdown"), help="default: by -o, or text")
         parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
+        add_options(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -39,7 +40,7 @@ class ReportCommand:
         if args.output:
             _write(Path(args.output), _render(report, form))
         else:
-            show(report, form)
+            show(report, form, verbose=args.verbose, ops=args.ops)
         return 0
 
 
@@ -66,12 +67,18 @@ def load(path: Path) -> Report:
     return from_json(data, str(path))
 
 
-def show(report: Report, form: str) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """How much of a report is shown as text."""
+    parser.add_argument("-v", "--verbose", action="store_true", help="the whole report, not its first 30 lines")
+    parser.add_argument("--ops", action="store_true", help="the ten most expensive ops, not three")
+
+
+def show(report: Report, form: str, *, verbose: bool = False, ops: bool = False) -> None:
     """Write it to stdout: text as it suits the terminal, json and markdown as they are."""
     if form == "text":
         from gobrrr.report import text
 
-        text.show(report, sys.stdout)
+        text.show(report, sys.stdout, verbose=verbose, ops=ops)
     else:
         sys.stdout.buffer.write(_render(report, form))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import redaction, streams
+from gobrrr.cli.report import add_options
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Run:
         )
         parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
+        add_options(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -71,7 +73,10 @@ class Run:
         from gobrrr.cli import diagnosis  # not before: the program is started from a small process, without threads
 
         self._tell_of(recipe, folder)
-        diagnosis.tell(folder, command, code, json_file=args.json, portability=args.portability, patterns=args.redact)
+        diagnosis.tell(
+            folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
+            portability=args.portability, patterns=args.redact,
+        )  # fmt: skip
         sys.stderr.flush()
 
     def _recipe(self, file: str, command: list[str]) -> Recipe:

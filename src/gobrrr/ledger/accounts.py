@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceWork
 from gobrrr.ledger.model import ACCOUNTS, Account, HostGroup, OpGroup
@@ -17,8 +18,8 @@ def accounts(ops: list[OpGroup], host: list[HostGroup], data: float, plain: floa
     sums: dict[str, float] = defaultdict(float)
     sums["data_wait"] = data
     for op in ops:
-        if op.phase != "data":
-            _charge(sums, op)
+        for name, ns in parts(op) if op.phase != "data" else ():
+            sums[name] += ns
     between = sum(group.ns for group in host)
     sums["gc"] = min(gc_ns, between)
     sums["host"] = between - sums["gc"]
@@ -32,17 +33,24 @@ def accounts(ops: list[OpGroup], host: list[HostGroup], data: float, plain: floa
     )
 
 
-def _charge(sums: dict[str, float], op: OpGroup) -> None:
+def parts(op: OpGroup) -> tuple[tuple[str, float], ...]:
+    """(account, ns): to whom the self time of an op outside the loader belongs."""
     if is_communication(op.name) or _COMPILING in op.name:
-        sums["compile" if _COMPILING in op.name else "communication"] += op.ns
-        return
-    rest = op.ns - op.floor_ns - op.dispatch_ns
-    sums["dispatch"] += op.dispatch_ns
-    if op.bound is None:
-        sums["dispatch" if op.name.startswith(_GLUE) else "uncounted"] += rest
-        return
-    sums[op.bound] += op.floor_ns
-    sums["inefficiency"] += rest
+        return (("compile" if _COMPILING in op.name else "communication", op.ns),)
+    rest = ("dispatch" if op.name.startswith(_GLUE) else "uncounted") if op.bound is None else "inefficiency"
+    floor = ((op.bound, op.floor_ns),) if op.bound is not None else ()
+    return ("dispatch", op.dispatch_ns), *floor, (rest, op.ns - (op.floor_ns if floor else 0.0) - op.dispatch_ns)
+
+
+def held(groups: Iterable[OpGroup | HostGroup]) -> tuple[tuple[str, float], ...]:
+    """(account, ns) of a part of the step, the largest first: in which accounts its time lies."""
+    sums: dict[str, float] = defaultdict(float)
+    for group in groups:
+        whole = "data_wait" if group.phase == "data" else "host"
+        own = parts(group) if isinstance(group, OpGroup) and group.phase != "data" else ((whole, group.ns),)
+        for name, ns in own:
+            sums[name] += ns
+    return tuple(sorted(((name, ns) for name, ns in sums.items() if ns > 0), key=lambda part: -part[1]))
 
 
 def phases(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float) -> tuple[tuple[str, float], ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.hostops import DATA, OPTIMIZER, HostOps
+from gobrrr.ledger.hostops import DATA, HostOps, closures_of, steps_of_optimizers
 from gobrrr.ledger.model import HostGroup
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.spans import within
@@ -60,13 +60,14 @@ def find_gaps(host: HostOps, places: Places) -> Gaps:
     rows = _covering(host)
     begins, stops, before = _between(host, rows)
     inside = _cuts_inside(places.times, begins, stops)
-    updates = _updates(host)
-    cuts = np.unique(np.concatenate((begins, inside, _cuts_inside(updates.ravel(), begins, stops))))
+    updates, closures = steps_of_optimizers(host), closures_of(host)
+    edges = np.concatenate((updates.ravel(), closures.ravel()))
+    cuts = np.unique(np.concatenate((begins, inside, _cuts_inside(edges, begins, stops))))
     number = np.searchsorted(begins, cuts, "right") - 1
     ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
     place = places.at(cuts)
     around = _around(host, rows, before, places.known)
-    updating = within(cuts, updates)
+    updating = within(cuts, updates) & ~within(cuts, closures)
     phase = tuple(
         _phase(places.places[p].backward, places.places[p].module, updates_, around[n])
         for p, updates_, n in zip(place.tolist(), updating.tolist(), number.tolist(), strict=True)
@@ -106,16 +107,6 @@ def _cuts_inside(times: Ints, begins: Ints, stops: Ints) -> Ints:
     """Those of `times` that lie within a gap."""
     number = np.searchsorted(begins, times, "right") - 1
     return times[(number >= 0) & (times < stops[np.maximum(number, 0)])] if len(begins) else times[:0]
-
-
-def _updates(host: HostOps) -> Ints:
-    """(n, 2): begin and end of the optimizer's annotations, the outermost ones."""
-    found: list[tuple[int, int]] = []
-    for row in np.flatnonzero(~host.is_op).tolist():
-        start, dur = int(host.ops.start[row]), int(host.ops.dur[row])
-        if host.name(row).startswith(OPTIMIZER) and (not found or start >= found[-1][1]):
-            found.append((start, start + dur))
-    return np.array(found, np.int64).reshape(-1, 2)
 
 
 def _around(host: HostOps, rows: Ints, before: Ints, logged: bool) -> list[str]:

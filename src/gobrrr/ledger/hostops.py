@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.closures import evaluations
 from gobrrr.ledger.places import Place, Places
 from gobrrr.ledger.spans import after_watching, step_spans, usual, within
 from gobrrr.ledger.updates import with_open_updates
@@ -84,7 +85,41 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), here, ops.is_backward.tolist())
     if not places.known or (recording.offline and not any(p.module or p.backward for p in places.places)):
         phases = _guessed(phases)
-    return HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
+    host = HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
+    return replace(host, phase=_outside_closures(host))
+
+
+def steps_of_optimizers(host: HostOps) -> Ints:
+    """(n, 2): begin and end of the optimizers' annotations, the outermost ones."""
+    found: list[tuple[int, int]] = []
+    for row in np.flatnonzero(~host.is_op).tolist():
+        start, dur = int(host.ops.start[row]), int(host.ops.dur[row])
+        if host.name(row).startswith(OPTIMIZER) and (not found or start >= found[-1][1]):
+            found.append((start, start + dur))
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def closures_of(host: HostOps) -> Ints:
+    """(n, 2): the evaluations of closures within the optimizers' steps."""
+    ends = (host.ops.start + host.ops.dur).tolist()
+    return evaluations(steps_of_optimizers(host), host.ops.start.tolist(), ends, host.phase)
+
+
+def _outside_closures(host: HostOps) -> tuple[str, ...]:
+    """The phases, where an op of a closure is no update: it leads to the loss."""
+    inside = within(host.ops.start, closures_of(host)) & host.is_op
+    return tuple(
+        "loss" if closed and phase == "optimizer" and not _of_optimizer(host, row) else phase
+        for row, (phase, closed) in enumerate(zip(host.phase, inside.tolist(), strict=True))
+    )
+
+
+def _of_optimizer(host: HostOps, row: int) -> bool:
+    """Its innermost annotation is of zero_grad, which a closure calls as well."""
+    while (row := int(host.parent[row])) >= 0:
+        if not host.is_op[row] and host.name(row).startswith(OPTIMIZER):
+            return "zero_grad" in host.name(row)
+    return False
 
 
 def _main_thread(recording: Recording, trace: Trace, inside: npt.NDArray[np.bool_]) -> int:

@@ -19,12 +19,13 @@ def memory_ledger(facts: Facts, device: DeviceMemory | None = None) -> MemoryLed
     named += [("activations", facts.saved_total), ("inputs", inputs)]
     known = [(name, value) for name, value in named if value]
     peak = device.peak if device is not None else facts.peak_rss_bytes
-    rest = max(0, peak - sum(value for _, value in known)) if peak is not None else None
+    runtime = facts.runtime_bytes if device is None else None
+    rest = max(0, peak - sum(value for _, value in known) - (runtime or 0)) if peak is not None else None
     elements = sum(o.num_elements for o in facts.optimizers)
     model = sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in facts.optimizers)
     growth = facts.rss_growth_per_step if device is None else device.growth_per_step
     return MemoryLedger(
-        parameters, gradients, state, facts.saved_total, inputs, rest, peak,
+        parameters, gradients, state, facts.saved_total, inputs, runtime, rest, peak,
         tuple(sorted(known, key=lambda item: -item[1])), growth,
         model / elements if elements else None,
     )  # fmt: skip

@@ -154,6 +154,8 @@ class MemoryLedger(msgspec.Struct, frozen=True):
     optimizer_state: int | None = None
     activations: int | None = None
     inputs: int | None = None
+    runtime: int | None = None
+    """The interpreter and torch, as they were before the program made anything."""
     workspace: int | None = None
     """Peak minus all that is named here."""
     peak: int | None = None
@@ -233,6 +235,12 @@ class Ledger(msgspec.Struct, frozen=True):
     def phase(self, name: str) -> float:
         """Nanoseconds per step of one phase."""
         return sum(ns for phase, ns in self.phases if phase == name)
+
+    @property
+    def groups(self) -> Iterator[OpGroup | HostGroup]:
+        """All ops and all that lies between them."""
+        yield from self.ops
+        yield from self.host
 
     def named(self, *names: str) -> Iterator[OpGroup]:
         """Op groups whose name is one of `names`."""

@@ -15,6 +15,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.recording.run import Samples
 
 _PACKAGES = re.compile(r"(?:site-packages|dist-packages|python3\.\d+)/(?!site-packages|dist-packages)(.+)\.py$")
+_HOOKS = re.compile(r"/gobrrr/(?:capture|inside)/")
 MAX_LIBRARIES = 24
 # Below this share of CPU the thread was waiting (sleep, I/O, a queue), not working.
 WAITING = 0.2
@@ -51,6 +52,8 @@ class Stack:
     libraries: tuple[str, ...]
     phase: str
     frames: tuple[tuple[str, str], ...]
+    watches: bool = False
+    """The innermost frame is of gobrrr's hooks."""
 
 
 def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGroup]:
@@ -59,6 +62,8 @@ def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGrou
     sums: dict[tuple[tuple[Span, ...], str], Sum] = defaultdict(Sum)
     for number, ns, cpu in weighted(samples, spans):
         stack = stacks[number]
+        if stack.watches:
+            continue  # our own hooks: the plain step has them not
         sums[(stack.where, stack.phase)].add(stack, ns, cpu)
     groups = [_line_group(where, phase, total, len(spans)) for (where, phase), total in sums.items()]
     return sorted(groups, key=lambda g: -g.ns)
@@ -93,7 +98,9 @@ def read_stack(samples: Samples, numbers: tuple[int, ...]) -> Stack:
     frames = tuple((file.replace("\\", "/"), function) for file, function, _, _ in given)
     first = next((i for i, frame in enumerate(given) if frame[3]), len(given))
     where = tuple(Span(file, line, function) for file, function, line, user in given if user)
-    return Stack(where, tuple(qualified(*frame) for frame in frames[:first]), _phase(frames), frames)
+    libraries = tuple(qualified(*frame) for frame in frames[:first] if not _HOOKS.search(frame[0]))
+    watches = bool(frames[:first]) and _HOOKS.search(frames[0][0]) is not None
+    return Stack(where, libraries, _phase(frames), frames, watches)
 
 
 def qualified(file: str, function: str) -> str:
@@ -105,11 +112,22 @@ def qualified(file: str, function: str) -> str:
 
 def _phase(frames: tuple[tuple[str, str], ...]) -> str:
     """By torch's own entry points on the stack. A wait is a wait whatever runs in it; what a backward recomputes is
-    backward; what an optimizer's closure runs is forward or backward."""
+    backward; what an optimizer's closure runs is no update."""
     if any(file.endswith("torch/utils/data/dataloader.py") for file, _ in frames):
         return "data"
     if any(function == "_engine_run_backward" for _, function in frames):
         return "backward"
     if any(function.endswith("_wrapped_call_impl") for _, function in frames):
         return "forward"
-    return "optimizer" if any(file.endswith("torch/optim/optimizer.py") for file, _ in frames) else "other"
+    return "optimizer" if _updates([file for file, _ in frames]) else "other"
+
+
+def _updates(files: list[str]) -> bool:
+    """An optimizer's step runs, and no closure inside it: that would be code outside torch and outside the file that
+    the step is written in, which is called right from torch's wrapper. `files`: innermost first."""
+    around = [i for i, file in enumerate(files) if file.endswith("torch/optim/optimizer.py")]
+    if not around:
+        return False
+    inner = [file for file in files[: around[-1]] if not file.endswith("torch/optim/optimizer.py")]
+    step = inner[-1] if inner else ""
+    return all(file == step or "/torch/" in file for file in inner)

@@ -198,11 +198,15 @@ class Facts(msgspec.Struct, frozen=True):
     saved_total: int | None = None
     gc_ns_per_step: float | None = None
     gc_runs_per_step: float | None = None
+    eval_span: Span | None = None
+    """The user's line that puts a model into evaluation mode, where one does."""
     gc_span: Span | None = None
     """The user's line that calls gc.collect(), where one does."""
     rss_growth_per_step: float | None = None
     rss_bytes: int | None = None
     peak_rss_bytes: int | None = None
+    runtime_bytes: int | None = None
+    """Resident when torch had been imported: the interpreter and torch, before the program made anything."""
     memory_limit: int | None = None
     swap_used: int | None = None
     minor_faults_per_step: float | None = None

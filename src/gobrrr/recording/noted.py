@@ -16,6 +16,8 @@ from gobrrr.recording.run import Recording
 from gobrrr.recording.steps import Step
 from gobrrr.recording.vitals import rates
 
+_MEMORY = ("rss_bytes", "peak_rss_bytes", "runtime_bytes", "memory_limit", "swap_used")
+
 
 def facts_of(recording: Recording, plain: list[Step]) -> Facts:
     """Facts of the steady state. What cannot be converted to its type stays at its default."""
@@ -38,7 +40,8 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "saved": _saved(counted),
         "saved_total": sum(s["num_bytes"] for s in _saved(counted)) if counted.get("saved") is not None else None,
         "gc_span": counted.get("gc_span"),
-        **{name: memory.get(name) for name in ("rss_bytes", "peak_rss_bytes", "memory_limit", "swap_used")},
+        "eval_span": counted.get("eval_span"),
+        **{name: memory.get(name) for name in _MEMORY},
         **rates(recording, plain),
     }
     return _typed(values)

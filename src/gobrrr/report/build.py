@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.model import Account, Ledger, StepStats
+from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
-from gobrrr.report.model import Device, Report, Span, Step
+from gobrrr.report.model import Device, OpShare, Report, Span, Step
 from gobrrr.report.verdict import is_doubt, judge
 from gobrrr.rules.model import REGISTRY, Finding
 
-NUM_KERNELS = 10
+NUM_KERNELS = NUM_OPS = 10
 NUM_SAVED = 10
 """Savers of activations that the report keeps: the rest is in the recording."""
 
@@ -46,6 +46,7 @@ def build(
         ledger=_accounts(ledger),
         findings=ranked,
         phases=ledger.phases,
+        ops=_ops(ledger),
         loops=tuple(sorted(ledger.loops, key=lambda loop: (-loop.share, loop.name))),
         memory=ledger.memory,
         saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
@@ -128,6 +129,27 @@ def _device(ledger: Ledger) -> Device | None:
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
         ledger.device_phases, device.underfilled_share, device.memory,
         device.work.ops[:NUM_KERNELS] if device.work else (),
+    )  # fmt: skip
+
+
+def _ops(ledger: Ledger) -> tuple[OpShare, ...]:
+    """The costliest ops by name, phase and line; of the device, where one works."""
+    groups: dict[tuple[object, ...], list[OpGroup]] = {}
+    for op in (ledger.device_ops if ledger.device is not None else ledger.ops) if ledger.wall > 0 else ():
+        if op.phase != "data":
+            groups.setdefault((op.name, op.phase, *op.where[:1]), []).append(op)
+    ranked = sorted(groups.values(), key=lambda ops: -sum(op.ns for op in ops))[:NUM_OPS]
+    return tuple(_op(ops, ledger.wall) for ops in ranked if sum(op.ns for op in ops) > 0)
+
+
+def _op(ops: list[OpGroup], wall: float) -> OpShare:
+    first, ns = ops[0], sum(op.ns for op in ops)
+    counted = all(op.flops is not None for op in ops)
+    flops, moved = sum(op.flops or 0.0 for op in ops), sum(op.bytes or 0.0 for op in ops)
+    return OpShare(
+        first.name, sum(op.calls for op in ops), ns, ns / wall, first.phase,
+        1e9 * flops / ns if counted else None, 1e9 * moved / ns if counted else None, first.bound,
+        first.where[0] if first.where else None,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from itertools import groupby
 
 from rich.console import RenderableType
@@ -45,6 +46,21 @@ def _finding(finding: Finding, column: int, page: Page) -> list[RenderableType]:
         return [_head(finding, column, page), page.under(phrase((place, "cyan"), message))]
     lines = [_place(finding.where, page)] if finding.where else []
     return [_head(finding, column, page), page.under(*lines, Text(message), *_advice(finding, page))]
+
+
+def in_brief(finding: Finding, page: Page, lines: int) -> list[RenderableType]:
+    """Heading, place, the message in so many lines, the advice in one."""
+    width = page.width - 4
+    place = [_place(finding.where[:1], page)] if finding.where else []
+    message = shortened(page.clean(finding.message), width, lines)
+    arrow = "-> " if page.ascii_only else "→ "
+    advice = shortened(arrow + page.clean(finding.advice), width, 1)
+    return [_head(finding, 0, page), page.under(*place, message, *([advice] if finding.advice else []))]
+
+
+def shortened(text: str, width: int, lines: int) -> Text:
+    """At most so many lines of `width` columns."""
+    return Text("\n".join(textwrap.wrap(text, max(width, 20), max_lines=lines, placeholder=" ...")))
 
 
 def _head(finding: Finding, column: int, page: Page) -> Text:

@@ -7,6 +7,7 @@ import msgspec
 from gobrrr.ledger.devicemodel import DeviceMemory, DeviceOp
 from gobrrr.ledger.model import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.recording.facts import SavedTensor
+from gobrrr.recording.facts import Span as Line
 from gobrrr.rules.model import Finding
 
 SCHEMA = "gobrrr.report/1"
@@ -60,6 +61,22 @@ class Device(msgspec.Struct, frozen=True):
     """Ops by the kernels that they launched, those that take most first, against the roofline's ceiling."""
 
 
+class OpShare(msgspec.Struct, frozen=True):
+    """All calls of one op from one line, per step. `ns` is self time; rates are null where the op is not modelled."""
+
+    name: str
+    calls: float
+    ns: float
+    share: float
+    """Of the step."""
+    phase: str = "other"
+    flops_per_s: float | None = None
+    bytes_per_s: float | None = None
+    bound: str | None = None
+    where: Line | None = None
+    """The user's innermost line; of a backward op that of its forward op."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is told. Fields may join; those of gobrrr.report/1 keep name and meaning."""
 
@@ -70,6 +87,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ledger: tuple[Account, ...] = ()
     findings: tuple[Finding, ...] = ()
     phases: tuple[tuple[str, float], ...] = ()
+    ops: tuple[OpShare, ...] = ()
+    """The ops that take most of the step, the first ten."""
     loops: tuple[OtherLoop, ...] = ()
     memory: MemoryLedger = MemoryLedger()
     saved: tuple[SavedTensor, ...] = ()

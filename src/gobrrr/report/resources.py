@@ -14,7 +14,7 @@ from gobrrr.report.page import Page, phrase
 from gobrrr.report.place import short
 
 CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
-MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "workspace", "peak")
+MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "runtime", "workspace", "peak")
 
 
 def resources(report: Report, page: Page) -> list[RenderableType]:
@@ -83,6 +83,9 @@ def _memory(report: Report, page: Page) -> list[Text]:
     if not cells:
         return []
     widths = [max(len(name), len(value)) for name, value in cells]
+    while sum(widths) + len(widths) > page.body and len(cells) > 2:  # the peak stays
+        least = min(range(len(cells) - 1), key=lambda i: dict(sizes).get(cells[i][0]) or 0)
+        del cells[least], widths[least]
     gap = "  " if sum(widths) + 2 * len(widths) <= page.body else " "
     names = gap.join(f"{name:>{width}}" for (name, _), width in zip(cells, widths, strict=True))
     values = gap.join(f"{value:>{width}}" for (_, value), width in zip(cells, widths, strict=True))

@@ -37,13 +37,16 @@ def verdict(report: Report, page: Page) -> list[RenderableType]:
     return [phrase((head + colon, style), (rest, "bold"))]
 
 
-def step(report: Report, page: Page) -> list[RenderableType]:
+def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType]:
     """What was measured, how surely, and what watching cost."""
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
     steps = f" median of {step.plain_count} {page.clean(step.kind)} steps"
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
-    lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{warm}")]
+    lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
+    if brief:
+        lines += [phrase((_watching(report), "dim"))] if report.offline else []
+        return [page.row("step", *lines), *_program(report, page, brief)]
     if step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
         lines.append(phrase(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average"))
     lines.append(phrase((_watching(report), "dim")))
@@ -61,7 +64,7 @@ def _watching(report: Report) -> str:
     return f"{cost}; {window} ran {ratio:.2f}x slower" if ratio > 1 else f"{cost}; {window} ran no slower"
 
 
-def _program(report: Report, page: Page) -> list[RenderableType]:
+def _program(report: Report, page: Page, brief: bool = False) -> list[RenderableType]:
     """Rank, a failed exit and the accelerator: only where there is something to say."""
     block: list[RenderableType] = []
     if report.rank is not None and (report.world_size or 0) > 1:
@@ -73,7 +76,7 @@ def _program(report: Report, page: Page) -> list[RenderableType]:
         busy, span = units.share(report.device.busy_share), units.share(report.device.span.busy_share)
         name = page.clean(report.device.name)
         block.append(page.row("device", Text(f"{name}: busy {busy} of the step ({span} from first to last event)")))
-        block += _kernels(report.device, page)
+        block += [] if brief else _kernels(report.device, page)
     return block
 
 
@@ -94,13 +97,13 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
         lines.append(Text(f"{part} of their time with less than one block per multiprocessor", style="dim"))
     block: list[RenderableType] = [page.row("kernels", *lines)]
     if device.work:
-        block.append(page.row("ops", *_work(device, page)))
+        block.append(page.row("ops", *work(device, page)))
     return block
 
 
-def _work(device: Device, page: Page) -> list[Text]:
+def work(device: Device, page: Page, num: int = NUM_OPS) -> list[Text]:
     """The ops whose kernels take most, with how near each comes to its ceiling."""
-    most = device.work[:NUM_OPS]
+    most = device.work[:num]
     names = [f"{page.clip(op.name.removeprefix('aten::'), OP_WIDTH)} {op.dtype}" for op in most]
     longest = max(map(len, names))
     return [Text(f"{name:<{longest}}  {_reached(op)}") for name, op in zip(names, most, strict=True)]
@@ -145,11 +148,12 @@ def _skipped(report: Report, page: Page) -> str:
     return "; ".join(parts)
 
 
-def next_steps(report: Report, page: Page) -> list[RenderableType]:
-    """The commands that lead on from here, and the one that shows this report again."""
-    again = f"gobrrr report {page.clean(shlex.quote(report.recording))}" if report.recording else ""
+def next_steps(report: Report, page: Page, brief: bool = False) -> list[RenderableType]:
+    """The commands that lead on from here, and the one that shows this report again, whole where this is a brief."""
+    folder = page.clean(shlex.quote(report.recording))
+    again = f"gobrrr report {'-v ' if brief else ''}{folder}" if report.recording else ""
     first = f"gobrrr explain {page.clean(shlex.quote(report.findings[0].code))}" if report.findings else again
-    rest = f"   this report again: {again}" if again and report.findings else ""
+    rest = f"   {'all of it' if brief else 'this report again'}: {again}" if again and report.findings else ""
     lines = [phrase((first, "bold"), (rest, "dim"))] if first else []
     if command := page.clean(_tunable(report)):
         lines.append(phrase((f"gobrrr tune {command}", "bold"), ("   tries remedies and checks the numbers", "dim")))

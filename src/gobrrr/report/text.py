@@ -10,7 +10,8 @@ from typing import TextIO
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from gobrrr.report import findings, resources, sections, timetable
+from gobrrr.report import costliest, findings, resources, sections, timetable
+from gobrrr.report.brief import LINES, layouts
 from gobrrr.report.model import Report
 from gobrrr.report.page import Page
 from gobrrr.report.place import Source, no_source, reader
@@ -20,14 +21,19 @@ WIDTH = 100
 MIN_WIDTH = 40
 
 
-def show(report: Report, stream: TextIO, root: str | None = None, anywhere: bool = False) -> None:
-    """Write the report to `stream` as suits it. Source lines and relative paths start at `root` (working directory);
-    of a program that has just run, lines may come from `anywhere`."""
+def show(
+    report: Report, stream: TextIO, root: str | None = None, anywhere: bool = False, *, verbose: bool = False,
+    ops: bool = False,
+) -> None:  # fmt: skip
+    """Write the report to `stream` as suits it: at most 30 lines, or all of it where `verbose`. Source lines and
+    relative paths start at `root` (working directory); of a program that has just run, lines may come from `anywhere`.
+    """
     root = str(root or os.getcwd())  # noqa: PTH109 - a string is wanted
     width, color, ascii_only = suited(stream)
     rows = _size(stream)[1] if stream.isatty() else 0
     source = reader(root, anywhere)
-    stream.write(render(report, width=width, rows=rows, color=color, ascii_only=ascii_only, root=root, source=source))
+    how = {"width": width, "color": color, "ascii_only": ascii_only, "root": root, "source": source}
+    stream.write(render(report, rows=rows, **how) if verbose else brief(report, ops=ops, **how))  # type: ignore[arg-type]
 
 
 def suited(stream: TextIO) -> tuple[int, bool, bool]:
@@ -35,7 +41,13 @@ def suited(stream: TextIO) -> tuple[int, bool, bool]:
     terminal = stream.isatty()
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     ascii_only = "utf" not in (getattr(stream, "encoding", None) or "utf-8").lower()
-    return min(WIDTH, _size(stream)[0]) if terminal else WIDTH, color, ascii_only
+    return min(WIDTH, _size(stream)[0]) if terminal else _columns(), color, ascii_only
+
+
+def _columns() -> int:
+    """What COLUMNS says where there is no terminal, as other programs take it."""
+    said = os.environ.get("COLUMNS", "")
+    return int(said) if said.isdecimal() and 0 < int(said) < 10_000 else WIDTH
 
 
 def _size(stream: TextIO) -> tuple[int, int]:
@@ -68,6 +80,28 @@ def render(
     return text
 
 
+def brief(
+    report: Report,
+    *,
+    width: int = WIDTH,
+    color: bool = False,
+    ascii_only: bool = False,
+    root: str = "",
+    source: Source = no_source,
+    ops: bool = False,
+) -> str:
+    """The report in at most 30 lines; `ops`: with its ten costliest ops, which come on top of that. As pure as
+    render()."""
+    page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
+    num = len(report.ops) if ops else costliest.FIRST
+    text = ""
+    for blocks in layouts(report, page, num):
+        text = laid_out(blocks, page.width, color)
+        if text.count("\n") <= LINES + num - costliest.FIRST:
+            break
+    return text
+
+
 def laid_out(blocks: Iterable[Iterable[RenderableType]], width: int, color: bool) -> str:
     """Blocks with a blank line between them, as text that ends with a newline; empty ones are left out."""
     console = _console(width, color)
@@ -86,12 +120,17 @@ def _console(width: int, color: bool) -> Console:
     )  # fmt: skip
 
 
+def _ops(report: Report, page: Page) -> list[RenderableType]:
+    """All ten; of a device's kernels the step's own rows tell more."""
+    return [] if report.device and report.device.work else costliest.ops(report, page, len(report.ops))
+
+
 def _blocks(report: Report, page: Page) -> tuple[list[RenderableType], ...]:
     """The report's blocks; the verdict is the first thing that the eye meets."""
     return (
         sections.verdict(report, page),
         sections.step(report, page),
-        timetable.time(report, page),
+        [*timetable.time(report, page), *_ops(report, page)],
         findings.costs(report, page),
         [*resources.resources(report, page), *sections.limits(report, page)],
         sections.next_steps(report, page),

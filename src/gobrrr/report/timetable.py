@@ -13,16 +13,16 @@ from gobrrr.report.page import GUTTER, Page, phrase
 # account -> (style, gloss): green is work at the ceiling, yellow torch's loss, red time that no op ran
 ACCOUNTS = {
     "data_wait": ("red", "waiting for the next batch"),
-    "compute": ("green", "FLOPs at the ceiling measured here"),
-    "bandwidth": ("green", "bytes at the ceiling measured here"),
+    "compute": ("green", "FLOPs at the measured ceiling"),
+    "bandwidth": ("green", "bytes at the measured ceiling"),
     "inefficiency": ("yellow", "ops above that floor"),
     "uncounted": ("yellow", "ops whose work is not modelled"),
     "dispatch": ("yellow", "what torch itself costs per op"),
-    "host": ("red", "Python and native code between ops"),
+    "host": ("red", "Python and native between ops"),
     "communication": ("red", "waiting for other ranks"),
-    "sync": ("red", "idle that synchronisation causes"),
+    "sync": ("red", "idle caused by synchronisation"),
     "copy": ("red", "copies that nothing hides"),
-    "compile": ("red", "compilation in the steady state"),
+    "compile": ("red", "compiling in the steady state"),
     "gc": ("red", "Python's garbage collection"),
     "unattributed": ("dim", "claimed by no account"),
 }
@@ -31,25 +31,29 @@ ON_DEVICE = {
     "bandwidth": "bytes at the device's ceiling",
     "inefficiency": "kernels above that floor",
     "uncounted": "the device works",
-    "dispatch": "it idles: the host is inside torch",
-    "host": "it idles: Python and native code",
-    "data_wait": "it idles: waiting for the batch",
+    "dispatch": "idle: the host is inside torch",
+    "host": "idle: Python and native code",
+    "data_wait": "idle: waiting for the batch",
     "communication": "collectives that nothing hides",
 }
+LONGEST, SHORTEST, GLOSS, BESIDE = 20, 5, 30, 45
+"""Columns of a bar, of the longest gloss, and of what else is in a line: where it is narrow the bars give way."""
 SMALL = 0.005
 """Accounts below half a percent share one line."""
 
 
-def time(report: Report, page: Page) -> list[RenderableType]:
-    """The time ledger as bars that sum to the step, and the phases."""
+def time(report: Report, page: Page, most: int = len(ACCOUNTS)) -> list[RenderableType]:
+    """The time ledger as bars that sum to the step, the `most` largest accounts and the rest as one, and the phases."""
     if not report.ledger:
         return []
-    rows = _rows(report)
+    rows = _rows(report, most)
+    if not any(ns for _, ns, _, _ in rows):
+        return []
     percents = tenths([share for _, _, share, _ in rows])
     lines = [_account(page, row, percent) for row, percent in zip(rows, percents, strict=True)]
     total = f"\n{units.duration(sum(ns for _, ns, _, _ in rows))}\n{sum(percents):.1f} %"
     label = phrase(("time", "bold"), (total if len(rows) > 2 else "", "dim"))
-    return [page.indented(label, lines, GUTTER), *_phases(report, page)]
+    return [page.indented(label, lines, GUTTER), *(_phases(report, page) if most == len(ACCOUNTS) else [])]
 
 
 def _phases(report: Report, page: Page) -> list[RenderableType]:
@@ -65,17 +69,21 @@ Row = tuple[str, float, float, str]
 """(account, ns, share, gloss)."""
 
 
-def _rows(report: Report) -> list[Row]:
-    """Accounts of size in the ledger's order, the small ones as one, and always what nobody owns."""
-    last = "unattributed"
-    large = [a for a in report.ledger if a.share >= SMALL and a.account != last]
-    small = [a for a in report.ledger if a.share < SMALL and a.account != last and a.ns > 0]
+def _rows(report: Report, most: int) -> list[Row]:
+    """Accounts of size in the ledger's order, the small ones as one, what nobody owns last."""
+    last = "unattributed" if most == len(ACCOUNTS) else ""
+    ranked = sorted((a for a in report.ledger if a.account != last), key=lambda a: -a.ns)
+    kept = {a.account for a in ranked[:most] if a.share >= SMALL}
+    large = [a for a in report.ledger if a.account in kept]
+    small = [a for a in report.ledger if a.account not in kept and a.account != last and a.ns > 0]
     glosses = {name: gloss for name, (_, gloss) in ACCOUNTS.items()} | (ON_DEVICE if report.device else {})
     rows = [(a.account, a.ns, a.share, glosses.get(a.account, "")) for a in large]
     if small:
         names = ", ".join(a.account.replace("_", " ") for a in small)
         rows.append(("smaller", sum(a.ns for a in small), sum(a.share for a in small), names))
     rest = [a for a in report.ledger if a.account == last]
+    if not last:
+        return rows
     rows.append((last, sum(a.ns for a in rest), sum(a.share for a in rest), ACCOUNTS[last][1]))
     return rows
 
@@ -83,9 +91,9 @@ def _rows(report: Report) -> list[Row]:
 def _account(page: Page, row: Row, percent: float) -> Text:
     name, ns, share, gloss = row
     style = ACCOUNTS.get(name, ("dim", ""))[0]
-    length = 20 if page.width >= 96 else max(8, page.width - 46)
+    length = max(SHORTEST, min(LONGEST, page.width - BESIDE - GLOSS))
     drawn = bar(share, length, ascii_only=page.ascii_only)
-    room = page.width - 44 - length
+    room = page.width - BESIDE - length
     label = page.clip(name.replace("_", " "), 13)
     return phrase(
         f"{label:<13} {percent:>5.1f} % {units.duration(ns):>9}  ", (f"{drawn:<{length}}", style),

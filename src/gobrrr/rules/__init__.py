@@ -12,6 +12,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.rules.evidence import worth_telling
 from gobrrr.rules.model import REGISTRY, Finding, Rule
+from gobrrr.rules.sanity import against
 
 BANDS = (
     "compute",
@@ -26,6 +27,7 @@ BANDS = (
     "overhead_threads",
     "overhead_denormals",
     "host",
+    "beside",
     "data",
     "data_workers",
     "data_padding",
@@ -34,8 +36,13 @@ BANDS = (
     "communication",
     "compile",
     "validity",
+    "sanity",
 )
 """The files that declare rules, in the order of their codes."""
+BLAMED = ("BRR311", "BRR312")
+"""What is told of a line because nothing else is known of it."""
+SAYS = ("BRR108",)
+"""Beside those of the host and of synchronisation, codes that say why a line should not be there."""
 
 
 def load() -> dict[str, Rule]:
@@ -69,7 +76,27 @@ def judge(
             if strict:
                 raise
             skipped.append((code, f"failed with {type(error).__name__}: a defect of gobrrr, not of the program"))
-    return sorted(findings, key=_rank), skipped
+    findings = unknown_only(findings)
+    return sorted([*findings, *against(ledger, findings)], key=_rank), skipped
+
+
+def unknown_only(findings: list[Finding]) -> list[Finding]:
+    """Without lines that are blamed for being there where another rule says what is wrong at or below them."""
+    known = [f for f in findings if f.code not in BLAMED and (f.code in SAYS or f.code[:4] in ("BRR3", "BRR5"))]
+    return [
+        found
+        for found in findings
+        if found.code not in BLAMED
+        or not any(
+            other.saving.expected_ns >= 0.5 * found.saving.expected_ns > 0 and _at_or_below(other, found)
+            for other in known
+        )
+    ]
+
+
+def _at_or_below(other: Finding, found: Finding) -> bool:
+    place = found.where[:1]
+    return any((span.file, span.line) == (at.file, at.line) for at in place for span in other.where)
 
 
 def ask(rule: Rule, ledger: Ledger, machine: Machine, there: tuple[Ledger, Machine] | None) -> list[Finding]:

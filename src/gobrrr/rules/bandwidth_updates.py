@@ -127,6 +127,7 @@ def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         advice="Call zero_grad() as it is by default, with set_to_none=True.",
         where=costliest_line(zeros),
         evidence={"zeroing": time(total(zeros)), "adding": time(adds), "micro_steps": count(micro_steps)},
+        of=[*zeros, *(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_")],
     )
 
 
@@ -156,11 +157,11 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     ill = [o for o in every if o.supports_fused and not o.fused]
     if not ill:
         return
-    ops = [op for op in ledger.ops if inside(op, STEP)]
+    ops = [op for op in ledger.ops if inside(op, STEP) and op.phase == "optimizer"]  # not what its closure runs
     if sum(op.calls for op in ops if op.parents[-1].startswith(STEP)) < 2 * sum(o.num_tensors for o in ill):
         return  # one op per tensor, or lists of tensors already: nothing to fuse
     part = sum(o.num_elements for o in ill) / sum(o.num_elements for o in every)
-    spent = part * (ledger.phase("optimizer") or total(ops))
+    spent = part * _updating(ledger, ops)
     floor = sum(_update_floor(o, ledger, machine, _own_rate(ops)) for o in ill)
     fused = 1.1 * floor + sum(o.num_tensors for o in ill) * FUSED_PER_TENSOR * machine.dispatch.median
     saved = spent - fused
@@ -183,7 +184,16 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "tensors": count(sum(o.num_tensors for o in ill)),
             "state": size(sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in ill)),
         },
+        of=[*ops, *(host for host in ledger.host if host.phase == "optimizer")],
+        holds=spent,
     )
+
+
+def _updating(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """ns per step in updates: as profiled, and no more than the plain steps that were sampled had there."""
+    sampled = sum(line.ns for line in ledger.lines if line.phase == "optimizer")
+    profiled = ledger.phase("optimizer") or total(ops)
+    return min(profiled, sampled) if "samples" in ledger.signals and ledger.lines else profiled
 
 
 def _own_rate(ops: list[OpGroup]) -> float:

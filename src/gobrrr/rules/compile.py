@@ -47,6 +47,7 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "steps": count(steps),
         },
         confidence="measured",
+        rare=True,
     )
 
 

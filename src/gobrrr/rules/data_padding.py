@@ -42,6 +42,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=_padded_at(ledger) or first_span(worst.span),
         evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)},
         confidence="inferred",
+        of=[op for op in ledger.ops if op.phase in ("forward", "loss", "backward")],
     )
 
 

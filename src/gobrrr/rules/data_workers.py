@@ -58,6 +58,7 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
             "num_workers": count(loader.num_workers),
         },
         confidence="measured",
+        rare=True,
     )
 
 
@@ -155,4 +156,5 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "start_per_step": time(start),
         },
         confidence="inferred",
+        rare=True,
     )

@@ -28,8 +28,8 @@ from gobrrr.rules.lines import (
     spent,
     telling,
 )
-from gobrrr.rules.loops import NEAR, TINY, loops
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.loops import NEAR, loops
+from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
 from gobrrr.units import duration, share
 
@@ -98,12 +98,14 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
     """One line's own time between ops. Issuing an op costs Python too: a line that makes ops is let that much."""
     ops = [op for op in ledger.ops if key(op.where) == place and op.phase not in ("backward", "data")]
     sampled = [line for line in body(ledger) if key(line.where) == place]
-    between = sum(g.ns for g in groups if g.phase != "backward" or not _is_engine(sampled))
+    in_backward = [line for line in sampled if line.phase == "backward"]
+    between = sum(g.ns for g in groups if g.phase != "backward" or not _is_engine(in_backward))
     if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
         between = 0.0
     if not crowded(ledger, machine) and sum(line.ns for line in sampled if line.waiting) > 0.5 * between:
         between = 0.0  # it sleeps or waits for a file
-    functions = (name for line in sampled for name, _ in line.libraries[:1] if not name.startswith("torch."))
+    others = [line for line in sampled if line.phase != "backward"] or sampled
+    functions = (name for line in others for name, _ in line.libraries[:1] if not name.startswith("torch."))
     where = max(groups, key=lambda g: g.ns).where
     return Cluster(where, between, between + total(ops), tuple(functions), 1)
 

@@ -10,11 +10,9 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.lines import Key, claimed, key
+from gobrrr.rules.model import TINY
 from gobrrr.rules.shapes import inside, total
 
-TINY = 10.0
-"""An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
-kernels TraceLens draws the same line)."""
 SMALL = 100.0
 """Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""
 REPEATS = 16

@@ -42,7 +42,8 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     pages = growth / PAGE * machine.fresh_page.median
     # What is kept cannot be used again: every page of it is a fresh one. A graph that grows makes backward longer too.
-    longer = max(0.0, ledger.step.drift) * ledger.wall if held else 0.0
+    drift = max(0.0, ledger.step.drift) if held else 0.0
+    longer = drift / (1 + drift) * ledger.wall  # of the last third's step, the part that the first third's had not
     freed = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high * 1.3
     left = _left(ledger, machine)
     yield finding(

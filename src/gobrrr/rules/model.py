@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.accounts import held
+from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 
@@ -15,6 +16,11 @@ SEVERITIES = ("note", "warning", "critical")
 # Share of the step that the expected saving must reach. Sources: XProf classes input-bound at 5 and 20 %, launch-bound
 # at 3 and 15 %; TraceML warns at 10 % and calls 20 % critical.
 NOTE, WARNING, CRITICAL = 0.03, 0.10, 0.20
+FAR = 0.1
+"""Share of its time that traffic must need at the ceiling for memory to bind it."""
+TINY = 10.0
+"""An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
+kernels TraceLens draws the same line)."""
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -50,6 +56,14 @@ class Finding(msgspec.Struct, frozen=True):
     cost_bytes: int | None = None
     confidence: str = "measured"
     """measured, derived or inferred: how the saving was come by."""
+    lies: tuple[tuple[str, float], ...] = ()
+    """(account, ns per step), the largest first: in which accounts of the ledger the time lies that it speaks of; empty
+    where only its line is known."""
+
+    @property
+    def holds_ns(self) -> float:
+        """Nanoseconds per step that it speaks of; 0 where that is not known."""
+        return sum(ns for _, ns in self.lies)
 
 
 Check = Callable[[Ledger, Machine], Iterable[Finding]]
@@ -116,10 +130,19 @@ def finding(
     cost_bytes: int | None = None,
     confidence: str = "derived",
     level: str | None = None,
+    of: Iterable[OpGroup | HostGroup] | None = None,
+    holds: float | None = None,
+    rare: bool = False,
+    bound: str | None = None,
 ) -> Finding:
-    """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share."""
+    """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
+
+    `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
+    plain steps, where the profile does not say it best. `rare`: it is about slow
+    steps that only the mean holds. `bound` is the rule's unless what it found says otherwise.
+    """
     declared = REGISTRY[code]
-    most = max(ledger.wall, ledger.step.mean_ns)  # rare slow steps are in the mean only
+    most = max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
     if ledger.of_device and ledger.device is not None:
         # Freed kernels shorten the step as far as the device is what it waits for: surely by the share that it works.
         most, share = ledger.device.busy_ns, min(1.0, ledger.device.busy_ns / ledger.wall if ledger.wall else 0.0)
@@ -129,7 +152,41 @@ def finding(
     ceiling = max(0.0, min(ceiling, most))
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low, expected))
+    time = tuple(of) if of is not None else () if declared.bound == "data" else tuple(_below(ledger, where))
+    lies = held(time) if of is not None else _wait(ledger) if declared.bound == "data" else ()
+    if holds is not None and (total := sum(ns for _, ns in lies)):
+        lies = tuple((account, ns * holds / total) for account, ns in lies)
     return Finding(
-        code, declared.name, declared.bound, level or severity(expected, ledger.wall), Saving(low, expected, ceiling),
-        message, advice, where, evidence or {}, declared.remedies, cost_bytes, confidence,
+        code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, ledger.wall),
+        Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
+        confidence, lies,
     )  # fmt: skip
+
+
+def _bound(bound: str, time: tuple[OpGroup | HostGroup, ...]) -> str:
+    """A rule of op work whose time here is mostly between ops, or in ops that are mostly torch's own cost, is bound by
+    that: a family says what a rule looks at, not where the time of this run lies."""
+    if bound not in ("compute", "bandwidth"):
+        return bound
+    between = sum(group.ns for group in time if isinstance(group, HostGroup))
+    tiny = sum(op.ns for op in time if isinstance(op, OpGroup) and op.ns < TINY * op.dispatch_ns)
+    total = sum(group.ns for group in time)
+    floors = sum(op.floor_ns for op in time if isinstance(op, OpGroup))
+    far = bound == "bandwidth" and floors < FAR * total and any(getattr(group, "bound", None) for group in time)
+    if between + tiny <= 0.5 * total and not far:
+        return bound
+    return "overhead" if total - between >= between else "host"
+
+
+def _wait(ledger: Ledger) -> tuple[tuple[str, float], ...]:
+    wait = ledger.account("data_wait")
+    return (("data_wait", wait),) if wait > 0 else ()
+
+
+def _below(ledger: Ledger, where: tuple[Span, ...]) -> Iterator[OpGroup | HostGroup]:
+    """What runs at the innermost of these lines and in what it calls, outside the loader."""
+    if where:
+        place = (where[0].file, where[0].line)
+        for group in ledger.groups:
+            if group.phase != "data" and any((span.file, span.line) == place for span in group.where):
+                yield group

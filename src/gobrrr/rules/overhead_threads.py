@@ -63,6 +63,7 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
         advice=f"Remove what limits the threads (torch.set_num_threads, OMP_NUM_THREADS), or set {_fitting(cores)}.",
         where=_place(ledger),
         evidence=_evidence(ledger, threads, cores, heavy),
+        of=heavy,
     )
 
 
@@ -83,6 +84,7 @@ def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> I
         advice=f"Call torch.set_num_threads({_fitting(cores)}), or set OMP_NUM_THREADS before the program starts.",
         where=_place(ledger),
         evidence=_evidence(ledger, threads, cores, ops),
+        of=ops,
         confidence="inferred",
     )
 

@@ -202,9 +202,11 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield _doubt(
             "BRR908",
             ledger,
-            "warning" if unowned > HARDLY_EXPLAINED else "note",
+            "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
             f"{share(unowned)} of the step ({duration(unowned * ledger.wall)}) could not be charged to anything",
-            "Work on other threads or in compiled code that calls no torch op hides here; watch more steps.",
+            "Work on other threads or in compiled code that calls no torch op hides here; let it make more steps."
+            if "ops" in ledger.signals
+            else "Let the program make more steps: those that are looked at closely come after the first ones.",
             {"unattributed": ratio(unowned)},
         )
     rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0

@@ -1,0 +1,51 @@
+"""The report in at most 30 lines: the verdict, where the time is, three findings, what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+
+from gobrrr.report import costliest, findings, sections, timetable
+from gobrrr.report.model import Report
+from gobrrr.report.page import Page, phrase
+from gobrrr.report.verdict import is_doubt
+
+LINES = 30
+NUM_FINDINGS = 3
+NUM_ACCOUNTS = 4
+Block = list[RenderableType]
+
+
+def layouts(report: Report, page: Page, num_ops: int = costliest.FIRST) -> Iterator[list[Block]]:
+    """Ways to lay it out in blocks, the roomiest first."""
+    for lines, accounts, shown in ((2, NUM_ACCOUNTS, NUM_FINDINGS), (1, NUM_ACCOUNTS, NUM_FINDINGS), (1, 2, 2)):
+        yield _groups(report, page, lines, accounts, shown, num_ops)
+
+
+def _groups(report: Report, page: Page, lines: int, accounts: int, shown: int, num_ops: int) -> list[Block]:
+    told = [f for f in report.findings if not is_doubt(f)]
+    found = [part for f in told[:shown] for part in findings.in_brief(f, page, lines)]
+    return [
+        sections.verdict(report, page),
+        [
+            *sections.step(report, page, brief=True),
+            *timetable.time(report, page, accounts),
+            *costliest.ops(report, page, num_ops),
+        ],
+        found,
+        [*_rest(report, page, len(told) - shown), *sections.next_steps(report, page, brief=True)],
+    ]
+
+
+def _rest(report: Report, page: Page, more: int) -> Block:
+    """What is not shown, and how to see it."""
+    doubts = [page.clean(f.code) for f in report.findings if is_doubt(f)]
+    said = [f"{more} more finding{'s' if more > 1 else ''}"] if more > 0 else []
+    said += (
+        [f"{len(doubts)} doubt{'s' if len(doubts) > 1 else ''} ({', '.join(dict.fromkeys(doubts))})"] if doubts else []
+    )
+    said += [f"{len(report.loops)} other loop{'s' if len(report.loops) > 1 else ''}"] if report.loops else []
+    if not said:
+        return []
+    return [page.row("more", phrase((page.clip(f"{', '.join(said)}: all with -v", page.body), "dim")))]

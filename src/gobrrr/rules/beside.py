@@ -1,0 +1,225 @@
+"""BRR311 and BRR312: what a step does beside training, whatever it is: evaluation, a second model, a metric."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.evidence import count, ratio, time
+from gobrrr.rules.lines import Functions, body
+from gobrrr.rules.loops import NEAR
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.units import duration, share
+
+HOLDS = 0.10
+"""Share of the step from which a line is named (TraceML warns at 10 %)."""
+HARDLY = 0.02
+"""Share of a line's time in gradients, updates or the loader up to which it has no part in training: clocks and places
+of neighbouring ops are off by as much."""
+UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "torch.optim.")),)
+GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
+FORWARDS = "forwards of "
+"""How ledger.stepstats names a loop of forwards."""
+
+
+@dataclass
+class Node:
+    """A user line as it was reached: what ran at it and below it. ns per step."""
+
+    where: tuple[Span, ...] = ()
+    ns: float = 0.0
+    """Outside backward, updates and the loader."""
+    forward: float = 0.0
+    """Of that in modules."""
+    training: float = 0.0
+    """Backward of what ran here, updates, and the loader."""
+    groups: list[OpGroup | HostGroup] = field(default_factory=list)
+    children: dict[tuple[str, int], Node] = field(default_factory=dict)
+
+
+@rule("BRR311", "work-beside-training", "host", needs={"plain", "ops", "stacks"})
+def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update."""
+    for node, ns in _beside(ledger):
+        if _evaluates(ledger, node):
+            continue
+        yield finding(
+            "BRR311",
+            ledger,
+            low=0.0,
+            expected=0.5 * ns,
+            ceiling=ns,
+            message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) go into this line and what it calls: "
+            f"{'a model that gets no gradient' if node.forward > 0.5 * node.ns else 'it'} "
+            "has no part in forward, backward, update or loading",
+            advice="Do it less often, on less, once before the loop, or beside it in another process.",
+            where=node.where,
+            evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
+            of=node.groups,
+            holds=ns,
+            bound=_bound(node),
+        )
+
+
+@rule("BRR312", "evaluates-often", "host", needs={"plain"})
+def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Evaluation in every step, or so much of it between steps that training waits for it."""
+    inside = [(node, ns) for node, ns in _beside(ledger) if _evaluates(ledger, node)] if _looked(ledger) else []
+    for node, ns in inside:
+        yield finding(
+            "BRR312",
+            ledger,
+            low=0.3 * ns,
+            expected=0.75 * ns,
+            ceiling=ns,
+            message=f"{duration(ns)} ({share(ns / ledger.wall)}) of every step are forwards of the model that no "
+            "backward follows, at this line and below",
+            advice="Evaluate every few hundred steps or once an epoch, and on a part of the data.",
+            where=node.where,
+            evidence={"time": time(ns)},
+            of=node.groups,
+            holds=ns,
+            bound=_bound(node),
+        )
+    if not inside:
+        yield from _between_steps(ledger)
+
+
+def _between_steps(ledger: Ledger) -> Iterator[Finding]:
+    """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike."""
+    own = 1 - sum(loop.share for loop in ledger.loops)
+    loops = [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)]
+    most = max(loops, key=lambda loop: loop.share, default=None)
+    if ledger.step.kind != "training" or most is None or most.share < 2 * HOLDS or own <= 0:
+        return
+    cost = most.share / own * ledger.step.mean_ns
+    span = ledger.facts.eval_span
+    yield finding(
+        "BRR312",
+        ledger,
+        low=0.0,
+        expected=0.5 * min(cost, ledger.wall),
+        ceiling=min(cost, ledger.wall),
+        message=f"{most.name} without an update take {share(most.share)} of the watched time: {most.count} of them "
+        f"beside {ledger.step.count} updates, {duration(cost)} for each update",
+        advice="If they evaluate, do it less often or on a part of the data; if they act, act in larger batches.",
+        where=(span,) if span else (),
+        evidence={"share": ratio(most.share), "forwards": count(most.count), "per_update": time(cost)},
+        of=(),
+        confidence="inferred",
+    )
+
+
+def _looked(ledger: Ledger) -> bool:
+    return {"ops", "stacks"} <= ledger.signals and ledger.step.kind == "training"
+
+
+def _beside(ledger: Ledger) -> list[tuple[Node, float]]:
+    """Lines of weight that have no part in training, the outermost each, with their inclusive time; costliest first."""
+    if ledger.device is not None or "offline" in ledger.signals:
+        return []  # what the host does while a device works costs nothing
+    found = [(node, _time(ledger, node)) for node in _joined(_pure(ledger, _tree(ledger)))]
+    return sorted(((n, ns) for n, ns in found if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
+
+
+def _tree(ledger: Ledger) -> Node:
+    """User lines by who called them, the program's first line outermost."""
+    root = Node()
+    for group in ledger.groups:
+        node, where = root, group.where
+        for depth in range(len(where) - 1, -1, -1):
+            place = (where[depth].file, where[depth].line)
+            node = node.children.setdefault(place, Node(where[depth:]))
+            _add(node, group, ledger.step.kind == "training")
+    return root
+
+
+def _add(node: Node, group: OpGroup | HostGroup, trains: bool) -> None:
+    if group.phase in ("backward", "optimizer", "data"):
+        node.training += group.ns
+        return
+    node.ns += group.ns
+    node.groups.append(group)
+    if group.phase == "forward":
+        node.forward += group.ns
+        node.training += 0.0 if trains else group.ns  # the forward is the step
+
+
+def _pure(ledger: Ledger, node: Node) -> Iterator[list[Node]]:
+    """Siblings, one function's lines each time, that have no part in training; what only forwards is not opened."""
+    pure: dict[str, list[Node]] = defaultdict(list)
+    for child in node.children.values():
+        if child.training <= HARDLY * child.ns:
+            if not _updates(ledger, child):
+                pure[child.where[0].function].append(child)
+        elif child.forward < (1 - HARDLY) * child.ns:
+            yield from _pure(ledger, child)
+    yield from pure.values()
+
+
+def _joined(siblings: Iterable[list[Node]]) -> Iterator[Node]:
+    """Neighbouring lines as one, at the costliest of them: a few lines of an evaluation are one thing."""
+    for nodes in siblings:
+        cluster: list[Node] = []
+        for node in sorted(nodes, key=lambda node: (node.where[0].file, node.where[0].line)):
+            if cluster and not 0 <= node.where[0].line - cluster[-1].where[0].line <= NEAR:
+                yield _one(cluster)
+                cluster = []
+            cluster.append(node)
+        if cluster:
+            yield _one(cluster)
+
+
+def _one(nodes: list[Node]) -> Node:
+    top = max(nodes, key=lambda node: node.ns)
+    groups = [group for node in nodes for group in node.groups]
+    return Node(top.where, sum(n.ns for n in nodes), sum(n.forward for n in nodes), sum(n.training for n in nodes),
+                groups, {(n.where[0].file, n.where[0].line): n for n in nodes})  # fmt: skip
+
+
+def _updates(ledger: Ledger, node: Node) -> bool:
+    """Clipping, scaling and what else belongs to the update."""
+    ops = sum(g.ns for g in node.groups if isinstance(g, OpGroup))
+    named = sum(g.ns for g in node.groups if isinstance(g, OpGroup) and g.name in GRADIENT_OPS)
+    below = sum(line.ns for line in body(ledger) if _within(line.where, (node,)) and _of_update(line.libraries))
+    return named > 0.5 * ops > 0 or below > 0.5 * node.ns
+
+
+def _of_update(libraries: tuple[tuple[str, float], ...]) -> bool:
+    return any(kind.has(name) for name, _ in libraries for kind in UPDATING)
+
+
+def _time(ledger: Ledger, node: Node) -> float:
+    """As sampled in plain steps, where lines were: the profile makes Python longer than it is."""
+    lines = node.children.values() if node.children else ()
+    sampled = sum(line.ns for line in body(ledger) if line.phase != "optimizer" and _within(line.where, (*lines, node)))
+    return min(sampled, ledger.wall) if sampled else node.ns
+
+
+def _within(where: tuple[Span, ...], nodes: Iterable[Node]) -> bool:
+    places = {(node.where[0].file, node.where[0].line) for node in nodes if node.where}
+    return any((span.file, span.line) in places for span in where)
+
+
+def _evaluates(ledger: Ledger, node: Node) -> bool:
+    """Most of it is forwards, and not of a second model, called here, while the first one is called elsewhere."""
+    if node.forward <= 0.5 * node.ns:
+        return False
+    lines = {(span.file, span.line) for group in node.groups for span in group.where}
+    models = [m for m in ledger.facts.modules if m.num_params and m.span and m.calls_per_step]
+    here = [m for m in models if m.span and (m.span.file, m.span.line) in lines]
+    return not here or len(here) == len(models)
+
+
+def _bound(node: Node) -> str:
+    """Where its time lies: in work that ops do, in torch's own cost for them, or between them."""
+    between = sum(group.ns for group in node.groups if isinstance(group, HostGroup))
+    dispatch = sum(group.dispatch_ns for group in node.groups if isinstance(group, OpGroup))
+    if between + dispatch >= 0.5 * node.ns:
+        return "host" if between >= dispatch else "overhead"
+    by_bytes = sum(g.ns for g in node.groups if isinstance(g, OpGroup) and g.bound == "bandwidth")
+    return "bandwidth" if by_bytes > 0.5 * (node.ns - between) else "compute"

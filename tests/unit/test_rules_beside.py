@@ -1,0 +1,130 @@
+"""BRR311 and BRR312: lines that have no part in training are named, those that have are not."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup, OtherLoop, StepStats
+from gobrrr.recording.facts import Facts, ModuleFacts, Span
+from gobrrr.rules import judge, unknown_only
+from gobrrr.rules.model import Finding, Saving
+from tests.unit.handmade import ALL_SIGNALS, MS, Case, op
+
+MAIN = Span("train.py", 90, "<module>")
+FORWARD, LOSS, METRIC, EVALUATE = (Span("train.py", line, "main") for line in (20, 21, 27, 40))
+INSIDE = Span("model.py", 7, "forward")
+MODEL = ModuleFacts(id=0, kind="Net", num_params=100, trainable_params=100, calls_per_step=2.0, span=FORWARD)
+
+
+def training(*more: OpGroup | HostGroup, **fields: object) -> Case:
+    """A step of 100 ms: forward and backward of one model, and what more there is."""
+    ops = (
+        op("addmm", (8, 8), ms=20, where=(INSIDE, FORWARD, MAIN)),
+        op("mm", (8, 8), ms=40, where=(INSIDE, FORWARD, MAIN), phase="backward"),
+        op("nll_loss", (8, 8), ms=2, where=(LOSS, MAIN), phase="loss"),
+        op("nll_loss_backward", (8, 8), ms=2, where=(LOSS, MAIN), phase="backward"),
+        *(group for group in more if isinstance(group, OpGroup)),
+    )
+    host = tuple(group for group in more if isinstance(group, HostGroup))
+    facts = fields.pop("facts", Facts(modules=(MODEL,)))
+    return Case(
+        ops=ops, facts=facts, signals=ALL_SIGNALS - {"device", "samples"}, extra={"host": host, **fields},
+        step=StepStats(count=60, plain_count=50, kind="training", mean_ns=100 * MS),
+    )  # fmt: skip
+
+
+def test_training_alone_is_silent():
+    assert not training().raised("BRR311") and not training().raised("BRR312")
+
+
+@pytest.mark.parametrize(("ms", "raised"), [(9, False), (11, True)])
+def test_a_tenth_of_the_step_beside_training_is_named_with_all_that_it_calls(ms, raised):
+    below = Span("metrics.py", 3, "score")
+    case = training(
+        op("sort", (8, 8), ms=ms - 5, phase="other", where=(below, METRIC, MAIN)),
+        HostGroup((below, METRIC, MAIN), 5 * MS, "other"),
+    )
+    found = case.raised("BRR311")
+    assert bool(found) == raised
+    if found:
+        assert found[0].where[0] == METRIC
+        assert found[0].saving.ceiling_ns == pytest.approx(11 * MS)
+        assert sum(ns for _, ns in found[0].lies) == pytest.approx(11 * MS)
+
+
+def test_neighbouring_lines_are_one():
+    near = Span("train.py", 29, "main")
+    case = training(*(HostGroup((line, MAIN), 7 * MS, "other") for line in (METRIC, near)))
+    (found,) = case.raised("BRR311")
+    assert found.saving.ceiling_ns == pytest.approx(14 * MS)
+    assert found.bound == "host"
+
+
+def test_what_is_sampled_in_plain_steps_counts():
+    line = LineGroup((METRIC, MAIN), 12 * MS, "other")
+    (found,) = training(HostGroup((METRIC, MAIN), 30 * MS, "other"), lines=(line,)).raised("BRR311")
+    assert found.saving.ceiling_ns == pytest.approx(12 * MS)
+
+
+def test_the_models_own_lines_are_training_though_some_get_no_gradient():
+    frozen = Span("model.py", 9, "forward")
+    case = training(op("conv2d", (8, 8), ms=30, where=(frozen, FORWARD, MAIN)))
+    assert not case.raised("BRR311") and not case.raised("BRR312")
+
+
+def test_clipping_is_part_of_the_update():
+    assert not training(op("_foreach_norm", (8,), ms=30, phase="other", where=(METRIC, MAIN))).raised("BRR311")
+
+
+@pytest.mark.parametrize("phase", ["optimizer", "data"])
+def test_updates_and_the_loader_have_their_own_rules(phase):
+    assert not training(op("add_", (8,), ms=30, phase=phase, where=(METRIC, MAIN))).raised("BRR311")
+
+
+def test_evaluation_in_every_step_is_called_that():
+    case = training(op("addmm", (8, 8), ms=30, where=(INSIDE, EVALUATE, MAIN)))
+    (found,) = case.raised("BRR312")
+    assert found.where[0] == EVALUATE and not case.raised("BRR311")
+
+
+def test_a_second_model_is_no_evaluation():
+    teacher = ModuleFacts(id=1, kind="Teacher", num_params=900, trainable_params=900, calls_per_step=1.0, span=EVALUATE)
+    case = training(op("addmm", (8, 8), ms=30, where=(INSIDE, EVALUATE, MAIN)), facts=Facts(modules=(MODEL, teacher)))
+    (found,) = case.raised("BRR311")
+    assert found.where[0] == EVALUATE and "gets no gradient" in found.message and not case.raised("BRR312")
+
+
+def loops(share: float, **fields: object) -> Case:
+    loop = OtherLoop("forwards of Net", share, 1600)
+    return training(loops=(loop,), facts=Facts(modules=(MODEL,), eval_span=EVALUATE), **fields)
+
+
+@pytest.mark.parametrize(("share", "raised"), [(0.15, False), (0.4, True)])
+def test_evaluation_between_steps_is_told_by_its_share_of_the_time(share, raised):
+    found = loops(share).raised("BRR312")
+    assert bool(found) == raised
+    assert not found or (found[0].where == (EVALUATE,) and found[0].confidence == "inferred")
+    assert not found or found[0].evidence["per_update"].value == pytest.approx(0.4 / 0.6 * 100 * MS)
+
+
+def test_a_step_of_forwards_is_no_evaluation_of_itself():
+    case = loops(0.4)
+    case.step = StepStats(count=60, plain_count=50, kind="inference", mean_ns=100 * MS)
+    assert not case.raised("BRR312")
+
+
+def test_what_another_rule_explains_is_not_blamed_as_well():
+    def found(code: str, ms: float, *where: Span) -> Finding:
+        return Finding(code, "name", "host", "warning", Saving(0, ms * MS, ms * MS), "message", where=where)
+
+    blamed = found("BRR311", 20, METRIC, MAIN)
+    below = found("BRR302", 15, Span("metrics.py", 3), METRIC, MAIN)
+    assert unknown_only([blamed, below]) == [below]
+    assert unknown_only([blamed, found("BRR302", 5, METRIC)])[0] == blamed, "less than half of it"
+    assert unknown_only([blamed, found("BRR302", 50, LOSS)])[0] == blamed, "elsewhere"
+    assert unknown_only([blamed, found("BRR102", 50, METRIC)])[0] == blamed, "faster, and still there"
+
+
+def test_nothing_of_it_fails_without_signals():
+    bare = Ledger(step=StepStats(plain_count=5, plain_wall_ns=1.0))
+    assert judge(bare, Case().machine, strict=True)
