@@ -3,7 +3,8 @@
 - optimizer updates: torch's global step hooks;
 - loader waits: torch wraps `next()` of every loader in a record_function; its enter and exit are watched;
 - top-level forwards and new loader iterators: the method is looked up through a descriptor that notes the look-up and
-  hands out the very same method, so that tracebacks, identity checks and torch.compile see what they always see.
+  hands out the very same method, so that tracebacks, identity checks and torch.compile see what they always see;
+- backward passes: whichever function starts one, torch looks up its engine; so is that look-up noted.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.lookup import Lookup, ModuleCall, plain
+from gobrrr.capture.kept import KeptCalls
+from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain
 from gobrrr.capture.parts import is_training
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.unseen import is_the_programs, unseen
@@ -107,6 +109,7 @@ class Hooks:
         self._standing = []  # a new one: what was taken out and is still held by somebody must not come to life again
         self._annotations()
         self._modules()
+        self._backwards()
         self._fetchers()
 
     def guarded(self, body: Callable[..., object]) -> Callable[..., None]:
@@ -132,7 +135,7 @@ class Hooks:
             standing = undo
 
         def hook(*args: Any) -> None:
-            if not (standing and undo) or not (anywhere or get_ident() == recorder.thread):
+            if not (standing and undo) or not (anywhere or get_ident() == recorder.thread or recorder.adopts()):
                 return
             self._updating = self._updating or updating
             try:
@@ -241,7 +244,7 @@ class Hooks:
         iterator = frame.f_locals.get("self") if frame is not None else None
         self._waiting.append(self._loader_number(iterator, frame))
         if len(self._waiting) == 1:
-            self.recorder.note(ev.DATA_BEGIN, self._waiting[0])
+            self.recorder.wait(self._waiting[0])
 
     def _next_end(self, exc: Any) -> None:
         if not self._waiting:
@@ -321,27 +324,60 @@ class Hooks:
 
         self._grad_enabled = is_grad_enabled
 
-        call = plain(Module.__dict__["__call__"])
-        outer, inner = call.__code__, Module._call_impl.__code__
+        outer, inner = plain(Module.__dict__["__call__"]).__code__, plain(Module.__dict__["_call_impl"]).__code__
         backward = graph._engine_run_backward.__code__  # recomputation in backward is no forward of the program's
         seen = self._guarded(self._forward, standing=self._standing)
+
+        def is_top_level(frame: FrameType | None) -> bool:
+            while frame is not None:
+                code = frame.f_code
+                if code is inner or code is outer or code is backward:
+                    return False
+                frame = frame.f_back
+            return True
 
         def lookup(module: Any) -> None:
             self.num_lookups += 1
             frame: FrameType | None = sys._getframe(1).f_back  # None where C calls it: a thread's start, a finalizer
-            while frame is not None:
-                code = frame.f_code
-                if code is inner or code is outer or code is backward:
-                    return
-                frame = frame.f_back
-            seen(module)
+            if not is_top_level(frame):
+                return
+            if frame is not None and "__call__" in frame.f_code.co_names:
+                kept.begin()
+            if not kept.on or vars(module).get("_compiled_call_impl") is not None:
+                seen(module)
 
+        def called(module: Any, frame: FrameType) -> None:
+            if frame.f_code is outer and is_top_level(frame.f_back):
+                seen(module)
+
+        kept = KeptCalls(called, self._on_error)
+        self._standing.append(kept.remove)
         self._calls = ModuleCall(lambda method: Lookup(method, lookup, self._on_error))
         self._standing.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.modules.number(module), flags)
+
+    # backward passes
+
+    def _backwards(self) -> None:
+        from torch.autograd import graph
+        from torch.nn import Module
+
+        inner, engine = plain(Module.__dict__["_call_impl"]).__code__, graph._engine_run_backward.__code__
+        seen = self._guarded(self.recorder.backward, standing=self._standing)
+
+        def lookup() -> None:
+            frame: FrameType | None = sys._getframe(1).f_back
+            if frame is None or frame.f_code is not engine:
+                return  # somebody who asks the engine for something else
+            while (frame := frame.f_back) is not None:
+                if frame.f_code is engine or frame.f_code is inner:
+                    return  # part of another pass, recomputed say, or of a model that differentiates
+            seen()
+
+        self._standing.append(EngineLookup(lookup, self._on_error).remove)
 
 
 def _is_loaders(annotation: Any) -> bool:

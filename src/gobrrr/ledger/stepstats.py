@@ -15,7 +15,7 @@ from gobrrr.recording.warmup import warmup
 MAX_KEPT = 2000
 DISTORTS = 0.01
 """Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
-_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop"}
+_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
 def plain_steps(recording: Recording) -> list[Step]:
@@ -96,7 +96,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
 
 
 def _what(recording: Recording, kind: int, number: int) -> str:
-    table = {1: "optimizers", 2: "modules", 4: "loaders"}.get(kind, "")
+    table = {1: "optimizers", 2: "modules", 4: "loaders", 5: "modules"}.get(kind, "")
     for facts in recording.raw_facts:
         entries = facts.get(table)
         for entry in entries if isinstance(entries, list) else ():

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 
 Ints = npt.NDArray[np.int64]
-LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches"}
+LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: "backward passes"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True)
 class LoopSteps:
-    """The steps of one loop. `kind`: 1 optimizer updates, 2 top-level forwards, 3 explicit, 4 batches."""
+    """The steps of one loop. `kind`: 1 optimizer updates, 2 top-level forwards, 3 explicit, 4 batches, 5 backward passes."""
 
     kind: int
     number: int
