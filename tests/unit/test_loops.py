@@ -217,8 +217,9 @@ def test_passes_without_modules_are_steps_too() -> None:
 def test_inference_in_every_step_is_part_of_the_step() -> None:
     """Rollouts of a policy, a teacher: after some rounds nothing but the update ends a step."""
     loops = Loops()
-    ends = []
-    for _ in range(50):
-        ends.append([*(loops.forward(0, INFERENCE) for _ in range(10)), loops.forward(0, TRAINING), loops.update(0)])
+    ends = [
+        [*(loops.forward(0, INFERENCE) for _ in range(10)), loops.forward(0, TRAINING), loops.update(0)]
+        for _ in range(50)
+    ]
     assert all(after(round_) == {(UPDATE, 0): 1} for round_ in ends[RUNS:])
     assert after(loops.forward(0, INFERENCE) for _ in range(60))[FORWARD, 0] == 40, "an evaluation is none"

@@ -1,4 +1,4 @@
-"""Calls of a module through a method that the program has kept: nobody looks it up again, so each call is seen one deeper.
+"""Calls of a module through a method that the program has kept, without looking it up again: seen one deeper.
 
 transformers' generate() does so: `forward = self.__call__`, then once per token.
 """
@@ -44,7 +44,7 @@ class KeptCalls:
     def _before_compiling(self) -> bool:
         """Have this taken away before anything is traced; False where that cannot be."""
         if _COMPILER not in sys.modules:
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+            sys.meta_path.insert(0, self)
             return True
         handler = getattr(sys.modules.get(f"{_COMPILER}.callback"), "callback_handler", None)
         if handler is None:
@@ -70,7 +70,7 @@ class KeptCalls:
             owner._call_impl = self._plain
         self._plain = None
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
         handler = getattr(sys.modules.get(f"{_COMPILER}.callback"), "callback_handler", None)
         if handler is not None and self._compiles in handler.start_callbacks:
             handler.remove_start_callback(self._compiles)

@@ -21,6 +21,17 @@ RUNS = 3
 STALE = 4
 
 
+def written(kind: int, number: int) -> str:
+    """A loop in a word, to be told which one to measure."""
+    return f"{kind}:{number}"
+
+
+def read(word: str | None) -> tuple[int, int] | None:
+    """The loop of a word; None where it names none."""
+    kind, _, number = (word or "").partition(":")
+    return (int(kind), int(number)) if kind.isdecimal() and number.removeprefix("-").isdecimal() else None
+
+
 class Turns:
     """Counts who came how often in the last `size` turns, to find the one that comes once per round."""
 

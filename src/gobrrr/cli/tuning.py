@@ -84,7 +84,7 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     missing = unable([c.name for c in chosen], interpreter(command))
     chosen = [c for c in chosen if c.name not in missing]
     listener = live.listener(stream, wishes.seconds)
-    program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.kind == "inference", within)
+    program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within)
     each = MEASURING * wishes.seconds / (len(chosen) + 1)
     arms = _own_folder(folder, ARMS)
     referee = LiveReferee(
@@ -212,6 +212,7 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
         receipt, command=tuple(redaction.shown(command)), folder=str(source), seed=wishes.seed, machine=report.machine,
         date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions={**report.versions, "gobrrr": __version__}, script_sha256=script_digest(command, source),
+        loop=report.step.loop,
     )  # fmt: skip
 
 

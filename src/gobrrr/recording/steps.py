@@ -36,7 +36,7 @@ class Step:
 
 @dataclass(frozen=True)
 class LoopSteps:
-    """The steps of one loop. `kind`: 1 optimizer updates, 2 top-level forwards, 3 explicit, 4 batches, 5 backward passes."""
+    """The steps of a loop. `kind`: 1 optimizer updates, 2 top-level forwards, 3 explicit, 4 batches, 5 backwards."""
 
     kind: int
     number: int
