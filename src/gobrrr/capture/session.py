@@ -112,6 +112,8 @@ class Session:
             with contextlib.suppress(Exception):
                 take_off()
         if not self.recorder.started:
+            with contextlib.suppress(OSError):
+                records.no_step(Path(self.config.folder))
             return
         with contextlib.suppress(Exception):
             self._write_facts("end")

@@ -155,6 +155,8 @@ def _diagnosed(
     except GobrrrError as error:
         if code and (refused := limits.refusal(folder)):
             raise GobrrrError(f"the program ended with {code}: {refused}", limits.HINT) from None
+        if code:
+            stream.write(last_lines(folder / "stderr").replace(str((folder / "work").resolve()), str(source)))
         raise error
     work = str((folder / "work").resolve())
     text = to_json(report).replace(work.encode(), str(source).encode())
@@ -162,6 +164,17 @@ def _diagnosed(
     files.write(folder / REPORT, text)
     files.write(folder / MARK, mark.of(text, kind).encode())
     return from_json(text)
+
+
+def last_lines(file: Path, count: int = 20) -> str:
+    """What a program said at last, its traceback say, made safe for a terminal."""
+    from gobrrr.report.escape import plain
+
+    try:
+        lines = file.read_text(errors="replace").splitlines()[-count:]
+    except OSError:
+        return ""
+    return "".join(f"  | {plain(line)}\n" for line in lines)
 
 
 def _earlier(folder: Path, kind: str) -> Report | None:
