@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 UPDATE, FORWARD, EXPLICIT, DATA, BACKWARD = 1, 2, 3, 4, 5
+TRAINS = (UPDATE, EXPLICIT, BACKWARD)
 # Forwards in training mode with gradients may be micro-steps of an update still to come: so many must pass without
 # one before they count as steps themselves, or twice as many as the longest accumulation seen; backward passes too,
 # where the program has made an optimizer at all. Forwards without gradients cannot be followed by an update.
