@@ -304,7 +304,8 @@ class Session:
             window.release()
         if complete:
             loop.done += 1
-        loop.settle = settling(self.recorder.loader_facts.get(n, {}) for n, _ in self.recorder.loaders.alive())
+        queued = settling(self.recorder.loader_facts.get(n, {}) for n, _ in self.recorder.loaders.alive())
+        loop.settle = plan.settle_steps(window.step_ns, queued)
         self.recorder.note(ev.WINDOW_END, window.loop[1], window.kind)
         loop.last = time.perf_counter_ns()
         self._spent_ns += loop.last - began
