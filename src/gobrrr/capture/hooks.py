@@ -21,6 +21,7 @@ from gobrrr.capture.kept import KeptCalls
 from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain
 from gobrrr.capture.parts import is_training
 from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.seats import Seat, nothing, starters
 from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
 
@@ -42,8 +43,8 @@ class Hooks:
         self._on_error = failed
         self._undo: list[Callable[[], None]] = []
         self._standing: list[Callable[[], None]] = []  # undoes what a rest takes out
-        self._updates: tuple[_Hook, ...] = ()
-        self.update_end: Callable[..., None] = _nothing
+        self._updates: tuple[Seat, ...] = ()
+        self.update_end: Callable[..., None] = nothing
         self._late: list[Callable[[], None]] = []
         self._calls: ModuleCall | None = None
         self._grad_enabled: Callable[[], bool] = bool
@@ -55,7 +56,7 @@ class Hooks:
         self.profiler_comes: Callable[[Any], bool] | None = None
         """Told before a profiler starts; says whether it is the program's."""
         self._silent, self._num_lasting = False, 0
-        self.silenced: Callable[[], object] = _nothing
+        self.silenced: Callable[[], object] = nothing
         """Told before the hooks are taken out for as long as the program's profiler runs."""
         self.begun: Callable[[], object] = lambda: recorder.note(ev.ITER, -1)
         """Told that an iterator of a loader is being made."""
@@ -95,7 +96,7 @@ class Hooks:
         """Take out what every step runs through, all but `beat`, called with each optimizer that has stepped."""
         while self._standing:
             self._standing.pop()()
-        for update, hook in zip(self._updates, (_nothing, beat), strict=True):
+        for update, hook in zip(self._updates, (nothing, beat), strict=True):
             update.becomes(hook)
 
     def wake(self) -> None:
@@ -183,10 +184,10 @@ class Hooks:
     def _optimizers(self) -> None:
         from torch.optim import optimizer
 
-        begin = _Hook(optimizer.register_optimizer_step_pre_hook, self._guarded(self._update_begin, updating=True))
+        begin = Seat(optimizer.register_optimizer_step_pre_hook, self._guarded(self._update_begin, updating=True))
         self._undo.append(lambda: self._unregister(begin.handle))
         self.update_end = self._guarded(self._update_end, updating=True)
-        end = _Hook(optimizer.register_optimizer_step_post_hook, self.update_end)
+        end = Seat(optimizer.register_optimizer_step_post_hook, self.update_end)
         self._undo.append(lambda: self._unregister(end.handle))
         self._updates = (begin, end)
 
@@ -289,7 +290,7 @@ class Hooks:
         from torch.autograd import profiler
 
         begins = self._guarded(self._profiler_begins, anywhere=True)
-        for owner, name in _starters():
+        for owner, name in starters():
             _replace(owner, name, Lookup(owner.__dict__[name], begins), self._undo)
         stopped: Any = profiler._run_on_profiler_stop
         again = self._guarded(self._speak, anywhere=True)
@@ -386,34 +387,6 @@ def _is_loaders(annotation: Any) -> bool:
         return type(annotation.name) is str and annotation.name.startswith(_LOADER_PREFIX)
     except Exception:
         return False
-
-
-def _starters() -> list[tuple[Any, str]]:
-    """The methods by which torch's profilers start."""
-    from torch.autograd import profiler
-
-    legacy = sys.modules.get("torch.autograd.profiler_legacy")
-    found = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"), (profiler.emit_itt, "__enter__")]
-    return [*found, (legacy.profile, "_start_trace")] if legacy is not None else found
-
-
-class _Hook:
-    """One of torch's global optimizer hooks. Another takes its seat while torch iterates over the table: its size and
-    order stay."""
-
-    def __init__(self, register: Callable[[Any], Any], own: Callable[..., None]) -> None:
-        self.own = own
-        self.handle = register(own)
-
-    def becomes(self, hook: Callable[..., None]) -> None:
-        """Call this one from now on, if the seat is still there."""
-        seats = self.handle.hooks_dict_ref()
-        if seats is not None and self.handle.id in seats:
-            seats[self.handle.id] = hook
-
-
-def _nothing(*_: Any) -> None:
-    """What a rest leaves of a hook that may not leave its seat."""
 
 
 def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:
