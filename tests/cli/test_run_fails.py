@@ -67,11 +67,11 @@ def test_an_earlier_run_is_never_written_over(gobrrr: Runner, tmp_path: Path) ->
 def test_a_module_that_is_not_there_fails_as_it_does_alone(plainly: Runner, gobrrr: Runner) -> None:
     plain, watched = plainly("-m", "no_such_module"), gobrrr("run", "-m", "no_such_module")
     assert (watched.code, watched.out) == (plain.code, plain.out)
-    assert "never imported torch; the program ended with 1" in own_part(plain, watched)
+    assert "the program ended with 1 and never imported torch (run it without gobrrr" in own_part(plain, watched)
 
 
 @pytest.mark.parametrize(("words", "why"), [
-    (["dies"], "made no step that could be seen; the program ended with 1 (mark its loop"),
+    (["dies"], "ended with 1 before it made a step (run it without gobrrr; if"),
     pytest.param([], "made no step that could be seen (mark its loop", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_program_without_steps_is_told_so(words: list[str], why: str, plainly: Runner, gobrrr: Runner) -> None:
@@ -80,6 +80,27 @@ def test_a_program_without_steps_is_told_so(words: list[str], why: str, plainly:
     said = own_part(plain, watched)
     assert said.startswith("gobrrr: nothing was recorded: the program ")
     assert why in said
+
+
+SPAWNS = """
+import torch, torch.multiprocessing as mp
+def train(rank):
+    torch.set_num_threads(1)
+    for _ in range(400):
+        torch.ones(300, 300) @ torch.ones(300, 300)
+    import time; end = time.process_time() + 4
+    while time.process_time() < end: pass
+if __name__ == "__main__":
+    mp.spawn(train, nprocs=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_whose_children_train_is_told_what_to_type(gobrrr: Runner, tmp_path: Path) -> None:
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    watched = gobrrr("run", "spawns.py")
+    assert watched.code == 0 and "made no step itself, the processes that it started did (" in watched.text
+    assert "gobrrr run -- torchrun --nproc_per_node N script.py" in watched.text
 
 
 @pytest.mark.parametrize("flags", ["-I", "-E"])
@@ -161,8 +182,8 @@ def test_a_python_without_torch_is_told_so(gobrrr: Runner, tmp_path: Path) -> No
     watched = gobrrr("run", "--", bare, "uses.py")
     assert watched.code == 1
     said = own_part(Done(alone.returncode, alone.stdout, alone.stderr), watched)
-    assert "never imported torch; the program ended with 1 (if it should have: " in said
-    assert "-m pip install torch)" in said
+    assert "ended with 1 and never imported torch (" in said
+    assert f"if torch is what it lacks: {bare} -m pip install torch)" in said
 
 
 def test_a_full_disk_costs_the_recording_only(plainly: Runner, gobrrr: Runner, tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ OUTSIDE = {
 """Modules that work before the program's first line, or in another process; the rest is called from hooks."""
 GUARDS = {
     "hooks.Hooks._guarded", "hooks._is_loaders",
-    "hooks.Hooks._timed", "lookup.Lookup.__get__", "unseen.is_the_programs", "unseen._code",
+    "hooks.Hooks._timed", "lookup.Lookup.__get__", "lookup.EngineLookup.__get__",
+    "unseen.is_the_programs", "unseen._code",
     "session.Session.begin", "session.Session._failed", "session.Session.mark", "records.complaint",
     "linelog.LineLog._global", "linelog.LineLog._fail", "linelog.LineLog._user_local", "linelog.LineLog._module_local",
     "linelog.LineLog._backward_local", "sampler.Sampler._run", "workers.WorkerSampling._follow",
@@ -56,7 +57,7 @@ TAKES_OFF = {
     "profiled.Profiled._disable", "workers.WorkerSampling.close", "journal.JournalWriter.close",
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
-    "recorder._forked", "unseen._let_through",
+    "kept.KeptCalls.remove", "lookup.EngineLookup.remove", "recorder._forked", "unseen._let_through",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {

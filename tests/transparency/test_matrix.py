@@ -20,6 +20,7 @@ QUICK = (
     "frameless",
     "profilers",
     "counts",
+    "by_hand",
 )
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}

@@ -168,7 +168,7 @@ FAULTS = [
     ("pacing.Pacing.watched", 3), ("pacing.Pacing.rested", 0), ("recorder.Recorder.rests", 0),
     ("recorder.Recorder.rested", 0), ("recorder.Recorder.spent", 3), ("session.Session._rested", 0),
     ("hooks.Hooks.rest", 0), ("hooks.Hooks.wake", 0), ("hooks.Hooks._fetchers", 0), ("hooks.Hooks._fetchers", 1),
-    ("hooks._Hook.becomes", 0), ("hooks._Hook.becomes", 1), ("hooks._Hook.becomes", 2),
+    ("seats.Seat.becomes", 0), ("seats.Seat.becomes", 1), ("seats.Seat.becomes", 2),
 ]  # fmt: skip
 
 

@@ -52,6 +52,37 @@ def test_a_block_is_as_many_steps_as_granted(started) -> None:
     assert len(one.run(3).walls) == 3 and one.start_seconds > 0
 
 
+@pytest.mark.parametrize(
+    ("what", "loop"), [("gan", "1:1"), ("evaluates", "1:0"), ("by_hand", "5:0"), ("thread", "1:0")]
+)
+def test_the_loop_that_was_named_is_measured_whichever_comes_first(what: str, loop: str, tmp_path: Path) -> None:
+    """Another loop in a block is no part of it, and nobody waits for the other."""
+    program = PROGRAM.with_name("unusual.py")
+    (tmp_path / "work").mkdir()
+    one = Arm([sys.executable, str(program), what], tmp_path / "arm", source=tmp_path / "work", loop=loop)
+    try:
+        one.start(100)
+        blocks = [one.run(30) for _ in range(3)]
+    finally:
+        one.end()
+    assert [len(block.walls) for block in blocks] == [30] * 3
+    assert all(sum(block.walls) <= block.ns for block in blocks)
+    assert one._side.aside is None or what == "evaluates"
+
+
+def test_a_loop_that_never_comes_is_not_called_a_program_that_hangs(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("gobrrr.trial.arm.START_S", 3.0)
+    monkeypatch.setattr("gobrrr.trial.handshake.TELL_NS", 0)
+    (tmp_path / "work").mkdir()
+    program = PROGRAM.with_name("unusual.py")
+    one = Arm([sys.executable, str(program), "gan"], tmp_path / "arm", source=tmp_path / "work", loop="2:7")
+    with pytest.raises(ArmError) as caught:
+        one.start(3)
+    one.end()
+    said = caught.value.reason
+    assert caught.value.over or ("no step of forwards" in said and "hang" not in said)
+
+
 def test_a_waiting_arm_and_its_workers_stand_still(started, tmp_path: Path) -> None:
     one = started("workers", "0")
     one.run(5)

@@ -72,6 +72,14 @@ def test_a_program_without_steps_is_told_so(tmp_path: Path) -> None:
     assert done.returncode == 2 and "no step" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_a_program_that_fails_is_heard(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nprint('asking')\ninput('how many? ')\n")
+    done = gobrrr("tune", "train.py", cwd=tmp_path)
+    assert done.returncode == 2 and f'File "{tmp_path}/train.py", line 3' in done.stderr
+    assert "ended with 1 before it made a step: EOFError: EOF when reading a line" in done.stderr
+    assert "a trial has no stdin" in done.stderr
+
+
 def test_a_program_that_writes_outside_is_told_what_and_how_to_let_it(tmp_path: Path) -> None:
     outside = tmp_path / "results"
     (tmp_path / "project").mkdir()

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from gobrrr.capture.loops import (
+    BACKWARD,
     DATA,
     EXPLICIT,
     FORWARD,
     PATIENCE_DATA,
     PATIENCE_INFERENCE,
     PATIENCE_TRAINING,
+    RUNS,
     STALE,
     UPDATE,
     Loops,
@@ -166,3 +168,58 @@ def test_turns_forget_what_is_old() -> None:
     turns.add(1)
     turns.add(0)
     assert turns.rarest(0) == [0, 1], "who was first is known even after a new phase"
+
+
+def trained_by_hand(loops: Loops, steps: int, loader: bool = False) -> list[Loop | None]:
+    """A model, its criterion and a backward pass; the parameters are changed without an optimizer."""
+    ends = []
+    for _ in range(steps):
+        if loader:
+            ends += [loops.wait(), loops.batch(0)]
+        ends += [loops.forward(0, TRAINING), loops.forward(1, TRAINING), loops.backward()]
+    return ends
+
+
+@pytest.mark.parametrize("loader", [False, True])
+def test_backward_passes_are_steps_where_no_optimizer_was_made(loader: bool) -> None:
+    assert after(trained_by_hand(Loops(lambda: False), 100, loader)) == {(BACKWARD, 0): 99}
+
+
+def test_evaluation_behind_training_by_hand_is_another_loop() -> None:
+    loops = Loops(lambda: False)
+    for _ in range(2):
+        trained_by_hand(loops, 20)
+        found = after(loops.forward(module, INFERENCE) for _ in range(20) for module in (0, 1))
+        assert found == {(BACKWARD, 0): 1, (FORWARD, 0): 20 - PATIENCE_INFERENCE}
+
+
+def test_backward_passes_wait_for_an_optimizer_that_was_made() -> None:
+    loops = Loops(lambda: True)
+    assert after(trained_by_hand(loops, 100)) == {(BACKWARD, 0): 100 - PATIENCE_TRAINING - 1}
+    assert loops.update(0) == (UPDATE, 0)
+    assert not after(trained_by_hand(loops, 100)), "so long an accumulation was seen"
+
+
+def test_a_gan_by_hand_steps_with_the_module_that_comes_once() -> None:
+    loops = Loops(lambda: False)
+    ends = []
+    for _ in range(100):
+        for first in (0, 1, 1):
+            ends += [loops.forward(first, TRAINING), loops.backward()]
+    assert after(ends[6:]) == {(BACKWARD, 0): 99}
+
+
+def test_passes_without_modules_are_steps_too() -> None:
+    loops = Loops(lambda: False)
+    assert after(loops.backward() for _ in range(100)) == {(BACKWARD, -1): 99}
+
+
+def test_inference_in_every_step_is_part_of_the_step() -> None:
+    """Rollouts of a policy, a teacher: after some rounds nothing but the update ends a step."""
+    loops = Loops()
+    ends = [
+        [*(loops.forward(0, INFERENCE) for _ in range(10)), loops.forward(0, TRAINING), loops.update(0)]
+        for _ in range(50)
+    ]
+    assert all(after(round_) == {(UPDATE, 0): 1} for round_ in ends[RUNS:])
+    assert after(loops.forward(0, INFERENCE) for _ in range(60))[FORWARD, 0] == 40, "an evaluation is none"

@@ -210,3 +210,12 @@ def test_settling_lasts_until_what_the_workers_piled_up_is_used() -> None:
     assert settling([{"num_workers": 0, "prefetch_factor": None}]) == 1
     assert settling([{"num_workers": 4, "prefetch_factor": 2}, {"num_workers": 1, "prefetch_factor": 2}]) == 9
     assert settling([{"num_workers": 64, "prefetch_factor": 8}]) == 25
+
+
+def test_where_we_end_the_program_the_training_is_its_loop(program: Program) -> None:
+    """It evaluates first, for longer than we let it train."""
+    for _ in range(300):
+        program.forward(4, flags=EVALUATION)
+    program.train(50)
+    assert [loop.kind for loop in find_loops(program.events)] == [FORWARD, UPDATE]
+    assert [loop.kind for loop in find_loops(program.events, cut_short=True)] == [UPDATE, FORWARD]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from gobrrr.capture import facts, parts, source
+from gobrrr.capture import facts, parts, plan, source
 from gobrrr.capture.counted import Counted
 from gobrrr.capture.linelog import LineLog
 from gobrrr.capture.saved import Saved
 from gobrrr.capture.window import Window, is_plain, worst
 from gobrrr.recording import marks as ev
-
-STEPS = 3
-"""Three: a batch that is put through the model again after its update shows across two boundaries."""
 
 
 class CountWindow(Window):
@@ -27,7 +24,7 @@ class CountWindow(Window):
     @property
     def goal(self) -> int:
         """Steps that it wants."""
-        return STEPS
+        return plan.count_steps(self.step_ns)
 
     def start(self) -> bool:
         """Begin to count."""

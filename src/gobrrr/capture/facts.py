@@ -9,6 +9,7 @@ from typing import Any
 
 from gobrrr.capture import parts, source
 from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.trainers import running
 
 _DEBUG_ENV = (
     "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG",
@@ -36,6 +37,7 @@ def settings(files: list[str]) -> dict[str, Any]:
         "mkldnn": bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
         "anomaly_span": source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
         "deterministic_span": source.call_line(files, ("use_deterministic_algorithms", "set_deterministic_debug_mode")),
+        "trainer": running(sys._getframe()),
         "threads_span": source.call_line(files, ("set_num_threads",)),
     }
 

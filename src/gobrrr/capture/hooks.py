@@ -3,7 +3,8 @@
 - optimizer updates: torch's global step hooks;
 - loader waits: torch wraps `next()` of every loader in a record_function; its enter and exit are watched;
 - top-level forwards and new loader iterators: the method is looked up through a descriptor that notes the look-up and
-  hands out the very same method, so that tracebacks, identity checks and torch.compile see what they always see.
+  hands out the very same method, so that tracebacks, identity checks and torch.compile see what they always see;
+- backward passes: whichever function starts one, torch looks up its engine; so is that look-up noted.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.lookup import Lookup, ModuleCall, plain
+from gobrrr.capture.kept import KeptCalls
+from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain
 from gobrrr.capture.parts import is_training
 from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.seats import Seat, nothing, starters
 from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
 
@@ -40,8 +43,8 @@ class Hooks:
         self._on_error = failed
         self._undo: list[Callable[[], None]] = []
         self._standing: list[Callable[[], None]] = []  # undoes what a rest takes out
-        self._updates: tuple[_Hook, ...] = ()
-        self.update_end: Callable[..., None] = _nothing
+        self._updates: tuple[Seat, ...] = ()
+        self.update_end: Callable[..., None] = nothing
         self._late: list[Callable[[], None]] = []
         self._calls: ModuleCall | None = None
         self._grad_enabled: Callable[[], bool] = bool
@@ -53,7 +56,7 @@ class Hooks:
         self.profiler_comes: Callable[[Any], bool] | None = None
         """Told before a profiler starts; says whether it is the program's."""
         self._silent, self._num_lasting = False, 0
-        self.silenced: Callable[[], object] = _nothing
+        self.silenced: Callable[[], object] = nothing
         """Told before the hooks are taken out for as long as the program's profiler runs."""
         self.begun: Callable[[], object] = lambda: recorder.note(ev.ITER, -1)
         """Told that an iterator of a loader is being made."""
@@ -93,7 +96,7 @@ class Hooks:
         """Take out what every step runs through, all but `beat`, called with each optimizer that has stepped."""
         while self._standing:
             self._standing.pop()()
-        for update, hook in zip(self._updates, (_nothing, beat), strict=True):
+        for update, hook in zip(self._updates, (nothing, beat), strict=True):
             update.becomes(hook)
 
     def wake(self) -> None:
@@ -107,6 +110,7 @@ class Hooks:
         self._standing = []  # a new one: what was taken out and is still held by somebody must not come to life again
         self._annotations()
         self._modules()
+        self._backwards()
         self._fetchers()
 
     def guarded(self, body: Callable[..., object]) -> Callable[..., None]:
@@ -132,7 +136,7 @@ class Hooks:
             standing = undo
 
         def hook(*args: Any) -> None:
-            if not (standing and undo) or not (anywhere or get_ident() == recorder.thread):
+            if not (standing and undo) or not (anywhere or get_ident() == recorder.thread or recorder.adopts()):
                 return
             self._updating = self._updating or updating
             try:
@@ -180,10 +184,10 @@ class Hooks:
     def _optimizers(self) -> None:
         from torch.optim import optimizer
 
-        begin = _Hook(optimizer.register_optimizer_step_pre_hook, self._guarded(self._update_begin, updating=True))
+        begin = Seat(optimizer.register_optimizer_step_pre_hook, self._guarded(self._update_begin, updating=True))
         self._undo.append(lambda: self._unregister(begin.handle))
         self.update_end = self._guarded(self._update_end, updating=True)
-        end = _Hook(optimizer.register_optimizer_step_post_hook, self.update_end)
+        end = Seat(optimizer.register_optimizer_step_post_hook, self.update_end)
         self._undo.append(lambda: self._unregister(end.handle))
         self._updates = (begin, end)
 
@@ -241,7 +245,7 @@ class Hooks:
         iterator = frame.f_locals.get("self") if frame is not None else None
         self._waiting.append(self._loader_number(iterator, frame))
         if len(self._waiting) == 1:
-            self.recorder.note(ev.DATA_BEGIN, self._waiting[0])
+            self.recorder.wait(self._waiting[0])
 
     def _next_end(self, exc: Any) -> None:
         if not self._waiting:
@@ -286,7 +290,7 @@ class Hooks:
         from torch.autograd import profiler
 
         begins = self._guarded(self._profiler_begins, anywhere=True)
-        for owner, name in _starters():
+        for owner, name in starters():
             _replace(owner, name, Lookup(owner.__dict__[name], begins), self._undo)
         stopped: Any = profiler._run_on_profiler_stop
         again = self._guarded(self._speak, anywhere=True)
@@ -321,27 +325,60 @@ class Hooks:
 
         self._grad_enabled = is_grad_enabled
 
-        call = plain(Module.__dict__["__call__"])
-        outer, inner = call.__code__, Module._call_impl.__code__
+        outer, inner = plain(Module.__dict__["__call__"]).__code__, plain(Module.__dict__["_call_impl"]).__code__
         backward = graph._engine_run_backward.__code__  # recomputation in backward is no forward of the program's
         seen = self._guarded(self._forward, standing=self._standing)
+
+        def is_top_level(frame: FrameType | None) -> bool:
+            while frame is not None:
+                code = frame.f_code
+                if code is inner or code is outer or code is backward:
+                    return False
+                frame = frame.f_back
+            return True
 
         def lookup(module: Any) -> None:
             self.num_lookups += 1
             frame: FrameType | None = sys._getframe(1).f_back  # None where C calls it: a thread's start, a finalizer
-            while frame is not None:
-                code = frame.f_code
-                if code is inner or code is outer or code is backward:
-                    return
-                frame = frame.f_back
-            seen(module)
+            if not is_top_level(frame):
+                return
+            if frame is not None and "__call__" in frame.f_code.co_names:
+                kept.begin()
+            if not kept.on or vars(module).get("_compiled_call_impl") is not None:
+                seen(module)
 
+        def called(module: Any, frame: FrameType) -> None:
+            if frame.f_code is outer and is_top_level(frame.f_back):
+                seen(module)
+
+        kept = KeptCalls(called, self._on_error)
+        self._standing.append(kept.remove)
         self._calls = ModuleCall(lambda method: Lookup(method, lookup, self._on_error))
         self._standing.append(self._calls.remove)
 
     def _forward(self, module: Any) -> None:
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.modules.number(module), flags)
+
+    # backward passes
+
+    def _backwards(self) -> None:
+        from torch.autograd import graph
+        from torch.nn import Module
+
+        inner, engine = plain(Module.__dict__["_call_impl"]).__code__, graph._engine_run_backward.__code__
+        seen = self._guarded(self.recorder.backward, standing=self._standing)
+
+        def lookup() -> None:
+            frame: FrameType | None = sys._getframe(1).f_back
+            if frame is None or frame.f_code is not engine:
+                return  # somebody who asks the engine for something else
+            while (frame := frame.f_back) is not None:
+                if frame.f_code is engine or frame.f_code is inner:
+                    return  # part of another pass, recomputed say, or of a model that differentiates
+            seen()
+
+        self._standing.append(EngineLookup(lookup, self._on_error).remove)
 
 
 def _is_loaders(annotation: Any) -> bool:
@@ -350,34 +387,6 @@ def _is_loaders(annotation: Any) -> bool:
         return type(annotation.name) is str and annotation.name.startswith(_LOADER_PREFIX)
     except Exception:
         return False
-
-
-def _starters() -> list[tuple[Any, str]]:
-    """The methods by which torch's profilers start."""
-    from torch.autograd import profiler
-
-    legacy = sys.modules.get("torch.autograd.profiler_legacy")
-    found = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"), (profiler.emit_itt, "__enter__")]
-    return [*found, (legacy.profile, "_start_trace")] if legacy is not None else found
-
-
-class _Hook:
-    """One of torch's global optimizer hooks. Another takes its seat while torch iterates over the table: its size and
-    order stay."""
-
-    def __init__(self, register: Callable[[Any], Any], own: Callable[..., None]) -> None:
-        self.own = own
-        self.handle = register(own)
-
-    def becomes(self, hook: Callable[..., None]) -> None:
-        """Call this one from now on, if the seat is still there."""
-        seats = self.handle.hooks_dict_ref()
-        if seats is not None and self.handle.id in seats:
-            seats[self.handle.id] = hook
-
-
-def _nothing(*_: Any) -> None:
-    """What a rest leaves of a hook that may not leave its seat."""
 
 
 def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:

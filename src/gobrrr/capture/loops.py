@@ -1,22 +1,36 @@
-"""Which events end a step: loops are found from optimizer updates, top-level forwards or explicit marks."""
+"""Which events end a step: loops are found from optimizer updates, backward passes, top-level forwards or marks."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-UPDATE, FORWARD, EXPLICIT, DATA = 1, 2, 3, 4
+UPDATE, FORWARD, EXPLICIT, DATA, BACKWARD = 1, 2, 3, 4, 5
+TRAINS = (UPDATE, EXPLICIT, BACKWARD)
 # Forwards in training mode with gradients may be micro-steps of an update still to come: so many must pass without
-# one before they count as steps themselves, or twice as many as the longest accumulation seen. Forwards without
-# gradients cannot be followed by an update.
+# one before they count as steps themselves, or twice as many as the longest accumulation seen; backward passes too,
+# where the program has made an optimizer at all. Forwards without gradients cannot be followed by an update.
 PATIENCE_TRAINING, PATIENCE_INFERENCE, PATIENCE_DATA = 32, 3, 64
 # What "lately" is: a loop that makes one step in more events than these is not found. Updates change in kind between
 # phases of a training, and must not wait long for it; a decoder makes hundreds of forwards per call of its encoder.
 RECENT_UPDATES, RECENT_FORWARDS = 64, 512
+RUNS = 3
+"""Training steps in a row that each had inference in them (rollouts, a teacher, an evaluation): it is part of them."""
 
 
 # Who has not come for so many times its usual gap takes part no more: another phase of the program has begun.
 STALE = 4
+
+
+def written(kind: int, number: int) -> str:
+    """A loop in a word, to be told which one to measure."""
+    return f"{kind}:{number}"
+
+
+def read(word: str | None) -> tuple[int, int] | None:
+    """The loop of a word; None where it names none."""
+    kind, _, number = (word or "").partition(":")
+    return (int(kind), int(number)) if kind.isdecimal() and number.removeprefix("-").isdecimal() else None
 
 
 class Turns:
@@ -72,11 +86,18 @@ class Turns:
 class Loops:
     """Says for every event whether it ends a step, and of which loop. A loop is a pair (kind, id)."""
 
-    def __init__(self) -> None:
-        self._updates = Turns(RECENT_UPDATES)
+    def __init__(self, optimizer_made: Callable[[], bool] = lambda: True) -> None:
+        """`optimizer_made`: whether the program has made an optimizer, which may update yet."""
+        self._optimizer_made = optimizer_made
+        self._updates, self._passes = Turns(RECENT_UPDATES), Turns(RECENT_UPDATES)
         self._forwards = Turns(RECENT_FORWARDS)
         self._micro_steps: dict[int, int] = {}
         self._longest = 0
+        self._passed = self._most_passed = 0  # backward passes since the last update, and between two of them
+        self._trained = -1  # the first module of the backward pass to come; the pass itself, until its step ends
+        self._pending: int | None = None
+        self._inferred: dict[int, int] = {}
+        self._runs: deque[int] = deque([0] * RUNS, RUNS)
         self._batches = 0
         self._leader = self._data_loop = -1
         self._others: set[int] = set()
@@ -85,34 +106,49 @@ class Loops:
     def update(self, optimizer: int) -> tuple[int, int] | None:
         """An optimizer has stepped: the loop whose step this ends, or None (one of several optimizers of a step)."""
         self._updates.add(optimizer)
-        for forwards in self._micro_steps.values():
-            self._longest = max(self._longest, forwards)
-        self._micro_steps.clear()
-        self._forwards.clear()
-        self._batches = 0
-        if self._explicit or optimizer != self._anchor():
+        self._accumulated()
+        self._most_passed = max(self._most_passed, self._passed)
+        self._passed, self._pending, self._trained = 0, None, -1
+        if optimizer != self._anchor():
             return None
-        return (UPDATE, optimizer)
+        self._trained_once()
+        return None if self._explicit else (UPDATE, optimizer)
 
     @property
     def optimizers(self) -> Collection[int]:
         """Those that stepped lately."""
         return self._updates.counts
 
+    def backward(self) -> tuple[int, int] | None:
+        """A backward pass begins: it ends the step of the one before it, if nothing else has."""
+        ended = self._next()
+        self._accumulated()
+        self._pending = self._trained
+        return ended
+
+    def wait(self) -> tuple[int, int] | None:
+        """A batch is asked for: the step of a backward pass ends before it."""
+        return self._next()
+
     def forward(self, module: int, flags: int) -> tuple[int, int] | None:
-        """A top-level forward begins: it ends a step only in a loop without updates."""
+        """A top-level forward begins: it ends the step of a backward pass, or its own in a loop that does not train."""
+        ended = self._next()
         self._forwards.add(module)
         self._batches = 0
-        waited, patience = self._forwards.counts[module], PATIENCE_INFERENCE
         if flags == 3:
+            if self._trained < 0:
+                self._trained = module
             waited = self._micro_steps[module] = self._micro_steps.get(module, 0) + 1
             patience = max(PATIENCE_TRAINING, 2 * self._longest)
-        if self._explicit or waited <= patience or module != self._main_module():
-            return None
+        else:
+            waited = self._inferred[module] = self._inferred.get(module, 0) + 1
+            patience = max(PATIENCE_INFERENCE, 2 * min(self._runs))
+        if ended or self._explicit or waited <= patience or module != self._main_module():
+            return ended
         return (FORWARD, module)
 
     def batch(self, loader: int) -> tuple[int, int] | None:
-        """A batch was handed out: it ends a step only where neither updates nor forwards come (functional code)."""
+        """A batch was handed out: it ends a step only where nothing else does (code that works without modules)."""
         self._batches += 1
         if self._batches == 1:
             self._data_loop = loader
@@ -124,6 +160,32 @@ class Loops:
         """gobrrr.steps() says so: from now on nothing else does."""
         self._explicit = True
         return (EXPLICIT, 0)
+
+    def _accumulated(self) -> None:
+        """The forwards so far belong to a step that trains."""
+        self._longest = max(self._longest, *self._micro_steps.values(), 0)
+        self._micro_steps.clear()
+        self._forwards.clear()
+        self._batches = 0
+
+    def _next(self) -> tuple[int, int] | None:
+        """Something begins behind a backward pass. A step without an optimizer ends there; with one it may be a
+        micro-step."""
+        if self._pending is None:
+            return None
+        module, self._pending, self._trained = self._pending, None, -1
+        self._passed += 1
+        self._passes.add(module)
+        patient = self._passed <= max(PATIENCE_TRAINING, 2 * self._most_passed)
+        if self._explicit or (patient and self._optimizer_made()) or module != self._passes.rarest(1)[0]:
+            return None
+        self._trained_once()
+        return (BACKWARD, module)
+
+    def _trained_once(self) -> None:
+        """A training step is over."""
+        self._runs.append(max(self._inferred.values(), default=0))
+        self._inferred.clear()
 
     def _anchor(self) -> int:
         """The optimizer that steps least often of those seen lately; of equals, the one that joined last.

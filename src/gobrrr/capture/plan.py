@@ -16,6 +16,9 @@ PATIENCE_STEPS, PATIENCE_TIME = 24, 3 * SECOND
 STEADY_BAND = 0.15
 # After a step this much longer than the usual one (a compilation, a checkpoint) the next ones may be of another kind.
 OUTLIER = 5
+LONG = 10 * SECOND
+"""Of steps this long two are waited for, and one is looked at in each way: they vary little beside their length, and a
+person waits for minutes."""
 
 
 def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
@@ -23,7 +26,8 @@ def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
     bounded: after so many steps or so long the windows open on unsteady steps too."""
     warm = walls[warmup(walls) :]
     total = _usual_time(warm)
-    few = min(MIN_STEPS, max(FEWEST_STEPS, ceil(ENOUGH / median(warm)))) if warm else MIN_STEPS
+    fewest = 2 if walls and median(walls) >= LONG else FEWEST_STEPS
+    few = min(MIN_STEPS, max(fewest, ceil(ENOUGH / median(warm)))) if warm else MIN_STEPS
     if len(warm) < few or (total < min_time and len(warm) < MANY_STEPS):
         return False
     if len(warm) >= PATIENCE_STEPS or total >= PATIENCE_TIME:
@@ -44,13 +48,28 @@ def _usual_time(walls: list[int]) -> float:
 def profile_steps(step_ns: float, budget_ns: float) -> int:
     """Steps of the profiled window: at least 2, at most 8, about a second of plain time within the budget."""
     room = min(1.0 * SECOND, budget_ns / 4)
-    return int(max(2, min(8, room // max(step_ns, 1) + 1)))
+    return int(max(_least(step_ns, 2), min(8, room // max(step_ns, 1) + 1)))
 
 
 def sample_steps(step_ns: float, budget_ns: float, wanted_ns: float = 1.5 * SECOND) -> int:
     """Steps of the sampled window: at least 3, about `wanted_ns` of plain time within the budget."""
     room = min(wanted_ns, budget_ns / 4)
-    return int(max(3, min(2000, room // max(step_ns, 1) + 1)))
+    return int(max(_least(step_ns, 3), min(2000, room // max(step_ns, 1) + 1)))
+
+
+def count_steps(step_ns: float) -> int:
+    """Of the counting window three: a batch that is put through the model again after its update shows across two
+    boundaries. Of long steps it stays unseen."""
+    return _least(step_ns, 3)
+
+
+def settle_steps(step_ns: float, queued: int) -> int:
+    """Steps to pass over after a window, in which loaders give what their workers piled up."""
+    return _least(step_ns, queued)
+
+
+def _least(step_ns: float, steps: int) -> int:
+    return 1 if step_ns >= LONG else steps
 
 
 def sample_interval(step_ns: float) -> float:

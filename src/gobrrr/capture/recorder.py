@@ -46,6 +46,18 @@ class Registry:
         return [(number, obj) for number, obj in found if obj is not None]
 
 
+def optimizer_made() -> bool:
+    """Whether any optimizer of torch's or derived from one was ever made: torch marks its class's step when it is."""
+    from torch.optim import Optimizer
+
+    kinds: list[Any] = [Optimizer]
+    for kind in kinds:
+        if hasattr(kind.__dict__.get("step"), "hooked"):
+            return True
+        kinds += type.__subclasses__(kind)
+    return False
+
+
 _recorders: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -66,7 +78,8 @@ class Recorder:
         """Hooks of other threads are not noted, nor any in a forked child, where this is 0."""
         self.pid = os.getpid()
         _recorders.add(self)
-        self.loops = Loops()
+        self.loops = Loops(optimizer_made)
+        self._met = False  # whether the watched thread has made anything that may be part of a step
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.update_spans: dict[int, Any] = {}
@@ -101,6 +114,16 @@ class Recorder:
         now = self.note(ev.UPDATE_END, number)
         self._boundary(self.loops.update(number), now)
 
+    def backward(self) -> None:
+        """A backward pass begins."""
+        now = self.note(ev.BACKWARD, -1)
+        self._boundary(self.loops.backward(), now)
+
+    def wait(self, number: int) -> None:
+        """A batch is asked for."""
+        now = self.note(ev.DATA_BEGIN, number)
+        self._boundary(self.loops.wait(), now)
+
     def forward(self, number: int, flags: int) -> None:
         """A top-level forward begins."""
         now = self.note(ev.FORWARD, number, flags)
@@ -115,6 +138,14 @@ class Recorder:
         """The program itself marks a step."""
         now = self.note(ev.STEP, 0)
         self._boundary(self.loops.explicit(), now)
+
+    def adopts(self) -> bool:
+        """A hook is called in another thread than the watched one. A program may train in a thread of its own: it is
+        the one to watch where the one that imported torch has made no step, or has ended. Never in a forked child."""
+        if not self.thread or (self._met and any(thread.ident == self.thread for thread in threading.enumerate())):
+            return False
+        self.thread, self._met = threading.get_ident(), True
+        return True
 
     def rests(self, loop: tuple[int, int]) -> None:
         """From here on nothing is noted but the steps of this loop."""
@@ -135,6 +166,7 @@ class Recorder:
         return cpu
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
+        self._met = True
         if self.collections.pending():
             for ended, duration in self.collections.drain():
                 if self.started:  # those of the imports, before the first step, say nothing

@@ -19,10 +19,10 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
-from gobrrr.capture.loops import UPDATE
+from gobrrr.capture.loops import TRAINS, UPDATE
 from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
-from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.recorder import Recorder, optimizer_made
 from gobrrr.capture.rests import Rests
 from gobrrr.capture.sampling import SampleWindow
 from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_transformed, unseen
@@ -114,6 +114,8 @@ class Session:
             with contextlib.suppress(Exception):
                 take_off()
         if not self.recorder.started:
+            with contextlib.suppress(OSError):
+                records.no_step(Path(self.config.folder))
             return
         with contextlib.suppress(Exception):
             self._write_facts("end")
@@ -212,11 +214,11 @@ class Session:
         if len(loop.walls) > 4096:
             del loop.walls[:2048]
         if loop.done >= len(ORDER):
-            if self.config.leave:
-                self.end("watched enough")
+            if self.config.leave and (key[0] in TRAINS or not optimizer_made()):  # else a training may be to come
+                self.end("left early")
                 raise StopProgram(0)
             self._tail(key, now)
-        elif loop.total >= loop.look_at and self._may_open(loop):
+        elif loop.total >= loop.look_at and self._may_open(key, loop):
             loop.look_at = (
                 loop.total + self.config.plain_ns // 10
             )  # medians of hundreds of short steps would cost more than all hooks
@@ -224,15 +226,17 @@ class Session:
                 self._open(key, loop)
                 loop.last = time.perf_counter_ns()
 
-    def _may_open(self, loop: Loop) -> bool:
-        """Another loop gets its own windows only if it takes more time than any that has them."""
+    def _may_open(self, key: tuple[int, int], loop: Loop) -> bool:
+        """Another loop gets its own windows only if it takes more time than any that has them, or trains where those do
+        not: what came before the training says nothing of how long it will last."""
         if is_transformed() or loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
             return False
         if is_profiled():
             self._tell_of_profiler()
             return False
-        others = [other for other in self.loops.values() if other is not loop and other.done]
-        return len(others) < MAX_LOOPS and all(loop.total > other.total for other in others)
+        others = [(kind, other) for (kind, _), other in self.loops.items() if other is not loop and other.done]
+        rivals = [other for kind, other in others if key[0] not in TRAINS or kind in TRAINS]
+        return len(others) < MAX_LOOPS and all(loop.total > rival.total for rival in rivals)
 
     def _tell_of_profiler(self) -> None:
         if not self._told:
@@ -302,7 +306,8 @@ class Session:
             window.release()
         if complete:
             loop.done += 1
-        loop.settle = settling(self.recorder.loader_facts.get(n, {}) for n, _ in self.recorder.loaders.alive())
+        queued = settling(self.recorder.loader_facts.get(n, {}) for n, _ in self.recorder.loaders.alive())
+        loop.settle = plan.settle_steps(window.step_ns, queued)
         self.recorder.note(ev.WINDOW_END, window.loop[1], window.kind)
         loop.last = time.perf_counter_ns()
         self._spent_ns += loop.last - began

@@ -12,9 +12,10 @@ from types import CodeType, FrameType
 from typing import Any
 
 # What Kineto's logger writes: "USDT:2026-11-21 01:15:32 26489:26489 SyncActivityProfilerHandler.cpp:52] profiler_start"
+# and where the first profile of a process is made in another thread than the one that imported torch.
 _CHATTER = re.compile(
     rb"^(?:\[W\d{4} [\d:.]+ profiler_kineto\.cpp:\d+\]"  # and torch's own, where a profile was short
-    rb"|[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\]).*\n?",
+    rb"|[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\]|ERROR: External init callback).*\n?",
     re.MULTILINE,
 )
 _SHARED_LOCALS = sys.version_info < (3, 13)

@@ -151,18 +151,59 @@ def why_empty(folder: Path, code: int) -> GobrrrError:
         )
     if failures := [entry["failed"] for entry in seen if entry.get("failed")]:
         return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}")
-    if not versions:
-        interpreter = seen[0].get("executable", "python")
-        return GobrrrError(
-            f"nothing was recorded: the program never imported torch{ended}",
-            f"if it should have: {interpreter} -m pip install torch",
-        )
     from gobrrr.capture.bootstrap import OLDEST, _too_old
 
-    if all(_too_old(version) for version in versions):
+    if versions and all(_too_old(version) for version in versions):
         oldest = ".".join(map(str, OLDEST))
         return GobrrrError(f"torch {versions[0]} is too old to watch", f"gobrrr needs torch {oldest} or newer")
+    install = f"{seen[0].get('executable', 'python')} -m pip install torch"
+    if code:
+        before = "before it made a step" if versions else "and never imported torch"
+        return GobrrrError(
+            f"nothing was recorded: the program {_ended(code)} {before}{_last_words(folder)}",
+            _mend(folder) + ("" if versions else f"; if torch is what it lacks: {install}"),
+        )
+    if not versions:
+        return GobrrrError(
+            "nothing was recorded: the program never imported torch",
+            f"if it should have: {install}; if it starts another program that does: gobrrr run that one",
+        )
+    if (children := _work_of_children(folder)) is not None:
+        return GobrrrError(
+            f"nothing was recorded: the program made no step itself, the processes that it started did ({children})",
+            "ranks: gobrrr run -- torchrun --nproc_per_node N script.py; a script: gobrrr run that one; else put "
+            "`with gobrrr.watch():` into the function that they run",
+        )
     return GobrrrError(
-        f"nothing was recorded: the program made no step that could be seen{ended}",
+        "nothing was recorded: the program made no step that could be seen",
         "mark its loop with `for batch in gobrrr.steps(loader): ...` or wrap it in `with gobrrr.watch(): ...`",
     )
+
+
+def _ended(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+
+
+def _last_words(folder: Path) -> str:
+    """The last line that the program wrote to stderr, where that went into a file of the folder."""
+    with contextlib.suppress(OSError):
+        lines = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+        return f": {lines[-1].strip()[:200]}" if lines else ""
+    return ""
+
+
+def _mend(folder: Path) -> str:
+    """What to do about a program that failed: only that of a trial has its streams in files of the folder."""
+    if (folder / "stderr").exists():
+        return "run it alone; if it works there: a trial has no stdin, and runs in a copy of the working directory"
+    return "run it without gobrrr; if it works there, this is a defect of gobrrr"
+
+
+def _work_of_children(folder: Path) -> str | None:
+    """CPU time of the processes that a program without steps has started, where that is the most of it."""
+    for file in sorted(folder.glob("seen-*.work")):
+        with contextlib.suppress(OSError, ValueError):
+            own, children = map(float, file.read_text(encoding="ascii").split())
+            if children > own:
+                return f"{children:.0f} s of CPU time, {own:.0f} s of its own"
+    return None

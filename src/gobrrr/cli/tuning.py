@@ -84,7 +84,7 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     missing = unable([c.name for c in chosen], interpreter(command))
     chosen = [c for c in chosen if c.name not in missing]
     listener = live.listener(stream, wishes.seconds)
-    program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.kind == "inference", within)
+    program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within)
     each = MEASURING * wishes.seconds / (len(chosen) + 1)
     arms = _own_folder(folder, ARMS)
     referee = LiveReferee(
@@ -155,6 +155,8 @@ def _diagnosed(
     except GobrrrError as error:
         if code and (refused := limits.refusal(folder)):
             raise GobrrrError(f"the program ended with {code}: {refused}", limits.HINT) from None
+        if code:
+            stream.write(last_lines(folder / "stderr").replace(str((folder / "work").resolve()), str(source)))
         raise error
     work = str((folder / "work").resolve())
     text = to_json(report).replace(work.encode(), str(source).encode())
@@ -162,6 +164,17 @@ def _diagnosed(
     files.write(folder / REPORT, text)
     files.write(folder / MARK, mark.of(text, kind).encode())
     return from_json(text)
+
+
+def last_lines(file: Path, count: int = 20) -> str:
+    """What a program said at last, its traceback say, made safe for a terminal."""
+    from gobrrr.report.escape import plain
+
+    try:
+        lines = file.read_text(errors="replace").splitlines()[-count:]
+    except OSError:
+        return ""
+    return "".join(f"  | {plain(line)}\n" for line in lines)
 
 
 def _earlier(folder: Path, kind: str) -> Report | None:
@@ -212,6 +225,7 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
         receipt, command=tuple(redaction.shown(command)), folder=str(source), seed=wishes.seed, machine=report.machine,
         date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions={**report.versions, "gobrrr": __version__}, script_sha256=script_digest(command, source),
+        loop=report.step.loop,
     )  # fmt: skip
 
 

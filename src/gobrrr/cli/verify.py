@@ -80,7 +80,7 @@ def _typed(before: Receipt, words: list[str]) -> Program:
             "type what stands there, with its masked values in full",
         )
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
-    return Program(tuple(command), Path.cwd(), _step_ns(before))
+    return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop)
 
 
 def _as_typed(command: Sequence[str]) -> list[str]:
@@ -115,7 +115,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     consent.show(before.command, str(source), _doing(before))
     if not args.yes and not receipts.is_own(before):
         consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
-    return Program(before.command, source, _step_ns(before))
+    return Program(before.command, source, _step_ns(before), before.loop)
 
 
 def _doing(before: Receipt) -> str:

@@ -121,7 +121,10 @@ class StepStats(msgspec.Struct, frozen=True):
     profiled_count: int = 0
     warmup_count: int = 0
     kind: str = "training"
-    """training (an optimizer update), inference (a top-level forward) or loop (gobrrr.steps, a loader)."""
+    """training (an optimizer update or a backward pass), inference (a top-level forward) or loop (gobrrr.steps, a
+    loader)."""
+    loop: str = ""
+    """Kind and number of the loop, with a colon between."""
     mean_ns: float = 0.0
     """Mean with the outliers in: epochs' ends, checkpoints."""
     outlier_ns: float = 0.0

@@ -15,7 +15,7 @@ from gobrrr.recording.warmup import warmup
 MAX_KEPT = 2000
 DISTORTS = 0.01
 """Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
-_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop"}
+_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
 def plain_steps(recording: Recording) -> list[Step]:
@@ -36,7 +36,8 @@ def step_stats(recording: Recording) -> StepStats:
     walls = np.array([s.wall for s in plain], float)
     profiled = [s.wall for s in main.steps if s.window == marks.PROFILE or recording.offline]
     if not len(walls):
-        return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), profiled_count=len(profiled))
+        return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), loop=f"{main.kind}:{main.number}",
+                         profiled_count=len(profiled))  # fmt: skip
     cost = watching(recording)
     told = _told(recording, walls, cost)
     middle = float(np.median(told))
@@ -47,7 +48,9 @@ def step_stats(recording: Recording) -> StepStats:
         quartile_spread=float((upper - lower) / (middle or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled else middle,
         profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_KINDS.get(main.kind, "loop"),
-        mean_ns=float(walls.mean()), outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(walls),
+        loop=f"{main.kind}:{main.number}", mean_ns=float(walls.mean()),
+        outlier_ns=max(0.0, float(walls.mean()) - middle), 
+        drift=_drift(walls),
         overhead_share=cost.average if cost else _overhead(recording, middle),
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
         waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
@@ -96,7 +99,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
 
 
 def _what(recording: Recording, kind: int, number: int) -> str:
-    table = {1: "optimizers", 2: "modules", 4: "loaders"}.get(kind, "")
+    table = {1: "optimizers", 2: "modules", 4: "loaders", 5: "modules"}.get(kind, "")
     for facts in recording.raw_facts:
         entries = facts.get(table)
         for entry in entries if isinstance(entries, list) else ():

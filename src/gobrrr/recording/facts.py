@@ -173,6 +173,8 @@ class Settings(msgspec.Struct, frozen=True):
     profiler_on: bool | None = None
     debug_env: tuple[str, ...] = ()
     """Environment variables that slow torch down on purpose (TORCH_SHOW_CPP_STACKTRACES, CUDA_LAUNCH_BLOCKING...)."""
+    trainer: str = ""
+    """The library whose loop it is, of capture.trainers.KNOWN; empty where the program writes its own."""
     gc_enabled: bool | None = None
     mkldnn: bool | None = None
     tf32: bool | None = None

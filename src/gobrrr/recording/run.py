@@ -153,7 +153,7 @@ def _load(path: Path, limits: Limits) -> Recording:
     ended = next((str(r.get("reason")) for r in records if r.get("type") == "end"), None)
     missing += _unwritable(path) + _complaints(records, ended)
     windows = _windows(records, missing)
-    loops = tuple(find_loops(journal.events, _settling(records)))
+    loops = tuple(find_loops(journal.events, _settling(records), cut_short=ended in ("left early", "stop-after")))
     recording = Recording(
         path.parent, start, journal.events, loops, windows, None, _workers(path.parent, missing, limits),
         tuple(r for r in records if r.get("type") == "facts"), _counted(records, loops), ended,

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 
 Ints = npt.NDArray[np.int64]
-LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches"}
+TRAINS = (1, 3, 5)
+LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: "backward passes"}
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Step:
 
 @dataclass(frozen=True)
 class LoopSteps:
-    """The steps of one loop. `kind`: 1 optimizer updates, 2 top-level forwards, 3 explicit, 4 batches."""
+    """The steps of a loop. `kind`: 1 optimizer updates, 2 top-level forwards, 3 explicit, 4 batches, 5 backwards."""
 
     kind: int
     number: int
@@ -58,8 +59,9 @@ class LoopSteps:
         return [step for step in self.steps if step.rests]
 
 
-def find_loops(events: Ints, settle: int = 2) -> list[LoopSteps]:
-    """The loops of a journal, the one that takes most time first. `settle`: plain steps to doubt after a window."""
+def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[LoopSteps]:
+    """The loops of a journal, the one that takes most time first. `settle`: plain steps to doubt after a window.
+    `cut_short`: we ended the program early, so that those that train come first, whatever was evaluated before."""
     found: dict[tuple[int, int], list[Step]] = defaultdict(list)
     waits = _waits(events)
     last: tuple[int, int] | None = None
@@ -80,7 +82,7 @@ def find_loops(events: Ints, settle: int = 2) -> list[LoopSteps]:
         else:
             start, window, doubtful = t, 0, settle
     loops = [LoopSteps(kind, number, tuple(steps)) for (kind, number), steps in found.items()]
-    return sorted(loops, key=lambda loop: -loop.total)
+    return sorted(loops, key=lambda loop: (cut_short and loop.kind not in TRAINS, -loop.total))
 
 
 def _cuts(events: Ints) -> npt.NDArray[np.bool_]:

@@ -108,6 +108,7 @@ def _step(step: StepStats) -> Step:
         low_ns=ns(step.low_ns),
         high_ns=ns(step.high_ns),
         kind=step.kind,
+        loop=step.loop,
         profiled_count=step.profiled_count,
         warmup_count=step.warmup_count,
         plain_count=step.plain_count,

@@ -34,6 +34,8 @@ class Step(msgspec.Struct, frozen=True):
     plain_count: int = 0
     outlier_ns: int = 0
     """What rare slow steps (ends of epochs, checkpoints) add to the median when all steps are averaged."""
+    loop: str = ""
+    """Which loop's, in a word for `gobrrr tune`."""
 
 
 class Span(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.rules.evidence import worth_telling
 from gobrrr.rules.model import REGISTRY, Finding, Rule
 from gobrrr.rules.sanity import against
+from gobrrr.rules.trainers import with_argument
 
 BANDS = (
     "compute",
@@ -71,7 +72,8 @@ def judge(
             skipped.append((code, f"needs {', '.join(lacking)}, which this recording lacks"))
             continue
         try:
-            findings += ask(rule, ledger, machine, there)
+            found = ask(rule, ledger, machine, there)
+            findings += [with_argument(finding, ledger.facts.settings.trainer) for finding in found]
         except Exception as error:
             if strict:
                 raise

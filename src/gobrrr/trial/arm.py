@@ -14,11 +14,14 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from gobrrr.capture import loops
 from gobrrr.capture.config import Config
 from gobrrr.capture.launch import environment
 from gobrrr.guard import observation
 from gobrrr.guard.observation import Observation
+from gobrrr.recording.steps import LOOP_NAMES
 from gobrrr.trial import limits, protocol
+from gobrrr.trial.handshake import RefereeSide
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.workspace import Workspace, inside
 
@@ -54,9 +57,11 @@ class Arm:
 
     def __init__(
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
-        source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME,
+        source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
     ) -> None:  # fmt: skip
-        """`source`: the user's working directory, of which the arm gets its own copy; default the present one."""
+        """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
+        the one that the diagnosis found to take the time; else the first one that makes a step."""
+        self._loop, self._side = loop, RefereeSide()
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
@@ -72,17 +77,17 @@ class Arm:
     def start(self, seconds: float = START_S) -> None:
         """Until its first step has ended; then it stands still. Raises ArmError."""
         self._launch("arm")
-        self.start_seconds = float(self._expect("ready", seconds)["seconds"])
+        self.start_seconds = float(self._expect("ready", seconds).get("seconds", 0.0))
         self.pause()
 
-    def observe(self, steps: int, *, seed: int = 0, float64: bool = False, inference: bool = False,
+    def observe(self, steps: int, *, seed: int = 0, float64: bool = False,
                 states: Path | None = None, keeps: bool = False, seconds: float = START_S) -> Observation:  # fmt: skip
         """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
 
         `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder."""
         folder = self._folder / protocol.STATES if keeps else states
         self._launch(
-            "observe", observe=steps, seed=seed, float64=int(float64), inference=int(inference), keeps=int(keeps),
+            "observe", observe=steps, seed=seed, float64=int(float64), keeps=int(keeps),
             states=str(folder.resolve()) if folder is not None else None,
         )  # fmt: skip
         self._expect("ended", seconds)
@@ -102,7 +107,7 @@ class Arm:
         command = [inside(word, self._source, work) for word in self._command]
         config = Config(
             str(self._folder.resolve()), mode=mode, remedies=",".join(self._remedies) or None,
-            source=str(self._source), referee=os.getpid(), **watched,
+            source=str(self._source), referee=os.getpid(), loop=self._loop or None, **watched,
         )  # fmt: skip
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)
@@ -119,7 +124,7 @@ class Arm:
         """Let it make so many steps, then stop it. Raises ArmError where it dies, ends or hangs."""
         assert self._ask is not None
         self.resume()
-        self._ask.send("run", steps=steps)
+        self._ask.send(**self._side.grant(steps))
         seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
         message = self._expect("block", seconds)
         self.pause()
@@ -193,29 +198,53 @@ class Arm:
         """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
         assert self._told is not None and self._process is not None
         began = time.monotonic()
-        looked: tuple[float, float] | None = (
-            None  # half-way, in blocks far too long alone: it goes through all processes
-        )
+        looked: tuple[float, float] | None = None  # in blocks far too long alone: it goes through all processes
         while True:
             alive = self._process.poll() is None
             message = self._told.receive(POLL_S if alive else 0)
-            if message is None:
-                if not alive:
-                    raise self._gone()
-                waited = time.monotonic() - began
-                if looked is None and waited > seconds / 2:
-                    looked = waited, self._cpu_s()
-                if looked and waited > seconds and (waited > START_S or self._idles(*looked, waited)):
-                    raise ArmError(f"no step for {waited:.0f} s: it hangs, or waits for something that is not there")
+            if message is not None:
+                if self._heard(message, kind):
+                    return message
                 continue
-            if message["kind"] == kind:
-                return message
-            if message["kind"] == "applied":
-                self.applied[str(message["remedy"])] = str(message["detail"])
-            elif message["kind"] == "failed":
-                raise ArmError(str(message["error"]))
-            elif message["kind"] == "ended" and kind != "ended":
+            if not alive:
                 raise self._gone()
+            waited = time.monotonic() - began
+            if looked is None and waited > seconds / 2:
+                looked = waited, self._cpu_s()
+                self._once_more()
+            if looked and waited > seconds:
+                idle = self._idles(*looked, waited)
+                if idle or waited > START_S:
+                    raise ArmError(self._silent(waited, idle))
+
+    def _heard(self, message: protocol.Message, kind: str) -> bool:
+        """Whether a message is the one that is waited for. Raises ArmError."""
+        if self._side.told(message) or (message["kind"] == kind == "ended"):
+            return True
+        if message["kind"] == "applied":
+            self.applied[str(message["remedy"])] = str(message["detail"])
+        elif message["kind"] == "failed":
+            raise ArmError(str(message["error"]))
+        elif message["kind"] == "ended":
+            raise self._gone()
+        return False
+
+    def _once_more(self) -> None:
+        """What it told may be lost: if it stands still it says it again, and nobody waits for the other."""
+        if self._ask is not None and self._side.waits:
+            self._ask.send("say")
+
+    def _silent(self, seconds: float, idle: bool) -> str:
+        """What is known of an arm that makes no step and does not wait for us."""
+        loop = loops.read(self._loop)
+        which = f" of {LOOP_NAMES[loop[0]]}" if loop and loop[0] in LOOP_NAMES else ""
+        said = f"no step{which} for {seconds:.0f} s"
+        if self._side.aside is not None:
+            kind, steps = self._side.aside
+            return f"{said}; meanwhile {steps} of another loop, of {LOOP_NAMES.get(kind, 'steps')}: an evaluation?"
+        if idle:
+            return f"{said}, and its processes compute nothing: it waits for something that is not there, or hangs"
+        return f"{said}, though it computes: longer than a trial waits"
 
     def _gone(self) -> ArmError:
         """Why the program is no longer there."""

@@ -13,17 +13,18 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture import loops
 from gobrrr.capture.config import Config
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.facts import graphs
 from gobrrr.capture.hooks import Hooks
-from gobrrr.capture.loops import UPDATE
 from gobrrr.capture.parent import die_with_the_parent
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.session import StopProgram
 from gobrrr.capture.unseen import is_the_programs, is_tracing
 from gobrrr.guard.seeds import seed
 from gobrrr.trial import protocol
+from gobrrr.trial.handshake import ArmSide, Phase
 from gobrrr.trial.process import applied_remedies
 
 
@@ -46,10 +47,8 @@ class Inside:
         self.recorder = Recorder(lambda: _Nowhere(), self._boundary)  # type: ignore[arg-type, return-value]
         self._hooks = Hooks(self.recorder, self._failed)
         self._began = time.perf_counter_ns()
-        self._loop: tuple[int, int] | None = None
-        self._left = 0
-        self._walls: list[int] = []
-        self._last = 0
+        self._side = ArmSide(loops.read(config.loop))
+        self._granted = 0
         self.ended = False
         self.nested = False
 
@@ -68,7 +67,7 @@ class Inside:
         self.ended = True
         self._hooks.remove()
         with contextlib.suppress(OSError):
-            self._told.send("ended", reason=reason, steps=len(self._walls))
+            self._told.send("ended", reason=reason, steps=len(self._side.walls))
 
     def forked(self) -> None:
         """In a forked child, a loader's worker say: the FIFOs are the parent's, and with the parent it dies."""
@@ -83,36 +82,35 @@ class Inside:
         self.recorder.explicit()
 
     def _boundary(self, kind: int, number: int, now: int) -> None:
-        """A step has ended. The loop of the optimizer's updates is the one that is timed; else the first one seen."""
+        """A step has ended."""
         if self.ended or is_tracing():
             return
-        if self._loop is None or (kind == UPDATE and self._loop[0] != UPDATE):
-            self._loop, self._last, self._left = (kind, number), now, 0
-            self._told.send("ready", pid=os.getpid(), seconds=(now - self._began) / 1e9)
-            self._wait()
-        elif (kind, number) == self._loop:
-            self._walls.append(now - self._last)
-            self._last = now
-            self._left -= 1
-            if self._left <= 0:
-                self._report()
-                self._wait()
+        message = self._side.boundary((kind, number), now)
+        if message is None:
+            return
+        if message["kind"] == "ready":
+            message["seconds"] = (now - self._began) / 1e9
+        elif message["kind"] == "block":
+            message |= self._block()
+        self._told.send(**message)
+        self._wait()
 
-    def _report(self) -> None:
+    def _block(self) -> dict[str, Any]:
         """What the device still does belongs to the block."""
         _synchronise()
-        walls, self._walls = self._walls, []
-        ns = time.perf_counter_ns() - self._granted
-        self._told.send("block", steps=len(walls), walls=walls, ns=ns, graphs=graphs())
+        ns = time.perf_counter_ns() - self._granted - self._side.aside_ns
+        return {"steps": len(self._side.walls), "walls": self._side.walls, "ns": ns, "graphs": graphs()}
 
     def _wait(self) -> None:
         """Stand still until the referee grants steps."""
-        message = self._ask.receive()
-        if message is None or message["kind"] == "end":
+        while self._side.phase is Phase.HELD:
+            message = self._ask.receive() or {"kind": "end"}
+            self._granted = time.perf_counter_ns()
+            if again := self._side.told(message, self._granted):
+                self._told.send(**again)
+        if self._side.phase is Phase.OVER:
             self.end("told to")
             raise StopProgram(0)
-        self._left = int(message["steps"])
-        self._granted = self._last = time.perf_counter_ns()
 
     def _failed(self, error: BaseException) -> None:
         if is_the_programs(error) or self.ended:

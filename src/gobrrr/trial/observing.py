@@ -10,6 +10,7 @@ import os
 import sys
 from pathlib import Path
 
+from gobrrr.capture import loops
 from gobrrr.capture.config import Config
 from gobrrr.capture.parent import die_with_the_parent
 from gobrrr.capture.session import StopProgram
@@ -17,7 +18,8 @@ from gobrrr.trial import protocol
 from gobrrr.trial.process import applied_remedies
 
 CALLS_PER_STEP = 64
-"""Calls of models in one step, at most, before a program is taken to make no updates."""
+"""Calls of models in one step, at most, before a program of which nobody has seen a step is
+taken to make no updates."""
 
 
 class Observing:
@@ -84,7 +86,8 @@ class Observing:
     def _step(self, updates: int, calls: int) -> None:
         if self.ended or os.getpid() != self._pid:
             return
-        infers = self.config.inference or calls >= self.config.observe * CALLS_PER_STEP
+        loop = loops.read(self.config.loop)
+        infers = loop[0] != loops.UPDATE if loop else calls >= self.config.observe * CALLS_PER_STEP
         if updates >= self.config.observe or (not updates and infers and calls >= self.config.observe):
             self.end("enough")
             raise StopProgram(0)

@@ -104,6 +104,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     script_sha256: str = ""
     step_ns: float | None = None
     """The untouched program's median step."""
+    loop: str = ""
+    """Whose: see capture.loops.written()."""
     notes: tuple[str, ...] = ()
     mark: str = ""
     """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""

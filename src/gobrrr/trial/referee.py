@@ -30,12 +30,12 @@ FINAL = 2.0
 
 
 class Program(NamedTuple):
-    """What is tuned: its command, the folder where the user starts it, its plain step (ns), whether it only infers."""
+    """What is tuned: its command, the folder where the user starts it, its plain step (ns), which loop's."""
 
     command: tuple[str, ...]
     source: Path
     step_ns: float = 0.0
-    inference: bool = False
+    loop: str = ""
     limits: Limits = AT_HOME
     """What its arms may write to."""
 
@@ -76,7 +76,7 @@ class LiveReferee:
         env = registry.environment(stack)
         program, limits = self._program, self._program.limits
         limits = limits._replace(caches=limits.caches or self._folder / "caches")
-        return Arm(program.command, folder, stack, source=program.source, env=env, within=limits)
+        return Arm(program.command, folder, stack, source=program.source, env=env, within=limits, loop=program.loop)
 
     def guard(self, stack: tuple[str, ...]) -> Guarded:
         """The numbers of a stack against those of the untouched program."""
@@ -134,7 +134,7 @@ class LiveReferee:
         keeps = not stack and not float64 and not seed and not self._states.exists()
         try:
             found = arm.observe(
-                TWIN_STEPS, seed=seed, float64=float64, inference=self._program.inference, seconds=seconds,
+                TWIN_STEPS, seed=seed, float64=float64, seconds=seconds,
                 states=None if seed or _draws_otherwise(stack) else self._states, keeps=keeps,
             )  # fmt: skip
             if keeps:

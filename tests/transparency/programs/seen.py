@@ -204,7 +204,7 @@ def seams() -> dict[str, object]:
         torch.nn.Module, torch.Tensor, torch.autograd.Function, torch.utils.data.Dataset, record_function, profile,
         optimizer.Optimizer, torch.optim.SGD, torch.optim.AdamW, dataloader.DataLoader, dataloader._BaseDataLoaderIter,
         dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter,
-        fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher,
+        fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher, torch.autograd.Variable, type(torch.autograd.Variable),
     )  # fmt: skip
     return {
         "attributes": {
@@ -219,6 +219,7 @@ def seams() -> dict[str, object]:
             for name in vars(torch.nn.modules.module)
             if name.startswith("_global_") and name.endswith("hooks")
         ],
+        "finders": [getattr(finder, "__name__", type(finder).__name__) for finder in sys.meta_path],
         "collector": [_origin(callback) for callback in gc.callbacks],
     }
 

@@ -1,0 +1,89 @@
+"""Which argument of a known trainer a finding's cure is: where a library writes the loop, its user cannot."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.rules.model import Finding
+
+NAMES = {
+    "transformers": "Hugging Face TrainingArguments",
+    "lightning": "Lightning",
+    "accelerate": "Accelerate",
+    "fastai": "fastai",
+}
+_PAD = "padding=True instead of padding='max_length' in the tokenizer call, and DataCollatorWithPadding pads per batch"
+_LOADER = "num_workers and persistent_workers=True of the DataLoader that"
+_LIGHTNING_LOADER = f"{_LOADER} train_dataloader() gives"
+_ACCELERATE_LOADER = f"{_LOADER} prepare() is given"
+ARGUMENTS: dict[str, dict[str, str]] = {
+    "BRR102": {
+        "transformers": "bf16=True",
+        "lightning": 'Trainer(precision="bf16-mixed")',
+        "accelerate": 'Accelerator(mixed_precision="bf16")',
+        "fastai": "learn.to_bf16()",
+    },
+    "BRR103": {
+        "transformers": "bf16=True instead of fp16=True",
+        "lightning": 'Trainer(precision="bf16-mixed")',
+        "accelerate": 'Accelerator(mixed_precision="bf16")',
+        "fastai": "learn.to_bf16() instead of to_fp16()",
+    },
+    "BRR201": {
+        "transformers": "torch_compile=True",
+        "lightning": "torch.compile(module) before Trainer.fit",
+        "accelerate": 'Accelerator(dynamo_backend="inductor")',
+        "fastai": "Learner(dls, torch.compile(model))",
+    },
+    "BRR208": {
+        "transformers": 'optim="adamw_torch_fused"',
+        "lightning": "fused=True in configure_optimizers()",
+        "accelerate": "fused=True in the optimizer that prepare() is given",
+        "fastai": "Learner(opt_func=partial(OptimWrapper, opt=partial(torch.optim.AdamW, fused=True)))",
+    },
+    "BRR307": {"lightning": "Trainer(detect_anomaly=False)"},
+    "BRR308": {"transformers": "full_determinism=False", "lightning": "Trainer(deterministic=False)"},
+    "BRR304": {
+        "transformers": "save_steps and logging_steps",
+        "lightning": "Trainer(log_every_n_steps=...), ModelCheckpoint",
+    },
+    "BRR404": {
+        "transformers": "dataloader_persistent_workers=True",
+        "lightning": _LIGHTNING_LOADER,
+        "accelerate": _ACCELERATE_LOADER,
+        "fastai": "DataLoaders(..., num_workers=...)",
+    },
+    "BRR405": {
+        "transformers": "dataloader_num_workers and dataloader_prefetch_factor",
+        "lightning": _LIGHTNING_LOADER,
+        "accelerate": _ACCELERATE_LOADER,
+        "fastai": "DataLoaders(..., num_workers=...)",
+    },
+    "BRR409": {
+        "transformers": f"{_PAD}; train_sampling_strategy='group_by_length'",
+        "lightning": _PAD,
+        "accelerate": _PAD,
+        "fastai": "before_batch=pad_input, and SortedDL",
+    },
+    "BRR501": {
+        "transformers": "logging_steps larger, logging_nan_inf_filter=False",
+        "lightning": "Trainer(log_every_n_steps=...), self.log() with tensors, no prog_bar=True",
+    },
+    "BRR502": {
+        "transformers": "dataloader_pin_memory=True",
+        "accelerate": "DataLoaderConfiguration(non_blocking=True)",
+    },
+    "BRR602": {"transformers": "gradient_checkpointing=True", "lightning": "Trainer(accumulate_grad_batches=...)"},
+}
+"""By code, then by trainer (capture.trainers.KNOWN); checked with transformers 5.23, lightning 2.6, accelerate 1.15;
+fastai's are from its documentation. What is not named has no argument there."""
+for _code in ("BRR401", "BRR402", "BRR403", "BRR408"):
+    ARGUMENTS[_code] = ARGUMENTS["BRR405"]
+
+
+def with_argument(finding: Finding, trainer: str) -> Finding:
+    """The same, its advice followed by the argument of the trainer that ran the step."""
+    argument = ARGUMENTS.get(finding.code, {}).get(trainer)
+    if argument is None:
+        return finding
+    return msgspec.structs.replace(finding, advice=f"{finding.advice} In {NAMES[trainer]}: {argument}.".lstrip())
