@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,15 @@ def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any
         "state_bytes": sum(_num_bytes(value) for value in states),
         "supports_fused": "fused" in group and not group.get("differentiable", False),
         "span": recorder.update_spans.get(number),
+        "shapes": [(shape, count) for shape, count in Counter(tuple(p.shape) for p in params).items()],
+        "options": {name: value for name, value in group.items() if _is_option(name, value)},
     }
+
+
+def _is_option(name: Any, value: Any) -> bool:
+    """A plain number or switch, or a pair of numbers; tensors (a capturable lr) are none."""
+    numbers = value if type(value) is tuple else (value,)
+    return type(name) is str and name not in ("fused", "foreach") and all(type(n) in (bool, int, float) for n in numbers)
 
 
 def _num_bytes(tensor: Any) -> int:

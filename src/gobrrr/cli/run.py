@@ -40,6 +40,10 @@ class Run:
             "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
         )
         parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
+        parser.add_argument(
+            "--no-rehearsal", dest="rehearsal", action="store_false",
+            help="estimate savings instead of trying remedies on the program's own ops afterwards (at most 10 s)",
+        )  # fmt: skip
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
         redaction.add_option(parser)
 
@@ -71,7 +75,10 @@ class Run:
         from gobrrr.cli import diagnosis  # not before: the program is started from a small process, without threads
 
         self._tell_of(recipe, folder)
-        diagnosis.tell(folder, command, code, json_file=args.json, portability=args.portability, patterns=args.redact)
+        diagnosis.tell(
+            folder, command, code, json_file=args.json, portability=args.portability, patterns=args.redact,
+            rehearsal=args.rehearsal,
+        )  # fmt: skip
         sys.stderr.flush()
 
     def _recipe(self, file: str, command: list[str]) -> Recipe:

@@ -67,6 +67,10 @@ class OptimizerFacts(msgspec.Struct, frozen=True):
     """The user's line that calls step()."""
     micro_steps: float = 1.0
     """Backward passes per update."""
+    shapes: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """Shapes of its parameters, with how many have each."""
+    options: dict[str, float | bool | tuple[float, ...]] = {}
+    """Its first group's numbers and switches (lr, betas, weight_decay, amsgrad, ...)."""
 
 
 class ModuleFacts(msgspec.Struct, frozen=True):

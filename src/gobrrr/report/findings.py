@@ -62,7 +62,8 @@ def _cost(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
         parts += ["  " if parts else "", (units.size(finding.cost_bytes), "bold")]
     if not parts:
         return [("costs nothing on this device", "dim")]
-    return [*parts, ("  inferred" if finding.confidence == "inferred" else "", "dim")]
+    basis = "rehearsed here" if finding.basis == "rehearsed" else "estimated" if finding.saving.ceiling_ns > 0 else ""
+    return [*parts, (f"  {basis}" if basis else "", "dim")]
 
 
 def _time(saving: Saving, page: Page) -> list[str | tuple[str, str]]:

@@ -1,0 +1,142 @@
+"""`python -m gobrrr.rehearsal.stage`: plays the script that comes on stdin, and prints a line of JSON for each scene.
+
+It runs in the interpreter that has torch, which need not be the one that gobrrr is installed in: so it needs the
+standard library and torch alone. Parts are played in turn, both sides of each next to each other and their order
+changed from round to round, so that what else runs on the machine hits both alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+MIN_ROUNDS, MAX_ROUNDS = 3, 40
+CALL_NS = 300_000
+"""Calls are repeated until they take this long: the clock and what is around a call then weigh nothing."""
+Run = Callable[[], object]
+
+
+def main() -> int:
+    """Play until the time is up; a scene that fails says why and costs nothing else."""
+    begin = time.monotonic()
+    script = json.load(sys.stdin)
+    import torch
+
+    if script["torch"] != str(torch.__version__):
+        return _say({"remedy": "", "why": f"this is torch {torch.__version__}, the program's was {script['torch']}"})
+    if script["device"] != "cpu" and not torch.cuda.is_available():
+        return _say({"remedy": "", "why": "the device is not here"})
+    torch.set_num_threads(script["threads"])
+    torch.set_float32_matmul_precision(script["precision"])
+    torch.manual_seed(0)
+    for scene in script["scenes"]:
+        left = script["seconds"] - (time.monotonic() - begin)
+        if left <= 0:
+            _say({"remedy": scene["remedy"], "why": "the time was up"})
+            continue
+        _say({"remedy": scene["remedy"], **_guarded(torch, script, scene, min(left, scene["seconds"]))})
+    return 0
+
+
+def _say(found: dict[str, Any]) -> int:
+    print(json.dumps(found), flush=True)
+    return 0
+
+
+def _guarded(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float) -> dict[str, Any]:
+    from gobrrr.rehearsal import room
+
+    deadline = time.monotonic() + seconds
+    try:
+        if refused := room.refusal(torch, script["device"], scene["parts"]):
+            return {"why": refused}
+        return _played(torch, script, scene, deadline)
+    except Exception as error:  # a torch that lacks an op, a kernel that refuses a dtype
+        return {"why": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
+
+
+def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], deadline: float) -> dict[str, Any]:
+    from gobrrr.rehearsal.makers import make
+
+    parts = [[_Side(torch, script, part[side], make) for side in ("today", "then")] for part in scene["parts"]]
+    for part in parts:  # buffers, primitives and states are made in the first call
+        for side in part:
+            side.prepare(deadline)
+    rounds: list[list[tuple[float, float]]] = []
+    while len(rounds) < MAX_ROUNDS and (time.monotonic() < deadline or not rounds):
+        rounds.append([_pair(part, len(rounds)) for part in parts])
+    short = f"{len(rounds)} rounds in the time there was, {MIN_ROUNDS} are needed"
+    return {"rounds": rounds} if len(rounds) >= MIN_ROUNDS else {"why": short}
+
+
+def _pair(part: list[_Side], number: int) -> tuple[float, float]:
+    """ns of one call of each; who comes first changes."""
+    if number % 2:
+        then, today = part[1].timed(), part[0].timed()
+    else:
+        today, then = part[0].timed(), part[1].timed()
+    return today, then
+
+
+class _Side:
+    """One side of a part, ready to be timed; nothing at all where the side is null."""
+
+    def __init__(self, torch: Any, script: dict[str, Any], spec: dict[str, Any] | None, make: Any) -> None:
+        self._torch, self._spec, self._script = torch, spec or {}, script
+        self._run: Run | None = make(torch, spec, script["device"]) if spec else None
+        self._calls = 1
+
+    def prepare(self, deadline: float) -> None:
+        """The first calls, not timed but for how many of them make one sample."""
+        if self._run is None:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError("the parts take longer than there was time")
+        with self._setting():
+            self._run()
+            start = time.perf_counter_ns()
+            self._run()
+            self._wait()
+            self._calls = max(1, min(1000, CALL_NS // max(1, time.perf_counter_ns() - start)))
+
+    def timed(self) -> float:
+        """ns of one call."""
+        if self._run is None:
+            return 0.0
+        with self._setting() as changed:
+            if changed:
+                self._run()  # threads that were just made are no part of the remedy
+            self._wait()
+            start = time.perf_counter_ns()
+            for _ in range(self._calls):
+                self._run()
+            self._wait()
+            return (time.perf_counter_ns() - start) / self._calls
+
+    def _wait(self) -> None:
+        if self._script["device"] != "cpu":
+            self._torch.cuda.synchronize()
+
+    @contextlib.contextmanager
+    def _setting(self) -> Iterator[bool]:
+        threads, precision = self._spec.get("threads"), self._spec.get("precision")
+        torch, script = self._torch, self._script
+        if threads:
+            torch.set_num_threads(threads)
+        if precision:
+            torch.set_float32_matmul_precision(precision)
+        try:
+            yield bool(threads)
+        finally:
+            if threads:
+                torch.set_num_threads(script["threads"])
+            if precision:
+                torch.set_float32_matmul_precision(script["precision"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
