@@ -16,59 +16,59 @@ Step = Callable[[], float]
 
 
 def bert(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
-    config = hf.BertConfig(vocab_size=VOCABULARY, hidden_size=256, num_hidden_layers=3, num_attention_heads=4,
+    config = hf.BertConfig(vocab_size=VOCABULARY, hidden_size=256, num_hidden_layers=2, num_attention_heads=4,
                            intermediate_size=1024)  # fmt: skip
     config._attn_implementation = _attention(remedy)
-    return _language_model(hf.BertForMaskedLM(config), remedy, 8)
+    return _language_model(hf.BertForMaskedLM(config), remedy, 4)
 
 
 def gpt2(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
-    config = hf.GPT2Config(vocab_size=16384, n_positions=256, n_embd=256, n_layer=3, n_head=4)
+    config = hf.GPT2Config(vocab_size=16384, n_positions=256, n_embd=256, n_layer=2, n_head=4)
     config._attn_implementation = _attention(remedy)
-    return _language_model(hf.GPT2LMHeadModel(config), remedy, 4, 256, 16384)
+    return _language_model(hf.GPT2LMHeadModel(config), remedy, 2, 256, 16384)
 
 
 def llama(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
-    config = hf.LlamaConfig(vocab_size=VOCABULARY, hidden_size=256, intermediate_size=688, num_hidden_layers=3,
+    config = hf.LlamaConfig(vocab_size=VOCABULARY, hidden_size=256, intermediate_size=688, num_hidden_layers=2,
                             num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=256)  # fmt: skip
     config._attn_implementation = _attention(remedy)
     return _language_model(hf.LlamaForCausalLM(config), remedy, 4)
 
 
 def vit(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
-    config = hf.ViTConfig(hidden_size=192, num_hidden_layers=4, num_attention_heads=3, intermediate_size=768,
+    config = hf.ViTConfig(hidden_size=192, num_hidden_layers=3, num_attention_heads=3, intermediate_size=768,
                           image_size=128, patch_size=8, num_labels=100)  # fmt: skip
     config._attn_implementation = _attention(remedy)
-    return _classifier(hf.ViTForImageClassification(config), remedy, 8, 128)
+    return _classifier(hf.ViTForImageClassification(config), remedy, 4, 128)
 
 
 def resnet(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
     config = hf.ResNetConfig(embedding_size=32, hidden_sizes=[64, 128, 256, 512], depths=[1, 1, 1, 1],
                              layer_type="basic", num_labels=100)  # fmt: skip
-    return _classifier(hf.ResNetForImageClassification(config), remedy, 16, 112)
+    return _classifier(hf.ResNetForImageClassification(config), remedy, 6, 96)
 
 
 def convnext(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
     config = hf.ConvNextConfig(hidden_sizes=[48, 96, 192, 384], depths=[1, 1, 2, 1], num_labels=100)
-    return _classifier(hf.ConvNextForImageClassification(config), remedy, 8, 112)
+    return _classifier(hf.ConvNextForImageClassification(config), remedy, 4, 96)
 
 
 def nanogpt(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
     model = HandMade(fused=remedy == "sdpa_attention")
-    return model, lambda: model(torch.randint(0, VOCABULARY, (4, 257)))
+    return model, lambda: model(torch.randint(0, VOCABULARY, (2, 257)))
 
 
 def double_mlp(remedy: str) -> tuple[nn.Module, Callable[[], Any]]:
     dtype = torch.float32 if remedy == "float32" else torch.float64
     model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 64))
     model.to(dtype)
-    return model, lambda: F.mse_loss(model(torch.rand(512, 256, dtype=dtype)), torch.rand(512, 64, dtype=dtype))
+    return model, lambda: F.mse_loss(model(torch.rand(256, 256, dtype=dtype)), torch.rand(256, 64, dtype=dtype))
 
 
 class HandMade(nn.Module):
     """Attention, block and loss as in many a repository; mask as a buffer."""
 
-    def __init__(self, fused: bool, size: int = 256, heads: int = 4, layers: int = 3, length: int = 256) -> None:
+    def __init__(self, fused: bool, size: int = 256, heads: int = 4, layers: int = 2, length: int = 256) -> None:
         super().__init__()
         self.fused, self.heads = fused, heads
         self.tokens, self.places = nn.Embedding(VOCABULARY, size), nn.Embedding(length, size)

@@ -31,11 +31,13 @@ def rehearsed(
     return judged(findings, played(scenes, ledger, start, interpreter), ledger)
 
 
-def played(scenes: Sequence[Scene], ledger: Ledger, start: Start, interpreter: str) -> dict[str, Rehearsed]:
+def played(
+    scenes: Sequence[Scene], ledger: Ledger, start: Start, interpreter: str, seconds: float = SECONDS
+) -> dict[str, Rehearsed]:
     """What each remedy brings, of those whose scene could be played."""
     precision = ledger.facts.settings.matmul_precision or "highest"
     device = "cpu" if ledger.device is None else "cuda"
-    script = Script(start.torch, device, ledger.threads, precision, tuple(scenes), SECONDS)
+    script = Script(start.torch, device, ledger.threads, precision, tuple(scenes), seconds)
     results = perform(script, interpreter)
     found = (outcome(each, results.get(each.remedy, Played(each.remedy)), ledger.wall) for each in scenes)
     return {each.remedy: each for each in found if each is not None}

@@ -63,14 +63,17 @@ def op(torch: Any, side: dict[str, Any], device: str) -> Run:
         overload = getattr(packet, name)
         if "out" in name or len(overload._schema.arguments) != len(side["shapes"]):
             continue
+        arguments = overload._schema.arguments
         try:
-            inputs = [_input(torch, side, i, arg, device) for i, arg in enumerate(overload._schema.arguments)]
+            inputs = [_input(torch, side, i, arg, device) for i, arg in enumerate(arguments)]
         except (ValueError, SyntaxError, IndexError):
             continue
+        named = {a.name: value for a, value in zip(arguments, inputs, strict=True) if a.kwarg_only}
+        placed = [value for a, value in zip(arguments, inputs, strict=True) if not a.kwarg_only]
 
-        def run(overload: Any = overload, inputs: list[Any] = inputs) -> object:
+        def run(overload: Any = overload, placed: list[Any] = placed, named: dict[str, Any] = named) -> object:
             with torch.no_grad():
-                return overload(*inputs)
+                return overload(*placed, **named)
 
         run()
         return run

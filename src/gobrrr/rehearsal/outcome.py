@@ -26,12 +26,14 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
     shares = [sum(map(_by_share, scene.parts, each)) for each in played.rounds]
     timed = [sum(map(_as_timed, scene.parts, each)) for each in played.rounds]
     margin = FAITHFUL * _changed(scene, played)
+    today = sum(part.ns for part in scene.parts)
+    more = 1.0 + (scene.left_ns / today if today else 0.0)  # what was left out does as the rest
+    expected = more * float(np.median(shares))
     low = min(median_interval(shares)[0], median_interval(timed)[0]) - margin - scene.worse_ns
-    high = max(median_interval(shares)[1], median_interval(timed)[1]) + margin + scene.better_ns
-    expected = float(np.median(shares))
+    high = max(more * median_interval(shares)[1], median_interval(timed)[1]) + margin + scene.better_ns
     ceiling = max(0.0, min(high, wall_ns))
     saving = Saving(max(0.0, min(low, expected)), max(0.0, min(expected, ceiling)), ceiling)
-    return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=sum(part.ns for part in scene.parts))
+    return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=today)
 
 
 def _by_share(part: Part, sides: tuple[float, float]) -> float:

@@ -12,7 +12,7 @@ from gobrrr.rehearsal.script import Part, Side
 MOST_PARTS = 32
 COVERED = 0.97
 """Of the time of a scene's parts; the rest are many and short."""
-ROUNDS = 8
+ROUNDS = 5
 """How often all parts should fit into the time of a scene."""
 SHORTEST_NS = 600_000
 """What a part takes in a round at least: both sides are repeated until they take half of it."""

@@ -13,6 +13,7 @@ from gobrrr.rehearsal.makers import CONVOLUTIONS, NORMS, PASSES, PRODUCTS
 from gobrrr.rehearsal.parts import chosen, hot, part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part, Scene
 from gobrrr.rehearsal.wholes import KINDS
+from gobrrr.rules.compute_attention import LIBRARY, Scores
 from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside
 
 TORCH_DTYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
@@ -20,6 +21,9 @@ LARGE_VOCABULARY = 4096
 """Classes from which the remedy chunks a head, as in remedies.lazyhead."""
 MIN_LENGTH = 32
 """Shorter attentions hold nothing that a fused kernel could spare."""
+MASKS = ("aten::add", "aten::add_", "aten::masked_fill", "aten::masked_fill_", "aten::where")
+CAUSAL = 0.2
+"""Of an attention's time: what a kernel spares more that is told that the mask is causal and skips half of it."""
 UNSURE = 0.3
 """Of ops whose format under autocast is not known: what half of the bytes, less some casts, would spare at most."""
 Found = tuple[list[Part], float, float] | None
@@ -33,7 +37,7 @@ def scene(remedy: str, ledger: Ledger, machine: Machine, seconds: float) -> Scen
         return None
     parts, better, worse = found
     picked, left = chosen(parts, seconds)
-    return Scene(remedy, picked, seconds, better + 0.5 * left, worse + 0.05 * left)
+    return Scene(remedy, picked, seconds, better, worse, left)
 
 
 def _bf16(ledger: Ledger, machine: Machine) -> Found:
@@ -111,26 +115,32 @@ def _update(optimizer: OptimizerFacts, how: dict[str, bool], ns: float) -> Part:
 
 def _attention(ledger: Ledger, machine: Machine) -> Found:
     """Each attention by hand against torch's fused one; causal where a mask of its size was added, as it often is."""
-    ops = [op for op in hot(ledger) if op.phase not in ("data", "optimizer") and not inside(op, "aten::scaled_dot")]
-    parts, causal = [], 0.0
-    for softmax in (op for op in ops if op.name == "aten::_softmax" and op.phase != "backward"):
-        shape = softmax.shapes[0] if softmax.shapes else ()
-        if len(shape) < 3 or min(shape[-2:]) < MIN_LENGTH:
-            continue
-        there = [op for op in ops if _holds(op, prod(shape))]
-        size = next((pair[0][-1] for op in there if (pair := factors(op)) and _makes(pair, shape)), None)
-        if size is None:
-            continue
-        ns = sum(op.ns for op in there)
-        masked = any(op.name in ("aten::add", "aten::masked_fill", "aten::masked_fill_", "aten::where") for op in there)
-        made = {
-            "make": "attention", "dims": [*shape[:-1], shape[-1], size], "mask": masked, "backward": trains(ledger),
-            "dtype": float_dtype(softmax) or "float", "torch_dtype": TORCH_DTYPES[float_dtype(softmax) or "float"],
-            "dropout": 0.1 if any("dropout" in op.name or "bernoulli" in op.name for op in there) else 0.0,
-        }  # fmt: skip
-        parts.append(Part({**made, "fused": False}, {**made, "fused": True}, softmax.calls, ns))
-        causal += 0.2 * ns if masked and shape[-1] == shape[-2] else 0.0
+    ops = [op for op in hot(ledger) if op.phase not in ("data", "optimizer") and not inside(op, *LIBRARY)]
+    softmaxes: dict[tuple[int, ...], list[OpGroup]] = {}
+    for op in ops:
+        if op.name == "aten::_softmax" and op.phase != "backward" and op.shapes and len(op.shapes[0]) > 2:
+            softmaxes.setdefault(op.shapes[0], []).append(op)
+    found = [(_fused(ops, shape, same, trains(ledger))) for shape, same in softmaxes.items()]
+    parts = [each for each in found if each is not None]
+    causal = sum(CAUSAL * p.ns for p in parts if p.today and p.today["mask"] and p.today["dims"][-2] == p.today["dims"][-3])
     return parts, causal, 0.0
+
+
+def _fused(ops: list[OpGroup], shape: tuple[int, ...], softmaxes: list[OpGroup], training: bool) -> Part | None:
+    scores = Scores(shape[-2], shape[-1], prod(shape))
+    products = [op for op in ops if scores.made_by(op) or scores.used_by(op)]
+    passes = [op for op in ops if scores.touched_by(op)]
+    size = next((pair[0][-1] for op in products if scores.made_by(op) and (pair := factors(op))), None)
+    if size is None or min(shape[-2:]) < MIN_LENGTH:
+        return None
+    dtype = float_dtype(softmaxes[0]) or "float"
+    made = {
+        "make": "attention", "dims": [*shape, size], "backward": training, "dtype": dtype,
+        "torch_dtype": TORCH_DTYPES[dtype], "mask": any(op.name in MASKS for op in passes if op.phase != "backward"),
+        "dropout": 0.1 if any("dropout" in op.name or "bernoulli" in op.name for op in passes) else 0.0,
+    }  # fmt: skip
+    ns = sum(op.ns for op in (*products, *passes))
+    return Part({**made, "fused": False}, {**made, "fused": True}, sum(op.calls for op in softmaxes), ns)
 
 
 def _holds(op: OpGroup, elements: int) -> bool:
@@ -138,10 +148,6 @@ def _holds(op: OpGroup, elements: int) -> bool:
     pair = factors(op)
     made = prod(pair[0][:-1]) * pair[1][-1] if pair else 0
     return made == elements or any(prod(shape) == elements for shape in op.shapes if shape)
-
-
-def _makes(pair: tuple[tuple[int, ...], tuple[int, ...]], scores: tuple[int, ...]) -> bool:
-    return (pair[0][-2], pair[1][-1]) == scores[-2:] and prod(pair[0][:-1]) * pair[1][-1] == prod(scores)
 
 
 def _loss(ledger: Ledger, machine: Machine) -> Found:

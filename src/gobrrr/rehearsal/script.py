@@ -31,6 +31,8 @@ class Scene(msgspec.Struct, frozen=True):
     """What the remedy may spare outside the parts, per step: joins the ceiling."""
     worse_ns: float = 0.0
     """What it may cost outside them: leaves the low."""
+    left_ns: float = 0.0
+    """Of the same kind as the parts, per step, and not played for want of time: expected to do as they do."""
 
 
 class Script(msgspec.Struct, frozen=True):
