@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture import parts, source
+from gobrrr.capture import parts, schedule, source
 from gobrrr.capture.recorder import Recorder
 
 _DEBUG_ENV = (
@@ -25,6 +25,7 @@ def settings(files: list[str]) -> dict[str, Any]:
 
     return {
         "threads": torch.get_num_threads(),
+        "cores": schedule.cores(),
         "interop_threads": torch.get_num_interop_threads(),
         "anomaly": torch.is_anomaly_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),

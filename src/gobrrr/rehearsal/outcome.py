@@ -10,9 +10,10 @@ from gobrrr.ledger.intervals import median_interval
 from gobrrr.rehearsal.script import Part, Played, Scene
 from gobrrr.rules.model import Rehearsed, Saving
 
-FAITHFUL = 0.10
-"""Share of a part's own time by which the stage differs from the step even where both agree: other neighbours in the
-caches, other pages. Proposed; `python -m benchmarks.rehearsed` says how often it is enough."""
+FAITHFUL, ALIKE = 0.25, 0.05
+"""Shares of what a part changes, and of its own time, by which the stage differs from the step: other neighbours in the
+caches, other pages, tensors that come in another format than we read off the order. Proposed;
+`python -m benchmarks.rehearsed` says how often they are enough."""
 
 
 def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
@@ -25,10 +26,10 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
         return None
     shares = [sum(map(_by_share, scene.parts, each)) for each in played.rounds]
     timed = [sum(map(_as_timed, scene.parts, each)) for each in played.rounds]
-    margin = FAITHFUL * _changed(scene, played)
     today = sum(part.ns for part in scene.parts)
     more = 1.0 + (scene.left_ns / today if today else 0.0)  # what was left out does as the rest
     expected = more * float(np.median(shares))
+    margin = FAITHFUL * _changed(scene, played) + ALIKE * today
     low = min(median_interval(shares)[0], median_interval(timed)[0]) - margin - scene.worse_ns
     high = max(more * median_interval(shares)[1], median_interval(timed)[1]) + margin + scene.better_ns
     ceiling = max(0.0, min(high, wall_ns))

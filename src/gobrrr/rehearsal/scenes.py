@@ -122,7 +122,9 @@ def _attention(ledger: Ledger, machine: Machine) -> Found:
             softmaxes.setdefault(op.shapes[0], []).append(op)
     found = [(_fused(ops, shape, same, trains(ledger))) for shape, same in softmaxes.items()]
     parts = [each for each in found if each is not None]
-    causal = sum(CAUSAL * p.ns for p in parts if p.today and p.today["mask"] and p.today["dims"][-2] == p.today["dims"][-3])
+    causal = sum(
+        CAUSAL * p.ns for p in parts if p.today and p.today["mask"] and p.today["dims"][-2] == p.today["dims"][-3]
+    )
     return parts, causal, 0.0
 
 
