@@ -111,7 +111,9 @@ def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any
 def _is_option(name: Any, value: Any) -> bool:
     """A plain number or switch, or a pair of numbers; tensors (a capturable lr) are none."""
     numbers = value if type(value) is tuple else (value,)
-    return type(name) is str and name not in ("fused", "foreach") and all(type(n) in (bool, int, float) for n in numbers)
+    return (
+        type(name) is str and name not in ("fused", "foreach") and all(type(n) in (bool, int, float) for n in numbers)
+    )
 
 
 def _num_bytes(tensor: Any) -> int:

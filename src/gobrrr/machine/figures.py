@@ -41,7 +41,9 @@ def replaced(machine: Machine, fresh: Mapping[str, Measured]) -> Machine:
     }
     if machine.threads <= 1 and "1" in matmul:
         matmul["all"] = matmul["1"]
-    copies = tuple(CopyCeiling(c.working_set, c.threads, known[f"copy/{c.threads}/{c.working_set}"]) for c in machine.copy)
+    copies = tuple(
+        CopyCeiling(c.working_set, c.threads, known[f"copy/{c.threads}/{c.working_set}"]) for c in machine.copy
+    )
     return msgspec.structs.replace(
         machine, effective_cores=known["cores"], dispatch=known["dispatch"], fresh_page=known["page"], matmul=matmul,
         copy=copies,

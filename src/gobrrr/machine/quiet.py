@@ -13,7 +13,9 @@ LOOK = 0.25
 """Seconds of one look."""
 
 
-def busy_cores(root: Path = Path("/"), wait: Callable[[float], object] = time.sleep, look: float = LOOK) -> float | None:
+def busy_cores(
+    root: Path = Path("/"), wait: Callable[[float], object] = time.sleep, look: float = LOOK
+) -> float | None:
     """Cores that were busy, or taken by the host (steal), over `look` seconds; None where the system does not tell."""
     before = _busy_ticks(root)
     start = time.monotonic()
