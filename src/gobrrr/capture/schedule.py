@@ -59,16 +59,17 @@ class Waited:
             return []
         self._last = now
         try:
-            threads = os.listdir(self._root)
+            threads = list(self._root.iterdir())
             waited = [self._of(thread) for thread in threads] if len(threads) <= MOST_THREADS else []
         except (OSError, ValueError, IndexError):
             waited = []
         self._known = any(each is not None for each in waited)
         return [(ev.WAITED, sum(each or 0 for each in waited))] if self._known else []
 
-    def _of(self, thread: str) -> int | None:
+    @staticmethod
+    def _of(thread: Path) -> int | None:
         """The second field: ns on a run queue. None for a thread that has ended meanwhile."""
         try:
-            return int((self._root / thread / "schedstat").read_bytes().split()[1])
+            return int((thread / "schedstat").read_bytes().split()[1])
         except (FileNotFoundError, ProcessLookupError):
             return None

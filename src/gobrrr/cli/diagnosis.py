@@ -80,11 +80,13 @@ def _diagnose(
     from gobrrr.ledger.ceilings import raised
 
     precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
-    machine = raised(ceilings(recording, python or interpreter(command)), recording, precision)
-    start = recording.start
+    here = python or interpreter(command)
+    machine = raised(ceilings(recording, here), recording, precision)
+    start, stage = recording.start, here if rehearsal else ""
     report = judged(
-        recording, machine, portability=portability, stage=(python or interpreter(command)) if rehearsal else "", command=redaction.shown(command), exit_code=code, rank=start.rank,
-        world_size=start.world_size, versions={"python": start.python, "torch": start.torch}, recording=str(folder),
+        recording, machine, portability=portability, stage=stage, command=redaction.shown(command), exit_code=code,
+        rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
+        recording=str(folder),
     )[1]  # fmt: skip
     return redaction.redacted(report, patterns)
 

@@ -74,15 +74,15 @@ def _reached(host: HostOps, trace: Trace) -> tuple[dict[str, list[float]], list[
 def _matmul(machine: Machine, reached: Mapping[str, list[float]], threads: int) -> dict[str, dict[str, Measured]]:
     key = "1" if threads <= 1 else "all" if threads == machine.threads else ""
     found = {name: dict(ceilings) for name, ceilings in machine.matmul.items()}
-    for dtype, rates in reached.items():
-        if dtype in found.get(key, {}) and len(rates) >= MIN_CALLS:
-            found[key][dtype] = at_least(found[key][dtype], float(np.percentile(rates, 75)))
+    for dtype, seen in reached.items():
+        if dtype in found.get(key, {}) and len(seen) >= MIN_CALLS:
+            found[key][dtype] = at_least(found[key][dtype], float(np.percentile(seen, 75)))
     return found
 
 
 def _copy(ceiling: CopyCeiling, machine: Machine, streams: list[tuple[float, float]], threads: int) -> CopyCeiling:
     smaller = max((c.working_set for c in machine.copy if c.working_set < ceiling.working_set), default=0)
-    rates = [rate for num_bytes, rate in streams if smaller < num_bytes <= ceiling.working_set]
-    if ceiling.threads != min(threads, machine.threads) or len(rates) < MIN_CALLS:
+    seen = [rate for num_bytes, rate in streams if smaller < num_bytes <= ceiling.working_set]
+    if ceiling.threads != min(threads, machine.threads) or len(seen) < MIN_CALLS:
         return ceiling
-    return msgspec.structs.replace(ceiling, rate=at_least(ceiling.rate, float(np.percentile(rates, 75))))
+    return msgspec.structs.replace(ceiling, rate=at_least(ceiling.rate, float(np.percentile(seen, 75))))

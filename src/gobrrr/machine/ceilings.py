@@ -58,10 +58,8 @@ def measure(
         gauges = _gauges(torch, hardware, threads, enter, budget, cores)
         errors = fp32_errors(torch, enter, threads)
         notify(f"measuring {len(gauges)} ceilings in turn")
-        samples = {gauge.key: [] for gauge in gauges} | collect(
-            [gauge for gauge in gauges if not only or gauge.key in only], enter, budget
-        )
-    figures = {gauge.key: summarise(samples[gauge.key], gauge.kind, gauge.unit) for gauge in gauges}
+        samples = collect([gauge for gauge in gauges if not only or gauge.key in only], enter, budget)
+    figures = {gauge.key: summarise(samples.get(gauge.key, []), gauge.kind, gauge.unit) for gauge in gauges}
     return {
         "cpu": hardware.cpu,
         "isa": hardware.isa,

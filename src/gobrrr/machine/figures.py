@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from gobrrr.machine.doubts import doubts_of
-from gobrrr.machine.model import CopyCeiling, Machine, Measured
+from gobrrr.machine.model import Machine, Measured
 from gobrrr.machine.probe import Hardware
 from gobrrr.machine.sampling import MAX_SPREAD
 
@@ -41,9 +41,7 @@ def replaced(machine: Machine, fresh: Mapping[str, Measured]) -> Machine:
     }
     if machine.threads <= 1 and "1" in matmul:
         matmul["all"] = matmul["1"]
-    copies = tuple(
-        CopyCeiling(c.working_set, c.threads, known[f"copy/{c.threads}/{c.working_set}"]) for c in machine.copy
-    )
+    copies = tuple(msgspec.structs.replace(c, rate=known[f"copy/{c.threads}/{c.working_set}"]) for c in machine.copy)
     return msgspec.structs.replace(
         machine, effective_cores=known["cores"], dispatch=known["dispatch"], fresh_page=known["page"], matmul=matmul,
         copy=copies,

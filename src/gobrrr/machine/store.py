@@ -71,9 +71,7 @@ def _settled(machine: Machine, interpreter: str, path: Path, notify: Notify) -> 
     busy = quiet.busy_cores()
     if busy is None or busy > quiet.QUIET:
         return machine
-    notify(
-        f"measuring {len(keys)} doubtful ceilings again (at most {REPEAT_SECONDS:.0f} s): the machine is quiet now ..."
-    )
+    notify(f"it is quiet now: measuring {len(keys)} doubtful ceilings again (at most {REPEAT_SECONDS:.0f} s) ...")
     try:
         fresh = measure_in(interpreter, REPEAT_SECONDS, keys)
     except GobrrrError:

@@ -6,7 +6,7 @@ one of as many elements; of two equal operands of a sum the other one is the old
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from math import prod
 
 from gobrrr.ledger.model import Ledger, OpGroup
@@ -45,7 +45,7 @@ class _Flow:
         self._last: dict[int, str] = {}
         self._ever: dict[str, set[int]] = {low: set(), "float": set()}
         self._names: dict[tuple[str, int], str] = {}
-        self._casts: Counter[tuple[int, str, str]] = Counter()
+        self._casts: defaultdict[tuple[int, str, str], float] = defaultdict(float)
 
     def forward(self, op: OpGroup) -> bool:
         """Whether it runs in the lower format; its result and its casts are noted."""

@@ -46,7 +46,7 @@ def played(
 def judged(
     findings: Sequence[Finding], known: dict[str, Rehearsed], ledger: Ledger
 ) -> tuple[list[Finding], list[Skipped]]:
-    """Pure. A finding takes the saving of its best rehearsed remedy; without a winner, what is not rehearsed remains."""
+    """A finding takes the saving of its best remedy; without a winner, what was not rehearsed remains. Pure."""
     kept: list[Finding] = []
     dropped: list[Skipped] = []
     for each in findings:

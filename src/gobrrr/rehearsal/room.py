@@ -1,4 +1,4 @@
-"""Is there room: a rehearsal never takes more than half of the memory that is free. Standard library and torch alone."""
+"""Is there room: a rehearsal takes half of the memory that is free at most. Standard library and torch."""
 
 from __future__ import annotations
 

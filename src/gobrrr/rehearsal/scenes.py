@@ -120,7 +120,7 @@ def _attention(ledger: Ledger, machine: Machine) -> Found:
     for op in ops:
         if op.name == "aten::_softmax" and op.phase != "backward" and op.shapes and len(op.shapes[0]) > 2:
             softmaxes.setdefault(op.shapes[0], []).append(op)
-    found = [(_fused(ops, shape, same, trains(ledger))) for shape, same in softmaxes.items()]
+    found = [_fused(ops, shape, same, trains(ledger)) for shape, same in softmaxes.items()]
     parts = [each for each in found if each is not None]
     causal = sum(
         CAUSAL * p.ns for p in parts if p.today and p.today["mask"] and p.today["dims"][-2] == p.today["dims"][-3]
@@ -141,7 +141,9 @@ def _fused(ops: list[OpGroup], shape: tuple[int, ...], softmaxes: list[OpGroup],
         "torch_dtype": TORCH_DTYPES[dtype], "mask": any(op.name in MASKS for op in passes if op.phase != "backward"),
         "dropout": 0.1 if any("dropout" in op.name or "bernoulli" in op.name for op in passes) else 0.0,
     }  # fmt: skip
-    ns = sum(op.ns for op in (*products, *passes))
+    heads = sorted((*shape[:-1], size))  # the products want them dense, and copy the heads' transposed views
+    copies = [op for op in ops if op.name == "aten::copy_" and any(sorted(s) == heads for s in op.shapes)]
+    ns = sum(op.ns for op in (*products, *passes, *copies))
     return Part({**made, "fused": False}, {**made, "fused": True}, sum(op.calls for op in softmaxes), ns)
 
 

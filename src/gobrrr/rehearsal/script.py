@@ -47,7 +47,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What one scene took: `rounds[round][part]` is (ns of one call today, ns then); why not, where it was not played."""
+    """What one scene took: `rounds[round][part]` is (ns of one call today, ns then); or why it was not played."""
 
     remedy: str
     rounds: tuple[tuple[tuple[float, float], ...], ...] = ()

@@ -35,7 +35,10 @@ def attention(torch: Any, side: dict[str, Any], device: str) -> Run:
     dtype, scale, dropout = getattr(torch, side["torch_dtype"]), size**-0.5, side.get("dropout", 0.0)
 
     def tensor(length: int) -> Any:
-        return torch.empty((*batch, length, size), dtype=dtype, device=device).uniform_(-1, 1)
+        """A head's view into [.., length, heads, size], as projections leave it."""
+        heads = batch[-1:]
+        made = torch.empty((*batch[:-1], length, *heads, size), dtype=dtype, device=device).uniform_(-1, 1)
+        return made.transpose(-3, -2) if len(batch) > 1 else made.reshape(*batch, length, size)
 
     q, k, v = (tensor(length).requires_grad_(side["backward"]) for length in (queries, keys, keys))
     hidden = torch.ones(queries, keys, dtype=torch.bool, device=device).triu(1)
