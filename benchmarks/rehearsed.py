@@ -40,13 +40,13 @@ from gobrrr.rules.model import Rehearsed
 HERE = Path(__file__).parent
 TRAIN = HERE / "rehearsed_programs" / "train.py"
 PAIRS = {
-    "vit": ("bf16_autocast", "sdpa_attention", "fused_optimizer"),
-    "resnet": ("bf16_autocast", "channels_last", "fused_optimizer"),
+    "vit": ("bf16_autocast", "sdpa_attention"),
+    "resnet": ("bf16_autocast", "channels_last"),
     "nanogpt": ("bf16_autocast", "sdpa_attention", "fused_optimizer"),
     "gpt2": ("bf16_autocast", "chunked_loss", "fused_optimizer"),
     "double_mlp": ("float32",),
-    "convnext": ("bf16_autocast", "channels_last"),
     "bert": ("bf16_autocast", "fused_optimizer"),
+    "convnext": ("bf16_autocast", "channels_last"),
     "llama": ("bf16_autocast", "sdpa_attention"),
 }
 SECONDS, STARTED = 3.0, 30.0

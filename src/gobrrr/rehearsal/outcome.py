@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gobrrr.ledger.intervals import median_interval
@@ -19,19 +17,26 @@ caches, other pages, tensors that come in another format than we read off the or
 def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
     """What the remedy saves by what was played; None where it was not.
 
-    Two readings: the share of its recorded time that each part loses, and the difference as it was timed. They agree
-    where the stage is like the step; where not, low and ceiling hold both.
+    Two readings: the share of its recorded time that each part loses, and the difference as it was timed, at the
+    speed that the machine had during the step (all parts as recorded over all parts as timed). They agree where the
+    stage is like the step; where not, low and ceiling hold both.
     """
-    if not played.rounds or any(len(each) != len(scene.parts) for each in played.rounds):
+    parts = scene.parts[: len(played.rounds[0])] if played.rounds else ()
+    if not any(part.ns for part in parts) or any(len(each) != len(parts) for each in played.rounds):
         return None
-    shares = [sum(map(_by_share, scene.parts, each)) for each in played.rounds]
-    timed = [sum(map(_as_timed, scene.parts, each)) for each in played.rounds]
-    today = sum(part.ns for part in scene.parts)
-    more = 1.0 + (scene.left_ns / today if today else 0.0)  # what was left out does as the rest
-    expected = more * float(np.median(shares))
-    margin = FAITHFUL * _changed(scene, played) + ALIKE * today
-    low = min(median_interval(shares)[0], median_interval(timed)[0]) - margin - scene.worse_ns
-    high = max(more * median_interval(shares)[1], median_interval(timed)[1]) + margin + scene.better_ns
+    today = sum(part.ns for part in parts)
+    left = scene.left_ns + sum(part.ns for part in scene.parts[len(parts) :])
+    more = 1.0 + left / today  # what was left out does as the rest
+    speed = today / (sum(p.calls * _medians(played, i)[0] for i, p in enumerate(parts)) or today)
+    added = [speed * sum(_timed(p, s) for p, s in zip(parts, each, strict=True) if not p.ns) for each in played.rounds]
+    shares = [sum(_by_share(p, s) for p, s in zip(parts, each, strict=True) if p.ns) for each in played.rounds]
+    timed = [speed * sum(map(_timed, parts, each)) for each in played.rounds]
+    scaled = [more * share + cost for share, cost in zip(shares, added, strict=True)]
+    sure = [share + cost for share, cost in zip(shares, added, strict=True)]
+    expected = float(np.median(scaled))
+    margin = FAITHFUL * sum(abs(_by_share(p, _medians(played, i))) for i, p in enumerate(parts)) + ALIKE * today
+    low = min(median_interval(sure)[0], median_interval(timed)[0]) - margin - scene.worse_ns
+    high = max(median_interval(scaled)[1], median_interval(timed)[1]) + more * margin + scene.better_ns
     ceiling = max(0.0, min(high, wall_ns))
     saving = Saving(max(0.0, min(low, expected)), max(0.0, min(expected, ceiling)), ceiling)
     return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=today)
@@ -44,11 +49,10 @@ def _by_share(part: Part, sides: tuple[float, float]) -> float:
     return part.calls * (today - then)
 
 
-def _as_timed(part: Part, sides: tuple[float, float]) -> float:
+def _timed(part: Part, sides: tuple[float, float]) -> float:
     return part.calls * (sides[0] - sides[1])
 
 
-def _changed(scene: Scene, played: Played) -> float:
-    """ns per step by which parts get faster or slower, each by its own median."""
-    medians: Callable[[int, int], float] = lambda i, k: float(np.median([each[i][k] for each in played.rounds]))  # noqa: E731
-    return sum(abs(_by_share(part, (medians(i, 0), medians(i, 1)))) for i, part in enumerate(scene.parts))
+def _medians(played: Played, part: int) -> tuple[float, float]:
+    today, then = np.median([each[part] for each in played.rounds], axis=0)
+    return float(today), float(then)

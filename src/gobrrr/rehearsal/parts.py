@@ -12,10 +12,6 @@ from gobrrr.rehearsal.script import Part, Side
 MOST_PARTS = 32
 COVERED = 0.97
 """Of the time of a scene's parts; the rest are many and short."""
-ROUNDS = 5
-"""How often all parts should fit into the time of a scene."""
-SHORTEST_NS = 600_000
-"""What a part takes in a round at least: both sides are repeated until they take half of it."""
 
 
 def side(op: OpGroup) -> Side:
@@ -47,19 +43,17 @@ def hot(ledger: Ledger) -> Iterable[OpGroup]:
     return ledger.device_ops if ledger.device is not None else ledger.ops
 
 
-def chosen(parts: Iterable[Part], seconds: float) -> tuple[tuple[Part, ...], float]:
-    """The parts that take most, as many as fit the time, and the ns per step of those that are left out."""
+def chosen(parts: Iterable[Part]) -> tuple[tuple[Part, ...], float]:
+    """What the remedy adds, then the parts that take most, for the stage to play as many of as fit its time; and the ns
+    per step of those that are left out."""
     ranked = sorted(parts, key=lambda p: -p.ns)
-    added = tuple(p for p in ranked if not p.ns)
     known = [p for p in ranked if p.ns]
     total, took, picked = sum(p.ns for p in known), 0.0, 0
-    room = seconds * 1e9 / ROUNDS - SHORTEST_NS / 2 * len(added)
     for each in known[:MOST_PARTS]:
-        room -= max(SHORTEST_NS, 2 * each.ns / max(each.calls, 1e-9))
-        if picked and (room < 0 or took >= COVERED * total):
+        if picked and took >= COVERED * total:
             break
         took, picked = took + each.ns, picked + 1
-    return (*known[:picked], *added), total - took
+    return (*(p for p in ranked if not p.ns), *known[:picked]), total - took
 
 
 def trains(ledger: Ledger) -> bool:

@@ -36,7 +36,7 @@ def scene(remedy: str, ledger: Ledger, machine: Machine, seconds: float) -> Scen
     if found is None or not found[0]:
         return None
     parts, better, worse = found
-    picked, left = chosen(parts, seconds)
+    picked, left = chosen(parts)
     return Scene(remedy, picked, seconds, better, worse, left)
 
 

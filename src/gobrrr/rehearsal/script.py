@@ -26,6 +26,7 @@ class Scene(msgspec.Struct, frozen=True):
 
     remedy: str
     parts: tuple[Part, ...]
+    """What the remedy adds first, then the costliest first: the stage plays as many as fit."""
     seconds: float = 3.0
     better_ns: float = 0.0
     """What the remedy may spare outside the parts, per step: joins the ceiling."""
@@ -47,7 +48,7 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What one scene took: `rounds[round][part]` is (ns of one call today, ns then); or why it was not played."""
+    """What one scene took: `rounds[round][part]` is (ns of one call today, ns then), of the first parts; or why not."""
 
     remedy: str
     rounds: tuple[tuple[tuple[float, float], ...], ...] = ()

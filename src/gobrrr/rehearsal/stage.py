@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-MIN_ROUNDS, MAX_ROUNDS = 3, 40
+MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
+"""Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""
 CALL_NS = 300_000
 """Calls are repeated until they take this long: the clock and what is around a call then weigh nothing."""
 Run = Callable[[], object]
@@ -51,22 +52,24 @@ def _guarded(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds:
     from gobrrr.rehearsal import room
 
     try:
-        if refused := room.refusal(torch, script["device"], scene["parts"]):
-            return {"why": refused}
-        return _played(torch, script, scene, seconds)
+        return _played(torch, script, scene, seconds, room.refusal)
     except Exception as error:  # a torch that lacks an op, a kernel that refuses a dtype
         return {"why": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
 
 
-def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float) -> dict[str, Any]:
-    from gobrrr.rehearsal.makers import make
-
+def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float, refusal: Any) -> dict[str, Any]:
     script = {**script, "changed": {name for part in scene["parts"] for name in part["then"] or ()}}
-    parts = [[_Side(torch, script, part[side], make) for side in ("today", "then")] for part in scene["parts"]]
-    deadline = time.monotonic() + seconds  # what torch imports for a first optimizer is not the scene's
-    for part in parts:  # buffers, primitives and states are made in the first call
-        for side in part:
-            side.prepare(deadline)
+    parts: list[list[_Side]] = []
+    took = 0.0
+    for i, spec in enumerate(scene["parts"]):
+        refused = refusal(torch, script["device"], scene["parts"][: i + 1])
+        if refused and not any(part["ns"] for part in scene["parts"][:i]):
+            return {"why": refused}
+        if refused or (took * ROUNDS > seconds and any(part["ns"] for part in scene["parts"][:i])):
+            break
+        parts.append([_Side(torch, script, spec[side]) for side in ("today", "then")])
+        took += sum(side.prepare() for side in parts[-1])
+    deadline = time.monotonic() + seconds  # what torch imports and compiles for a first call is not the scene's
     rounds: list[list[tuple[float, float]]] = []
     while len(rounds) < MAX_ROUNDS and (time.monotonic() < deadline or not rounds):
         rounds.append([_pair(part, len(rounds)) for part in parts])
@@ -86,7 +89,9 @@ def _pair(part: list[_Side], number: int) -> tuple[float, float]:
 class _Side:
     """One side of a part, ready to be timed; nothing at all where the side is null."""
 
-    def __init__(self, torch: Any, script: dict[str, Any], spec: dict[str, Any] | None, make: Any) -> None:
+    def __init__(self, torch: Any, script: dict[str, Any], spec: dict[str, Any] | None) -> None:
+        from gobrrr.rehearsal.makers import make
+
         self._torch, self._spec, self._script = torch, spec or {}, script
         self._run: Run | None = make(torch, spec, script["device"]) if spec else None
         self._calls = 1
@@ -94,18 +99,19 @@ class _Side:
         alone = script["device"] == "cpu" and script["threads"] == 1 and "threads" not in script["changed"]
         self._clock = time.thread_time_ns if alone else time.perf_counter_ns
 
-    def prepare(self, deadline: float) -> None:
-        """The first calls, not timed but for how many of them make one sample."""
+    def prepare(self) -> float:
+        """The first calls, which make buffers, primitives and states; returns the seconds of one sample."""
         if self._run is None:
-            return
-        if time.monotonic() > deadline:
-            raise TimeoutError("the parts take longer than there was time")
+            return 0.0
         with self._setting():
             self._run()
-            start = self._clock()
+            self._wait()
+            begin, start = time.monotonic(), self._clock()
             self._run()
             self._wait()
+            took = time.monotonic() - begin
             self._calls = max(1, min(1000, CALL_NS // max(1, self._clock() - start)))
+        return took * self._calls
 
     def timed(self) -> float:
         """ns of one call."""
