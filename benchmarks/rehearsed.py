@@ -169,10 +169,10 @@ def table(found: dict[str, Any]) -> str:
     """The result as Markdown."""
     head = (
         f"# What rehearsals promised and what remedies brought, {found['date']}\n\n{found['cpu']}, {found['cores']} "
-        f"cores (load {found['load']}), {found['threads']} threads. Python {found['python']}, torch {found['torch']}, "
+        f"cores, load {found['load']}, {found['threads']} threads. Python {found['python']}, torch {found['torch']}, "
         f"gobrrr {found['gobrrr']}. All in % of the step: low / expected / ceiling.\n\n"
-        "| program | remedy | step | estimated | rehearsed | realised (95 %) | |\n| --- | --- | --- | --- | --- | --- | "
-        "--- |\n"
+        "| program | remedy | step | estimated | rehearsed | realised (95 %) | |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n"
     )
     told = "\n".join(f"- {'met' if b['met'] else 'MISSED'}: {text}: {b['value']}" for text, b in found["bars"].items())
     return head + "\n".join(map(row, found["pairs"])) + f"\n\n{told}\n"

@@ -139,6 +139,15 @@ class TestScenes:
         case.facts = Facts(optimizers=(msgspec.structs.replace(facts, num_tensors=9),))
         assert scene("fused_optimizer", case.ledger, machine(), 3.0) is None, "one shape is not known"
 
+    def test_float32_takes_the_update_with_it(self) -> None:
+        facts = OptimizerFacts(1, "AdamW", num_tensors=1, num_elements=64, param_bytes=512, shapes=(((8, 8), 1),))
+        case = Case(facts=Facts(optimizers=(facts,)), phases=(("optimizer", 20 * MS),))
+        found = scene("float32", case.ledger, machine(), 3.0)
+        assert found is not None and found.parts[0].ns == 20 * MS
+        assert [side["torch_dtype"] for side in (found.parts[0].today, found.parts[0].then) if side] == [
+            "float64", "float32",
+        ]  # fmt: skip
+
     def test_what_a_remedy_adds_comes_first_then_the_costliest(self) -> None:
         parts = [part(op("mul", (64, 64), ms=ms)) for ms in (100.0, 200.0, 1.0)]
         picked, left = chosen([*parts, Part(None, TODAY, 4.0)])

@@ -51,12 +51,25 @@ def _fp16(ledger: Ledger, machine: Machine) -> Found:
 
 
 def _float32(ledger: Ledger, machine: Machine) -> Found:
-    """Every op on doubles on floats; casts between the two are spared."""
+    """Every op on doubles on floats, the update of the parameters too; casts between the two are spared."""
     ops = playable(ledger, lambda op: has_dtype(op, "double"))
     casts = [op for op in ops if op.name == "aten::copy_" and has_dtype(op, "float")]
     others = [op for op in ops if op not in casts]
     spared = [Part(part(op).today, None, op.calls, op.ns) for op in casts]
-    return [part(op, dtypes=with_dtype(op, "double", "float")) for op in others] + spared, 0.0, 0.0
+    played = [part(op, dtypes=with_dtype(op, "double", "float")) for op in others]
+    return played + spared + _updates_in_float32(ledger), 0.0, 0.0
+
+
+def _updates_in_float32(ledger: Ledger) -> list[Part]:
+    """Of optimizers whose parameters take eight bytes each."""
+    every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
+    double = [o for o in ledger.facts.optimizers if _complete(o) and o.param_bytes == 8 * o.num_elements]
+    parts = []
+    for each in double:
+        made = _update(each, {}, ledger.phase("optimizer") * each.num_elements / every)
+        today = {**(made.today or {}), "dtype": "double", "torch_dtype": "float64"}
+        parts.append(Part(today, {**today, "dtype": "float", "torch_dtype": "float32"}, 1.0, made.ns))
+    return parts
 
 
 def _medium(ledger: Ledger, machine: Machine) -> Found:
