@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from gobrrr.errors import GobrrrError, TorchMissing
-from gobrrr.machine import measure, model, store
-from tests.unit.machine_samples import machine
+from gobrrr.machine import measure, model, quiet, store
+from gobrrr.machine.bounds import bounded
+from tests.unit.machine_samples import figure, machine
 
 
 @pytest.fixture
@@ -43,13 +44,41 @@ class TestCache:
         assert kept(tmp_path).name == f"machine-{first.fingerprint}.json"
         assert [path.name for path in tmp_path.iterdir()] == [kept(tmp_path).name], "a temporary file is left"
 
-    def test_kept_doubts_are_mentioned(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_doubtful_figures_are_measured_again_when_it_is_quiet_and_merged(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[tuple[object, ...]] = []
+
+        def measure_in(interpreter: str, *how: object) -> model.Machine:
+            asked.append(how)
+            steady = figure(1.9, "cores")
+            return machine(effective_cores=steady if how else figure(1.0, "cores", spread=0.8), doubts=("Old.",))
+
         monkeypatch.setattr(store, "torch_version", lambda interpreter: "2.13.0")
-        monkeypatch.setattr(store, "measure_in", lambda interpreter: machine(doubts=("One.", "Two.")))
-        notes: list[str] = []
+        monkeypatch.setattr(store, "measure_in", measure_in)
+        monkeypatch.setattr(quiet, "busy_cores", lambda: 1.5)
         store.load_or_measure(folder=tmp_path)
-        assert store.load_or_measure(notify=notes.append, folder=tmp_path).doubts == ("One.", "Two.")
-        assert [note.startswith("note: 2 doubts about") for note in notes] == [True]
+        store.load_or_measure(folder=tmp_path)
+        assert len(asked) == 1, "measured again on a busy machine"
+        monkeypatch.setattr(quiet, "busy_cores", lambda: 0.1)
+        assert store.load_or_measure(folder=tmp_path).doubts == ()
+        assert asked[1:] == [(store.REPEAT_SECONDS, ["cores"])]
+        store.load_or_measure(folder=tmp_path)
+        assert len(asked) == 2, "nothing is doubtful any more"
+
+    def test_what_stays_doubtful_is_not_measured_for_ever(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[object] = []
+        monkeypatch.setattr(store, "torch_version", lambda interpreter: "2.13.0")
+        monkeypatch.setattr(quiet, "busy_cores", lambda: 0.0)
+        monkeypatch.setattr(
+            store, "measure_in",
+            lambda *how: asked.append(how) or machine(effective_cores=figure(1.0, "cores", spread=0.8)),
+        )  # fmt: skip
+        for _ in range(store.MOST_REPEATS + 4):
+            store.load_or_measure(folder=tmp_path)
+        assert len(asked) == 1 + store.MOST_REPEATS
 
     def test_refresh_measures_again(self, tmp_path: Path, measurings: list[str]) -> None:
         store.load_or_measure(folder=tmp_path)
@@ -84,7 +113,7 @@ class TestCache:
         notes: list[str] = []
         assert store.load_or_measure(notify=notes.append, folder=tmp_path) == good
         assert "damaged" in notes[0]
-        assert store.decode(kept(tmp_path).read_bytes()) == good
+        assert bounded(store.decode(kept(tmp_path).read_bytes())) == good
 
     @pytest.mark.parametrize(
         ("right", "wrong"),

@@ -10,6 +10,7 @@ import pytest
 
 from gobrrr.ledger.ceilings import raised
 from gobrrr.machine.model import CopyCeiling, Machine
+from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Start
 from tests.unit.handmade import machine, measured
 from tests.unit.timelines import MS, PID, Timeline
@@ -46,7 +47,7 @@ def products(ns: int, count: int = 4) -> list[tuple[str, int, tuple[tuple[int, .
 def test_products_faster_than_the_ceiling_raise_it(tmp_path: Path) -> None:
     found = raised(slow_machine(), recorded(tmp_path, *products(MS)), "highest")
     assert found.flop_rate("fp32", THREADS) == pytest.approx(PRODUCT / 1e-3)
-    assert found.flop_rate("fp32", 1) == 50e9  # the run had two threads: one thread's ceiling is not its business
+    assert found.flop_rate("fp32", 1) == pytest.approx(PRODUCT / 2e-3)  # two threads are no more than twice as fast
 
 
 def test_slower_products_leave_it(tmp_path: Path) -> None:
@@ -84,3 +85,15 @@ def test_streams_raise_the_copy_of_their_own_size_only(tmp_path: Path) -> None:
 def test_without_a_window_nothing_changes(tmp_path: Path) -> None:
     before = slow_machine()
     assert raised(before, recorded(tmp_path, windows=(), trace=None), "highest") == before
+
+
+def test_cores_that_the_program_kept_busy_are_effective(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.boundary()
+    for _ in range(8):
+        timeline.now += 5 * MS
+        timeline.note(marks.CPU, 0, int(1.9 * timeline.now))
+        timeline.boundary()
+    before = msgspec.structs.replace(slow_machine(), effective_cores=measured(0.9, "cores"), usable_cores=2)
+    recording = timeline.recording(tmp_path, start=Start(pid=PID, threads=THREADS), windows=(), trace=None)
+    assert raised(before, recording, "highest").effective_cores.median == pytest.approx(1.9, rel=0.1)

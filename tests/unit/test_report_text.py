@@ -308,3 +308,9 @@ def test_a_real_terminal_of_any_size() -> None:
         show(samples.balanced(), stream)
     assert kept.getvalue().isascii()
     assert "Balanced" in kept.getvalue()
+
+
+def test_what_was_rehearsed_here_says_so() -> None:
+    found = msgspec.structs.replace(samples.finding(), basis="rehearsed")
+    report = msgspec.structs.replace(samples.starved(), findings=(found,))
+    assert "(rehearsed here 30.0, at least 12.0)" in render(report)

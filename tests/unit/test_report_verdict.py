@@ -38,6 +38,12 @@ def test_data_wait_is_said_as_people_say_it() -> None:
     )
 
 
+def test_a_starved_machine_is_the_first_thing_that_is_said() -> None:
+    crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="warning", message="crowded")
+    verdict = judge(samples.starved_ledger(), [samples.finding(), crowd])
+    assert verdict.bound == "data" and verdict.sentence.startswith("Starved: crowded. Data-bound: the loop waits")
+
+
 def test_another_cause_is_named_with_its_line() -> None:
     found = samples.finding(
         "BRR305", 40.0, name="metrics-in-loop", bound="host", where=(Span("a/b/loop.py", 7, "fit"),)

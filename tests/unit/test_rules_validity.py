@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from gobrrr.ledger.model import Account, StepStats
-from gobrrr.recording.facts import Facts
+from gobrrr.recording.facts import Facts, Settings
 from gobrrr.rules import load
+from gobrrr.rules.cores import starved
 from gobrrr.rules.model import Finding
 from tests.unit.handmade import ALL_SIGNALS, MS, Case, machine
 from tests.unit.rule_lines import waiting, worker
@@ -56,6 +57,9 @@ def test_a_good_measurement_raises_no_doubt():
         (Case(signals=ALL_SIGNALS - {"ops", "shapes"}), ("BRR904", "warning")),
         (Case(facts=Facts(other_load=0.6)), ("BRR905", "note")),
         (Case(facts=Facts(other_load=1.2)), ("BRR905", "warning")),
+        (Case(facts=Facts(process_load=1.0, waiting_load=0.15)), ("BRR905", "note")),
+        (Case(facts=Facts(process_load=1.0, waiting_load=0.5)), ("BRR905", "warning")),
+        (Case(facts=Facts(process_load=0.6, stolen_load=1.0, other_load=0.0)), ("BRR905", "warning")),
         (Case(extra={"missing": ("the program was cut short: its last moments are gone",)}), ("BRR906", "note")),
         (step(overhead_share=0.02), ("BRR907", "note")),
         (step(overhead_share=0.08), ("BRR907", "warning")),
@@ -118,3 +122,19 @@ def test_an_empty_step_breaks_no_rule():
     assert levels(Case(ms=0.0, step=StepStats(), machine=machine(), signals=frozenset())) == [
         ("BRR901", "critical"), ("BRR904", "warning"),
     ]  # fmt: skip
+
+
+def test_cores_are_those_that_the_program_may_use():
+    pinned = Facts(other_load=0.9, process_load=1.0, settings=Settings(cores=1))
+    (found,) = doubts(Case(facts=pinned))
+    assert "0.9 of the 1 cores" in found.message and found.severity == "warning"
+
+
+def test_steal_is_shared_with_those_who_ran_beside():
+    alone, beside = (Facts(process_load=0.5, stolen_load=0.5, other_load=other) for other in (0.0, 0.49))
+    assert starved(Case(facts=alone).ledger) == pytest.approx(0.5)
+    assert starved(Case(facts=beside).ledger) == pytest.approx(0.335, abs=0.01)
+
+
+def test_nothing_is_said_of_waiting_where_the_kernel_does_not_tell():
+    assert starved(Case(facts=Facts(process_load=0.5)).ledger) is None

@@ -163,3 +163,37 @@ def test_an_inference_loop_says_so(program: Program) -> None:
     for _ in range(40):
         program.forward(5, flags=EVALUATION)
     assert step_stats(recording(program)).kind == "inference"
+
+
+def epochs(length: int, count: int, first: float, jitter: float = 0.0) -> tuple[Recording, list[float]]:
+    """Epochs of `length` steps of 10 ms; the first of each, in which an iterator is made, takes `first` times that."""
+    events: list[tuple[int, int, int, int]] = []
+    now, walls = 0, []
+    rng = np.random.default_rng(5)
+    for number in range(length * count + 1):
+        events.append((now, marks.BOUNDARY, 1, 1))
+        begins = number % length == 0
+        if begins:
+            events.append((now + 1, marks.ITER, 0, 0))
+        wall = 10.0 * MS * (first if begins else 1.0) * (1 + jitter * rng.standard_normal())
+        walls.append(wall)
+        now += int(wall)
+    array = np.array(events, np.int64)
+    recording = Recording(Path(), Start(), array, tuple(find_loops(array)), (), None, (), (), {}, "exit", 0, ())
+    return recording, walls
+
+
+def test_first_steps_of_epochs_are_a_kind_of_their_own_and_no_noise() -> None:
+    stats = step_stats(epochs(3, 30, first=2.0, jitter=0.01)[0])
+    assert stats.quartile_spread < 0.05 and abs(stats.drift) < 0.05
+    assert stats.epoch_count in (29, 30) and stats.epoch_wall_ns == pytest.approx(20 * MS, rel=0.05)
+    assert stats.plain_wall_ns == pytest.approx(10 * MS, rel=0.05)
+
+
+def test_noise_stays_noise_where_epochs_begin() -> None:
+    assert step_stats(epochs(3, 30, first=1.0, jitter=0.3)[0]).quartile_spread > 0.2
+    assert step_stats(epochs(3, 30, first=1.02)[0]).epoch_count == 0
+
+
+def test_two_epochs_are_no_kind() -> None:
+    assert step_stats(epochs(40, 2, first=3.0)[0]).epoch_count == 0

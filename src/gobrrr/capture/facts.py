@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture import parts, source
+from gobrrr.capture import parts, schedule, source
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.trainers import running
 
@@ -25,6 +26,7 @@ def settings(files: list[str]) -> dict[str, Any]:
 
     return {
         "threads": torch.get_num_threads(),
+        "cores": schedule.cores(),
         "interop_threads": torch.get_num_interop_threads(),
         "anomaly": torch.is_anomaly_enabled(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -103,7 +105,17 @@ def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any
         "state_bytes": sum(_num_bytes(value) for value in states),
         "supports_fused": "fused" in group and not group.get("differentiable", False),
         "span": recorder.update_spans.get(number),
+        "shapes": [(shape, count) for shape, count in Counter(tuple(p.shape) for p in params).items()],
+        "options": {name: value for name, value in group.items() if _is_option(name, value)},
     }
+
+
+def _is_option(name: Any, value: Any) -> bool:
+    """A plain number or switch, or a pair of numbers; tensors (a capturable lr) are none."""
+    numbers = value if type(value) is tuple else (value,)
+    return (
+        type(name) is str and name not in ("fused", "foreach") and all(type(n) in (bool, int, float) for n in numbers)
+    )
 
 
 def _num_bytes(tensor: Any) -> int:

@@ -11,6 +11,7 @@ from itertools import chain, repeat
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
+from gobrrr.capture import schedule
 from gobrrr.capture.collector import Collections
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loops import Loops
@@ -90,6 +91,7 @@ class Recorder:
         self._buffer: list[int] = []
         self._last_flush = self._last_vitals = perf_counter_ns()
         self._lock = threading.Lock()
+        self._waited = schedule.Waited()
 
     @property
     def journal(self) -> JournalWriter:
@@ -182,7 +184,7 @@ class Recorder:
 
     def _vitals(self, now: int) -> None:
         self._last_vitals = now
-        for kind, value in vitals():
+        for kind, value in (*vitals(), *self._waited.marks(now)):
             self._buffer.extend((now, kind, 0, value))
 
     def flush(self) -> None:
@@ -210,10 +212,7 @@ def vitals() -> list[tuple[int, int]]:
             own = file.read().rpartition(b")")[2].split()
         found.append((ev.FAULTS, int(own[_MINFLT])))
         found.append((ev.RSS, int(own[_RSS]) * os.sysconf("SC_PAGE_SIZE")))
-        with open("/proc/stat", "rb") as file:  # noqa: PTH123
-            user, nice, system, _idle, _wait, irq, soft, steal = (int(x) for x in file.readline().split()[1:9])
-        busy = user + nice + system + irq + soft + steal
-        found.append((ev.BUSY, busy * (1_000_000_000 // os.sysconf("SC_CLK_TCK"))))
+        found += schedule.busy()
     except (OSError, ValueError, IndexError):
         pass  # not Linux: what cannot be seen stays out of the recording
     return found

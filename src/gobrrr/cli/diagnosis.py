@@ -32,7 +32,8 @@ def explain(
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code)
     recordings = load_run(folder)
-    reports = [_diagnose(recording, folder, command, code, **how) for recording in recordings]
+    first = how.pop("rehearsal", True)  # of many ranks one: they would take each other's cores
+    reports = [_diagnose(r, folder, command, code, rehearsal=first and r is recordings[0], **how) for r in recordings]
     for recording, report in zip(recordings, reports, strict=True):
         _write(folder / _file(recording, recordings[0]), to_json(report), files.write)
     if json_file:
@@ -41,7 +42,8 @@ def explain(
 
 
 def report_of(folder: Path, command: list[str], code: int, **how: Any) -> Report:
-    """The first rank's report of a run's folder. `how`: portability, patterns to redact, python whose ceilings to take.
+    """The first rank's report of a run's folder. `how`: portability, patterns to redact, rehearsal or not, python whose
+    ceilings to take and which rehearses.
 
     Raises GobrrrError where there is nothing to judge.
     """
@@ -77,30 +79,40 @@ def _file(recording: Recording, first: Recording) -> str:
 
 def _diagnose(
     recording: Recording, folder: Path, command: list[str], code: int, *,
-    portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None,
+    portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
 ) -> Report:  # fmt: skip
     from gobrrr.ledger.ceilings import raised
 
     precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
-    machine = raised(ceilings(recording, python or interpreter(command)), recording, precision)
-    start = recording.start
+    here = python or interpreter(command)
+    machine = raised(ceilings(recording, here), recording, precision)
+    start, stage = recording.start, here if rehearsal else ""
     report = judged(
-        recording, machine, portability=portability, command=redaction.shown(command), exit_code=code, rank=start.rank,
-        world_size=start.world_size, versions={"python": start.python, "torch": start.torch}, recording=str(folder),
+        recording, machine, portability=portability, stage=stage, command=redaction.shown(command), exit_code=code,
+        rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
+        recording=str(folder),
     )[1]  # fmt: skip
     return redaction.redacted(report, patterns)
 
 
 def judged(
-    recording: Recording, machine: Machine, /, *, portability: bool = False, **told: Any
+    recording: Recording, machine: Machine, /, *, portability: bool = False, stage: str = "", **told: Any
 ) -> tuple[Ledger, Report]:
-    """Account, rules, report: what every verb does with a recording. `told` goes into the report as it is."""
+    """Account, rules, report: what every verb does with a recording. `told` goes into the report as it is.
+
+    `stage`: the Python that rehearses what the findings promise; without one they stay estimated.
+    """
     from gobrrr.ledger.build import build_ledger
     from gobrrr.report.build import build
     from gobrrr.rules import judge
 
     ledger = build_ledger(recording, machine)
     findings, skipped = judge(ledger, machine, portability=portability)
+    if stage:
+        from gobrrr.rehearsal.findings import rehearsed
+
+        findings, lost = rehearsed(findings, ledger, machine, recording.start, stage)
+        skipped += lost
     known = machine if machine.fingerprint else None
     return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)
 

@@ -41,6 +41,10 @@ class Run:
             "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
         )
         parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
+        parser.add_argument(
+            "--no-rehearsal", dest="rehearsal", action="store_false",
+            help="estimate savings instead of trying remedies on the program's own ops afterwards (at most 10 s)",
+        )  # fmt: skip
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
         add_options(parser)
         redaction.add_option(parser)
@@ -76,6 +80,7 @@ class Run:
         diagnosis.tell(
             folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
             portability=args.portability, patterns=args.redact,
+            rehearsal=args.rehearsal,
         )  # fmt: skip
         sys.stderr.flush()
 

@@ -15,10 +15,13 @@ import numpy as np
 from gobrrr.ledger.hostops import HostOps, host_ops
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import CEILING_OF
+from gobrrr.ledger.stepstats import plain_steps
 from gobrrr.ledger.work import assign
+from gobrrr.machine.bounds import at_least, bounded
 from gobrrr.machine.model import CopyCeiling, Machine, Measured
 from gobrrr.recording.run import Recording
 from gobrrr.recording.trace import Trace
+from gobrrr.recording.vitals import rates
 
 # Ops shorter than this say more of dispatch and of the clock than of the machine.
 MIN_NS = 100_000
@@ -28,7 +31,14 @@ _STREAMS = frozenset({"elementwise", "copy"})
 
 
 def raised(machine: Machine, recording: Recording, matmul_precision: str | None) -> Machine:
-    """The machine with every ceiling at least at the upper quartile of what the window's long ops reached."""
+    """The machine with every ceiling at least at the upper quartile of what the window's long ops reached, and as many
+    cores as the program kept busy."""
+    found = _by_window(machine, recording, matmul_precision)
+    busy = rates(recording, plain_steps(recording)).get("process_load") or 0.0
+    return bounded(found, busy) if found.fingerprint else found
+
+
+def _by_window(machine: Machine, recording: Recording, matmul_precision: str | None) -> Machine:
     window, trace = recording.window("profile"), recording.trace
     if window is None or trace is None or "device" in trace.signals:
         return machine
@@ -64,21 +74,15 @@ def _reached(host: HostOps, trace: Trace) -> tuple[dict[str, list[float]], list[
 def _matmul(machine: Machine, reached: Mapping[str, list[float]], threads: int) -> dict[str, dict[str, Measured]]:
     key = "1" if threads <= 1 else "all" if threads == machine.threads else ""
     found = {name: dict(ceilings) for name, ceilings in machine.matmul.items()}
-    for dtype, rates in reached.items():
-        if dtype in found.get(key, {}) and len(rates) >= MIN_CALLS:
-            found[key][dtype] = _at_least(found[key][dtype], float(np.percentile(rates, 75)))
+    for dtype, seen in reached.items():
+        if dtype in found.get(key, {}) and len(seen) >= MIN_CALLS:
+            found[key][dtype] = at_least(found[key][dtype], float(np.percentile(seen, 75)))
     return found
 
 
 def _copy(ceiling: CopyCeiling, machine: Machine, streams: list[tuple[float, float]], threads: int) -> CopyCeiling:
     smaller = max((c.working_set for c in machine.copy if c.working_set < ceiling.working_set), default=0)
-    rates = [rate for num_bytes, rate in streams if smaller < num_bytes <= ceiling.working_set]
-    if ceiling.threads != min(threads, machine.threads) or len(rates) < MIN_CALLS:
+    seen = [rate for num_bytes, rate in streams if smaller < num_bytes <= ceiling.working_set]
+    if ceiling.threads != min(threads, machine.threads) or len(seen) < MIN_CALLS:
         return ceiling
-    return msgspec.structs.replace(ceiling, rate=_at_least(ceiling.rate, float(np.percentile(rates, 75))))
-
-
-def _at_least(measured: Measured, reached: float) -> Measured:
-    if reached <= measured.median:
-        return measured
-    return msgspec.structs.replace(measured, median=reached, high=max(measured.high, reached))
+    return msgspec.structs.replace(ceiling, rate=at_least(ceiling.rate, float(np.percentile(seen, 75))))

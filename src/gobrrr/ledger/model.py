@@ -116,7 +116,7 @@ class StepStats(msgspec.Struct, frozen=True):
     high_ns: float = 0.0
     """95 % interval of the median plain step."""
     quartile_spread: float = 0.0
-    """(p75 - p25) / median of the plain steps."""
+    """(p75 - p25) / median of the plain steps; steps in which an epoch begins are held against their own median."""
     wall_ns: float = 0.0
     profiled_count: int = 0
     warmup_count: int = 0
@@ -139,6 +139,10 @@ class StepStats(msgspec.Struct, frozen=True):
     waits: tuple[float, ...] = ()
     """Data wait of each plain step, ns, in order."""
     walls: tuple[float, ...] = ()
+    epoch_count: int = 0
+    """Plain steps in which an epoch began, as far as they are a kind of their own."""
+    epoch_wall_ns: float = 0.0
+    """Their median."""
 
 
 class OtherLoop(msgspec.Struct, frozen=True):

@@ -15,6 +15,8 @@ from gobrrr.recording.warmup import warmup
 MAX_KEPT = 2000
 DISTORTS = 0.01
 """Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
+MIN_OF_A_KIND, APART = 3, 0.10
+"""Steps that make a kind, and by how much their medians differ: less is within what unsteady steps differ by."""
 _KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
@@ -41,21 +43,41 @@ def step_stats(recording: Recording) -> StepStats:
     cost = watching(recording)
     told = _told(recording, walls, cost)
     middle = float(np.median(told))
+    begins = kinds(recording, plain, walls)
     low, high = median_interval(told) if len(told) > 1 else (0.0, 0.0)
-    lower, upper = np.percentile(told, [25, 75])
+    lower, upper = np.percentile(levelled(walls, begins) if told is walls else told, [25, 75])
     return StepStats(
         count=len(main.steps), plain_count=len(told), plain_wall_ns=middle, low_ns=low, high_ns=high,
         quartile_spread=float((upper - lower) / (middle or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled else middle,
         profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_KINDS.get(main.kind, "loop"),
         loop=f"{main.kind}:{main.number}", mean_ns=float(walls.mean()),
-        outlier_ns=max(0.0, float(walls.mean()) - middle), 
-        drift=_drift(walls),
+        outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(levelled(walls, begins)),
         overhead_share=cost.average if cost else _overhead(recording, middle),
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
         waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
         walls=tuple(walls[:MAX_KEPT].tolist()),
+        epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
+
+
+def kinds(recording: Recording, plain: list[Step], walls: np.ndarray) -> np.ndarray:
+    """Which plain steps begin an epoch, where these are a kind of their own: several, and of another length."""
+    made = np.sort(recording.events[recording.events[:, 1] == marks.ITER, 0])
+    starts, ends = (np.array([getattr(step, at) for step in plain]) for at in ("start", "end"))
+    begins = np.searchsorted(made, ends, "left") > np.searchsorted(made, starts, "left")
+    few = min(begins.sum(), len(begins) - begins.sum()) < MIN_OF_A_KIND
+    if few or abs(np.median(walls[begins]) / np.median(walls[~begins]) - 1) < APART:
+        return np.zeros(len(begins), bool)
+    return begins
+
+
+def levelled(walls: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """The walls with those of the other kind brought to the length of the usual ones: what then differs is noise."""
+    if not begins.any():
+        return walls
+    factor = np.median(walls[~begins]) / (np.median(walls[begins]) or 1.0)
+    return np.where(begins, walls * factor, walls)
 
 
 def _told(recording: Recording, watched: np.ndarray, cost: Watching | None) -> np.ndarray:

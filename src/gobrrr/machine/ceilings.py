@@ -6,7 +6,7 @@ of a Machine, which `store` checks and types.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import perf_counter_ns
 from typing import Any
 
@@ -25,6 +25,7 @@ from gobrrr.machine.gauges import (
     switches,
 )
 from gobrrr.machine.probe import Hardware
+from gobrrr.machine.quiet import busy_cores
 from gobrrr.machine.sampling import Budget, Clock, Gauge, Setting, collect, summarise
 
 SECONDS = 17.0
@@ -40,12 +41,16 @@ def measure(
     seconds: float = SECONDS,
     clock: Clock = perf_counter_ns,
     notify: Notify = lambda text: None,
+    only: Collection[str] = (),
 ) -> dict[str, Any]:
     """Measure every ceiling within `seconds` and return the fields of a Machine, without its fingerprint.
+
+    `only`: keys of the figures to measure again; the others then have no samples.
 
     "All" threads are those that torch takes by default, but no more than the affinity and quota allow: beyond that
     a quota only throttles. Thread count, precision, grad mode and random streams are left as they were found.
     """
+    load = busy_cores()
     budget = Budget(seconds, clock)
     threads = max(1, min(torch.get_num_threads(), hardware.usable_cores))
     with switches(torch) as enter, CoresGauge(hardware.usable_cores, clock) as cores:
@@ -53,8 +58,8 @@ def measure(
         gauges = _gauges(torch, hardware, threads, enter, budget, cores)
         errors = fp32_errors(torch, enter, threads)
         notify(f"measuring {len(gauges)} ceilings in turn")
-        samples = collect(gauges, enter, budget)
-    figures = {gauge.key: summarise(samples[gauge.key], gauge.kind, gauge.unit) for gauge in gauges}
+        samples = collect([gauge for gauge in gauges if not only or gauge.key in only], enter, budget)
+    figures = {gauge.key: summarise(samples.get(gauge.key, []), gauge.kind, gauge.unit) for gauge in gauges}
     return {
         "cpu": hardware.cpu,
         "isa": hardware.isa,
@@ -77,6 +82,7 @@ def measure(
         "device": accelerator.ceilings(torch, figures),
         "doubts": doubts_of(figures, hardware),
         "seconds": budget.spent,
+        "other_load": load,
     }
 
 

@@ -41,7 +41,8 @@ def is_too_old(version: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the Machine's JSON and return 0, or say on stderr why not. The first argument is the time in seconds."""
+    """Print the Machine's JSON and return 0, or say on stderr why not. Arguments: the time in seconds, and the
+    keys of the figures to measure, with commas between; all where there is none."""
     arguments = sys.argv[1:] if arguments is None else arguments
     version = torch_version()
     if version is None or is_too_old(version):
@@ -60,7 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     from gobrrr.machine.ceilings import SECONDS, measure
 
     seconds = float(arguments[0]) if arguments else max(SECONDS / 2, SECONDS - (time.perf_counter() - begin))
-    found = measure(torch, hardware, seconds, notify=lambda text: print(text, file=sys.stderr, flush=True))
+    only = arguments[1].split(",") if len(arguments) > 1 else ()
+    found = measure(torch, hardware, seconds, notify=lambda text: print(text, file=sys.stderr, flush=True), only=only)
     print(json.dumps({"schema": SCHEMA, "fingerprint": mark, **found}))
     return 0
 

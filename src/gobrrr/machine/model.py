@@ -79,6 +79,10 @@ class Machine(msgspec.Struct, frozen=True):
     governor: str | None = None
     seconds: float = 0.0
     """What the measuring took."""
+    other_load: float | None = None
+    """Cores that were busy just before it was measured; null where the system does not tell."""
+    repeats: int = 0
+    """How often doubtful figures were measured again."""
 
     def flop_rate(self, dtype: str, threads: int) -> float | None:
         """Ceiling in FLOP/s at `threads` intra-op threads, interpolated between 1 and all; None if not measured."""

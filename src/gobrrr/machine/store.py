@@ -7,20 +7,24 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from gobrrr.errors import GobrrrError, TorchMissing
-from gobrrr.machine import cache, measure
+from gobrrr.machine import cache, measure, quiet
+from gobrrr.machine.bounds import bounded
 from gobrrr.machine.cache import cache_folder
+from gobrrr.machine.figures import doubtful, merged
 from gobrrr.machine.fingerprint import THREAD_COUNTS, fingerprint
 from gobrrr.machine.model import SCHEMA, Machine, Measured
 from gobrrr.machine.probe import probe
 
 Notify = Callable[[str], object]
 
+REPEAT_SECONDS, MOST_REPEATS = 4.0, 5
+"""How long doubtful figures are measured again at a quiet moment, and how often: what varies then varies by itself."""
 MAX_BYTES = 1 << 20
 """A Machine takes 10 KiB; a file a hundred times as large is not one of ours."""
 _TIMEOUT = 180.0
@@ -50,22 +54,37 @@ def load_or_measure(
     if not refresh:
         found = _read(path, notify)
         if found is not None:
-            if found.doubts:
-                notify(
-                    f"note: {len(found.doubts)} doubts about the ceilings kept in {_short(path)}: see gobrrr machine"
-                )
-            return found
+            return bounded(_settled(found, interpreter, path, notify))
     notify("measuring what this machine can do (at most 20 s, then kept) ...")
     # the other process may see another environment: what is asked for is what the file must be found by
     mark = path.stem.removeprefix("machine-")
     machine = msgspec.structs.replace(measure_in(interpreter), fingerprint=mark)
     _write(path, machine, notify)
-    return machine
+    return bounded(machine)
+
+
+def _settled(machine: Machine, interpreter: str, path: Path, notify: Notify) -> Machine:
+    """The kept machine; at a quiet moment with its doubtful figures measured again, a few seconds and a few times."""
+    keys = doubtful(machine)
+    if not keys or machine.repeats >= MOST_REPEATS:
+        return machine
+    busy = quiet.busy_cores()
+    if busy is None or busy > quiet.QUIET:
+        return machine
+    notify(f"it is quiet now: measuring {len(keys)} doubtful ceilings again (at most {REPEAT_SECONDS:.0f} s) ...")
+    try:
+        fresh = measure_in(interpreter, REPEAT_SECONDS, keys)
+    except GobrrrError:
+        return machine  # what is kept is still the best that is known
+    settled = merged(machine, fresh)
+    _write(path, settled, notify)
+    return settled
 
 
 def kept(version: str, notify: Notify = lambda text: None, folder: Path | None = None) -> Machine | None:
     """This machine's ceilings for a version of torch, where they were measured before; starts nothing."""
-    return _read(_file(version, folder), notify)
+    found = _read(_file(version, folder), notify)
+    return bounded(found) if found is not None else None
 
 
 def _file(version: str, folder: Path | None) -> Path:
@@ -86,9 +105,12 @@ def torch_version(interpreter: str) -> str:
     return version
 
 
-def measure_in(interpreter: str) -> Machine:
-    """Measure in a process of `interpreter`, which needs torch and nothing else, and check what comes back."""
-    done = _start(interpreter, _MEASURE)
+def measure_in(interpreter: str, seconds: float | None = None, only: Sequence[str] = ()) -> Machine:
+    """Measure in a process of `interpreter`, which needs torch and nothing else, and check what comes back.
+
+    `only`: keys of the figures wanted, within `seconds`.
+    """
+    done = _start(interpreter, _MEASURE, *([str(seconds), ",".join(only)] if seconds else []))
     if done.returncode == measure.TORCH_MISSING:
         raise _missing(interpreter, None)
     if done.returncode:
@@ -126,13 +148,13 @@ def _sane(measured: Measured) -> bool:
     return 0 <= measured.low <= measured.median <= measured.high < math.inf
 
 
-def _start(interpreter: str, code: str) -> subprocess.CompletedProcess[str]:
+def _start(interpreter: str, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run code with gobrrr importable and torch's thread counts at their defaults."""
     environ = {name: value for name, value in os.environ.items() if name not in THREAD_COUNTS}
     root = str(Path(__file__).resolve().parents[2])
     try:
         return subprocess.run(
-            [interpreter, "-c", code, root],
+            [interpreter, "-c", code, root, *arguments],
             capture_output=True,
             text=True,
             errors="replace",

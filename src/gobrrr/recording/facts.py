@@ -67,6 +67,10 @@ class OptimizerFacts(msgspec.Struct, frozen=True):
     """The user's line that calls step()."""
     micro_steps: float = 1.0
     """Backward passes per update."""
+    shapes: tuple[tuple[tuple[int, ...], int], ...] = ()
+    """Shapes of its parameters, with how many have each."""
+    options: dict[str, float | bool | tuple[float, ...]] = {}
+    """Its first group's numbers and switches (lr, betas, weight_decay, amsgrad, ...)."""
 
 
 class ModuleFacts(msgspec.Struct, frozen=True):
@@ -163,6 +167,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Global switches of torch and of the process, as they stood in the steady state; null where not known."""
 
     threads: int | None = None
+    cores: int | None = None
+    """CPUs on which the process may run."""
     interop_threads: int | None = None
     anomaly: bool | None = None
     deterministic: bool | None = None
@@ -213,6 +219,10 @@ class Facts(msgspec.Struct, frozen=True):
     swap_used: int | None = None
     minor_faults_per_step: float | None = None
     other_load: float | None = None
-    """Cores that other processes kept busy while the plain steps ran, mean."""
+    """Cores that other processes kept busy while the plain steps ran, mean; of the cores that this one may use."""
     process_load: float | None = None
     """Cores that this process kept busy, its loader workers not counted, mean over the plain steps."""
+    waiting_load: float | None = None
+    """Threads of this process that were ready to run and had no core, mean; null where the kernel does not tell."""
+    stolen_load: float | None = None
+    """Cores' worth of time that the host took from the CPUs of this process, mean."""

@@ -19,11 +19,13 @@ FAULTS = 11  # value: minor page faults of this process so far
 GC = 12  # value: ns of one collection
 BACKWARD = 13  # id: the first module called for it, not known yet (-1); the program starts a backward pass
 CPU = 14  # value: CPU ns of this process and its waited-for children so far
-BUSY = 15  # value: busy jiffies of the whole machine, in ns
+BUSY = 15  # value: busy jiffies of the CPUs that the process may use, in ns
 BOUNDARY = 16  # a step of the loop `id` ends here; value: 1 for update loops, 2 forward, 3 explicit, 4 data, 5 backward
 REST_BEGIN = 17  # the hooks rest: of the loop `id`, of kind `value`, boundaries alone follow
 REST_END = 18  # value: steps of the rest
 SPENT = 19  # value: CPU ns of the watched thread so far; id: at which moment
+WAITED = 20  # value: ns that the process's threads were ready to run and had no core, so far, all threads together
+STOLEN = 21  # value: jiffies of those CPUs that the host took for others, in ns
 
 PROFILE, SAMPLE, COUNT = 1, 2, 3
 WINDOW_NAMES = {PROFILE: "profile", SAMPLE: "sample", COUNT: "count"}

@@ -32,6 +32,9 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     found["process_load"] = process
     if process is not None and machine is not None:
         found["other_load"] = max(0.0, machine - process)
+    for name, kind in (("waiting_load", marks.WAITED), ("stolen_load", marks.STOLEN)):
+        load = _rate(recording.events, kind, stretches)
+        found[name] = max(0.0, load) if load is not None else None
     return found
 
 

@@ -14,7 +14,7 @@ from gobrrr.report.model import Report
 from gobrrr.report.page import COLORS, Page, phrase
 from gobrrr.report.place import shown
 from gobrrr.report.verdict import is_doubt
-from gobrrr.rules.model import Finding, Saving
+from gobrrr.rules.model import Finding
 
 NUM_NOTES = 3
 """Notes in full; the rest are named by their codes."""
@@ -64,7 +64,7 @@ def shortened(text: str, width: int, lines: int) -> Text:
 
 
 def _head(finding: Finding, column: int, page: Page) -> Text:
-    """'BRR401 critical  data-wait  up to 41.2 ms  (expected 30.0, at least 12.0)', in columns."""
+    """'BRR401 critical  data-wait  up to 41.2 ms  (estimated 30.0, at least 12.0)', in columns."""
     style = COLORS.get(finding.severity, "")
     return phrase(
         (page.clean(finding.code), "bold"), " ", (f"{page.clean(finding.severity):<8}", style), "  ",
@@ -73,7 +73,7 @@ def _head(finding: Finding, column: int, page: Page) -> Text:
 
 
 def _cost(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
-    parts: list[str | tuple[str, str]] = _time(finding.saving, page) if finding.saving.ceiling_ns > 0 else []
+    parts: list[str | tuple[str, str]] = _time(finding, page) if finding.saving.ceiling_ns > 0 else []
     if finding.cost_bytes is not None:
         parts += ["  " if parts else "", (units.size(finding.cost_bytes), "bold")]
     if not parts:
@@ -81,11 +81,12 @@ def _cost(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
     return [*parts, ("  inferred" if finding.confidence == "inferred" else "", "dim")]
 
 
-def _time(saving: Saving, page: Page) -> list[str | tuple[str, str]]:
-    ceiling = saving.ceiling_ns
+def _time(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
+    saving, ceiling = finding.saving, finding.saving.ceiling_ns
+    basis = "rehearsed here" if finding.basis == "rehearsed" else "estimated"
     expected, low = units.bare(saving.expected_ns, ceiling), units.bare(saving.low_ns, ceiling)
     least = "at least" if page.width >= 90 else "low"
-    return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  (expected {expected}, {least} {low})"]
+    return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  ({basis} {expected}, {least} {low})"]
 
 
 def _place(where: tuple[Span, ...], page: Page) -> Text:

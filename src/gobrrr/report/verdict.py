@@ -35,6 +35,13 @@ def is_doubt(finding: Finding) -> bool:
 
 
 def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
+    """What _judge() says, behind what comes first: that the machine had no cores for the program."""
+    said = _judge(ledger, findings)
+    starved = next((f for f in findings if f.code == "BRR905" and f.severity != "note"), None)
+    return Verdict(said.bound, plain(f"Starved: {starved.message}. {said.sentence}")) if starved else said
+
+
+def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     """Doubt first, then the costliest finding, then the ledger. `findings` sorted by expected saving."""
     top = next((f for f in findings if not is_doubt(f)), None)
     told = top is not None and top.saving.expected_ns >= WARNING * ledger.wall

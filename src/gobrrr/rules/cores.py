@@ -77,7 +77,26 @@ def other_load(ledger: Ledger) -> float:
 
 def crowded(ledger: Ledger, machine: Machine) -> bool:
     """Strangers take so much of the cores that a thread off the processor may only be waiting its turn."""
-    return other_load(ledger) > CROWDED * machine.logical_cores
+    return other_load(ledger) > CROWDED * usable_cores(ledger, machine)
+
+
+def usable_cores(ledger: Ledger, machine: Machine) -> int:
+    """Cores that the program may use: its affinity as it stood, within the quota."""
+    cores = ledger.facts.settings.cores or machine.usable_cores or machine.logical_cores
+    return max(1, min(cores, -int(-machine.quota // 1))) if machine.quota else cores
+
+
+def starved(ledger: Ledger) -> float | None:
+    """Of the time that the program's threads wanted a core, the share that they got none: run-queue wait, and what
+    the host took, which no run queue shows. None where neither is known."""
+    facts = ledger.facts
+    if facts.process_load is None or (facts.waiting_load is None and facts.stolen_load is None):
+        return None
+    others = other_load(ledger)
+    machine_wide = facts.process_load + others
+    stolen = (facts.stolen_load or 0.0) * (facts.process_load / machine_wide if machine_wide else 0.0)
+    lost = (facts.waiting_load or 0.0) + stolen
+    return lost / (lost + facts.process_load) if lost else 0.0
 
 
 def worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGroup]:

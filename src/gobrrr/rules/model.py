@@ -31,6 +31,18 @@ class Saving(msgspec.Struct, frozen=True):
     ceiling_ns: float = 0.0
 
 
+class Rehearsed(msgspec.Struct, frozen=True):
+    """What one remedy brought when this run's own ops were played as they are and as it runs them (rehearsal/)."""
+
+    remedy: str
+    saving: Saving
+    """All zero where it loses."""
+    change_ns: float = 0.0
+    """By how much the step grows: above zero it loses."""
+    today_ns: float = 0.0
+    """ns per step of the ops that were played."""
+
+
 class Quantity(msgspec.Struct, frozen=True):
     """A figure of the evidence with its unit (ns, B, 1, FLOP/s, ...)."""
 
@@ -59,6 +71,10 @@ class Finding(msgspec.Struct, frozen=True):
     lies: tuple[tuple[str, float], ...] = ()
     """(account, ns per step), the largest first: in which accounts of the ledger the time lies that it speaks of; empty
     where only its line is known."""
+    basis: str = "estimated"
+    """estimated from the ledger, or rehearsed: the remedy was tried on this run's own ops, on this machine."""
+    rehearsed: tuple[Rehearsed, ...] = ()
+    """Remedies that were, winners and losers; losers are not among `remedies`."""
 
     @property
     def holds_ns(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import CROWDED, other_load
+from gobrrr.rules.cores import CROWDED, other_load, starved, usable_cores
 from gobrrr.rules.evidence import count, ratio, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.units import duration, share
@@ -20,6 +20,11 @@ SLOWED, VERY_SLOWED = 2.0, 10.0
 """Profiled over plain step. With all of its options torch.profiler makes a step of tiny ops 18 times longer."""
 VERY_CROWDED = 0.5
 """Share of the cores that others kept busy; a quarter (CROWDED) moves medians by 10 % (proposed)."""
+STARVED, VERY_STARVED = 0.10, 0.25
+"""Share of the time that the program's threads wanted a core and had none: as the quartiles that make steps unsteady
+(proposed)."""
+WORTH_NAMING = 0.1
+"""Cores' worth of stolen time that is named."""
 WATCHED = 0.01
 """What gobrrr promises to stay under in the plain phase."""
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
@@ -146,19 +151,30 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 @rule("BRR905", "other-processes", "host", needs={"facts"})
 def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Cores that other processes kept busy while the steps were timed."""
-    cores = machine.logical_cores
-    load = other_load(ledger)
-    if load <= CROWDED * cores:
+    """A starved program: its threads wait for cores, or others keep the cores busy that it may use."""
+    cores, load, lost = usable_cores(ledger, machine), other_load(ledger), starved(ledger) or 0.0
+    if lost <= STARVED and load <= CROWDED * cores:
         return
+    message = f"other processes kept {load:.1f} of the {cores} cores busy that the program may use"
+    if lost > STARVED:
+        message = (
+            f"the program's threads had no core for {share(lost)} of the time that they wanted one"
+            + (f": other processes kept {load:.1f} of its {cores} cores busy" if load > CROWDED * cores else "")
+            + _stolen(ledger)
+        )
     yield _doubt(
         "BRR905",
         ledger,
-        "warning" if load > VERY_CROWDED * cores else "note",
-        f"other processes kept {load:.1f} of {cores} cores busy while the steps were timed",
+        "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
+        message,
         "Stop them or wait, and run again: this step may be much faster alone.",
-        {"other_load": ratio(load), "cores": count(cores)},
+        {"other_load": ratio(load), "cores": count(cores), "starved": ratio(lost)},
     )
+
+
+def _stolen(ledger: Ledger) -> str:
+    stolen = ledger.facts.stolen_load or 0.0
+    return f", and the host took {stolen:.1f} of them" if stolen > WORTH_NAMING else ""
 
 
 @rule("BRR906", "recording-cut-short", "host")

@@ -1,0 +1,83 @@
+"""Findings whose remedies were rehearsed: their saving becomes what was measured, and losers are not recommended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.run import Start
+from gobrrr.rehearsal.outcome import outcome
+from gobrrr.rehearsal.perform import SECONDS, perform, remedies
+from gobrrr.rehearsal.scenes import scene
+from gobrrr.rehearsal.script import Played, Scene, Script
+from gobrrr.rules.evidence import worth_telling
+from gobrrr.rules.model import Finding, Rehearsed, severity
+from gobrrr.units import duration
+
+Skipped = tuple[str, str]
+
+
+def rehearsed(
+    findings: Sequence[Finding], ledger: Ledger, machine: Machine, start: Start, interpreter: str
+) -> tuple[list[Finding], list[Skipped]]:
+    """The findings as rehearsed here, and (code, why) of those whose every remedy would bring nothing."""
+    wanted = remedies([f.remedies for f in findings if f.saving.ceiling_ns > 0])
+    scenes = [made for name, seconds in wanted.items() if (made := scene(name, ledger, machine, seconds)) is not None]
+    if not scenes:
+        return list(findings), []
+    return judged(findings, played(scenes, ledger, start, interpreter), ledger)
+
+
+def played(
+    scenes: Sequence[Scene], ledger: Ledger, start: Start, interpreter: str, seconds: float = SECONDS
+) -> dict[str, Rehearsed]:
+    """What each remedy brings, of those whose scene could be played."""
+    precision = ledger.facts.settings.matmul_precision or "highest"
+    device = "cpu" if ledger.device is None else "cuda"
+    script = Script(start.torch, device, ledger.threads, precision, tuple(scenes), seconds)
+    results = perform(script, interpreter)
+    found = (outcome(each, results.get(each.remedy, Played(each.remedy)), ledger.wall) for each in scenes)
+    return {each.remedy: each for each in found if each is not None}
+
+
+def judged(
+    findings: Sequence[Finding], known: dict[str, Rehearsed], ledger: Ledger
+) -> tuple[list[Finding], list[Skipped]]:
+    """A finding takes the saving of its best remedy; without a winner, what was not rehearsed remains. Pure."""
+    kept: list[Finding] = []
+    dropped: list[Skipped] = []
+    for each in findings:
+        here = tuple(known[name] for name in each.remedies if name in known)
+        found = _judged(each, here, ledger) if here and each.saving.ceiling_ns > 0 else each
+        if found is None:
+            dropped.append((each.code, f"rehearsed here: {', '.join(map(_loss, here))}"))
+        else:
+            kept.append(found)
+    return kept, dropped
+
+
+def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger) -> Finding | None:
+    winners = [r for r in here if r.saving.expected_ns > 0]
+    losers = {r.remedy for r in here} - {r.remedy for r in winners}
+    left = tuple(name for name in finding.remedies if name not in losers)
+    best = max(winners, key=lambda r: r.saving.expected_ns, default=None)
+    if best is None:
+        if not left and not finding.cost_bytes:
+            return None
+        saving = replace(finding.saving, low_ns=0.0)  # others may help; the first choice does not
+        return replace(finding, remedies=left, rehearsed=here, saving=saving)
+    if not worth_telling(ledger, best.saving.ceiling_ns) and not finding.cost_bytes:
+        return None
+    level = severity(best.saving.expected_ns, ledger.wall)
+    return replace(
+        finding, saving=best.saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed",
+        confidence="measured",
+    )  # fmt: skip
+
+
+def _loss(rehearsed: Rehearsed) -> str:
+    how = "cost" if rehearsed.change_ns > 0 else "bring"
+    return f"{rehearsed.remedy} would {how} {duration(abs(rehearsed.change_ns))} per step"

@@ -1,0 +1,58 @@
+"""From what was played to a saving: ns per step with an interval. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gobrrr.ledger.intervals import median_interval
+from gobrrr.rehearsal.script import Part, Played, Scene
+from gobrrr.rules.model import Rehearsed, Saving
+
+FAITHFUL, ALIKE = 0.25, 0.05
+"""Shares of what a part changes, and of its own time, by which the stage differs from the step: other neighbours in the
+caches, other pages, tensors that come in another format than we read off the order. Proposed;
+`python -m benchmarks.rehearsed` says how often they are enough."""
+
+
+def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
+    """What the remedy saves by what was played; None where it was not.
+
+    Two readings: the share of its recorded time that each part loses, and the difference as it was timed, at the
+    speed that the machine had during the step (all parts as recorded over all parts as timed). They agree where the
+    stage is like the step; where not, low and ceiling hold both.
+    """
+    parts = scene.parts[: len(played.rounds[0])] if played.rounds else ()
+    if not any(part.ns for part in parts) or any(len(each) != len(parts) for each in played.rounds):
+        return None
+    today = sum(part.ns for part in parts)
+    left = scene.left_ns + sum(part.ns for part in scene.parts[len(parts) :])
+    more = 1.0 + left / today  # what was left out does as the rest
+    speed = today / (sum(p.calls * _medians(played, i)[0] for i, p in enumerate(parts)) or today)
+    added = [speed * sum(_timed(p, s) for p, s in zip(parts, each, strict=True) if not p.ns) for each in played.rounds]
+    shares = [sum(_by_share(p, s) for p, s in zip(parts, each, strict=True) if p.ns) for each in played.rounds]
+    timed = [speed * sum(map(_timed, parts, each)) for each in played.rounds]
+    scaled = [more * share + cost for share, cost in zip(shares, added, strict=True)]
+    sure = [share + cost for share, cost in zip(shares, added, strict=True)]
+    expected = float(np.median(scaled))
+    margin = FAITHFUL * sum(abs(_by_share(p, _medians(played, i))) for i, p in enumerate(parts)) + ALIKE * today
+    low = min(median_interval(sure)[0], median_interval(timed)[0]) - margin - scene.worse_ns
+    high = max(median_interval(scaled)[1], median_interval(timed)[1]) + more * margin + scene.better_ns
+    ceiling = max(0.0, min(high, wall_ns))
+    saving = Saving(max(0.0, min(low, expected)), max(0.0, min(expected, ceiling)), ceiling)
+    return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=today)
+
+
+def _by_share(part: Part, sides: tuple[float, float]) -> float:
+    today, then = sides
+    if part.ns and today:
+        return part.ns * (1.0 - then / today)
+    return part.calls * (today - then)
+
+
+def _timed(part: Part, sides: tuple[float, float]) -> float:
+    return part.calls * (sides[0] - sides[1])
+
+
+def _medians(played: Played, part: int) -> tuple[float, float]:
+    today, then = np.median([each[part] for each in played.rounds], axis=0)
+    return float(today), float(then)

@@ -1,0 +1,61 @@
+"""Op groups of a ledger become parts: as recorded, and with other dtypes, strides or settings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.rehearsal.makers import KNOWN
+from gobrrr.rehearsal.script import Part, Side
+
+MOST_PARTS = 32
+COVERED = 0.97
+"""Of the time of a scene's parts; the rest are many and short."""
+
+
+def side(op: OpGroup) -> Side:
+    """The op as it was recorded."""
+    return {
+        "make": "op", "name": op.name, "shapes": list(map(list, op.shapes)), "dtypes": list(op.dtypes),
+        "strides": list(map(list, op.strides)), "concrete": list(op.concrete),
+    }  # fmt: skip
+
+
+def part(op: OpGroup, **changes: Any) -> Part:
+    """The op as it is against the same with `changes` to its description."""
+    return Part(side(op), {**side(op), **changes}, op.calls, op.ns)
+
+
+def with_dtype(op: OpGroup, source: str, target: str) -> list[str]:
+    """Its dtypes with tensors of `source` in `target`; 0-d ones are numbers in disguise."""
+    return [target if shape and dtype == source else dtype for shape, dtype in zip(op.shapes, op.dtypes, strict=True)]
+
+
+def playable(ledger: Ledger, wanted: Callable[[OpGroup], bool] = lambda op: True) -> list[OpGroup]:
+    """The model's ops that can be played again and that are wanted, in the order in which they ran."""
+    model = [op for op in hot(ledger) if op.phase not in ("data", "optimizer") and op.name in KNOWN]
+    return sorted((op for op in model if op.shapes and wanted(op)), key=lambda op: op.order)
+
+
+def hot(ledger: Ledger) -> Iterable[OpGroup]:
+    """Ops with the time of what did their work: the device's kernels where one works."""
+    return ledger.device_ops if ledger.device is not None else ledger.ops
+
+
+def chosen(parts: Iterable[Part]) -> tuple[tuple[Part, ...], float]:
+    """What the remedy adds, then the parts that take most, for the stage to play as many of as fit its time; and the ns
+    per step of those that are left out."""
+    ranked = sorted(parts, key=lambda p: -p.ns)
+    known = [p for p in ranked if p.ns]
+    total, took, picked = sum(p.ns for p in known), 0.0, 0
+    for each in known[:MOST_PARTS]:
+        if picked and took >= COVERED * total:
+            break
+        took, picked = took + each.ns, picked + 1
+    return (*(p for p in ranked if not p.ns), *known[:picked]), total - took
+
+
+def trains(ledger: Ledger) -> bool:
+    """It has a backward pass."""
+    return any(op.phase == "backward" for op in hot(ledger))

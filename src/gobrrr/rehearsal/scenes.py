@@ -1,0 +1,201 @@
+"""Which scene rehearses which remedy: one function each, from the ledger to the parts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import OptimizerFacts
+from gobrrr.rehearsal import autocast
+from gobrrr.rehearsal.makers import CONVOLUTIONS, NORMS, PASSES, PRODUCTS
+from gobrrr.rehearsal.parts import chosen, hot, part, playable, trains, with_dtype
+from gobrrr.rehearsal.script import Part, Scene
+from gobrrr.rehearsal.wholes import KINDS
+from gobrrr.rules.compute_attention import LIBRARY, Scores
+from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside
+
+TORCH_DTYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
+LARGE_VOCABULARY = 4096
+"""Classes from which the remedy chunks a head, as in remedies.lazyhead."""
+MIN_LENGTH = 32
+"""Shorter attentions hold nothing that a fused kernel could spare."""
+MASKS = ("aten::add", "aten::add_", "aten::masked_fill", "aten::masked_fill_", "aten::where")
+CAUSAL = 0.2
+"""Of an attention's time: what a kernel spares more that is told that the mask is causal and skips half of it."""
+UNSURE = 0.3
+"""Of ops whose format under autocast is not known: what half of the bytes, less some casts, would spare at most."""
+Found = tuple[list[Part], float, float] | None
+"""Parts, and what the remedy may spare and may cost outside of them, ns per step."""
+
+
+def scene(remedy: str, ledger: Ledger, machine: Machine, seconds: float) -> Scene | None:
+    """The scene of a remedy; None where none can be made of this recording."""
+    found = MAKERS[remedy](ledger, machine) if remedy in MAKERS else None
+    if found is None or not found[0]:
+        return None
+    parts, better, worse = found
+    picked, left = chosen(parts)
+    return Scene(remedy, picked, seconds, better, worse, left)
+
+
+def _bf16(ledger: Ledger, machine: Machine) -> Found:
+    parts, unsure = autocast.parts(ledger, "c10::BFloat16")
+    return parts, UNSURE * unsure, 0.0
+
+
+def _fp16(ledger: Ledger, machine: Machine) -> Found:
+    parts, unsure = autocast.parts(ledger, "c10::Half")
+    return parts, UNSURE * unsure, 0.0
+
+
+def _float32(ledger: Ledger, machine: Machine) -> Found:
+    """Every op on doubles on floats, the update of the parameters too; casts between the two are spared."""
+    ops = playable(ledger, lambda op: has_dtype(op, "double"))
+    casts = [op for op in ops if op.name == "aten::copy_" and has_dtype(op, "float")]
+    others = [op for op in ops if op not in casts]
+    spared = [Part(part(op).today, None, op.calls, op.ns) for op in casts]
+    played = [part(op, dtypes=with_dtype(op, "double", "float")) for op in others]
+    return played + spared + _updates_in_float32(ledger), 0.0, 0.0
+
+
+def _updates_in_float32(ledger: Ledger) -> list[Part]:
+    """Of optimizers whose parameters take eight bytes each."""
+    every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
+    double = [o for o in ledger.facts.optimizers if _complete(o) and o.param_bytes == 8 * o.num_elements]
+    parts = []
+    for each in double:
+        made = _update(each, {}, ledger.phase("optimizer") * each.num_elements / every)
+        today = {**(made.today or {}), "dtype": "double", "torch_dtype": "float64"}
+        parts.append(Part(today, {**today, "dtype": "float", "torch_dtype": "float32"}, 1.0, made.ns))
+    return parts
+
+
+def _medium(ledger: Ledger, machine: Machine) -> Found:
+    ops = playable(ledger, lambda op: op.name in PRODUCTS | CONVOLUTIONS and has_dtype(op, "float"))
+    return [part(op, precision="medium") for op in ops], 0.0, 0.0
+
+
+def _threads(ledger: Ledger, machine: Machine) -> Found:
+    """All ops at as many threads as the process may use cores."""
+    cores = machine.usable_cores
+    if not cores or cores == ledger.threads:
+        return None
+    return [part(op, threads=cores) for op in playable(ledger)], 0.0, 0.0
+
+
+def _channels_last(ledger: Ledger, machine: Machine) -> Found:
+    """Convolutions, and what works on their images, with the channels last."""
+    images = PASSES | NORMS | CONVOLUTIONS
+    ops = playable(ledger, lambda op: op.name in images and any(len(shape) == 4 for shape in op.shapes))
+    if not any(op.name in CONVOLUTIONS for op in ops):
+        return None
+    return [part(op, strides=_last(op)) for op in ops], 0.0, 0.0
+
+
+def _last(op: OpGroup) -> list[list[int]]:
+    """Strides of channels_last where a tensor has four dimensions."""
+    found = []
+    for shape, strides in zip(op.shapes, op.strides, strict=True):
+        dense = len(shape) == 4
+        found.append([shape[1] * shape[2] * shape[3], 1, shape[1] * shape[3], shape[1]] if dense else list(strides))
+    return found
+
+
+def _optimizer(how: dict[str, bool]) -> Callable[[Ledger, Machine], Found]:
+    def of(ledger: Ledger, machine: Machine) -> Found:
+        ill = [o for o in ledger.facts.optimizers if o.supports_fused and not o.fused and _complete(o)]
+        every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
+        spent = ledger.phase("optimizer")
+        return [_update(o, how, spent * o.num_elements / every) for o in ill], 0.0, 0.0
+
+    return of
+
+
+def _complete(optimizer: OptimizerFacts) -> bool:
+    return optimizer.kind in KINDS and sum(count for _, count in optimizer.shapes) == optimizer.num_tensors > 0
+
+
+def _update(optimizer: OptimizerFacts, how: dict[str, bool], ns: float) -> Part:
+    made = {
+        "make": "optimizer", "kind": optimizer.kind, "options": dict(optimizer.options),
+        "tensors": [[list(shape), count] for shape, count in optimizer.shapes],
+    }  # fmt: skip
+    today = {name: value for name in ("fused", "foreach") if (value := getattr(optimizer, name)) is not None}
+    return Part({**made, "how": today}, {**made, "how": how}, 1.0, ns)
+
+
+def _attention(ledger: Ledger, machine: Machine) -> Found:
+    """Each attention by hand against torch's fused one; causal where a mask of its size was added, as it often is."""
+    ops = [op for op in hot(ledger) if op.phase not in ("data", "optimizer") and not inside(op, *LIBRARY)]
+    softmaxes: dict[tuple[int, ...], list[OpGroup]] = {}
+    for op in ops:
+        if op.name == "aten::_softmax" and op.phase != "backward" and op.shapes and len(op.shapes[0]) > 2:
+            softmaxes.setdefault(op.shapes[0], []).append(op)
+    found = [_fused(ops, shape, same, trains(ledger)) for shape, same in softmaxes.items()]
+    parts = [each for each in found if each is not None]
+    causal = sum(
+        CAUSAL * p.ns for p in parts if p.today and p.today["mask"] and p.today["dims"][-2] == p.today["dims"][-3]
+    )
+    return parts, causal, 0.0
+
+
+def _fused(ops: list[OpGroup], shape: tuple[int, ...], softmaxes: list[OpGroup], training: bool) -> Part | None:
+    scores = Scores(shape[-2], shape[-1], prod(shape))
+    products = [op for op in ops if scores.made_by(op) or scores.used_by(op)]
+    passes = [op for op in ops if scores.touched_by(op)]
+    size = next((pair[0][-1] for op in products if scores.made_by(op) and (pair := factors(op))), None)
+    if size is None or min(shape[-2:]) < MIN_LENGTH:
+        return None
+    dtype = float_dtype(softmaxes[0]) or "float"
+    made = {
+        "make": "attention", "dims": [*shape, size], "backward": training, "dtype": dtype,
+        "torch_dtype": TORCH_DTYPES[dtype], "mask": any(op.name in MASKS for op in passes if op.phase != "backward"),
+        "dropout": 0.1 if any("dropout" in op.name or "bernoulli" in op.name for op in passes) else 0.0,
+    }  # fmt: skip
+    heads = sorted((*shape[:-1], size))  # the products want them dense, and copy the heads' transposed views
+    copies = [op for op in ops if op.name == "aten::copy_" and any(sorted(s) == heads for s in op.shapes)]
+    ns = sum(op.ns for op in (*products, *passes, *copies))
+    return Part({**made, "fused": False}, {**made, "fused": True}, sum(op.calls for op in softmaxes), ns)
+
+
+def _holds(op: OpGroup, elements: int) -> bool:
+    """It reads or writes a tensor of as many elements."""
+    pair = factors(op)
+    made = prod(pair[0][:-1]) * pair[1][-1] if pair else 0
+    return made == elements or any(prod(shape) == elements for shape in op.shapes if shape)
+
+
+def _loss(ledger: Ledger, machine: Machine) -> Found:
+    """A large head with its cross-entropy, whole against chunked."""
+    ops = [op for op in hot(ledger) if op.phase not in ("data", "optimizer")]
+    parts = []
+    for softmax in (op for op in ops if op.name == "aten::_log_softmax" and op.shapes and len(op.shapes[0]) == 2):
+        rows, classes = softmax.shapes[0]
+        there = [op for op in ops if _holds(op, rows * classes)]
+        inner = next((pair[0][-1] for op in there if op.phase != "backward" and (pair := factors(op))), None)
+        if classes < LARGE_VOCABULARY or inner is None:
+            continue
+        made = {
+            "make": "loss", "dims": [rows, inner, classes], "backward": trains(ledger),
+            "dtype": float_dtype(softmax) or "float", "torch_dtype": TORCH_DTYPES[float_dtype(softmax) or "float"],
+        }  # fmt: skip
+        ns = sum(op.ns for op in there)
+        parts.append(Part({**made, "chunked": False}, {**made, "chunked": True}, softmax.calls, ns))
+    return parts, 0.0, 0.0
+
+
+MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {
+    "bf16_autocast": _bf16,
+    "float16_autocast": _fp16,
+    "float32": _float32,
+    "matmul_precision": _medium,
+    "intraop_threads": _threads,
+    "channels_last": _channels_last,
+    "fused_optimizer": _optimizer({"fused": True, "foreach": False}),
+    "foreach_optimizer": _optimizer({"fused": False, "foreach": True}),
+    "sdpa_attention": _attention,
+    "chunked_loss": _loss,
+}
+"""Remedies that can be rehearsed."""

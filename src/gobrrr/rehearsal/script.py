@@ -1,0 +1,55 @@
+"""The nouns: what is to be played (plain data, so that it can be sent to another process), and what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Side = dict[str, Any]
+"""One side of a part: {"make": a maker of rehearsal.makers, ...its arguments}; its "threads" or "precision" hold while
+it runs."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One piece of a step, `calls` times in it. A side that is null costs nothing: the remedy adds or spares it."""
+
+    today: Side | None
+    then: Side | None
+    calls: float = 1.0
+    ns: float = 0.0
+    """What the recording says that `today` takes per step; 0 where the remedy adds it."""
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """The rehearsal of one remedy: its parts, played in turn."""
+
+    remedy: str
+    parts: tuple[Part, ...]
+    """What the remedy adds first, then the costliest first: the stage plays as many as fit."""
+    seconds: float = 3.0
+    better_ns: float = 0.0
+    """What the remedy may spare outside the parts, per step: joins the ceiling."""
+    worse_ns: float = 0.0
+    """What it may cost outside them: leaves the low."""
+    left_ns: float = 0.0
+    """Of the same kind as the parts, per step, and not played for want of time: expected to do as they do."""
+
+
+class Script(msgspec.Struct, frozen=True):
+    """All scenes of one program, and where they are played."""
+
+    torch: str
+    device: str
+    threads: int
+    precision: str
+    scenes: tuple[Scene, ...]
+    seconds: float = 10.0
+
+
+class Played(msgspec.Struct, frozen=True):
+    """What one scene took: `rounds[round][part]` is (ns of one call today, ns then), of the first parts; or why not."""
+
+    remedy: str
+    rounds: tuple[tuple[tuple[float, float], ...], ...] = ()
+    why: str = ""

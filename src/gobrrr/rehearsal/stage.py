@@ -1,0 +1,152 @@
+"""`python -m gobrrr.rehearsal.stage`: plays the script that comes on stdin, and prints a line of JSON for each scene.
+
+It runs in the interpreter that has torch, which need not be the one that gobrrr is installed in: so it needs the
+standard library and torch alone. Parts are played in turn, both sides of each next to each other and their order
+changed from round to round, so that what else runs on the machine hits both alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
+"""Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""
+CALL_NS = 300_000
+"""Calls are repeated until they take this long: the clock and what is around a call then weigh nothing."""
+Run = Callable[[], object]
+
+
+def main() -> int:
+    """Play until the time is up; a scene that fails says why and costs nothing else."""
+    begin = time.monotonic()
+    script = json.load(sys.stdin)
+    import torch
+
+    if script["torch"] != str(torch.__version__):
+        return _say({"remedy": "", "why": f"this is torch {torch.__version__}, the program's was {script['torch']}"})
+    if script["device"] != "cpu" and not torch.cuda.is_available():
+        return _say({"remedy": "", "why": "the device is not here"})
+    torch.set_num_threads(script["threads"])
+    torch.set_float32_matmul_precision(script["precision"])
+    torch.manual_seed(0)
+    for scene in script["scenes"]:
+        left = script["seconds"] - (time.monotonic() - begin)
+        if left <= 0:
+            _say({"remedy": scene["remedy"], "why": "the time was up"})
+            continue
+        _say({"remedy": scene["remedy"], **_guarded(torch, script, scene, min(left, scene["seconds"]))})
+    return 0
+
+
+def _say(found: dict[str, Any]) -> int:
+    print(json.dumps(found), flush=True)
+    return 0
+
+
+def _guarded(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float) -> dict[str, Any]:
+    from gobrrr.rehearsal import room
+
+    try:
+        return _played(torch, script, scene, seconds, room.refusal)
+    except Exception as error:  # a torch that lacks an op, a kernel that refuses a dtype
+        return {"why": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
+
+
+def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float, refusal: Any) -> dict[str, Any]:
+    script = {**script, "changed": {name for part in scene["parts"] for name in part["then"] or ()}}
+    parts: list[list[_Side]] = []
+    took = 0.0
+    for i, spec in enumerate(scene["parts"]):
+        refused = refusal(torch, script["device"], scene["parts"][: i + 1])
+        if refused and not any(part["ns"] for part in scene["parts"][:i]):
+            return {"why": refused}
+        if refused or (took * ROUNDS > seconds and any(part["ns"] for part in scene["parts"][:i])):
+            break
+        parts.append([_Side(torch, script, spec[side]) for side in ("today", "then")])
+        took += sum(side.prepare() for side in parts[-1])
+    deadline = time.monotonic() + seconds  # what torch imports and compiles for a first call is not the scene's
+    rounds: list[list[tuple[float, float]]] = []
+    while len(rounds) < MAX_ROUNDS and (time.monotonic() < deadline or not rounds):
+        rounds.append([_pair(part, len(rounds)) for part in parts])
+    short = f"{len(rounds)} rounds in the time there was, {MIN_ROUNDS} are needed"
+    return {"rounds": rounds} if len(rounds) >= MIN_ROUNDS else {"why": short}
+
+
+def _pair(part: list[_Side], number: int) -> tuple[float, float]:
+    """ns of one call of each; who comes first changes."""
+    if number % 2:
+        then, today = part[1].timed(), part[0].timed()
+    else:
+        today, then = part[0].timed(), part[1].timed()
+    return today, then
+
+
+class _Side:
+    """One side of a part, ready to be timed; nothing at all where the side is null."""
+
+    def __init__(self, torch: Any, script: dict[str, Any], spec: dict[str, Any] | None) -> None:
+        from gobrrr.rehearsal.makers import make
+
+        self._torch, self._spec, self._script = torch, spec or {}, script
+        self._run: Run | None = make(torch, spec, script["device"]) if spec else None
+        self._calls = 1
+        # One thread's own CPU time leaves out what others take from its core; more threads wait for each other.
+        alone = script["device"] == "cpu" and script["threads"] == 1 and "threads" not in script["changed"]
+        self._clock = time.thread_time_ns if alone else time.perf_counter_ns
+
+    def prepare(self) -> float:
+        """The first calls, which make buffers, primitives and states; returns the seconds of one sample."""
+        if self._run is None:
+            return 0.0
+        with self._setting():
+            self._run()
+            self._wait()
+            begin, start = time.monotonic(), self._clock()
+            self._run()
+            self._wait()
+            took = time.monotonic() - begin
+            self._calls = max(1, min(1000, CALL_NS // max(1, self._clock() - start)))
+        return took * self._calls
+
+    def timed(self) -> float:
+        """ns of one call."""
+        if self._run is None:
+            return 0.0
+        with self._setting() as changed:
+            if changed:
+                self._run()  # threads that were just made are no part of the remedy
+            self._wait()
+            start = self._clock()
+            for _ in range(self._calls):
+                self._run()
+            self._wait()
+            return (self._clock() - start) / self._calls
+
+    def _wait(self) -> None:
+        if self._script["device"] != "cpu":
+            self._torch.cuda.synchronize()
+
+    @contextlib.contextmanager
+    def _setting(self) -> Iterator[bool]:
+        threads, precision = self._spec.get("threads"), self._spec.get("precision")
+        torch, script = self._torch, self._script
+        if threads:
+            torch.set_num_threads(threads)
+        if precision:
+            torch.set_float32_matmul_precision(precision)
+        try:
+            yield bool(threads)
+        finally:
+            if threads:
+                torch.set_num_threads(script["threads"])
+            if precision:
+                torch.set_float32_matmul_precision(script["precision"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""The stage plays what real programs record: each maker runs, in a process of its own, and says why where it cannot."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from gobrrr.rehearsal import makers, stage
+from gobrrr.rehearsal.perform import perform
+from gobrrr.rehearsal.scenes import TORCH_DTYPES
+from gobrrr.rehearsal.script import Part, Scene, Script
+from tests.ops.recorder import Recorder
+
+SEEN = (
+    lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, torch.ones(16, 8), torch.ones(16))),
+    lambda x: torch.softmax(x @ x.T, -1) * 2.0,
+    lambda x: torch.nn.functional.layer_norm(x, (8,), torch.ones(8), torch.ones(8)),
+    lambda x: torch.nn.functional.conv2d(x.view(1, 8, 4, 4), torch.ones(4, 8, 3, 3), torch.ones(4), padding=1).relu(),
+    lambda x: torch.bmm(x.view(2, 8, 8), x.view(2, 8, 8)).sum(),
+    lambda x: torch.log_softmax(x, -1).mean(0),
+)
+
+
+def sides(run: Any) -> list[dict[str, Any]]:
+    """The ops of a forward and backward, as they would be recorded."""
+    found: list[dict[str, Any]] = []
+
+    def seen(call: Any, *rest: Any) -> None:
+        if call.name in makers.KNOWN and "TensorList" not in call.dtypes:
+            fields = {"shapes": call.shapes, "strides": call.strides, "dtypes": call.dtypes, "concrete": call.concrete}
+            found.append({"make": "op", "name": call.name} | {k: json.loads(json.dumps(v)) for k, v in fields.items()})
+
+    x = torch.rand(16, 8, requires_grad=True)
+    with Recorder(seen):
+        result = run(x)
+        result.sum().backward()
+    return found
+
+
+@pytest.mark.parametrize("run", SEEN)
+def test_what_was_recorded_can_be_played(run: Any) -> None:
+    played = sides(run)
+    assert played
+    for side in played:
+        makers.make(torch, side, "cpu")()
+
+
+def test_only_known_ops_are_called() -> None:
+    side = {"make": "op", "name": "aten::from_file", "shapes": [], "dtypes": [], "strides": [], "concrete": []}
+    with pytest.raises(ValueError, match="no op that is played"):
+        makers.make(torch, side, "cpu")
+
+
+WHOLES: list[dict[str, Any]] = [
+    {"make": "cast", "elements": 64, "source": "float", "target": "c10::BFloat16"},
+    {"make": "optimizer", "kind": "AdamW", "tensors": [[[8, 8], 2], [[8], 1]], "options": {"lr": 0.1}, "how": {}},
+    {"make": "optimizer", "kind": "SGD", "tensors": [[[8, 8], 2]], "options": {"lr": 0.1, "momentum": 0.9},
+     "how": {"fused": True}},
+    *({"make": "attention", "dims": [2, 2, 32, 32, 8], "torch_dtype": "float32", "backward": True, "mask": True,
+       "fused": fused} for fused in (False, True)),
+    *({"make": "loss", "dims": [16, 8, 5000], "torch_dtype": "float32", "backward": True, "chunked": chunked}
+      for chunked in (False, True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("side", WHOLES)
+def test_wholes_run(side: dict[str, Any]) -> None:
+    makers.make(torch, side, "cpu")()
+
+
+def test_both_attentions_compute_the_same() -> None:
+    assert set(TORCH_DTYPES.values()) == {"float32", "float64", "bfloat16", "float16"}
+    found = []
+    for side in WHOLES[3:5]:
+        torch.manual_seed(0)
+        found.append(makers.make(torch, {**side, "backward": False}, "cpu")())
+    torch.testing.assert_close(*found)
+
+
+def test_an_optimizer_that_is_not_torchs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"not one of torch\.optim"):
+        makers.make(torch, {"make": "optimizer", "kind": "__class__", "tensors": []}, "cpu")
+
+
+def script(*scenes: Scene, **changes: Any) -> Script:
+    fields: dict[str, Any] = {"torch": str(torch.__version__), "device": "cpu", "threads": 1, "precision": "highest"}
+    return Script(**{**fields, "scenes": scenes, "seconds": 60.0, **changes})
+
+
+def test_a_script_is_played_in_a_process_of_its_own() -> None:
+    good = Scene("fused_optimizer", (Part(WHOLES[1], WHOLES[2], 1.0, 1e6), Part(None, WHOLES[0])), seconds=1.0)
+    bad = Scene("bf16_autocast", (Part({"make": "op", "name": "aten::exec", "shapes": [], "dtypes": []}, None),))
+    found = perform(script(good, bad), sys.executable)
+    assert len(found["fused_optimizer"].rounds) >= stage.MIN_ROUNDS
+    today, then = found["fused_optimizer"].rounds[0]
+    assert today[0] > 0 and then[0] == 0 and then[1] > 0
+    assert not found["bf16_autocast"].rounds and "no op that is played" in found["bf16_autocast"].why
+
+
+def test_another_torch_plays_nothing() -> None:
+    scene = Scene("fused_optimizer", (Part(WHOLES[1], WHOLES[2], 1.0, 1e6),))
+    assert "fused_optimizer" not in perform(script(scene, torch="2.6.0"), sys.executable)
+
+
+def test_an_interpreter_that_does_not_start_plays_nothing() -> None:
+    assert perform(script(), "no-such-python") == {}

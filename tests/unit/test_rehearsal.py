@@ -1,0 +1,183 @@
+"""A rehearsal's plan and outcome, from ledgers made by hand: no process, no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.recording.facts import Facts, OptimizerFacts
+from gobrrr.rehearsal import autocast
+from gobrrr.rehearsal.findings import judged
+from gobrrr.rehearsal.outcome import outcome
+from gobrrr.rehearsal.parts import chosen, part
+from gobrrr.rehearsal.perform import OF_A_FINDING, remedies
+from gobrrr.rehearsal.scenes import MAKERS, scene
+from gobrrr.rehearsal.script import Part, Played, Scene
+from gobrrr.remedies import registry
+from gobrrr.rules.model import Finding, Rehearsed, Saving
+from tests.unit.handmade import MS, Case, machine, op, product
+
+LOW = "c10::BFloat16"
+TODAY = {"make": "cast", "elements": 8, "source": "float", "target": LOW}
+
+
+def a_scene(*ns: float, **fields: Any) -> Scene:
+    return Scene("bf16_autocast", tuple(Part(TODAY, TODAY, 1.0, each) for each in ns), **fields)
+
+
+def rounds(*each: tuple[float, float], count: int = 9) -> Played:
+    return Played("bf16_autocast", tuple(tuple(each) for _ in range(count)))
+
+
+class TestOutcome:
+    def test_the_saving_is_the_share_of_the_recorded_time(self) -> None:
+        found = outcome(a_scene(40 * MS), rounds((40 * MS, 20 * MS)), 100 * MS)
+        assert found is not None and found.saving.expected_ns == pytest.approx(20 * MS)
+        assert 0 < found.saving.low_ns < 20 * MS < found.saving.ceiling_ns < 40 * MS
+
+    def test_a_loser_saves_nothing_and_says_what_it_costs(self) -> None:
+        found = outcome(a_scene(40 * MS), rounds((40 * MS, 50 * MS)), 100 * MS)
+        assert found is not None and found.change_ns == pytest.approx(10 * MS)
+        assert (found.saving.low_ns, found.saving.expected_ns) == (0, 0)
+
+    def test_where_the_stage_is_unlike_the_step_the_interval_holds_both_readings(self) -> None:
+        scene = a_scene(40 * MS, 10 * MS)  # the second took a fifth of the first, and here it takes as long
+        found = outcome(scene, rounds((20 * MS, 20 * MS), (20 * MS, 2 * MS)), 100 * MS)
+        assert found is not None and found.saving.low_ns < 9 * MS and found.saving.ceiling_ns >= 22.5 * MS
+
+    def test_a_machine_that_was_slower_as_a_whole_is_no_other_stage(self) -> None:
+        added = Part(None, TODAY, 1.0)
+        made = msgspec.structs.replace(a_scene(80 * MS), parts=(*a_scene(80 * MS).parts, added))
+        found = outcome(made, rounds((40 * MS, 20 * MS), (0.0, 5 * MS)), 100 * MS)  # the step ran at half the speed
+        assert found is not None and found.saving.expected_ns == pytest.approx(30 * MS)
+
+    def test_what_the_remedy_adds_is_taken_off(self) -> None:
+        added = Part(None, TODAY, 4.0)
+        made = msgspec.structs.replace(a_scene(40 * MS), parts=(*a_scene(40 * MS).parts, added))
+        found = outcome(made, rounds((40 * MS, 20 * MS), (0.0, 3 * MS)), 100 * MS)
+        assert found is not None and found.saving.expected_ns == pytest.approx(8 * MS)
+
+    def test_what_was_left_out_does_as_the_rest_but_is_not_promised(self) -> None:
+        sure = outcome(a_scene(40 * MS), rounds((40 * MS, 20 * MS)), 100 * MS)
+        more = outcome(a_scene(40 * MS, left_ns=20 * MS), rounds((40 * MS, 20 * MS)), 100 * MS)
+        assert sure is not None and more is not None
+        assert more.saving.expected_ns == pytest.approx(30 * MS) and more.saving.low_ns == sure.saving.low_ns
+
+    def test_noise_widens_it(self) -> None:
+        noisy = Played("bf16_autocast", tuple(((40 * MS, each * MS),) for each in (10, 15, 20, 20, 25, 30, 38)))
+        calm, wide = (outcome(a_scene(40 * MS), each, 100 * MS) for each in (rounds((40 * MS, 20 * MS)), noisy))
+        assert calm is not None and wide is not None and wide.saving.low_ns < calm.saving.low_ns
+
+    def test_nothing_played_is_nothing_known(self) -> None:
+        assert outcome(a_scene(MS), Played("bf16_autocast", why="the time was up"), 100 * MS) is None
+        assert outcome(a_scene(MS), rounds((1.0, 1.0), (1.0, 1.0)), 100 * MS) is None
+
+    def test_parts_that_did_not_fit_do_as_those_that_did(self) -> None:
+        found = outcome(a_scene(40 * MS, 20 * MS), rounds((40 * MS, 20 * MS)), 100 * MS)
+        assert found is not None and found.saving.expected_ns == pytest.approx(30 * MS)
+        assert found.today_ns == 40 * MS
+
+
+def finding(*names: str, cost_bytes: int | None = None, ceiling: float = 30 * MS) -> Finding:
+    saving = Saving(5 * MS, 20 * MS, ceiling)
+    return Finding("BRR102", "x", "compute", "critical", saving, "m", remedies=names, cost_bytes=cost_bytes)
+
+
+def known(**expected: float) -> dict[str, Rehearsed]:
+    return {
+        name: Rehearsed(name, Saving(0.0, max(0.0, ns), max(0.0, 1.2 * ns)), -ns, 50 * MS)
+        for name, ns in expected.items()
+    }
+
+
+class TestFindings:
+    ledger: Ledger = Case(ms=100.0).ledger
+
+    def test_a_finding_takes_its_best_remedys_saving(self) -> None:
+        kept, dropped = judged([finding("a", "b")], known(a=12 * MS, b=30 * MS), self.ledger)
+        assert kept[0].saving.expected_ns == 30 * MS and kept[0].basis == "rehearsed" and not dropped
+        assert [r.remedy for r in kept[0].rehearsed] == ["a", "b"]
+
+    def test_a_loser_is_not_recommended(self) -> None:
+        kept, _ = judged([finding("a", "b")], known(a=-12 * MS, b=30 * MS), self.ledger)
+        assert kept[0].remedies == ("b",)
+
+    def test_where_all_lose_it_is_no_finding_and_said_why(self) -> None:
+        kept, dropped = judged([finding("a")], known(a=-18 * MS), self.ledger)
+        assert not kept and dropped == [("BRR102", "rehearsed here: a would cost 18.0 ms per step")]
+
+    def test_what_was_not_rehearsed_stays_estimated_and_promises_nothing(self) -> None:
+        kept, _ = judged([finding("a", "b")], known(a=-MS), self.ledger)
+        assert kept[0].remedies == ("b",) and kept[0].basis == "estimated" and kept[0].saving.low_ns == 0
+
+    def test_bytes_stay_a_finding(self) -> None:
+        assert judged([finding("a", cost_bytes=1 << 30)], known(a=-MS), self.ledger)[0]
+
+    def test_findings_that_nobody_rehearsed_stay_as_they_are(self) -> None:
+        assert judged([finding("c")], known(a=-MS), self.ledger) == ([finding("c")], [])
+
+
+class TestScenes:
+    def test_every_remedy_that_is_rehearsed_exists(self) -> None:
+        assert set(MAKERS) <= set(registry.OWN)
+
+    def test_a_finding_has_three_seconds_whatever_its_remedies(self) -> None:
+        found = remedies([("bf16_autocast", "compile", "matmul_precision"), ("bf16_autocast", "chunked_loss")])
+        assert found == {"bf16_autocast": 1.5, "matmul_precision": 1.5, "chunked_loss": OF_A_FINDING}
+
+    def test_an_update_is_played_over_the_real_list_of_shapes(self) -> None:
+        shapes = (((256, 64), 3), ((64,), 5))
+        facts = OptimizerFacts(1, "AdamW", supports_fused=True, num_tensors=8, num_elements=49472, shapes=shapes,
+                               options={"lr": 1e-3})  # fmt: skip
+        case = Case(facts=Facts(optimizers=(facts,)), phases=(("optimizer", 20 * MS),))
+        found = scene("fused_optimizer", case.ledger, machine(), 3.0)
+        assert found is not None and found.parts[0].ns == 20 * MS
+        assert found.parts[0].then["tensors"] == [[[256, 64], 3], [[64], 5]]  # type: ignore[index]
+        case.facts = Facts(optimizers=(msgspec.structs.replace(facts, num_tensors=9),))
+        assert scene("fused_optimizer", case.ledger, machine(), 3.0) is None, "one shape is not known"
+
+    def test_float32_takes_the_update_with_it(self) -> None:
+        facts = OptimizerFacts(1, "AdamW", num_tensors=1, num_elements=64, param_bytes=512, shapes=(((8, 8), 1),))
+        case = Case(facts=Facts(optimizers=(facts,)), phases=(("optimizer", 20 * MS),))
+        found = scene("float32", case.ledger, machine(), 3.0)
+        assert found is not None and found.parts[0].ns == 20 * MS
+        assert [side["torch_dtype"] for side in (found.parts[0].today, found.parts[0].then) if side] == [
+            "float64", "float32",
+        ]  # fmt: skip
+
+    def test_what_a_remedy_adds_comes_first_then_the_costliest(self) -> None:
+        parts = [part(op("mul", (64, 64), ms=ms)) for ms in (100.0, 200.0, 1.0)]
+        picked, left = chosen([*parts, Part(None, TODAY, 4.0)])
+        assert [p.ns for p in picked] == [0, 200 * MS, 100 * MS] and left == 1 * MS
+
+
+class TestAutocast:
+    def lowered(self, *ops: Any) -> tuple[list[str], list[tuple[int, str, str]]]:
+        parts, _ = autocast.parts(Case(ops=ops).ledger, LOW)
+        named = [p.then["name"] for p in parts if p.then and p.then["make"] == "op"]
+        casts = [(p.then["elements"], p.then["source"], p.then["target"]) for p in parts if p.then and not p.today]
+        return named, casts
+
+    def test_products_are_lowered_with_casts_of_input_and_weight(self) -> None:
+        named, casts = self.lowered(product(32, 64, 16))
+        assert named == ["aten::mm"] and casts == [(2048, "float", LOW), (1024, "float", LOW)]
+
+    def test_what_follows_a_product_is_lowered_and_needs_no_cast(self) -> None:
+        named, casts = self.lowered(product(32, 64, 16), op("gelu", (32, 16)), product(32, 16, 8))
+        assert named == ["aten::mm", "aten::gelu", "aten::mm"]
+        assert (512, "float", LOW) not in casts
+
+    def test_a_residual_keeps_its_sum_in_float(self) -> None:
+        ops = (op("native_layer_norm", (32, 64)), product(32, 64, 64), op("add", (32, 64), (32, 64)))
+        assert self.lowered(*ops)[0] == ["aten::mm"]
+
+    def test_losses_stay_in_float_and_their_logits_are_cast(self) -> None:
+        named, casts = self.lowered(product(32, 64, 100), op("_log_softmax", (32, 100)))
+        assert named == ["aten::mm"] and (3200, LOW, "float") in casts
+
+    def test_a_program_that_trains_casts_gradients_back(self) -> None:
+        _, casts = self.lowered(product(32, 64, 16), product(64, 32, 16, phase="backward"))
+        assert (2048, LOW, "float") in casts and (1024, LOW, "float") in casts
