@@ -98,8 +98,11 @@ def _line(case: Case, row: Row) -> str:
     if row["kind"] == "run":
         missed = [bar for bar, held in scoring.score(case, row).items() if held is False]
         sentence = row["report"]["verdict"]["sentence"] if row["report"] else row["told"][-300:]
-        return f"{case.name} run: {'misses ' + ', '.join(missed) if missed else 'right'}: {sentence}"
-    shown = {key: row.get(key) for key in ("steps", "step_ms", "saved", "phases", "speedup", "kept") if key in row}
+        clock = {key: (row["clock"] or {}).get(key) for key in ("steps", "step_ms", "phases", "ops")}
+        return (
+            f"{case.name} run: {'misses ' + ', '.join(missed) if missed else 'right'}: {sentence}\n    clock: {clock}"
+        )
+    shown = {key: row.get(key) for key in ("saved", "ratios", "speedup", "kept") if key in row}
     return f"{case.name} {row['kind']}: {shown}"
 
 

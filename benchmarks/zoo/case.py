@@ -11,15 +11,13 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 
 class Case(NamedTuple):
-    """Written by hand from clock.py's evidence, before gobrrr was run on it."""
+    """Written by hand from clock.py's evidence and the code, before gobrrr was run on it."""
 
     name: str
     needs: tuple[str, ...]
     """Modules that it imports; a missing one skips it."""
     kind: str
     """Of its loop: training or inference."""
-    steps: int
-    """Of that loop, counted by clock.py."""
     cause: str
     """What an expert names."""
     bounds: tuple[str, ...]

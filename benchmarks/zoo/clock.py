@@ -115,11 +115,12 @@ def main() -> None:
     clock = Clock()
     watch(clock, kind)
     threading.Thread(target=clock.sample, args=(script, threading.get_ident()), daemon=True).start()
+    began = time.perf_counter()
     try:
         runpy.run_path(script, run_name="__main__")
     finally:
         if os.environ.get("RANK", "0") == "0":
-            seen = {"rows": clock.rows, "lines": clock.lines.most_common(5), "ops": clock.ops}
+            seen = {"rows": clock.rows, "lines": clock.lines.most_common(5), "ops": clock.ops, "began": began}
             out.write_text(json.dumps(seen))
 
 

@@ -1,7 +1,8 @@
-"""Runs a program of the zoo plain and under `gobrrr run`; a program and its mended twin side by side under the clock."""
+"""Runs a program of the zoo under the clock and under `gobrrr run`, and beside its twin that was mended by hand."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -31,20 +32,36 @@ class Ended(NamedTuple):
 
 
 def watched(case: Case) -> dict[str, Any]:
-    """`gobrrr run` beside the plain program: what both put out, and the report."""
+    """`gobrrr run` beside the program under our clock: what both put out, what the clock saw, and the report."""
     with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
-        plain = run(case.plain(), _copy(case, Path(scratch) / "plain"))
+        plain = run(clocked(case, Path(scratch) / "clock.json"), _copy(case, Path(scratch) / "plain"))
         place = _copy(case, Path(scratch) / "watched")
         words = [case.script.name] if not case.command else ["--", *case.plain()]
         command = [sys.executable, "-m", "gobrrr", "run", "--json", "report.json", "-o", "recording", *words]
         seen = run(command, place)
-        file = place / "report.json"
         return {
             "plain_s": round(plain.seconds, 1), "watched_s": round(seen.seconds, 1),
             "exit_codes": [plain.code, seen.code], "same_output": plain.out == seen.out,
+            "outputs": [] if plain.out == seen.out else [plain.out[-TAIL:], seen.out[-TAIL:]],
             "told": seen.err[-TAIL:], "error": plain.err[-TAIL:] if plain.code else "",
-            "report": kept(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None,
+            "clock": _clock(case, Path(scratch) / "clock.json"), "report": _report(place / "report.json"),
         }  # fmt: skip
+
+
+def truth(case: Case, rounds: int) -> dict[str, Any]:
+    """What the expert's fix saves of the loop's time: both run at once, so that neighbours disturb both alike."""
+    if not case.fix:
+        return {"ratios": [], "saved": None}
+    ratios = []
+    for _ in range(rounds):
+        with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
+            before, after = _pair(case, Path(scratch))
+            ratios.append(after["loop_s"] / before["loop_s"])
+    return {"ratios": ratios, "saved": 1 - statistics.median(ratios)}
+
+
+def _report(file: Path) -> dict[str, Any] | None:
+    return kept(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 
 
 def kept(report: dict[str, Any]) -> dict[str, Any] | None:
@@ -57,20 +74,6 @@ def kept(report: dict[str, Any]) -> dict[str, Any] | None:
         for each in report["findings"]
     ]
     return {key: report.get(key) for key in ("verdict", "step", "ledger", "findings", "roofline", "loops", "phases")}
-
-
-def truth(case: Case, rounds: int) -> dict[str, Any]:
-    """The program under the clock, and what its fix saves: both run at once, so that neighbours disturb both alike."""
-    ratios, first = [], None
-    for _ in range(rounds):
-        with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
-            twins = [_clocked(case, Path(scratch), who) for who in ("plain", "mended")[: 1 + bool(case.fix)]]
-            seen = [_seen(twin, Path(scratch), who) for twin, who in zip(twins, ("plain", "mended"), strict=False)]
-        first = first or seen[0]
-        if len(seen) > 1:
-            ratios.append(seen[1]["loop_s"] / seen[0]["loop_s"])
-    assert first is not None
-    return {**first, "saved": 1 - statistics.median(ratios) if ratios else None, "ratios": ratios}
 
 
 def run(command: list[str], place: Path) -> Ended:
@@ -105,25 +108,38 @@ def _copy(case: Case, place: Path) -> Path:
     return place
 
 
-def _clocked(case: Case, scratch: Path, who: str) -> subprocess.Popen[str]:
-    place = _copy(case, scratch / who)
-    if who == "mended":
-        (place / case.script.name).write_text(case.mended(), encoding="utf-8")
+def clocked(case: Case, out: Path) -> list[str]:
+    """The command that runs it under our clock, in a folder that holds its file."""
     kind = case.kind if case.updates else "backward"
-    command = [sys.executable, *case.command, str(CLOCK), str(scratch / f"{who}.json"), kind, case.script.name]
-    return subprocess.Popen(
-        command, cwd=place, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    return [sys.executable, *case.command, str(CLOCK), str(out), kind, case.script.name]
 
 
-def _seen(twin: subprocess.Popen[str], scratch: Path, who: str) -> dict[str, Any]:
-    _, err = twin.communicate(timeout=PATIENCE_S)
-    if twin.returncode:
-        raise RuntimeError(f"{who} left with {twin.returncode}: {err[-TAIL:]}")
-    seen = json.loads((scratch / f"{who}.json").read_text(encoding="utf-8"))
-    rows = seen["rows"]
+def _pair(case: Case, scratch: Path) -> list[dict[str, Any]]:
+    """What the clock saw of the program and of its mended twin."""
+    twins = []
+    for who in ("plain", "mended"):
+        place = _copy(case, scratch / who)
+        if who == "mended":
+            (place / case.script.name).write_text(case.mended(), encoding="utf-8")
+        twins.append(subprocess.Popen(
+            clocked(case, scratch / f"{who}.json"), cwd=place, env=environment(), stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True,
+        ))  # fmt: skip
+    for twin in twins:
+        _, err = twin.communicate(timeout=PATIENCE_S)
+        if twin.returncode:
+            raise RuntimeError(f"{case.name} left with {twin.returncode}: {err[-TAIL:]}")
+    return [_clock(case, scratch / f"{who}.json") or {} for who in ("plain", "mended")]
+
+
+def _clock(case: Case, file: Path) -> dict[str, Any] | None:
+    """Figures of the clock's rows; null where it saw fewer than three."""
+    seen = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
+    rows = seen["rows"][:: case.per_step]
+    if len(rows) < 3:
+        return None
+    walls = [(after[0] - before[0]) * 1e3 for before, after in itertools.pairwise(rows)]
     return {
-        "steps": len(rows), "loop_s": rows[-1][0] - rows[0][0],
-        "step_ms": statistics.median((b[0] - a[0]) * 1e3 for a, b in zip(rows, rows[1:], strict=False)),
+        "steps": len(rows), "loop_s": rows[-1][0] - seen["began"], "step_ms": statistics.median(walls),
         "phases": phases(rows), "lines": seen["lines"], "ops": seen["ops"],
     }  # fmt: skip

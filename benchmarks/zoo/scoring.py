@@ -13,8 +13,12 @@ NEAR = 3
 STEPS_WITHIN = 0.1
 """Share of the counted steps by which a report's may differ, and two beside: the first and last are seen half."""
 DOUBT = "BRR9"
+MOST = 1.0005
+"""A share is at most one, rounding aside."""
+RATES = ("mfu", "speed_of_light", "bandwidth_share")
 BARS = {"loop": 1.0, "headline": 0.9, "line": 0.85, "sane": 1.0, "same": 1.0, "whole": 1.0}
-PERCENT = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?) %")
+PERCENT = re.compile(r"(?<![\w.])(-?\d+(?:\.\d+)?) %(?! of\s+the\s+median)")
+"""Shares in the text; a spread of steps in per cent of their median may be anything."""
 
 Row = dict[str, Any]
 
@@ -23,7 +27,7 @@ def score(case: Case, row: Row) -> dict[str, bool | None]:
     """Every bar of one program; null where it does not apply."""
     report = row["report"]
     return {
-        "loop": right_loop(case, report),
+        "loop": right_loop(case, row),
         "headline": true_headline(case, report),
         "line": useful_line(case, report),
         "sane": not absurd(row),
@@ -32,12 +36,11 @@ def score(case: Case, row: Row) -> dict[str, bool | None]:
     }
 
 
-def right_loop(case: Case, report: Row | None) -> bool:
+def right_loop(case: Case, row: Row) -> bool:
     """The step is of the loop that an independent clock counted, and so are their number."""
-    if report is None:
+    if row["report"] is None or row["clock"] is None:
         return False
-    step = report["step"]
-    counted = case.steps
+    step, counted = row["report"]["step"], row["clock"]["steps"]
     return step.get("kind") == case.kind and abs(step["count"] - counted) <= 2 + STEPS_WITHIN * counted
 
 
@@ -78,14 +81,16 @@ def absurd(row: Row) -> list[str]:
     found = [f"{share} % in the text" for share in PERCENT.findall(row["told"]) if not 0 <= float(share) <= 100.05]
     if report is None:
         return found
-    step = report["step"]["plain_wall_ns"] or report["step"]["wall_ns"]
-    found += [f"{each['account']} {each['share']:.3f}" for each in report["ledger"] if not 0 <= each["share"] <= 1.0005]
-    found += [f"{f['code']} saves {f['saving']['ceiling_ns'] / step:.2f} of the step" for f in report["findings"]
-              if step and f["saving"]["ceiling_ns"] > 1.0005 * (step + report["step"].get("outlier_ns", 0))]  # fmt: skip
-    found += [f"{f['code']} saves {f['saving']}" for f in report["findings"] if min(f["saving"].values()) < 0]
+    found += [f"{each['account']} {each['share']:.3f}" for each in report["ledger"] if not 0 <= each["share"] <= MOST]
+    found += [f"{each['code']} {_excess(each, report['step'])}" for each in report["findings"]
+              if _excess(each, report["step"])]  # fmt: skip
     roof = report.get("roofline") or {}
-    return found + [f"{name} {value:.2f}" for name, value in roof.items() if _is_share(name, value) and value > 1.0005]
+    return found + [f"{name} {value:.2f}" for name, value in roof.items() if name in RATES and (value or 0) > MOST]
 
 
-def _is_share(name: str, value: Any) -> bool:
-    return isinstance(value, float) and name in ("mfu", "speed_of_light", "bandwidth_share", "busy_share")
+def _excess(finding: Row, step: Row) -> str:
+    """What is wrong with a saving: below nothing, or above the step with its share of rare slow ones."""
+    saving, whole = finding["saving"], (step["plain_wall_ns"] or step["wall_ns"]) + step.get("outlier_ns", 0)
+    if min(saving.values()) < 0:
+        return f"saves {min(saving.values())} ns"
+    return f"saves {saving['ceiling_ns'] / whole:.2f} of the step" if saving["ceiling_ns"] > MOST * whole else ""

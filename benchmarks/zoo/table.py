@@ -30,7 +30,7 @@ def _program(case: Case, seen: dict[tuple[str, str], Row]) -> Row:
     skipped = next((row["skipped"] for row in (truth, run, tune) if row and row["skipped"]), "")
     done = run is not None and "exit_codes" in run
     return {
-        "name": case.name, "cause": case.cause, "loop": [case.kind, case.steps], "skipped": skipped,
+        "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped,
         "truth": truth, "run": run, "tune": tune,
         "scores": scoring.score(case, run) if done else None, "absurd": scoring.absurd(run) if done else [],
     }  # fmt: skip
@@ -88,17 +88,16 @@ def _line(program: Row) -> str:
 
 
 def _step(program: Row) -> str:
-    truth = program["truth"] or {}
-    step = f"{truth['step_ms']:.0f} ms " if "step_ms" in truth else ""
-    return f"{step}{program['loop'][0]} x {program['loop'][1]}"
+    clock = (program["run"] or {}).get("clock")
+    return f"{clock['steps']} x {clock['step_ms']:.0f} ms, {program['kind']}" if clock else str(program["kind"])
 
 
 def _cause(program: Row) -> str:
-    truth = program["truth"] or {}
-    if "phases" not in truth:
+    clock = (program["run"] or {}).get("clock")
+    if not clock:
         return str(program["cause"])
-    spent = ", ".join(f"{name} {share:.0%}" for name, share in truth["phases"].items() if share >= 0.05)
-    ops = ", ".join(f"{name.removeprefix('aten::')} {share:.0%}" for name, share in truth["ops"][:2])
+    spent = ", ".join(f"{name} {share:.0%}" for name, share in clock["phases"].items() if share >= 0.05)
+    ops = ", ".join(f"{name.removeprefix('aten::')} {share:.0%}" for name, share in clock["ops"][:2])
     return f"{program['cause']} ({spent}; ops: {ops})"
 
 

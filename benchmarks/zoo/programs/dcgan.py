@@ -7,15 +7,28 @@ from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(0)
 NZ, NGF, NDF = 64, 32, 32
 netG = nn.Sequential(
-    nn.ConvTranspose2d(NZ, NGF * 4, 4, 1, 0, bias=False), nn.BatchNorm2d(NGF * 4), nn.ReLU(True),
-    nn.ConvTranspose2d(NGF * 4, NGF * 2, 4, 2, 1, bias=False), nn.BatchNorm2d(NGF * 2), nn.ReLU(True),
-    nn.ConvTranspose2d(NGF * 2, NGF, 4, 2, 1, bias=False), nn.BatchNorm2d(NGF), nn.ReLU(True),
-    nn.ConvTranspose2d(NGF, 3, 4, 2, 1, bias=False), nn.Tanh(),
+    nn.ConvTranspose2d(NZ, NGF * 4, 4, 1, 0, bias=False),
+    nn.BatchNorm2d(NGF * 4),
+    nn.ReLU(True),
+    nn.ConvTranspose2d(NGF * 4, NGF * 2, 4, 2, 1, bias=False),
+    nn.BatchNorm2d(NGF * 2),
+    nn.ReLU(True),
+    nn.ConvTranspose2d(NGF * 2, NGF, 4, 2, 1, bias=False),
+    nn.BatchNorm2d(NGF),
+    nn.ReLU(True),
+    nn.ConvTranspose2d(NGF, 3, 4, 2, 1, bias=False),
+    nn.Tanh(),
 )
 netD = nn.Sequential(
-    nn.Conv2d(3, NDF, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True),
-    nn.Conv2d(NDF, NDF * 2, 4, 2, 1, bias=False), nn.BatchNorm2d(NDF * 2), nn.LeakyReLU(0.2, inplace=True),
-    nn.Conv2d(NDF * 2, 1, 8, 2, 0, bias=False), nn.Flatten(), nn.LazyLinear(1), nn.Sigmoid(),
+    nn.Conv2d(3, NDF, 4, 2, 1, bias=False),
+    nn.LeakyReLU(0.2, inplace=True),
+    nn.Conv2d(NDF, NDF * 2, 4, 2, 1, bias=False),
+    nn.BatchNorm2d(NDF * 2),
+    nn.LeakyReLU(0.2, inplace=True),
+    nn.Conv2d(NDF * 2, 1, 8, 2, 0, bias=False),
+    nn.Flatten(),
+    nn.LazyLinear(1),
+    nn.Sigmoid(),
 )
 netD(torch.zeros(2, 3, 32, 32))
 criterion = nn.BCELoss()

@@ -8,9 +8,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 model = UNet2DModel(
-    sample_size=32, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(32, 64, 64),
+    sample_size=32,
+    in_channels=3,
+    out_channels=3,
+    layers_per_block=1,
+    block_out_channels=(32, 64, 64),
     down_block_types=("DownBlock2D", "DownBlock2D", "AttnDownBlock2D"),
-    up_block_types=("AttnUpBlock2D", "UpBlock2D", "UpBlock2D"), norm_num_groups=8,
+    up_block_types=("AttnUpBlock2D", "UpBlock2D", "UpBlock2D"),
+    norm_num_groups=8,
 )
 images = torch.rand(480, 3, 32, 32) * 2 - 1
 train_dataloader = DataLoader(TensorDataset(images), batch_size=8, shuffle=True)

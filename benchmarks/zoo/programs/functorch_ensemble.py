@@ -6,7 +6,12 @@ from torch.func import functional_call, grad, vmap
 
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 13 * 13, 64), nn.ReLU(),
+    nn.Conv2d(1, 16, 3, 1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
+    nn.Linear(16 * 13 * 13, 64),
+    nn.ReLU(),
     nn.Linear(64, 10),
 )
 params = {name: value.detach() for name, value in model.named_parameters()}
@@ -19,7 +24,7 @@ def compute_loss(params, sample, target):
 
 
 per_sample = vmap(grad(compute_loss), in_dims=(None, 0, 0))
-for step in range(150):
+for step in range(80):
     at = step % 20 * 32
     gradients = per_sample(params, images[at : at + 32], labels[at : at + 32])
     for name, each in gradients.items():

@@ -26,7 +26,7 @@ model.train()
 likelihood.train()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
 mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
-for i in range(80):
+for i in range(50):
     optimizer.zero_grad()
     output = model(train_x)
     loss = -mll(output, train_y)

@@ -11,6 +11,8 @@ tok = tokenizer()
 config = BertConfig(
     vocab_size=len(tok), hidden_size=256, num_hidden_layers=6, num_attention_heads=4, intermediate_size=1024
 )
-classify = pipeline("text-classification", model=BertForSequenceClassification(config).eval(), tokenizer=tok, device="cpu")
-answers = [classify(text)[0]["label"] for text in sentences(400)]
+classify = pipeline(
+    "text-classification", model=BertForSequenceClassification(config).eval(), tokenizer=tok, device="cpu"
+)
+answers = [classify(text)[0]["label"] for text in sentences(250)]
 print(len(answers), sorted(set(answers)))

@@ -4,7 +4,12 @@ import tempfile
 
 from datasets import Dataset
 from transformers import (
-    DataCollatorForLanguageModeling, GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed,
+    DataCollatorForLanguageModeling,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+    set_seed,
 )
 from words import sentences, tokenizer
 
@@ -25,11 +30,20 @@ def group_texts(examples):
 blocks = tokenized.map(group_texts, batched=True, remove_columns=tokenized.column_names)
 config = GPT2Config(vocab_size=len(tok), n_positions=BLOCK, n_embd=192, n_layer=4, n_head=4)
 args = TrainingArguments(
-    output_dir=tempfile.mkdtemp(), per_device_train_batch_size=8, max_steps=110, learning_rate=2e-5, weight_decay=0.01,
-    save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True,
+    output_dir=tempfile.mkdtemp(),
+    per_device_train_batch_size=8,
+    max_steps=60,
+    learning_rate=2e-5,
+    weight_decay=0.01,
+    save_strategy="no",
+    report_to="none",
+    disable_tqdm=True,
+    use_cpu=True,
 )
 trainer = Trainer(
-    model=GPT2LMHeadModel(config), args=args, train_dataset=blocks,
+    model=GPT2LMHeadModel(config),
+    args=args,
+    train_dataset=blocks,
     data_collator=DataCollatorForLanguageModeling(tokenizer=tok, mlm=False),
 )
 trainer.train()

@@ -22,8 +22,14 @@ config = BertConfig(
 )
 model = BertForSequenceClassification(config)
 args = TrainingArguments(
-    output_dir=tempfile.mkdtemp(), per_device_train_batch_size=8, num_train_epochs=1, learning_rate=2e-5,
-    save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True,
+    output_dir=tempfile.mkdtemp(),
+    per_device_train_batch_size=8,
+    num_train_epochs=1,
+    learning_rate=2e-5,
+    save_strategy="no",
+    report_to="none",
+    disable_tqdm=True,
+    use_cpu=True,
 )
 trainer = Trainer(model=model, args=args, train_dataset=tokenized, processing_class=tok)
 trainer.train()

@@ -8,8 +8,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
-    nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10),
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Conv2d(16, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(4),
+    nn.Flatten(),
+    nn.Linear(512, 10),
 )
 
 
@@ -17,7 +23,7 @@ def pictures(number):
     return TensorDataset(torch.randn(number, 1, 28, 28), torch.randint(0, 10, (number,)))
 
 
-train_loader = DataLoader(pictures(64 * 150), batch_size=64, shuffle=True)
+train_loader = DataLoader(pictures(64 * 100), batch_size=64, shuffle=True)
 val_loader = DataLoader(pictures(2000), batch_size=128)
 optimizer = torch.optim.RMSprop(model.parameters(), lr=0.005)
 criterion = nn.CrossEntropyLoss()

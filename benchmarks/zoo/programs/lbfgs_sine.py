@@ -30,7 +30,7 @@ input, target = data[3:, :-1], data[3:, 1:]
 seq = Sequence().double()
 criterion = nn.MSELoss()
 optimizer = optim.LBFGS(seq.parameters(), lr=0.8, max_iter=5)
-for i in range(14):
+for i in range(8):
 
     def closure():
         optimizer.zero_grad()

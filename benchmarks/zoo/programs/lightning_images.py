@@ -14,7 +14,7 @@ class Digits(Dataset):
         self.pictures = [Image.fromarray(draw.integers(0, 256, (256, 256), dtype=np.uint8)) for _ in range(64)]
 
     def __len__(self):
-        return 4800
+        return 3200
 
     def __getitem__(self, index):
         image = self.pictures[index % 64].rotate(index % 30 - 15, Image.BICUBIC).resize((28, 28), Image.LANCZOS)
@@ -39,7 +39,11 @@ class LitAutoEncoder(L.LightningModule):
 L.seed_everything(0)
 loader = DataLoader(Digits(), batch_size=32, shuffle=True)
 trainer = L.Trainer(
-    max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    max_epochs=1,
+    accelerator="cpu",
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
     enable_model_summary=False,
 )
 trainer.fit(LitAutoEncoder(), loader)

@@ -26,10 +26,14 @@ class Classifier(L.LightningModule):
 
 
 L.seed_everything(0)
-inputs = torch.randn(64 * 150, 128)
+inputs = torch.randn(64 * 100, 128)
 loader = DataLoader(TensorDataset(inputs, torch.randint(0, 20, (len(inputs),))), batch_size=64, shuffle=True)
 trainer = L.Trainer(
-    max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    max_epochs=1,
+    accelerator="cpu",
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
     enable_model_summary=False,
 )
 trainer.fit(Classifier(), loader)

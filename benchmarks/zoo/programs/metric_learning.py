@@ -7,7 +7,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+    nn.Conv2d(1, 16, 3),
+    nn.ReLU(),
+    nn.Conv2d(16, 32, 3),
+    nn.ReLU(),
+    nn.MaxPool2d(2),
+    nn.Flatten(),
     nn.Linear(4608, 64),
 )
 distance = distances.CosineSimilarity()

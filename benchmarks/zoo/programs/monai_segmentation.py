@@ -5,14 +5,17 @@ from monai.data import DataLoader, Dataset
 from monai.losses import DiceLoss
 from monai.networks.nets import UNet
 from monai.transforms import (
-    Compose, EnsureChannelFirstd, RandAffined, RandCropByPosNegLabeld, RandGaussianNoised, ScaleIntensityRanged,
+    Compose,
+    EnsureChannelFirstd,
+    RandAffined,
+    RandCropByPosNegLabeld,
+    RandGaussianNoised,
+    ScaleIntensityRanged,
 )
 from monai.utils import set_determinism
 
 set_determinism(0)
-volumes = [
-    {"image": torch.randn(72, 72, 72) * 100, "label": (torch.rand(72, 72, 72) < 0.2).float()} for _ in range(8)
-]
+volumes = [{"image": torch.randn(72, 72, 72) * 100, "label": (torch.rand(72, 72, 72) < 0.2).float()} for _ in range(8)]
 train_transforms = Compose(
     [
         EnsureChannelFirstd(keys=["image", "label"], channel_dim="no_channel"),
@@ -28,7 +31,7 @@ train_loader = DataLoader(Dataset(data=volumes, transform=train_transforms), bat
 model = UNet(spatial_dims=3, in_channels=1, out_channels=2, channels=(8, 16, 32, 64), strides=(2, 2, 2))
 loss_function = DiceLoss(to_onehot_y=True, softmax=True)
 optimizer = torch.optim.Adam(model.parameters(), 1e-4)
-for epoch in range(15):
+for epoch in range(10):
     model.train()
     epoch_loss = 0.0
     for batch_data in train_loader:

@@ -8,7 +8,7 @@ from words import sentences, tokenizer
 
 set_seed(0)
 tok = tokenizer()
-encoded = tok(sentences(400, 10, 40), padding="max_length", truncation=True, max_length=128, return_tensors="pt")
+encoded = tok(sentences(240, 10, 40), padding="max_length", truncation=True, max_length=128, return_tensors="pt")
 rows = [
     {"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)}
     for ids, mask in zip(encoded["input_ids"], encoded["attention_mask"])

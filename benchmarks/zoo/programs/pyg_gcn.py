@@ -8,8 +8,11 @@ from torch_geometric.nn import GCNConv
 torch.manual_seed(0)
 NODES, EDGES = 20000, 200000
 data = Data(
-    x=torch.randn(NODES, 256), edge_index=torch.randint(0, NODES, (2, EDGES)), y=torch.randint(0, 7, (NODES,)),
-    train_mask=torch.rand(NODES) < 0.1, test_mask=torch.rand(NODES) < 0.3,
+    x=torch.randn(NODES, 256),
+    edge_index=torch.randint(0, NODES, (2, EDGES)),
+    y=torch.randint(0, 7, (NODES,)),
+    train_mask=torch.rand(NODES) < 0.1,
+    test_mask=torch.rand(NODES) < 0.3,
 )
 
 
@@ -48,7 +51,7 @@ def test():
     return [int((pred[mask] == data.y[mask]).sum()) / int(mask.sum()) for mask in masks]
 
 
-for epoch in range(1, 81):
+for epoch in range(1, 61):
     loss = train()
     accuracies = test()
     if epoch % 20 == 0:

@@ -30,7 +30,7 @@ class GIN(torch.nn.Module):
 
 model = GIN()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-for epoch in range(8):
+for epoch in range(5):
     model.train()
     total = 0.0
     for data in train_loader:

@@ -35,7 +35,7 @@ images = (torch.rand(12800, 784) < 0.3).float()
 train_loader = DataLoader(TensorDataset(images), batch_size=128, shuffle=True)
 vae = VAE()
 svi = SVI(vae.model, vae.guide, Adam({"lr": 1e-3}), loss=Trace_ELBO())
-for epoch in range(4):
+for epoch in range(2):
     total = 0.0
     for (x,) in train_loader:
         total += svi.step(x)

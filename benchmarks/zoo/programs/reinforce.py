@@ -55,7 +55,7 @@ def finish_episode():
 
 
 running_reward = 10.0
-for i_episode in range(1, 151):
+for i_episode in range(1, 81):
     state, _ = env.reset()
     for t in range(1, 500):
         state, reward, done, _, _ = env.step(select_action(state))

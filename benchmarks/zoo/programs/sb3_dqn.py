@@ -5,5 +5,5 @@ from stable_baselines3 import DQN
 
 env = gym.make("CartPole-v1")
 model = DQN("MlpPolicy", env, seed=0, device="cpu", verbose=0, learning_starts=500)
-model.learn(total_timesteps=12_000)
+model.learn(total_timesteps=6_000)
 print("timesteps", model.num_timesteps)

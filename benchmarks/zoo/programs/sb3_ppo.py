@@ -5,5 +5,5 @@ from stable_baselines3 import PPO
 
 env = gym.make("CartPole-v1")
 model = PPO("MlpPolicy", env, seed=0, device="cpu", verbose=0)
-model.learn(total_timesteps=10_000)
+model.learn(total_timesteps=6_000)
 print("timesteps", model.num_timesteps)

@@ -16,6 +16,6 @@ config = BertConfig(
 BertModel(config).save_pretrained(folder)
 tok.save_pretrained(folder)
 model = SentenceTransformer(modules=[models.Transformer(folder, max_seq_length=128), models.Pooling(256)], device="cpu")
-documents = sentences(500)
+documents = sentences(250)
 found = np.stack([model.encode(document) for document in documents])
 print(found.shape)

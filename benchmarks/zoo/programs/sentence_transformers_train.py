@@ -4,7 +4,11 @@ import tempfile
 
 from datasets import Dataset
 from sentence_transformers import (
-    SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses, models,
+    SentenceTransformer,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+    losses,
+    models,
 )
 from transformers import BertConfig, BertModel, set_seed
 from words import sentences, tokenizer
@@ -21,8 +25,13 @@ words = models.Transformer(folder, max_seq_length=128)
 model = SentenceTransformer(modules=[words, models.Pooling(128)], device="cpu")
 data = Dataset.from_dict({"anchor": sentences(1600, seed=1), "positive": sentences(1600, seed=2)})
 args = SentenceTransformerTrainingArguments(
-    output_dir=tempfile.mkdtemp(), per_device_train_batch_size=16, max_steps=100, save_strategy="no",
-    report_to="none", disable_tqdm=True, use_cpu=True,
+    output_dir=tempfile.mkdtemp(),
+    per_device_train_batch_size=16,
+    max_steps=60,
+    save_strategy="no",
+    report_to="none",
+    disable_tqdm=True,
+    use_cpu=True,
 )
 trainer = SentenceTransformerTrainer(
     model=model, args=args, train_dataset=data, loss=losses.MultipleNegativesRankingLoss(model)

@@ -34,7 +34,7 @@ class ODEFunc(nn.Module):
 
 func = ODEFunc()
 optimizer = optim.RMSprop(func.parameters(), lr=1e-3)
-for itr in range(1, 201):
+for itr in range(1, 121):
     optimizer.zero_grad()
     batch_y0, batch_t, batch_y = get_batch()
     pred_y = odeint(func, batch_y0, batch_t)

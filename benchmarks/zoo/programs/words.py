@@ -19,8 +19,14 @@ def tokenizer():
     plain.pre_tokenizer = Whitespace()
     plain.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     return PreTrainedTokenizerFast(
-        tokenizer_object=plain, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
-        bos_token="[CLS]", eos_token="[SEP]", model_max_length=512,
+        tokenizer_object=plain,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        bos_token="[CLS]",
+        eos_token="[SEP]",
+        model_max_length=512,
     )
 
 
