@@ -4,8 +4,9 @@
 
 `--truth`: each program under a clock that knows nothing of gobrrr, and beside it its twin mended by hand. `--run`:
 `gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes, and the best single remedy.
-None of them: all but --tune. What is done is kept in .gobrrr/zoo.jsonl at once, and not done again; --anew forgets it.
-The result goes to benchmarks/results/zoo-DATE.{json,md}, unless --only left some out. CONTRIBUTING says what to install.
+None of them: all but --tune. What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it.
+The result goes to benchmarks/results/zoo-DATE.{json,md}, unless --only left some out. What to install: requirements.txt
+beside this file; what is missing is skipped.
 """
 
 from __future__ import annotations

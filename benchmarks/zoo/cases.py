@@ -13,7 +13,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 CASES = (
     Case(
         "hf_trainer_encoder", HF, "training", "every text is padded to 256 tokens, and has some 25",
-        ("data",), ("BRR409",), ('padding="max_length"', "trainer.train()"),
+        ("data",), ("BRR409",), ('padding="max_length"',),
         ((', padding="max_length"', ""),),
     ),
     Case(
@@ -23,12 +23,12 @@ CASES = (
     ),
     Case(
         "hf_trainer_seq2seq", HF, "training", "generates with the model after every tenth step to evaluate",
-        ("host", "overhead"), ("BRR302", "BRR301"), ("eval_steps=10", "predict_with_generate", "trainer.train()"),
+        ("host", "overhead"), ("BRR302", "BRR301"), ("eval_steps=10", "predict_with_generate"),
         (("eval_steps=10", "eval_steps=60"),),
     ),
     Case(
         "hf_trainer_images", HF, "training", "pictures are turned and scaled one by one between the steps",
-        ("data",), LOADER, (".resize((112, 112)", "image.rotate(", "trainer.train()"),
+        ("data",), LOADER, (".resize((112, 112)", "image.rotate("),
         (('report_to="none"', 'report_to="none", dataloader_num_workers=2'),),
     ),
     Case(
@@ -99,7 +99,8 @@ CASES = (
         ("bandwidth",), ("BRR202", "BRR201", "BRR302", "BRR107"),
         ("accuracies = test()", "pred = model(", "out = model(", "F.dropout(x", "self.conv1(x"),
         (
-            ("    accuracies = test()\n    if epoch % 20 == 0:\n", "    if epoch % 20 == 0:\n        accuracies = test()\n"),
+            ("    accuracies = test()\n", ""),
+            ("    if epoch % 20 == 0:\n", "    if epoch % 20 == 0:\n        accuracies = test()\n"),
         ),
     ),
     Case(
