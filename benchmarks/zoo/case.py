@@ -32,8 +32,6 @@ class Case(NamedTuple):
     """In place of the bare interpreter, after it."""
     per_step: int = 1
     """Optimizer updates in a step."""
-    updates: bool = True
-    """A torch optimizer makes its steps."""
 
     @property
     def script(self) -> Path:

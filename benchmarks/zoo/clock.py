@@ -1,9 +1,9 @@
 """Runs a script and notes its steps, what they consist of and where they are. Knows nothing of gobrrr.
 
-    python clock.py OUT.json training|inference|backward script.py [args]
+    python clock.py OUT.json training|inference script.py [args]
 
-A training step ends where an optimizer update ends, an inference step where a call of an outermost module ends; where
-neither is in the program, a step ends with a backward pass. Evidence for the expert's cause: seconds in the loader,
+A training step ends where an optimizer update ends, an inference step where a call of an outermost module ends.
+Evidence for the expert's cause: seconds in the loader,
 in outermost modules, in backward and in the optimizer; the lines of the script at which it was met by a sampler; and
 the ops that took most of three profiled steps.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-PROFILED = (10, 13)
+PROFILED = (5, 8)
 SAMPLE_S = 0.01
 PHASES = ("data", "forward", "backward", "optimizer")
 
@@ -103,7 +103,7 @@ def watch(clock: Clock, kind: str) -> None:
     register_optimizer_step_post_hook(stepped)
     clock.wrap(_BaseDataLoaderIter, "__next__", "data")
     clock.wrap(torch.nn.Module, "__call__", "forward", clock.tick if kind == "inference" else None)
-    clock.wrap(torch.autograd, "backward", "backward", clock.tick if kind == "backward" else None)
+    clock.wrap(torch.autograd, "backward", "backward")
     clock.wrap(torch.autograd, "grad", "backward")
 
 
