@@ -95,7 +95,7 @@ CASES = (
     ),
     Case(
         "pyg_gcn", ("torch_geometric",), "training",
-        "dropout over all 256 features of 20,000 nodes and gather and scatter of edges; a test after every step",
+        "dropout over all 256 features of 4,000 nodes and gather and scatter of edges; a test after every step",
         ("bandwidth",), ("BRR202", "BRR201", "BRR302", "BRR107"),
         ("accuracies = test()", "pred = model(", "out = model(", "F.dropout(x", "self.conv1(x"),
         (
@@ -127,9 +127,9 @@ CASES = (
         ("overhead", "host", "compute"), SMALL, ("-mll(model(x_batch)", "loss.backward()"),
     ),
     Case(
-        "pyro_vae", ("pyro",), "training", "rows one by one from the loader, and the optimizer one tensor at a time",
+        "pyro_vae", ("pyro",), "training", "an Adam of its own for each of ten tensors, and many small ops",
         ("data", "overhead", "host"), (*LOADER, *SMALL, "BRR208"),
-        ("train_loader = DataLoader(", "for (x,) in train_loader", "svi.step(x)"),
+        ("train_loader = DataLoader(", "for (x,) in train_loader", "svi.step(x)"), per_step=10,
     ),
     Case(
         "forecasting_tft", ("pytorch_forecasting", "lightning", "pandas"), "training",

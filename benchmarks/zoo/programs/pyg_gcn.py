@@ -6,7 +6,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
 torch.manual_seed(0)
-NODES, EDGES = 20000, 200000
+NODES, EDGES = 4000, 40000
 data = Data(
     x=torch.randn(NODES, 256),
     edge_index=torch.randint(0, NODES, (2, EDGES)),
