@@ -119,8 +119,8 @@ CASES = (
         ("host", "overhead"), (*SMALL, "BRR208"), ("model.learn(",),
     ),
     Case(
-        "gpytorch_exact", ("gpytorch",), "training", "Cholesky of 1,200 x 1,200 and its gradient",
-        ("compute", "bandwidth"), ("BRR302", "BRR104", "BRR102"), ("-mll(output, train_y)", "loss.backward()"),
+        "gpytorch_exact", ("gpytorch",), "training", "conjugate gradients: products with a 1,200 x 1,200 matrix",
+        ("compute", "bandwidth"), PRODUCTS, ("-mll(output, train_y)", "loss.backward()"),
     ),
     Case(
         "gpytorch_svgp", ("gpytorch",), "training", "triangular solves and many small ops, 300 inducing points",
@@ -216,9 +216,8 @@ CASES = (
         ("compute",), (*PRODUCTS, "BRR106", "BRR202"), ("explain.attribute(",),
     ),
     Case(
-        "metric_learning", ("pytorch_metric_learning",), "training",
-        "masks over all triplets of a batch are made and searched",
-        ("bandwidth", "compute"), ("BRR202", "BRR201", "BRR302"), ("mining_func(", "loss_func("),
+        "metric_learning", ("pytorch_metric_learning",), "training", "fp32 convolutions and pooling",
+        ("compute",), (*PRODUCTS, "BRR202", "BRR204"), ("embeddings = model(", "loss.backward()"),
     ),
     Case(
         "fastai_table", ("fastai", "torchvision"), "training", "rows taken from pandas for every batch",
