@@ -97,8 +97,8 @@ def absurd(row: Row) -> list[str]:
 
 
 def _excess(finding: Row, step: Row) -> str:
-    """What is wrong with a saving: below nothing, or above the step with its share of rare slow ones."""
-    saving, whole = finding["saving"], (step["plain_wall_ns"] or step["wall_ns"]) + step.get("outlier_ns", 0)
+    """What is wrong with a saving: below nothing, or above the step beside which it is printed."""
+    saving, whole = finding["saving"], step["plain_wall_ns"] or step["wall_ns"]
     if min(saving.values()) < 0:
         return f"saves {min(saving.values())} ns"
     return f"saves {saving['ceiling_ns'] / whole:.2f} of the step" if saving["ceiling_ns"] > MOST * whole else ""
