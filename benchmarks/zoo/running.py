@@ -20,7 +20,8 @@ from benchmarks.zoo.case import PROGRAMS, Case
 CLOCK = Path(__file__).with_name("clock.py")
 PATIENCE_S = 600
 WARMUP_SHARE = 0.2
-TAIL = 20_000
+TAIL, TOLD = 20_000, 500
+"""Characters that are kept of what a program put out, and of why it failed."""
 TIMES = re.compile(r"'\w+(?:runtime|per_second)': '?[\d.e-]+'?")
 """What a Trainer prints of its own speed differs between any two runs."""
 
@@ -38,6 +39,8 @@ def watched(case: Case) -> dict[str, Any]:
     """`gobrrr run` beside the program under our clock: what both put out, what the clock saw, and the report."""
     with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
         plain = run(clocked(case, Path(scratch) / "clock.json"), _copy(case, Path(scratch) / "plain"))
+        if plain.code != 0:
+            raise RuntimeError(f"the program alone left with {plain.code}: {plain.err[-TOLD:]}")
         place = _copy(case, Path(scratch) / "watched")
         words = [case.script.name] if not case.command else ["--", *case.plain()]
         command = [sys.executable, "-m", "gobrrr", "run", "--json", "report.json", "-o", "recording", *words]
@@ -46,8 +49,7 @@ def watched(case: Case) -> dict[str, Any]:
             "plain_s": round(plain.seconds, 1), "watched_s": round(seen.seconds, 1),
             "exit_codes": [plain.code, seen.code], "same_output": same(plain.out, seen.out),
             "outputs": [] if same(plain.out, seen.out) else [plain.out[-TAIL:], seen.out[-TAIL:]],
-            "told": seen.err[-TAIL:], "error": plain.err[-TAIL:] if plain.code else "",
-            "clock": _clock(case, Path(scratch) / "clock.json"), "report": _report(place / "report.json"),
+            "told": seen.err[-TAIL:], "clock": _clock(case, Path(scratch) / "clock.json"), "report": _report(place / "report.json"),
         }  # fmt: skip
 
 
@@ -135,7 +137,7 @@ def _pair(case: Case, scratch: Path) -> list[dict[str, Any]]:
     for twin in twins:
         _, err = twin.communicate(timeout=PATIENCE_S)
         if twin.returncode:
-            raise RuntimeError(f"{case.name} left with {twin.returncode}: {err[-TAIL:]}")
+            raise RuntimeError(f"{case.name} left with {twin.returncode}: {err[-TOLD:]}")
     return [_clock(case, scratch / f"{who}.json") or {} for who in ("plain", "mended")]
 
 

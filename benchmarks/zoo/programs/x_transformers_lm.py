@@ -7,7 +7,7 @@ from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
 torch.manual_seed(0)
 BATCH_SIZE, GRADIENT_ACCUMULATE_EVERY, SEQ_LEN = 4, 4, 128
 model = AutoregressiveWrapper(
-    TransformerWrapper(num_tokens=256, max_seq_len=SEQ_LEN, attn_layers=Decoder(dim=128, depth=4, heads=4))
+    TransformerWrapper(num_tokens=256, max_seq_len=SEQ_LEN + 1, attn_layers=Decoder(dim=128, depth=4, heads=4))
 )
 text = torch.randint(0, 256, (200000,))
 
