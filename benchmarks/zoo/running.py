@@ -49,7 +49,8 @@ def watched(case: Case) -> dict[str, Any]:
             "plain_s": round(plain.seconds, 1), "watched_s": round(seen.seconds, 1),
             "exit_codes": [plain.code, seen.code], "same_output": same(plain.out, seen.out),
             "outputs": [] if same(plain.out, seen.out) else [plain.out[-TAIL:], seen.out[-TAIL:]],
-            "told": seen.err[-TAIL:], "clock": _clock(case, Path(scratch) / "clock.json"), "report": _report(place / "report.json"),
+            "told": seen.err[-TAIL:], "clock": _clock(case, Path(scratch) / "clock.json"),
+            "report": _report(place / "report.json"),
         }  # fmt: skip
 
 
