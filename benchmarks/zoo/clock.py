@@ -39,11 +39,12 @@ class Clock:
         self.lines: collections.Counter[int] = collections.Counter()
         self.ops: list[tuple[str, float]] = []
         self.profiler: Any = None
+        self.ended = threading.Event()
 
     def tick(self, *_: object) -> None:
         """A step has ended."""
         self.rows.append((time.perf_counter(), *self.spent.values()))
-        if len(self.rows) == PROFILED[0]:
+        if len(self.rows) == PROFILED[0] and "RANK" not in os.environ:  # two ranks that profile can wait for ever
             self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
             self.profiler.start()
         elif len(self.rows) == PROFILED[1] and self.profiler:
@@ -75,8 +76,7 @@ class Clock:
 
     def sample(self, script: str, main: int) -> None:
         """Where in the script the main thread is, every hundredth of a second."""
-        while True:
-            time.sleep(SAMPLE_S)
+        while not self.ended.wait(SAMPLE_S):
             frame = sys._current_frames().get(main)
             while frame is not None and frame.f_code.co_filename != script:
                 frame = frame.f_back
@@ -114,11 +114,14 @@ def main() -> None:
     sys.path[0] = str(Path(script).resolve().parent)
     clock = Clock()
     watch(clock, kind)
-    threading.Thread(target=clock.sample, args=(script, threading.get_ident()), daemon=True).start()
+    sampler = threading.Thread(target=clock.sample, args=(script, threading.get_ident()), daemon=True)
+    sampler.start()
     began = time.perf_counter()
     try:
         runpy.run_path(script, run_name="__main__")
     finally:
+        clock.ended.set()
+        sampler.join()
         if os.environ.get("RANK", "0") == "0":
             seen = {"rows": clock.rows, "lines": clock.lines.most_common(5), "ops": clock.ops, "began": began}
             out.write_text(json.dumps(seen))
