@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 PROFILED = (5, 8)
+"""Steps; not of ranks (two that profile can wait for each other for ever), nor where only time is asked."""
 SAMPLE_S = 0.01
 PHASES = ("data", "forward", "backward", "optimizer")
 
@@ -40,11 +41,12 @@ class Clock:
         self.ops: list[tuple[str, float]] = []
         self.profiler: Any = None
         self.ended = threading.Event()
+        self.began = 0.0  # first time that anything was loaded or computed
 
     def tick(self, *_: object) -> None:
         """A step has ended."""
         self.rows.append((time.perf_counter(), *self.spent.values()))
-        if len(self.rows) == PROFILED[0] and "RANK" not in os.environ:  # two ranks that profile can wait for ever
+        if len(self.rows) == PROFILED[0] and not {"RANK", "ZOO_UNPROFILED"} & os.environ.keys():
             self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
             self.profiler.start()
         elif len(self.rows) == PROFILED[1] and self.profiler:
@@ -63,6 +65,7 @@ class Clock:
             outer = phase not in self.open
             self.open.append(phase)
             start = time.perf_counter()
+            self.began = self.began or start
             try:
                 return call(*args, **kwargs)
             finally:
@@ -116,14 +119,13 @@ def main() -> None:
     watch(clock, kind)
     sampler = threading.Thread(target=clock.sample, args=(script, threading.get_ident()), daemon=True)
     sampler.start()
-    began = time.perf_counter()
     try:
         runpy.run_path(script, run_name="__main__")
     finally:
         clock.ended.set()
         sampler.join()
         if os.environ.get("RANK", "0") == "0":
-            seen = {"rows": clock.rows, "lines": clock.lines.most_common(5), "ops": clock.ops, "began": began}
+            seen = {"rows": clock.rows, "lines": clock.lines.most_common(5), "ops": clock.ops, "began": clock.began}
             out.write_text(json.dumps(seen))
 
 

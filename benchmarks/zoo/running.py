@@ -132,8 +132,8 @@ def _pair(case: Case, scratch: Path) -> list[dict[str, Any]]:
         if who == "mended":
             (place / case.script.name).write_text(case.mended(), encoding="utf-8")
         twins.append(subprocess.Popen(
-            clocked(case, scratch / f"{who}.json"), cwd=place, env=environment(), stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, text=True,
+            clocked(case, scratch / f"{who}.json"), cwd=place, env={**environment(), "ZOO_UNPROFILED": "1"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         ))  # fmt: skip
     for twin in twins:
         _, err = twin.communicate(timeout=PATIENCE_S)
