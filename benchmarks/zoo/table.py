@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from statistics import geometric_mean
 from typing import Any
 
@@ -31,9 +32,21 @@ def _program(case: Case, seen: dict[tuple[str, str], Row]) -> Row:
     done = run is not None and "exit_codes" in run
     return {
         "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped,
-        "truth": truth, "run": run, "tune": tune,
+        "truth": truth, "run": _public(run), "tune": _public(tune),
         "scores": scoring.score(case, run) if done else None, "absurd": scoring.absurd(run) if done else [],
     }  # fmt: skip
+
+
+def _public(row: Row | None) -> Row | None:
+    """Without what programs put out and without places in libraries: both name folders of this machine."""
+    if row is None:
+        return None
+    row = {key: value for key, value in row.items() if key not in ("told", "outputs", "pick_runs", "failed")}
+    if row.get("report"):
+        findings = [{**each, "where": [{**at, "file": PurePath(at["file"]).name} for at in each["where"]]}
+                    for each in row["report"]["findings"]]  # fmt: skip
+        row["report"] = {**row["report"], "findings": findings}
+    return row
 
 
 def bars(programs: Sequence[Row]) -> dict[str, Row]:
@@ -108,9 +121,7 @@ def _saved(truth: Row | None) -> str:
 
 def _says(program: Row) -> str:
     run = program["run"] or {}
-    if run.get("failed"):
-        return str(run["failed"])[:120]
-    return str(run["report"]["verdict"]["sentence"]) if run.get("report") else str(run.get("told", ""))[-120:]
+    return str(run["report"]["verdict"]["sentence"]) if run.get("report") else "no report"
 
 
 def _misses(program: Row) -> str:
@@ -121,7 +132,7 @@ def _misses(program: Row) -> str:
 
 def _tuned(tune: Row | None) -> tuple[str, str]:
     if not tune or "speedup" not in tune:
-        return (str((tune or {}).get("failed", ""))[:80], "")
+        return ("failed" if tune else "", "")
     gain = tune["speedup"]
     best = max(tune["picks"].items(), key=lambda pick: pick[1], default=None)
     shown = f"{gain[0]:.2f} ({gain[1]:.2f} to {gain[2]:.2f}) {', '.join(tune['kept'])}" if gain else "nothing kept"
