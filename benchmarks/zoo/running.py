@@ -1,0 +1,155 @@
+"""Runs a program of the zoo under the clock and under `gobrrr run`, and beside its twin that was mended by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from benchmarks.zoo.case import PROGRAMS, Case
+
+CLOCK = Path(__file__).with_name("clock.py")
+PATIENCE_S = 600
+WARMUP_SHARE = 0.2
+TAIL, TOLD = 20_000, 500
+"""Characters that are kept of what a program put out, and of why it failed."""
+TIMES = re.compile(r"'\w+(?:runtime|per_second)': '?[\d.e-]+'?")
+"""What a Trainer prints of its own speed differs between any two runs."""
+
+
+class Ended(NamedTuple):
+    """A process that ended; code null where it had to be ended."""
+
+    code: int | None
+    out: str
+    err: str
+    seconds: float
+
+
+def watched(case: Case) -> dict[str, Any]:
+    """`gobrrr run` beside the program under our clock: what both put out, what the clock saw, and the report."""
+    with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
+        plain = run(clocked(case, Path(scratch) / "clock.json"), _copy(case, Path(scratch) / "plain"))
+        if plain.code != 0:
+            raise RuntimeError(f"the program alone left with {plain.code}: {plain.err[-TOLD:]}")
+        place = _copy(case, Path(scratch) / "watched")
+        words = [case.script.name] if not case.command else ["--", *case.plain()]
+        command = [sys.executable, "-m", "gobrrr", "run", "--json", "report.json", "-o", "recording", *words]
+        seen = run(command, place)
+        return {
+            "plain_s": round(plain.seconds, 1), "watched_s": round(seen.seconds, 1),
+            "exit_codes": [plain.code, seen.code], "same_output": same(plain.out, seen.out),
+            "outputs": [] if same(plain.out, seen.out) else [plain.out[-TAIL:], seen.out[-TAIL:]],
+            "told": seen.err[-TAIL:], "clock": _clock(case, Path(scratch) / "clock.json"),
+            "report": _report(place / "report.json"),
+        }  # fmt: skip
+
+
+def truth(case: Case, rounds: int) -> dict[str, Any]:
+    """What the expert's fix saves of the loop's time: both run at once, so that neighbours disturb both alike."""
+    if not case.fix:
+        return {"ratios": [], "saved": None}
+    ratios = []
+    for _ in range(rounds):
+        with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
+            before, after = _pair(case, Path(scratch))
+            ratios.append(after["loop_s"] / before["loop_s"])
+    return {"ratios": ratios, "saved": 1 - statistics.median(ratios)}
+
+
+def same(one: str, other: str) -> bool:
+    """Outputs are the same, figures of speed aside."""
+    return TIMES.sub("", one) == TIMES.sub("", other)
+
+
+def _report(file: Path) -> dict[str, Any] | None:
+    return kept(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+
+
+def kept(report: dict[str, Any]) -> dict[str, Any] | None:
+    """What scoring reads of a report; of a job of several ranks its first."""
+    if "step" not in report:
+        ranks = report.get("ranks") or []
+        return kept(ranks[0]) if ranks else None
+    report["findings"] = [
+        {key: each[key] for key in ("code", "bound", "severity", "message", "saving", "where")}
+        for each in report["findings"]
+    ]
+    return {key: report.get(key) for key in ("verdict", "step", "ledger", "findings", "roofline", "loops", "phases")}
+
+
+def run(command: list[str], place: Path) -> Ended:
+    """Run it to its end in that folder."""
+    start = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, cwd=place, env=environment(), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
+        )
+    except subprocess.TimeoutExpired as late:
+        return Ended(None, "", f"no end after {PATIENCE_S} s: {late.cmd}", time.monotonic() - start)
+    return Ended(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
+
+
+def environment() -> dict[str, str]:
+    """The environment; nothing is fetched, torch's own chatter is off."""
+    return {**os.environ, "HF_HUB_OFFLINE": "1", "KINETO_LOG_LEVEL": "99", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def phases(rows: list[list[float]], names: tuple[str, ...] = ("data", "forward", "backward", "optimizer")) -> Any:
+    """Shares of the loop after its warm-up; they may overlap (a closure runs inside the optimizer)."""
+    first, last = rows[round(WARMUP_SHARE * len(rows))], rows[-1]
+    return {
+        name: round((last[at] - first[at]) / (last[0] - first[0]), 3) for at, name in enumerate(names, 1)
+    }  # fmt: skip
+
+
+def _copy(case: Case, place: Path) -> Path:
+    place.mkdir()
+    for file in (case.script, PROGRAMS / "words.py"):
+        shutil.copy2(file, place)
+    return place
+
+
+def clocked(case: Case, out: Path) -> list[str]:
+    """The command that runs it under our clock, in a folder that holds its file."""
+    return [sys.executable, *case.command, str(CLOCK), str(out), case.kind, case.script.name]
+
+
+def _pair(case: Case, scratch: Path) -> list[dict[str, Any]]:
+    """What the clock saw of the program and of its mended twin."""
+    twins = []
+    for who in ("plain", "mended"):
+        place = _copy(case, scratch / who)
+        if who == "mended":
+            (place / case.script.name).write_text(case.mended(), encoding="utf-8")
+        twins.append(subprocess.Popen(
+            clocked(case, scratch / f"{who}.json"), cwd=place, env={**environment(), "ZOO_UNPROFILED": "1"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        ))  # fmt: skip
+    for twin in twins:
+        _, err = twin.communicate(timeout=PATIENCE_S)
+        if twin.returncode:
+            raise RuntimeError(f"{case.name} left with {twin.returncode}: {err[-TOLD:]}")
+    return [_clock(case, scratch / f"{who}.json") or {} for who in ("plain", "mended")]
+
+
+def _clock(case: Case, file: Path) -> dict[str, Any] | None:
+    """Figures of the clock's rows; null where it saw fewer than three."""
+    seen = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
+    rows = seen["rows"][:: case.per_step]
+    if len(rows) < 3:
+        return None
+    walls = [(after[0] - before[0]) * 1e3 for before, after in itertools.pairwise(rows)]
+    return {
+        "steps": len(rows), "loop_s": rows[-1][0] - seen["began"], "step_ms": statistics.median(walls),
+        "phases": phases(rows), "lines": seen["lines"], "ops": seen["ops"],
+    }  # fmt: skip

@@ -1,0 +1,143 @@
+"""What came of the zoo: rows of programs against bars, and the table as Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from statistics import geometric_mean
+from typing import Any
+
+from benchmarks.zoo import scoring
+from benchmarks.zoo.case import Case
+
+Row = dict[str, Any]
+TUNED, OF_BEST = 1.5, 0.97
+"""Bars of the issue: the geometric mean of gains, and each gain over that of the best single remedy."""
+TITLES = {
+    "loop": "right loop and number of steps", "headline": "headline true", "line": "line useful",
+    "sane": "no absurd figure", "same": "same output and exit code", "whole": "a report, no traceback",
+}  # fmt: skip
+
+
+def summary(cases: Sequence[Case], rows: Sequence[Row]) -> Row:
+    """Programs with all that was seen of them, and bars."""
+    seen = {(row["name"], row["kind"]): row for row in rows}
+    programs = [_program(case, seen) for case in cases]
+    return {"bars": bars(programs), "programs": programs}
+
+
+def _program(case: Case, seen: dict[tuple[str, str], Row]) -> Row:
+    truth, run, tune = (seen.get((case.name, kind)) for kind in ("truth", "run", "tune"))
+    skipped = next((row["skipped"] for row in (truth, run, tune) if row and row["skipped"]), "")
+    done = run is not None and "exit_codes" in run
+    return {
+        "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped,
+        "truth": truth, "run": _public(run), "tune": _public(tune),
+        "scores": scoring.score(case, run) if done else None, "absurd": scoring.absurd(run) if done else [],
+    }  # fmt: skip
+
+
+def _public(row: Row | None) -> Row | None:
+    """Without what programs put out and without places in libraries: both name folders of this machine."""
+    if row is None:
+        return None
+    row = {key: value for key, value in row.items() if key not in ("told", "outputs", "pick_runs", "failed")}
+    if row.get("report"):
+        findings = [{**each, "where": [{**at, "file": PurePath(at["file"]).name} for at in each["where"]]}
+                    for each in row["report"]["findings"]]  # fmt: skip
+        row["report"] = {**row["report"], "findings": findings}
+    return row
+
+
+def bars(programs: Sequence[Row]) -> dict[str, Row]:
+    """Each bar's value and whether it is met; null where nothing was measured, which meets nothing."""
+    found = {}
+    for bar, least in scoring.BARS.items():
+        held = [p["scores"][bar] for p in programs if p["scores"] and p["scores"][bar] is not None]
+        value = sum(held) / len(held) if held else None
+        title = f"{TITLES[bar]}, of {len(held)} programs at least {least:.0%}"
+        found[title] = {"value": value, "met": value is not None and value >= least}
+    return {**found, **_tuned_bars([p["tune"] for p in programs if p["tune"] and "speedup" in p["tune"]])}
+
+
+def _tuned_bars(tunes: Sequence[Row]) -> dict[str, Row]:
+    if not tunes:
+        return {}
+    gains = [row["speedup"][0] if row["speedup"] else 1.0 for row in tunes]
+    of_best = [gain / max(row["picks"].values(), default=1.0) for gain, row in zip(gains, tunes, strict=True)]
+    mean = geometric_mean(gains)
+    return {
+        f"tuned, geometric mean over {len(gains)} programs at least {TUNED}": {"value": mean, "met": mean >= TUNED},
+        f"tuned, least share of the best single remedy at least {OF_BEST}": {
+            "value": min(of_best), "met": min(of_best) >= OF_BEST,
+        },
+    }  # fmt: skip
+
+
+def table(found: Row) -> str:
+    """The result as Markdown."""
+    head = (
+        f"# The zoo, {found['date']}\n\n{found['cpu']}, {found['cores']} cores, load {found['load']} at the end. "
+        f"Python {found['python']}, torch {found['torch']}, gobrrr {found['gobrrr']}\n\n"
+        "Programs whose training or inference code is a library's own. Steps and shares are from a clock that knows "
+        "nothing of gobrrr; 'by hand' is the time that the expert's fix takes away, both programs run side by side.\n\n"
+        "| program | step | expert's cause | by hand | what `gobrrr run` says | misses | tune | best single |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+    )
+    told = "\n".join(
+        f"- {'met   ' if bar['met'] else 'MISSED'} {name}: {_share(bar['value'])}"
+        for name, bar in found["bars"].items()
+    )
+    rows = "\n".join(_line(program) for program in found["programs"])
+    return f"{head}{rows}\n\n{told}\n"
+
+
+def _line(program: Row) -> str:
+    if program["skipped"]:
+        return f"| {program['name']} |  | {program['cause']} | skipped: it needs {program['skipped']} |  |  |  |  |"
+    cells = [program["name"], _step(program), _cause(program), _saved(program["truth"]), _says(program),
+             _misses(program), *_tuned(program["tune"])]  # fmt: skip
+    return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
+
+
+def _step(program: Row) -> str:
+    clock = (program["run"] or {}).get("clock")
+    return f"{clock['steps']} x {clock['step_ms']:.0f} ms, {program['kind']}" if clock else str(program["kind"])
+
+
+def _cause(program: Row) -> str:
+    clock = (program["run"] or {}).get("clock")
+    if not clock:
+        return str(program["cause"])
+    spent = ", ".join(f"{name} {share:.0%}" for name, share in clock["phases"].items() if share >= 0.05)
+    ops = ", ".join(f"{name.removeprefix('aten::')} {share:.0%}" for name, share in clock["ops"][:2])
+    return f"{program['cause']} ({spent}; ops: {ops})"
+
+
+def _saved(truth: Row | None) -> str:
+    saved = (truth or {}).get("saved")
+    return "" if saved is None else f"{saved:.0%}"
+
+
+def _says(program: Row) -> str:
+    run = program["run"] or {}
+    return str(run["report"]["verdict"]["sentence"]) if run.get("report") else "no report"
+
+
+def _misses(program: Row) -> str:
+    scores = program["scores"] or {}
+    missed = [bar for bar, held in scores.items() if held is False]
+    return ", ".join([*missed, *program["absurd"]]) or ("none" if scores else "")
+
+
+def _tuned(tune: Row | None) -> tuple[str, str]:
+    if not tune or "speedup" not in tune:
+        return ("failed" if tune else "", "")
+    gain = tune["speedup"]
+    best = max(tune["picks"].items(), key=lambda pick: pick[1], default=None)
+    shown = f"{gain[0]:.2f} ({gain[1]:.2f} to {gain[2]:.2f}) {', '.join(tune['kept'])}" if gain else "nothing kept"
+    return shown, f"{best[1]:.2f} {best[0]}" if best else ""
+
+
+def _share(value: float | None) -> str:
+    return "not measured" if value is None else f"{value:.2f}"

@@ -1,0 +1,48 @@
+"""`gobrrr tune` on a program of the zoo, and what each single remedy that people pick brings alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.zoo.case import PROGRAMS, Case
+from benchmarks.zoo.running import TAIL, run
+
+PICKS = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
+PICK_MINUTES = 1.0
+
+
+def tuned(case: Case, minutes: float) -> dict[str, Any]:
+    """A tuning, then one of each pick alone: speed-up (median, low, high), null where nothing was kept."""
+    whole = _tune(case, minutes)
+    picks = {pick: _tune(case, PICK_MINUTES, "--only", pick) for pick in PICKS}
+    gains = {name: found["speedup"][0] for name, found in picks.items() if found["speedup"]}
+    return {**whole, "minutes": minutes, "picks": gains, "pick_runs": picks}
+
+
+def _tune(case: Case, minutes: float, *options: str) -> dict[str, Any]:
+    with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
+        place = Path(scratch)
+        for file in (case.script, PROGRAMS / "words.py"):
+            shutil.copy2(file, place)
+        words = [case.script.name] if not case.command else ["--", *case.plain()]
+        start = time.monotonic()
+        command = [sys.executable, "-m", "gobrrr", "tune", "-o", "out", "--minutes", str(minutes), *options, *words]
+        done = run(command, place)
+        file = place / "out" / "receipt.json"
+        receipt = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        speed = receipt.get("speedup") or {}
+        return {
+            "exit_code": done.code, "seconds": round(time.monotonic() - start, 1), "told": done.err[-TAIL:],
+            "kept": receipt.get("kept", []), "guard": (receipt.get("guard") or {}).get("verdict"),
+            "speedup": [speed[key] for key in ("median", "low", "high")] if speed else None,
+            "trials": [
+                {key: each.get(key) for key in ("remedies", "onto", "verdict", "reason", "speedup")}
+                for each in receipt.get("trials", [])
+            ],
+        }  # fmt: skip

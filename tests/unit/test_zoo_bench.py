@@ -1,0 +1,129 @@
+"""The zoo's bench: its list, its arithmetic on rows made by hand, and one tiny program through all of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks.zoo import __main__ as zoo
+from benchmarks.zoo import case as cases_room
+from benchmarks.zoo import running, scoring, table
+from benchmarks.zoo.case import Case
+from benchmarks.zoo.cases import CASES
+
+TINY = """import torch
+
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(60):
+    loss = model(torch.ones(32, 64)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print("done")
+"""
+HIS = Case(
+    "tiny", (), "training", "it is tiny", ("host",), ("BRR301",), ("loss.backward()",), (("range(60)", "range(20)"),)
+)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
+    (tmp_path / "tiny.py").write_text(TINY)
+    (tmp_path / "words.py").write_text("")
+    monkeypatch.setattr(cases_room, "PROGRAMS", tmp_path)
+    monkeypatch.setattr(running, "PROGRAMS", tmp_path)
+    monkeypatch.setattr(zoo, "DONE", tmp_path / "done.jsonl")
+    monkeypatch.setattr(zoo, "RESULTS", tmp_path)
+    return HIS
+
+
+def report(code: str = "BRR301", line: int = 7, count: int = 60, ceiling: float = 5.0, share: float = 1.0) -> Any:
+    finding = {"code": code, "saving": {"low_ns": 0, "expected_ns": 1, "ceiling_ns": ceiling},
+               "where": [{"file": "/x/tiny.py", "line": line}]}  # fmt: skip
+    return {
+        "verdict": {"bound": "host", "sentence": "Host-bound."}, "ledger": [{"account": "host", "share": share}],
+        "step": {"kind": "training", "count": count, "wall_ns": 10.0, "plain_wall_ns": 10.0},
+        "findings": [{**finding, "code": "BRR902"}, finding], "roofline": {"mfu": 0.5},
+    }  # fmt: skip
+
+
+def row(told: str = "", **more: Any) -> Any:
+    clock = {"steps": 60, "step_ms": 1.0, "phases": {"forward": 0.5}, "ops": [["aten::mm", 0.4]]}
+    return {"name": "tiny", "kind": "run", "skipped": "", "exit_codes": [0, 0], "same_output": True, "told": told,
+            "clock": clock, "report": report(**more)}  # fmt: skip
+
+
+def test_thirty_programs_have_a_cause_a_line_and_a_fix_that_fits() -> None:
+    assert len(CASES) >= 30 and len({case.name for case in CASES}) == len(CASES)
+    for case in CASES:
+        source = case.script.read_text(encoding="utf-8")
+        assert case.cause and (case.bounds or case.codes)
+        assert all(text in source for text in case.lines), case.name
+        compile(case.mended(), case.name, "exec")
+    files = {file.stem for file in cases_room.PROGRAMS.glob("*.py")}
+    assert files == {case.name for case in CASES} | {"words"}
+
+
+def test_a_right_report_misses_nothing(tiny: Case) -> None:
+    assert all(scoring.score(tiny, row()).values())
+    assert scoring.absurd(row("the middle half spans 208.8 % of the median")) == []
+
+
+def test_each_bar_can_be_missed(tiny: Case) -> None:
+    wrong = {
+        "loop": row(count=40), "headline": row(code="BRR102"), "line": row(line=1), "sane": row(share=1.2),
+        "same": {**row(), "same_output": False}, "whole": row("Traceback (most recent call last)"),
+    }  # fmt: skip
+    for bar, seen in wrong.items():
+        assert [name for name, held in scoring.score(tiny, seen).items() if not held] == [bar]
+    assert not scoring.score(tiny, {**row(), "exit_codes": [0, 1]})["same"]
+    assert not any(scoring.score(tiny, {**row(), "report": None})[bar] for bar in ("loop", "headline", "line", "whole"))
+
+
+def test_figures_that_cannot_be_are_found(tiny: Case) -> None:
+    assert scoring.absurd(row("holds 1.62 s (116.9 %) of the 1.38 s step")) == ["116.9 % in the text"]
+    assert scoring.absurd(row(ceiling=11.0)) == ["BRR902 saves 1.10 of the step", "BRR301 saves 1.10 of the step"]
+    over = row()
+    over["report"]["roofline"]["mfu"] = 4.95
+    assert scoring.absurd(over) == ["mfu 4.95"]
+    over["report"]["findings"][1]["saving"]["low_ns"] = -1
+    assert any("saves -1 ns" in each for each in scoring.absurd(over))
+
+
+def test_without_a_finding_the_verdict_counts(tiny: Case) -> None:
+    seen = row()
+    seen["report"]["findings"] = []
+    assert scoring.score(tiny, seen)["headline"] and not scoring.score(tiny, seen)["line"]
+    seen["report"]["verdict"] = {"bound": "balanced", "sentence": "Balanced: tiny.py:7 holds most."}
+    assert not scoring.score(tiny, seen)["headline"] and scoring.score(tiny, seen)["line"]
+
+
+def test_a_missing_library_is_skipped_and_said(tiny: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    zoo.main(["--run"], [tiny._replace(needs=("no_such_library",))])
+    assert "skipped: it needs no_such_library" in capsys.readouterr().out
+
+
+def test_tunings_are_held_against_the_best_single_remedy() -> None:
+    tune = {"speedup": [1.6, 1.5, 1.7], "picks": {"compile": 1.2, "bf16_autocast": 2.0}, "kept": ["compile"]}
+    values = {name: bar["met"] for name, bar in table._tuned_bars([tune]).items()}
+    assert list(values.values()) == [True, False]
+
+
+@pytest.mark.slow
+def test_a_tiny_program_goes_through_all_of_it_once(tiny: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    zoo.main(["--truth", "--run"], [tiny])
+    done = [json.loads(line) for line in zoo.DONE.read_text().splitlines()]
+    assert [each["kind"] for each in done] == ["truth", "run"]
+    assert len(done[0]["ratios"]) == 1 and done[0]["saved"] == 1 - done[0]["ratios"][0]
+    assert done[1]["same_output"] and done[1]["exit_codes"] == [0, 0] and done[1]["clock"]["steps"] == 60
+    assert scoring.right_loop(tiny, done[1])
+    zoo.main(["--truth", "--run"], [tiny])
+    assert len(zoo.DONE.read_text().splitlines()) == 2
+    assert "| tiny | 60 x " in capsys.readouterr().out
+    assert len(list(zoo.RESULTS.glob("zoo-*"))) == 2
