@@ -5,9 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gobrrr.cli import redaction
 from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.trial.receipt import Receipt
+
+OPEN, UNMEASURED = 3, 5
+"""Exit codes; see docs/decisions/0014-tune-is-a-race.md."""
 
 
 class Tune:
@@ -21,7 +28,9 @@ class Tune:
         """All options stand before the program."""
         parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
         parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the results (default .gobrrr/<run>)")
-        parser.add_argument("--minutes", type=_more_than_zero, default=10.0, metavar="M", help="time to spend (10)")
+        parser.add_argument(
+            "--minutes", type=_more_than_zero, default=10.0, metavar="M", help="wall time to spend, all in all (10)"
+        )
         parser.add_argument(
             "--try", dest="named", type=_names, default=(), metavar="A,B",
             help="remedies to try whatever the diagnosis says; semantic ones are tried only so",
@@ -62,7 +71,20 @@ class Tune:
         )  # fmt: skip
         outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr)
         tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, args.price_per_hour)
-        return 0 if outcome.receipt.complete else 130
+        return exit_code(outcome.receipt)
+
+
+def exit_code(receipt: Receipt) -> int:
+    """0: something was kept, or none of what was measured helps. OPEN: something may help and was not confirmed.
+    UNMEASURED: nothing is known of any remedy. 130: interrupted."""
+    if not receipt.complete:
+        return 130
+    if not receipt.measured:
+        return UNMEASURED
+    final = next((trial for trial in receipt.trials if trial.purpose == "final"), None)
+    settled = receipt.kept or (final is not None and final.verdict in ("slower", "equivalent"))
+    red = any(trial.purpose == "guard" for trial in receipt.trials) and final is None
+    return OPEN if receipt.likely and not settled and not red else 0
 
 
 def _resumed(folder: str) -> Path:

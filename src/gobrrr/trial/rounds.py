@@ -34,16 +34,17 @@ SHARE = 0.5
 
 class Rounds:
     """Decides block after block. `seconds` bounds the whole comparison, starts and warm-ups among it; `spent` is what
-    the first start of both arms took. `apart`: every block is a process of its own."""
+    the first start of both arms took. `apart`: every block is a process of its own. `overrun`: times the seconds that
+    the fewest rounds may take; 1 for a bound that is kept."""
 
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
         spent: float = 0.0, level: float = LEVEL, effect: float = EFFECT, most: int = MOST_ROUNDS, apart: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        overrun: float = OVERRUN, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self._seconds, self._level, self._effect, self._most = seconds, level, effect, most
-        self._clock, self._apart = clock, apart
+        self._clock, self._apart, self._overrun = clock, apart, overrun
         self._began = self._round_began = clock() - spent
         self._blocks_s = 0.0
         self._round_s = 0.0
@@ -89,7 +90,7 @@ class Rounds:
                 self._result = found
                 return
         # The next round is taken to last as long as this one: the second start of a compiled arm finds its caches.
-        limit = self._seconds * (OVERRUN if num < FEWEST_ROUNDS else 1.0)
+        limit = self._seconds * (self._overrun if num < FEWEST_ROUNDS else 1.0)
         if now + self._round_s - self._began > limit:
             self._result = self._cut()
             return
