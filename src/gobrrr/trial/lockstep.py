@@ -6,6 +6,7 @@ import shutil
 import statistics as figures
 import time
 from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -168,32 +169,35 @@ def measure(
     in. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through."""
     sides = (baseline, candidate)
     began = time.monotonic()
+    pool = ThreadPoolExecutor(len(sides))  # an arm dies with the thread that started it (capture.parent)
     try:
-        _made_ready(sides)
+        _made_ready(sides, pool)
         apart = free_bytes() < (ROOM - 1) * (baseline.resident() + candidate.resident())
         schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
                           spent=time.monotonic() - began)  # fmt: skip
-        return _compared(sides, schedule, progress, apart)
+        return _compared(sides, schedule, progress, apart, pool)
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason)
     finally:
         for side in sides:
             side.end()
+        pool.shutdown()
 
 
-def _made_ready(sides: tuple[Side, Side]) -> None:
-    for side, who in zip(sides, ("the program as it is", "with the remedy"), strict=True):
-        _ready(side, who)
+def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
+    """Start them beside each other: most of a start is one thread's work. Raises ArmError, the baseline's first."""
+    starts = [pool.submit(side.ready) for side in sides]
+    errors = [start.exception() for start in starts]
+    for error, who in zip(errors, ("the program as it is", "with the remedy"), strict=True):
+        if isinstance(error, ArmError):
+            raise ArmError(f"{who}: {error.reason}") from None
+        if error is not None:
+            raise error
 
 
-def _ready(side: Side, who: str) -> None:
-    try:
-        side.ready()
-    except ArmError as error:
-        raise ArmError(f"{who}: {error.reason}") from None
-
-
-def _compared(sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool) -> Measured:
+def _compared(
+    sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool, pool: ThreadPoolExecutor
+) -> Measured:
     taken: list[tuple[int, int, int, int]] = []
     while (wanted := rounds.next()) is not None:
         if wanted.fresh:  # other processes: memory and threads lie elsewhere
@@ -202,7 +206,7 @@ def _compared(sides: tuple[Side, Side], rounds: Rounds, progress: Progress | Non
         if apart:  # memory for one arm at a time: the other one starts anew when its turn comes
             sides[1 - wanted.arm].end()
         elif wanted.fresh:
-            _made_ready(sides)
+            _made_ready(sides, pool)
         number, block = len(rounds.logs), sides[wanted.arm].block(wanted.steps)
         rounds.feed(block.ns, len(block.walls))
         taken.append((wanted.arm, len(block.walls), block.ns, number))

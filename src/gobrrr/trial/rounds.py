@@ -134,4 +134,4 @@ def per_round(start_s: float, quadruple_s: float, scatter: float, seconds: float
     ratio = (MEDIAN_LOSS * scatter) ** 2 / (2 * PROCESS_SD**2)
     best = math.sqrt(max(0.0, start_s) / max(quadruple_s, 1e-9) * ratio)
     room = max(seconds / FEWEST_ROUNDS - start_s, SHARE * start_s) / max(quadruple_s, 1e-9)
-    return int(min(max(math.ceil(best), PILOT), max(room, PILOT), MOST_QUADRUPLES))
+    return int(min(max(math.ceil(best), PILOT), max(room, FEWEST_QUADRUPLES), MOST_QUADRUPLES))
