@@ -43,7 +43,16 @@ class AddStatement:
     needs: str = "torch"
 
 
-Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement
+@dataclass(frozen=True)
+class BeforeOptimizer:
+    """By hand: statements about `{model}` before the statement that gives its parameters to an optimizer, and what they
+    need behind the imports."""
+
+    code: str
+    helper: str = ""
+
+
+Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement | BeforeOptimizer
 
 
 class Remedy:

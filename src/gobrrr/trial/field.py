@@ -13,7 +13,7 @@ from gobrrr.trial.heat import Stack
 from gobrrr.trial.lockstep import ROOM, Side, clear
 
 MOST = 6
-"""Arms beside the reference: more take longer for a sweep than most of them are worth."""
+"""Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
 
 KILL_S = 0.5
 """Until an arm that is to be killed is killed again: it may just have been started."""
@@ -26,7 +26,7 @@ class Field:
         self, make: Callable[[Path, Stack], Side], folder: Path, cores: int,
         free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
     ) -> None:  # fmt: skip
-        self._make, self._folder, self._free = make, folder, free_bytes
+        self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
         self._sides: dict[Stack, Side] = {}
         self._num = 0
         # An arm dies with the thread that started it (capture.parent): the threads live as long as the field.
@@ -42,7 +42,7 @@ class Field:
     def places(self) -> int:
         """Arms that there is memory for beside those that are alive."""
         largest = max((side.resident() for side in self._sides.values()), default=0)
-        return min(MOST, int(self._free() / (ROOM * largest))) if largest else MOST
+        return max(1, min(self._most, int(self._free() / (ROOM * largest)))) if largest else self._most
 
     def start(self, stacks: Iterable[Stack], seconds: float, kill: Callable[[Stack], None]) -> dict[Stack, str]:
         """Start and warm those that are not there yet, as many at a time as there are cores; the reasons of those that

@@ -26,8 +26,9 @@ from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
 from gobrrr.trial.search import FAST, Candidate, Plan, Race
 from gobrrr.trial.statistics import FEWEST_ROUNDS
 
-RACE = 0.25
-"""Share of the time that the race gets at least, whatever guard and confirmation are thought to take."""
+RACE, SEEKING = 0.25, 0.6
+"""Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once there is
+something to confirm, and before."""
 GUARD_RUNS, WATCHED = 2.5, 3.0
 """Runs of the program one after the other that the guard takes (some are made beside each other), and times a plain
 step that a watched one lasts: BERT's, on four cores."""
@@ -154,7 +155,8 @@ class Tuning:
         start, step_ns = self._racing.slowest
         rounds = FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
         guard = GUARD_RUNS * (start + TWIN_STEPS * WATCHED * step_ns / 1e9)
-        return self._began + self._seconds - min(rounds + guard, (1 - RACE) * self._seconds)
+        least = RACE if self.race.best() else SEEKING
+        return self._began + self._seconds - min(rounds + guard, (1 - least) * self._seconds)
 
     def _take_over(self) -> None:
         """What an earlier tuning settled of the first looks is not measured again; all else is."""
