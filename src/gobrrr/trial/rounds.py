@@ -92,7 +92,7 @@ class Rounds:
         # The next round is taken to last as long as this one: the second start of a compiled arm finds its caches.
         limit = self._seconds * (self._overrun if num < FEWEST_ROUNDS else 1.0)
         if now + self._round_s - self._began > limit:
-            self._result = self._cut()
+            self._result = self._last_look() if num >= FEWEST_ROUNDS else self._cut()
             return
         self.logs.append([])
         self._fresh = True
@@ -109,6 +109,12 @@ class Rounds:
     def result(self) -> Comparison:
         """What the rounds say; where the comparison was cut short it can only be inconclusive."""
         return self._result or self._cut()
+
+    def _last_look(self) -> Comparison:
+        """The time is over before the planned rounds were made: not because of what they say, so that all of the error
+        that no look has spent yet is left for this one."""
+        spent = sum(level for num, level in self._looks.items() if num <= len(self.logs))
+        return statistics.compare_rounds(self.logs, self._level - spent) if spent < self._level else self._cut()
 
     def _cut(self) -> Comparison:
         found = statistics.compare_rounds([each for each in self.logs if each], self._level)

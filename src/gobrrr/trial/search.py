@@ -155,7 +155,15 @@ class Race:
             found = heat.standing(stack)
             if stack not in failed and (found.low > 0 or (set(stack) <= winners and found.mean >= 0)):
                 better[stack] = found.mean
-        self.leader = self._best_of(better) or self.leader
+        best = self._best_of(better)
+        self.leader = next((stack for stack in better if self._as_good(heat, stack, best)), best) or self.leader
+
+    @staticmethod
+    def _as_good(heat: Heat, stack: Stack, best: Stack) -> bool:
+        """Whether a part of the best stack is shown to be better by itself, and hardly worse than all of it: then the
+        rest only rides along, and is tried again on top of that part."""
+        more = heat.standing(best, stack)
+        return set(stack) < set(best) and heat.standing(stack).low > 0 and more.mean < more.error
 
     def _openers(self) -> Iterable[Stack]:
         """Each alone, and known pairs, the largest expected saving first; alternatives to a winner are left out."""
