@@ -112,5 +112,6 @@ def tuned(
     """A tuning from its race to its confirmation."""
     tuning = Tuning(candidates, referee.step(()), referee, Journal(folder / "journal.jsonl"), seconds=seconds,
                     seed=seed, listener=listener, clock=referee.clock)  # fmt: skip
+    tuning.take_over()
     tuning.run()
     return tuning

@@ -59,9 +59,10 @@ def test_the_race_leaves_guard_and_confirmation_their_time(tmp_path: Path) -> No
     assert receipt.kept[:1] == ("good",) and any("the time was spent" in note for note in receipt.notes)
 
 
-def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path) -> None:
-    referee = FakeReferee({"fused": 1.5}, guard_s=200)
-    receipt = tuned(referee, CANDIDATES[:1], tmp_path, seconds=120).receipt()
+@pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 200, "red": ("fused",)}, {"guard_s": 70}])
+def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path, fields: dict) -> None:
+    referee = FakeReferee({"fused": 1.5}, **fields)
+    receipt = tuned(referee, CANDIDATES[:1], tmp_path, seconds=100).receipt()
     assert receipt.kept == () and receipt.likely == ("fused",) and exit_code(receipt) == OPEN
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,8 @@ from gobrrr.errors import GobrrrError
 if TYPE_CHECKING:
     from gobrrr.trial.receipt import Receipt
 
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
+             "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
 OPEN, UNMEASURED = 3, 5
 """Exit codes; see docs/decisions/0014-tune-is-a-race.md."""
 
@@ -61,6 +65,7 @@ class Tune:
         from gobrrr.trial.limits import Limits
 
         command = run_verb.program_of(args.program)
+        _check_ranks(command)
         for place in args.allowed:
             if not place.exists():
                 raise GobrrrError(f"--allow-writes {place}: there is no such folder", "make it first")
@@ -74,6 +79,17 @@ class Tune:
         return exit_code(outcome.receipt)
 
 
+def _check_ranks(command: Sequence[str]) -> None:
+    """Raises GobrrrError for a program of several ranks: an arm is one process, and nothing was run yet."""
+    words = [*(Path(word).name for word in command[:2]), *(command[2:3] if command[1:2] == ["-m"] else [])]
+    launcher = next((word for word in words if word in LAUNCHERS), "")
+    if launcher or int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise GobrrrError(
+            f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr tune measures programs of one process",
+            "tune one rank's program by itself: gobrrr tune train.py",
+        )
+
+
 def exit_code(receipt: Receipt) -> int:
     """0: something was kept, or none of what was measured helps. OPEN: something may help and was not confirmed.
     UNMEASURED: nothing is known of any remedy. 130: interrupted."""
@@ -81,10 +97,9 @@ def exit_code(receipt: Receipt) -> int:
         return 130
     if not receipt.measured:
         return UNMEASURED
-    final = next((trial for trial in receipt.trials if trial.purpose == "final"), None)
-    settled = receipt.kept or (final is not None and final.verdict in ("slower", "equivalent"))
-    red = any(trial.purpose == "guard" for trial in receipt.trials) and final is None
-    return OPEN if receipt.likely and not settled and not red else 0
+    ends = [trial.verdict for trial in receipt.trials if trial.purpose in ("guard", "final")]
+    answered = not receipt.likely or (ends and ends[-1] not in ("inconclusive", "failed"))
+    return 0 if answered else OPEN
 
 
 def _resumed(folder: str) -> Path:

@@ -102,6 +102,8 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
                     listener=listener)  # fmt: skip
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
+    if earlier := tuning.take_over():
+        stream.write(f"gobrrr: {earlier}\n")
     try:
         with listener:
             tuning.run()

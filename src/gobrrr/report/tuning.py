@@ -87,7 +87,7 @@ def _nothing(receipt: Receipt) -> Text:
 def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
     """The step as written, with what each of the kept ones made of it where it was shown, and with all of them."""
     final = receipt.speedup
-    if not receipt.kept or not receipt.step_ns or final is None:
+    if not receipt.kept or not receipt.step_ns or final is None or not receipt.guard.green:
         return []
     rows = [("as written", receipt.step_ns, "")]
     for trial in receipt.trials:
@@ -153,6 +153,8 @@ def why(trial: TrialResult) -> str:
         return f"its numbers{first}{reason}" if first or reason else "its numbers could not be checked"
     if trial.verdict == "failed" or trial.speedup is None:
         return trial.reason or "could not be measured"
+    if trial.verdict == "faster" and trial.purpose == "add" and not trial.guard.green:
+        return "in the race; its numbers were not checked, so no speed-up is shown"
     parts = [times(trial.speedup)]
     settled = trial.verdict not in ("inconclusive", "failed")  # of an open one nothing is known to be realised
     if settled and trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
@@ -166,7 +168,8 @@ def why(trial: TrialResult) -> str:
 
 
 def _is_red(trial: TrialResult) -> bool:
-    return trial.purpose != "add" and trial.verdict == "faster" and not trial.guard.green
+    checked = trial.purpose != "add" or trial.guard.verdict != "unverified"
+    return checked and trial.verdict == "faster" and not trial.guard.green
 
 
 def compiled(found: Compiled) -> str:

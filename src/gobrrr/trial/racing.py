@@ -79,7 +79,11 @@ class Racing:
     def run(self) -> None:
         """All heats. What the program as it is cannot do ends them."""
         if self._race.open() and not self._bring([()]):
-            while not self.broken and self._left() > 0 and (heat := self._race.next(self._arms.places())) is not None:
+            while (
+                not self.broken
+                and self._left() > self.slowest[0]
+                and (heat := self._race.next(self._arms.places())) is not None
+            ):
                 self._heat(heat)
         self._arms.end()
 
@@ -117,7 +121,7 @@ class Racing:
         cut = set(heat.live)
         self._race.feed(heat, failed)
         self._let_go(stack for stack in heat.contenders if stack not in self._race.shown and stack != self._race.leader)
-        seconds = self._clock() - began
+        seconds = (self._clock() - began) / len(heat.contenders)
         for stack in heat.contenders:
             self._keep(self._result(heat, stack, failed.get(stack, ""), ran, seconds, stack in cut))
 

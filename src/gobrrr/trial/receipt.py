@@ -79,7 +79,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """Peak resident bytes of the two arms."""
     samples: Samples = Samples()
     seconds: float = 0.0
-    """What the trial took."""
+    """What the trial took; of a heat its share."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

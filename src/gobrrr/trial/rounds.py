@@ -31,6 +31,9 @@ MOST_QUADRUPLES = 20
 SHARE = 0.5
 """Of the time that a round's start takes, its blocks get this much at least: starts alone say nothing."""
 
+SLACK = 0.85
+"""Of the seconds, what the fewest rounds are planned to take: a later one may take longer than the first."""
+
 
 class Rounds:
     """Decides block after block. `seconds` bounds the whole comparison, starts and warm-ups among it; `spent` is what
@@ -139,5 +142,5 @@ def per_round(start_s: float, quadruple_s: float, scatter: float, seconds: float
     into `seconds`."""
     ratio = (MEDIAN_LOSS * scatter) ** 2 / (2 * PROCESS_SD**2)
     best = math.sqrt(max(0.0, start_s) / max(quadruple_s, 1e-9) * ratio)
-    room = max(seconds / FEWEST_ROUNDS - start_s, SHARE * start_s) / max(quadruple_s, 1e-9)
+    room = max(SLACK * seconds / FEWEST_ROUNDS - start_s, SHARE * start_s) / max(quadruple_s, 1e-9)
     return int(min(max(math.ceil(best), PILOT), max(room, FEWEST_QUADRUPLES), MOST_QUADRUPLES))

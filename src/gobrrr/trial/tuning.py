@@ -32,6 +32,9 @@ something to confirm, and before."""
 GUARD_RUNS, WATCHED = 2.5, 3.0
 """Runs of the program one after the other that the guard takes (some are made beside each other), and times a plain
 step that a watched one lasts: BERT's, on four cores."""
+UNCHECKED = "the minutes were spent while its numbers were checked"
+MARGIN = 1.25
+"""Times what the rounds of a confirmation are thought to take."""
 BLOCKS = 16
 """Of a round, at least."""
 
@@ -137,7 +140,6 @@ class Tuning:
     def run(self) -> None:
         """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
         try:
-            self._take_over()
             self._racing.run()
             self._confirm(self.race.best())
             self.complete = True
@@ -153,18 +155,25 @@ class Tuning:
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
         start, step_ns = self._racing.slowest
-        rounds = FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
+        rounds = MARGIN * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
         guard = GUARD_RUNS * (start + TWIN_STEPS * WATCHED * step_ns / 1e9)
         least = RACE if self.race.best() else SEEKING
         return self._began + self._seconds - min(rounds + guard, (1 - least) * self._seconds)
 
-    def _take_over(self) -> None:
-        """What an earlier tuning settled of the first looks is not measured again; all else is."""
-        for result in self._journal.read():
-            if result.purpose == "add" and not result.onto and result.verdict in SETTLED:
-                self.results.append(result)
-                mean = math.log(result.speedup.median) if result.speedup else 0.0
-                self.race.settle((), result.remedies, result.verdict, mean)
+    def take_over(self) -> str:
+        """What an earlier tuning settled of the first looks is not measured again; all else is. Says so in words."""
+        earlier = [result for result in self._journal.read() if result.purpose == "add" and not result.onto]
+        settled = {result.remedies: result for result in earlier if result.verdict in SETTLED}
+        again = {result.remedies for result in earlier} - set(settled)
+        for stack, result in settled.items():
+            self.results.append(result)
+            mean = math.log(result.speedup.median) if result.speedup else 0.0
+            self.race.settle((), stack, result.verdict, mean)
+        return (
+            f"{len(settled)} settled trials are taken over, {len(again)} open or failed are made again"
+            if earlier
+            else ""
+        )
 
     def _keep(self, result: TrialResult) -> None:
         result = msgspec.structs.replace(result, predicted=self._predicted.get(result.remedies))
@@ -182,6 +191,10 @@ class Tuning:
             guarded = self._referee.guard(stack)
             if guarded.green:
                 return self._measure(stack, guarded)
+            if self.left() <= 0:
+                return self._keep(
+                    TrialResult(remedies=stack, purpose="final", verdict="inconclusive", reason=UNCHECKED)
+                )
             self._keep(TrialResult(remedies=stack, purpose="guard", verdict="faster", guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
             stack = self.race.refuse(stack)
