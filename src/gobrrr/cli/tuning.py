@@ -47,6 +47,8 @@ REPORT, MARK = "report.json", "report.mark"
 """Files of a diagnosis: what was found, and the mark of who found it."""
 MOST_STEPS = 20_000
 """Of the diagnosis, should a program never settle."""
+STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
+"""Raced on every program, after what findings call for."""
 DIAGNOSING = 0.3
 """Share of a tuning's time after which its diagnosis has seen enough."""
 LATE = 0.05
@@ -123,7 +125,7 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
 
 
 def candidates(report: Report, wishes: Wishes, priors: Mapping[str, Saving] = MappingProxyType({})) -> list[Candidate]:
-    """Remedies that the report calls for, and those named; semantic ones only when named. `priors`: savings that are
+    """Remedies that the report calls for, staples, and those named; semantic ones only when named. `priors`: savings that are
     known better than the ledger allows, those that were rehearsed say; who loses there is not tried."""
     asked = {*wishes.named, *wishes.only}
     third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in registry.names()]
@@ -133,11 +135,18 @@ def candidates(report: Report, wishes: Wishes, priors: Mapping[str, Saving] = Ma
         if name in wishes.without or (wishes.only and name not in wishes.only):
             continue
         predicted = priors.get(name) or remedy.predicts(report)
+        if name not in priors and predicted.ceiling_ns <= 0 and _staple(name, report):
+            predicted = Saving(0.0, 0.0, float(report.step.plain_wall_ns))
         if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
             choice = min((f.remedies.index(name) for f in report.findings if name in f.remedies), default=0)
             risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
             found.append(Candidate(name, predicted, frozenset(remedy.conflicts), name in asked, choice, risk))
     return found
+
+
+def _staple(name: str, report: Report) -> bool:
+    """Whether it is one of those that experts try on any program: rules and ceilings miss what some of them bring."""
+    return name in STAPLES and (report.step.kind == "training" or name != "fused_optimizer")
 
 
 def _own_folder(folder: Path, prefix: str) -> Path:
