@@ -3,7 +3,8 @@
     python -m benchmarks.tuned [--only bert ...] [--minutes 5] [--seconds 30]
 
 For each program: a tuning; then, paired, in arms started anew: the recipe against the program as written, against
-torch.compile alone, against bf16 autocast alone and against the best of the stacks that an expert tries. The table and the predictions beside what was realised go to
+torch.compile alone, against bf16 autocast alone and against the best of the stacks that an expert tries by hand.
+The table and the predictions beside what was realised go to
 benchmarks/results/tuned-DATE.{json,md}, after every program.
 """
 
@@ -132,7 +133,8 @@ def row(program: dict[str, Any]) -> str:
 
     others = " | ".join(times(program["alone"][pick]["speedup"]) for pick in PICKS)
     against = " | ".join(times(program["against"][pick]["speedup"]) for pick in (*PICKS, "by hand"))
-    hand = f"{' + '.join(program['best_by_hand'])}: {times(program['by_hand'][' + '.join(program['best_by_hand'])]['speedup'])}"
+    best = " + ".join(program["best_by_hand"])
+    hand = f"{best}: {times(program['by_hand'][best]['speedup'])}"
     step = f"{(program['step_ns'] or 0) / 1e6:.1f} ms"
     kept = ", ".join(program["kept"]) or "nothing"
     return (f"| {program['name']} | {step} | {kept} | {times(program['speedup'])} | {program['guard']} | {others} | "

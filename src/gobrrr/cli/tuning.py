@@ -125,8 +125,8 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
 
 
 def candidates(report: Report, wishes: Wishes, priors: Mapping[str, Saving] = MappingProxyType({})) -> list[Candidate]:
-    """Remedies that the report calls for, staples, and those named; semantic ones only when named. `priors`: savings that are
-    known better than the ledger allows, those that were rehearsed say; who loses there is not tried."""
+    """Remedies that the report calls for, staples, and those named; semantic ones only when named. `priors`: savings
+    that are known better than from the ledger, those that were rehearsed say; who loses there is not tried."""
     asked = {*wishes.named, *wishes.only}
     third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in registry.names()]
     found = []
