@@ -109,7 +109,7 @@ def test_an_open_trial_has_no_realised_saving() -> None:
 
 def test_a_win_in_the_race_alone_shows_no_speed_up() -> None:
     text = tuning.render(receipt(trial("compile", median=1.77, guard=Guarded())))
-    assert "1.77" not in text and "not checked" in flat(text)
+    assert "1.77" not in text and "not confirmed" in flat(text)
 
 
 def test_nothing_measured_open_and_nothing_to_try_are_three_things() -> None:

@@ -161,3 +161,11 @@ def test_it_always_ends_and_keeps_nothing_that_is_slower(gains: dict[str, float]
     play(found, gains, places)
     assert all(gains[name] > 1 for name in found.best())
     assert {name for name, gain in gains.items() if gain > 1.1} <= set(found.best())
+
+
+def test_a_pair_with_a_guilty_member_is_in_no_stack() -> None:
+    found = race(candidate("compile"), candidate("bf16_autocast", risk=4))
+    found.settle((), ("compile", "bf16_autocast"), "faster", 0.6)
+    found.settle((), ("compile",), "faster", 0.2)
+    found.refuse(("compile", "bf16_autocast"))
+    assert found.best() == ("compile",)

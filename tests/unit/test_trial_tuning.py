@@ -113,6 +113,11 @@ def test_resuming_measures_again_what_failed_or_stayed_open(tmp_path: Path, open
     assert ("fused",) in again.starts and set(receipt.kept) == {"fused", "malloc"}
 
 
+def test_what_stayed_open_realised_nothing(tmp_path: Path) -> None:
+    found = tuned(FakeReferee({"fused": 1.01}), CANDIDATES[:1], tmp_path).results[0]
+    assert (found.verdict, found.realised_ns) == ("inconclusive", None) and found.samples.arm
+
+
 def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
     tuned(FakeReferee(GAINS), CANDIDATES[:1], tmp_path)
     file = tmp_path / "journal.jsonl"

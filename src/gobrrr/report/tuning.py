@@ -154,7 +154,7 @@ def why(trial: TrialResult) -> str:
     if trial.verdict == "failed" or trial.speedup is None:
         return trial.reason or "could not be measured"
     if trial.verdict == "faster" and trial.purpose == "add" and not trial.guard.green:
-        return "in the race; its numbers were not checked, so no speed-up is shown"
+        return "in the race alone: not confirmed, so no speed-up is shown"
     parts = [times(trial.speedup)]
     settled = trial.verdict not in ("inconclusive", "failed")  # of an open one nothing is known to be realised
     if settled and trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
