@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,73 @@ def test_what_is_not_python_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def (")
     (tmp_path / "b.py").write_bytes(b"\xff\xfe AdamW(p)")
     assert diff([tmp_path / "a.py", tmp_path / "b.py"], [FUSED], tmp_path) == ""
+
+
+TRAINS = '''"""Trains a little."""
+import torch
+from torch import nn
+
+
+def main():
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    net = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 4))
+    x, y = torch.randn(16, 32), torch.randint(0, 4, (16,))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        print(f"{loss.item():.9f} {loss.dtype}")
+
+
+main()
+'''
+UNDER = """
+import runpy
+from gobrrr.remedies.seams import Seams
+Seams(lambda *said: None, print).install(["{name}"])
+runpy.run_path("train.py", run_name="__main__")
+"""
+
+
+def printed(code: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bf16_autocast", "compile", "fused_optimizer", "intraop_threads"])
+def test_a_program_that_was_patched_computes_what_the_remedy_does(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for folder in (tmp_path, copy):
+        (folder / "train.py").write_text(TRAINS)
+    edit = registry.remedy(name).edit
+    assert edit is not None
+    text = diff([copy / "train.py"], [edit], copy)
+    assert subprocess.run(["patch", "-p1"], cwd=copy, input=text, text=True, capture_output=True).returncode == 0
+    plain = printed("import runpy; runpy.run_path('train.py', run_name='__main__')", tmp_path)
+    patched_one = printed("import runpy; runpy.run_path('train.py', run_name='__main__')", copy)
+    assert patched_one == printed(UNDER.replace("{name}", name), tmp_path)
+    assert (patched_one != plain) == (name == "bf16_autocast") and "torch.bfloat16" not in patched_one
+
+
+def test_statements_about_the_model_stand_before_its_optimizer_once() -> None:
+    edits = [edit for name in ("bf16_autocast", "compile") if (edit := registry.remedy(name).edit) is not None]
+    after = patched(TRAINS, edits)
+    lines = after.splitlines()
+    at = next(n for n, line in enumerate(lines) if "SGD(net" in line)
+    assert "    net.compile()" in lines[:at] and "    net.forward = in_bfloat16(net.forward)" in lines[:at]
+    assert after.count("def in_bfloat16") == 1 and patched(after, edits) == after
+    ast.parse(after)
+
+
+@pytest.mark.parametrize(
+    "source", ["import torch\nx = f(net)\n", "net = f(m.parameters())\n", "import torch\nx=1; o = f(m.parameters())\n"]
+)
+def test_where_no_optimizer_is_seen_or_nothing_fits_the_source_stays(source: str) -> None:
+    edit = registry.remedy("bf16_autocast").edit
+    assert edit is not None and patched(source, [edit]) == source

@@ -41,18 +41,29 @@ def report(*codes: str, wall: float = 1e7) -> Report:
     found = tuple(
         Finding(code, "x", "overhead", "critical", Saving(1e5, 1e6, 2e6), "m") for code in codes
     )  # fmt: skip
-    return Report(verdict=Verdict("overhead", ""), step=Step(10, int(wall), int(wall)), findings=found)
+    step = Step(10, int(wall), int(wall), kind="training")
+    return Report(verdict=Verdict("overhead", ""), step=step, findings=found)
 
 
 def chosen(*codes: str, **wishes: tuple[str, ...]) -> set[str]:
     return {c.name for c in tuning.candidates(report(*codes), tuning.Wishes(**wishes))}
 
 
-def test_remedies_are_tried_where_a_finding_calls_for_them() -> None:
-    assert chosen("BRR208") == {"fused_optimizer", "foreach_optimizer"}
-    assert chosen("BRR208", without=("foreach_optimizer",)) == {"fused_optimizer"}
+def test_remedies_are_tried_where_a_finding_calls_for_them_and_staples_always() -> None:
+    staples = set(tuning.STAPLES)
+    assert chosen() == staples
+    assert chosen("BRR208") == staples | {"fused_optimizer", "foreach_optimizer"}
+    assert chosen("BRR208", without=("foreach_optimizer", "compile")) == staples - {"compile"}
     assert chosen("BRR208", only=("identity",)) == {"identity"}
-    assert chosen() == set()
+
+
+def test_staples_come_after_what_findings_call_for_and_a_rehearsal_has_the_last_word() -> None:
+    found = {c.name: c for c in tuning.candidates(report("BRR208"), tuning.Wishes())}
+    assert found["fused_optimizer"].predicted.expected_ns > found["compile"].predicted.expected_ns == 0
+    assert found["compile"].predicted.ceiling_ns > 0
+    priors = {"compile": Saving(0.0, 0.0, 0.0), "fused_optimizer": Saving(1.0, 2.0, 3.0)}
+    rehearsed = {c.name: c for c in tuning.candidates(report("BRR208"), tuning.Wishes(), priors)}
+    assert "compile" not in rehearsed and rehearsed["fused_optimizer"].predicted == Saving(1.0, 2.0, 3.0)
 
 
 def test_semantic_remedies_are_tried_only_when_named() -> None:
@@ -104,7 +115,7 @@ def test_a_program_is_tuned_and_its_recipe_applied(tmp_path: Path) -> None:
     assert receipt.kept == ("fused_optimizer",) and receipt.guard.green and receipt.speedup is not None
     assert receipt.speedup.low > 1.05
     assert recipes.read(tmp_path / "out" / "recipe.toml").names == ("fused_optimizer",)
-    assert not (tmp_path / "out" / "arms").exists()
+    assert not list((tmp_path / "out").glob("arms*"))
     after = gobrrr("run", "--stop-after", "300", "--recipe", "out/recipe.toml", "train.py", cwd=tmp_path)
     assert "recipe: fused_optimizer (AdamW, 1 of 1 groups) applied" in after.stderr, after.stderr
     again = gobrrr("verify", "--minutes", "0.6", "out/receipt.json", cwd=tmp_path)

@@ -274,3 +274,15 @@ def test_no_option_goes(verb: Verb) -> None:
     parser = argparse.ArgumentParser()
     importlib.import_module(verb.module).command.prepare(parser)
     assert SURFACE[verb.name] <= set(parser._option_string_actions)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--", "torchrun", "--nproc-per-node", "2", "t.py"], ["-m", "torch.distributed.run", "t.py"],
+     ["-m", "accelerate.commands.launch", "t.py"], ["--", "accelerate", "launch", "t.py"]],
+)  # fmt: skip
+def test_tune_refuses_several_ranks_before_anything_runs(words: list[str], tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert main(["tune", *words]) == 2
+    assert "starts several ranks" in capsys.readouterr().err and not list(tmp_path.iterdir())

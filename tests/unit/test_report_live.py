@@ -5,11 +5,18 @@ from __future__ import annotations
 import io
 
 from gobrrr.report import live
+from gobrrr.trial.heat import Heat
 from gobrrr.trial.receipt import Guarded, Speedup, TrialResult
 from gobrrr.trial.search import Plan
 
-ADD = Plan("add", ("malloc",), ("malloc", "fused"), "fused")
-WON = TrialResult(remedies=("fused",), verdict="faster", speedup=Speedup(1.24, 1.21, 1.27), guard=Guarded("equivalent"))
+FINAL = Plan("final", (), ("malloc", "fused"))
+WON = TrialResult(
+    remedies=("malloc", "fused"),
+    purpose="final",
+    verdict="faster",
+    speedup=Speedup(1.24, 1.21, 1.27),
+    guard=Guarded("equivalent"),
+)
 
 
 class Clock:
@@ -25,28 +32,47 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_trial_is_two_plain_lines() -> None:
+def heat(sweeps: int = 4) -> Heat:
+    found = Heat(("malloc",), [("malloc", "fused"), ("malloc", "compile")])
+    for n in range(sweeps):
+        off = 1 + 0.001 * (-1) ** n
+        found.feed(
+            {("malloc",): [100, 100], ("malloc", "fused"): [80 * off] * 2, ("malloc", "compile"): [99, 101 * off]}
+        )
+    return found
+
+
+def test_plain_lines_say_what_runs_what_it_has_shown_and_what_is_left() -> None:
     out, clock = io.StringIO(), Clock()
     with live.PlainLines(out, 600, clock) as view:
         clock.now = 60
-        view.began(ADD, 2)
+        view.heat(heat(0))
+        clock.now += 1
+        view.standing(heat(1))  # too soon for a line
+        clock.now += live.EVERY_S
+        view.standing(heat())
+        view.guarding(("malloc", "fused"))
+        view.began(FINAL, 2)
         view.progress(3, 20, None)
         view.ended(WON)
-    assert out.getvalue().splitlines() == [
-        "2. trying fused on malloc (9.0 min left)",
-        "   fused: faster, 1.24x (1.21 to 1.27), numbers equivalent",
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "racing fused, compile on top of malloc (9.0 min left)"
+    assert lines[1].startswith("   so far fused 1.25x (1.2") and "settled; compile 1.00x" in lines[1]
+    assert lines[2:] == [
+        "checking the numbers of malloc + fused (8.7 min left)",
+        "confirming malloc + fused in fresh processes (8.7 min left)",
+        "   all together: faster, 1.24x (1.21 to 1.27), numbers equivalent",
     ]
 
 
-def test_leaving_out_and_confirming_have_words_of_their_own() -> None:
-    assert live.doing(Plan("leave-one-out", ("a",), ("a", "b"), "b")) == "leaving out b"
-    assert live.doing(Plan("final", (), ("a", "b"))) == "confirming a + b"
-    last = TrialResult(remedies=("a", "b"), purpose="final", verdict="faster", speedup=WON.speedup, guard=WON.guard)
-    assert live.outcome(last).startswith("all that was kept: faster, 1.24x")
+def test_so_few_looks_have_no_interval() -> None:
+    assert live.standing(heat(1)) == ["fused about 1.25x", "compile about 1.00x"]
 
 
 def test_a_red_guard_shows_no_speed_up() -> None:
-    red = TrialResult(remedies=("fused",), verdict="faster", speedup=WON.speedup, guard=Guarded("wrong", ("norms",)))
+    red = TrialResult(
+        remedies=("fused",), purpose="guard", verdict="faster", speedup=WON.speedup, guard=Guarded("wrong", ("norms",))
+    )
     assert "1.24" not in live.outcome(red) and "wrong" in live.outcome(red)
 
 
@@ -61,24 +87,16 @@ def test_the_terminal_shows_the_running_trial_and_keeps_the_finished_ones() -> N
     out = Terminal()
     view = live.listener(out, 600)
     assert isinstance(view, live.LiveView)
-    view.began(ADD, 2)
+    view.heat(heat(0))
+    view.standing(heat())
+    drawn = view._now().plain
+    assert "racing fused, compile on top of malloc" in drawn and "fused 1.25x" in drawn and "min left" in drawn
+    view.began(FINAL, 2)
     view.progress(5, 20, WON.speedup)
     drawn = view._now().plain
-    assert "2. trying fused on malloc" in drawn and "5 of 20 blocks" in drawn and "1.24x (1.21 to 1.27)" in drawn
+    assert "confirming malloc + fused" in drawn and "5 of 20 blocks" in drawn and "1.24x (1.21 to 1.27)" in drawn
     view.guarding(("fused",))
     assert "checking the numbers" in view._now().plain
     view.ended(WON)
-    assert "fused: faster, 1.24x" in out.getvalue()
+    assert "all together: faster, 1.24x" in out.getvalue()
     assert isinstance(live.listener(io.StringIO(), 1), live.PlainLines)
-
-
-def test_what_is_left_out_is_told_by_what_it_brings() -> None:
-    """The guard judges the whole at the end: a leave-one-out trial has no numbers of its own to doubt."""
-    from gobrrr.report.live import outcome
-    from gobrrr.trial.receipt import Speedup, TrialResult
-
-    result = TrialResult(
-        remedies=("compile", "fused_optimizer"), onto=("compile",), purpose="leave-one-out", verdict="faster",
-        speedup=Speedup(1.24, 1.21, 1.27),
-    )  # fmt: skip
-    assert outcome(result) == "fused_optimizer: with it faster, 1.24x (1.21 to 1.27)"

@@ -27,12 +27,19 @@ def receipt(*trials: TrialResult, kept: tuple[str, ...] = (), **fields) -> Recei
 
 TUNED = receipt(
     trial("malloc_thresholds", median=1.25),
-    trial("fused_optimizer", median=2.0, start_up=StartUp(2.0, 400.0, 900)),
+    trial("fused_optimizer", median=2.0),
     trial("bf16_autocast", "slower", 0.5, predicted=Saving(0.0, 10 * MS, 40 * MS), realised_ns=-200 * MS),
     trial("compile", "failed", speedup=None, reason="the program ended with 1: no g++"),
     trial("channels_last", "inconclusive", 1.02, blocks_needed=80, reason="4 starts of each arm would settle it"),
     trial("sdpa", "faster", 1.4, guard=Guarded("wrong", ("gradient norm 2.0 times",), "block.0")),
-    TrialResult(remedies=("a", "b"), purpose="final", verdict="faster", peak_bytes=(3 << 30, 2 << 30)),
+    TrialResult(
+        remedies=("a", "b"),
+        purpose="final",
+        verdict="faster",
+        peak_bytes=(3 << 30, 2 << 30),
+        start_up=StartUp(2.0, 400.0, 900),
+        guard=GREEN,
+    ),
     kept=("malloc_thresholds", "fused_optimizer"),
     speedup=Speedup(2.4, 2.3, 2.5),
 )
@@ -48,16 +55,20 @@ def test_the_gain_comes_first_with_its_interval_and_the_guard() -> None:
     assert first == "2.40 times as fast (95 % interval 2.30 to 2.50), 200 ms to 83.3 ms per step; numbers equivalent."
 
 
-def test_the_waterfall_falls() -> None:
-    lines = [line for line in tuning.render(TUNED).splitlines() if "x (" in line and "equivalent" in line]
-    assert ["160 ms" in lines[0], "80.0 ms" in lines[1]] == [True, True]
-    assert lines[0].count("█") > lines[1].count("█") > 0
+def test_each_that_was_kept_and_all_together_are_drawn_beside_the_program_as_it_is() -> None:
+    lines = [line for line in tuning.render(TUNED).splitlines() if "█" in line]
+    assert [name in line for name, line in zip(("200 ms", "160 ms", "100 ms", "83.3 ms"), lines, strict=True)] == [
+        True
+    ] * 4
+    assert lines[0].count("█") > lines[1].count("█") > lines[2].count("█") > lines[3].count("█") > 0
+    assert "all together" in lines[3] and "2.40x (2.30 to 2.50), equivalent" in lines[3]
 
 
 def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:
     made = Compiled(3, 2, 4)
-    found = receipt(trial("compile", median=1.25, compiled=made), trial("compile_frozen", "slower", 0.9, compiled=made),
-                    kept=("compile",), speedup=Speedup(1.25, 1.2, 1.3))  # fmt: skip
+    won = trial("compile", median=1.25, compiled=made, purpose="final")
+    lost = trial("compile_frozen", "slower", 0.9, compiled=made)
+    found = receipt(won, lost, kept=("compile",), speedup=Speedup(1.25, 1.2, 1.3))
     text = flat(tuning.render(found))
     assert text.count("3 graphs, 2 graph breaks, recompiled 4 times while it was measured") == 2
 
@@ -80,7 +91,7 @@ def test_costs_at_the_start_and_memory() -> None:
     text = flat(tuning.render(TUNED))
     assert "costs 2.0 s at the start and pays after 400 steps; this program makes 900" in text
     assert "peak 3.00 GiB before, 2.00 GiB after" in text
-    short = receipt(trial("compile", start_up=StartUp(60.0, 6000.0, 900)), kept=("compile",))
+    short = receipt(trial("compile", start_up=StartUp(60.0, 6000.0, 900), purpose="final"), kept=("compile",))
     assert "pays after 6,000 steps; this program makes 900: it does not pay here" in flat(tuning.render(short))
 
 
@@ -88,6 +99,27 @@ def test_nothing_kept_and_interrupted_are_said_plainly() -> None:
     assert "Nothing kept: of 1 remedy tried" in tuning.render(receipt(trial("compile", "slower", 0.9)))
     cut = msgspec.structs.replace(TUNED, complete=False)
     assert tuning.render(cut).startswith("Interrupted after 7 trials") and "--resume" in tuning.render(cut)
+
+
+def test_an_open_trial_has_no_realised_saving() -> None:
+    fields = {"predicted": Saving(0.0, 10 * MS, 40 * MS), "realised_ns": 5 * MS}
+    assert "realised" not in tuning.render(receipt(trial("compile", "inconclusive", 1.1, **fields)))
+    assert "realised" in tuning.render(receipt(trial("compile", "slower", 0.9, **fields)))
+
+
+def test_a_win_in_the_race_alone_shows_no_speed_up() -> None:
+    text = tuning.render(receipt(trial("compile", median=1.77, guard=Guarded())))
+    assert "1.77" not in text and "not confirmed" in flat(text)
+
+
+def test_nothing_measured_open_and_nothing_to_try_are_three_things() -> None:
+    dead = trial("compile", "failed", speedup=None, reason="no g++")
+    assert tuning.render(receipt(dead, measured=False)).startswith("Nothing was measured,")
+    late = trial("compile", "inconclusive", purpose="final", reason="2 more starts would settle it")
+    assert "Not confirmed: compile may be faster; 2 more starts" in flat(
+        tuning.render(receipt(late, likely=("compile",)))
+    )
+    assert "no finding calls for a remedy" in tuning.render(receipt())
 
 
 def test_pay_back_counts_what_the_tuning_took() -> None:

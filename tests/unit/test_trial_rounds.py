@@ -155,3 +155,18 @@ def test_processes_of_one_block_are_paired_two_quadruples_a_round() -> None:
         clock.now += 3.0
         plan.feed(clock.block(2e7, block.steps))
     assert {len(each) for each in plan.logs} == {2} and len(plan.logs) >= FEWEST_ROUNDS
+
+
+def test_rounds_that_the_time_cuts_short_still_get_their_last_look() -> None:
+    now = [0.0]
+    rounds = Rounds((2e7, 1e7), seed=1, seconds=40.0, spent=0.0, overrun=1.0, effect=0.001, clock=lambda: now[0])
+    stretch = 0.0
+    while (block := rounds.next()) is not None:
+        if block.fresh:
+            stretch += 6.0  # starts grow slower: fewer rounds fit than were planned
+            now[0] += stretch
+        ns = 2e7 * block.steps / (1.03 if block.arm else 1.0)
+        now[0] += ns / 1e9
+        rounds.feed(ns)
+    found = rounds.result()
+    assert found.num < rounds.planned and found.num >= 3 and found.verdict == "faster"

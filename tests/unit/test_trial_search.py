@@ -1,15 +1,16 @@
-"""The search: what is tried next, what is kept, when it ends. Trials are played from a table of gains."""
+"""Who races whom: first looks, the winners together, what else helps on top. Heats are played from a table of gains."""
 
 from __future__ import annotations
 
-import itertools
+import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.rules.model import Saving
-from gobrrr.trial.search import Candidate, Plan, Search
+from gobrrr.trial.heat import Heat
+from gobrrr.trial.search import Candidate, Race
 
 MS = 1e6
 
@@ -18,114 +19,153 @@ def candidate(name: str, expected: float = 10.0, ceiling: float = 20.0, **fields
     return Candidate(name, Saving(0.0, expected * MS, ceiling * MS), **fields)
 
 
-def play(search: Search, gains: dict[str, float], guards: dict[str, str] | None = None) -> list[Plan]:
-    """Answer every trial by the gains of its stacks, in ms of a step of 100; returns the plans in their order."""
-    plans = []
-    while (plan := search.next()) is not None:
-        plans.append(plan)
-        before, after = (100 - sum(gains.get(name, 0.0) for name in stack) for stack in (plan.baseline, plan.candidate))
-        ratio = before / after
-        verdict = "faster" if ratio > 1.01 else "slower" if ratio < 0.99 else "equivalent"
-        search.feed(plan, verdict, (guards or {}).get(plan.remedy, "equivalent"), after * MS)
-        assert len(plans) < 200
-    return plans
+def race(*candidates: Candidate) -> Race:
+    return Race(candidates, 100 * MS)
 
 
-def search(*candidates: Candidate, **fields) -> Search:
-    return Search(candidates, 100 * MS, **fields)
+def play(found: Race, gains: dict, places: int = 4, failed: tuple[str, ...] = (), noise: float = 0.001) -> list[Heat]:
+    """Run all heats; a stack's step is 100 over the product of its gains, or over its own entry."""
+    heats = []
+
+    def step(stack: tuple[str, ...]) -> float:
+        return 100 / gains.get(stack, math.prod(gains.get(name, 1.0) for name in stack))
+
+    while (heat := found.next(places)) is not None:
+        heats.append(heat)
+        broken = {stack: "it died" for stack in heat.contenders if set(stack) & set(failed)}
+        for stack in broken:
+            heat.leave(stack)
+        while order := heat.order():
+            sign = (-1) ** len(heat.sweeps)
+            heat.feed({stack: [step(stack) * math.exp(sign * noise * len(stack))] * 2 for stack in order})
+        found.feed(heat, broken)
+        assert len(heats) < 100
+    return heats
 
 
-def test_the_largest_expectation_comes_first_and_each_is_tried_on_what_is_kept() -> None:
-    found = search(candidate("small", 5), candidate("large", 30), candidate("middling", 12))
-    plans = play(found, {"large": 20, "small": 5})
-    assert [plan.remedy for plan in plans if plan.purpose == "add"] == ["large", "middling", "small"]
-    assert plans[2].baseline == ("large",) and plans[2].candidate == ("large", "small")
-    assert found.kept == ["large", "small"]
+def test_the_largest_expectation_is_looked_at_first() -> None:
+    heats = play(race(candidate("small", 5), candidate("large", 30), candidate("middling", 12)), {}, places=2)
+    assert [heat.contenders for heat in heats[:2]] == [(("large",), ("middling",)), (("small",),)]
 
 
-def test_every_kept_one_is_left_out_once_then_all_meet_the_untouched_program() -> None:
-    plans = play(search(candidate("a", 30), candidate("b", 20)), {"a": 10, "b": 10})
-    assert [(plan.purpose, plan.remedy) for plan in plans[2:]] == [
-        ("leave-one-out", "a"), ("leave-one-out", "b"), ("final", ""),
-    ]  # fmt: skip
-    assert plans[-1].baseline == () and plans[-1].candidate == ("a", "b")
-    assert plans[2].baseline == ("b",) and plans[2].candidate == ("a", "b")
+def test_winners_become_one_stack_the_best_first() -> None:
+    found = race(candidate("a", 30), candidate("b", 20), candidate("c", 10))
+    heats = play(found, {"a": 1.2, "b": 1.5, "c": 0.8})
+    assert heats[1].reference == ("b",) and heats[1].contenders[0] == ("b", "a")
+    assert found.best() == ("b", "a")
 
 
-def test_what_a_later_one_has_made_useless_is_dropped_and_the_rest_is_looked_at_again() -> None:
-    found = search(candidate("a", 30), candidate("b", 20), candidate("c", 10))
-    plans = []
-    while (plan := found.next()) is not None:
-        plans.append(plan)
-        useless = plan.purpose == "leave-one-out" and plan.remedy == "a"
-        found.feed(plan, "equivalent" if useless else "faster", "exact", 80 * MS)
-    assert found.kept == ["b", "c"]
-    assert [plan.remedy for plan in plans if plan.purpose == "leave-one-out"] == ["a", "b", "c"]
-    assert plans[-1].candidate == ("b", "c")
+def test_a_stack_that_is_slower_than_its_best_member_is_not_kept() -> None:
+    found = race(candidate("a", 30), candidate("b", 20))
+    play(found, {"a": 1.5, "b": 1.2, ("a", "b"): 1.3})
+    assert found.best() == ("a",)
 
 
-def test_nothing_kept_means_nothing_to_confirm() -> None:
-    found = search(candidate("a"))
-    assert [plan.purpose for plan in play(found, {})] == ["add"] and found.kept == []
+def test_a_pair_that_only_pays_together_is_found() -> None:
+    found = race(candidate("compile", 30), candidate("bf16_autocast", 20))
+    gains = {"compile": 1.1, "bf16_autocast": 0.7, ("compile", "bf16_autocast"): 1.8}
+    heats = play(found, gains)
+    assert heats[0].contenders == (("compile",), ("compile", "bf16_autocast"), ("bf16_autocast",))
+    assert set(found.best()) == {"compile", "bf16_autocast"}
 
 
-@pytest.mark.parametrize("guard", ["changed", "unverified", "wrong"])
-def test_a_guard_that_is_not_green_keeps_nothing(guard: str) -> None:
-    found = search(candidate("a"))
-    play(found, {"a": 50}, {"a": guard})
-    assert found.kept == []
+def test_a_pair_that_one_member_beats_is_left_alone() -> None:
+    found = race(candidate("compile", 30), candidate("bf16_autocast", 20))
+    play(found, {"compile": 2.0, "bf16_autocast": 0.7, ("compile", "bf16_autocast"): 1.4})
+    assert found.best() == ("compile",)
 
 
-@pytest.mark.parametrize("verdict", ["slower", "equivalent", "inconclusive", "failed"])
-def test_only_faster_is_kept(verdict: str) -> None:
-    found = search(candidate("a"))
-    plan = found.next()
-    assert plan is not None
-    found.feed(plan, verdict, "exact")
-    assert found.kept == [] and found.next() is None
+def test_what_leaned_alone_is_tried_on_top_all_of_it_together_first() -> None:
+    found = race(candidate("a", 30), candidate("b", 20), candidate("c", 10))
+    heats = play(found, {"a": 1.5, "b": 1.025, "c": 1.025})
+    assert heats[1].reference == ("a",) and heats[1].contenders[0] == ("a", "b", "c")
+    assert set(found.best()) == {"a", "b", "c"}
+
+
+def test_what_only_rides_along_is_left_out() -> None:
+    found = race(candidate("a", 30), candidate("b", 20), candidate("c", 10))
+    for name, said, mean in (("a", "faster", 0.4), ("b", "inconclusive", 0.05), ("c", "inconclusive", 0.03)):
+        found.settle((), (name,), said, mean)
+    heat = found.next(4)
+    assert heat is not None and heat.contenders == (("a", "b", "c"), ("a", "b"), ("a", "c"))
+    for n in range(12):
+        off = math.exp((-1) ** n * 0.01)
+        heat.feed({("a",): [100, 100], ("a", "b"): [90 * off] * 2, ("a", "c"): [100, 100], ("a", "b", "c"): [90, 90]})
+    found.feed(heat)
+    assert found.best() == ("a", "b")
+
+
+def test_what_nothing_shows_to_help_is_not_kept() -> None:
+    found = race(candidate("a", 30), candidate("b", 20))
+    play(found, {"a": 1.004, "b": 0.99})
+    assert found.best() == ()
+
+
+def test_the_likeliest_is_confirmed_where_nothing_is_shown() -> None:
+    found = race(candidate("a", 30), candidate("b", 20))
+    heat = found.next(2)
+    assert heat is not None
+    heat.feed({(): [100, 100], ("a",): [95, 95], ("b",): [90, 90]})
+    found.feed(heat)
+    assert found.best() == ("b",)
+
+
+def test_winners_that_no_heat_put_together_yet_are_confirmed_together() -> None:
+    found = race(candidate("a", 30), candidate("b", 20))
+    for name, mean in (("a", 0.2), ("b", 0.3)):
+        found.settle((), (name,), "faster", mean)
+    assert found.best() == ("b", "a")
+
+
+def test_alternatives_wait_until_the_first_has_lost() -> None:
+    rivals = candidate("fused", 30), candidate("foreach", 20, conflicts=frozenset({"fused"}))
+    won = race(*rivals)
+    assert [heat.contenders for heat in play(won, {"fused": 1.5, "foreach": 1.5})] == [(("fused",),)]
+    assert "fused, which is faster" in won.untried("x")["foreach"]
+    lost = race(*rivals)
+    play(lost, {"fused": 0.9, "foreach": 1.5})
+    assert lost.best() == ("foreach",)
 
 
 def test_what_the_ledger_does_not_allow_is_not_tried_unless_it_is_named() -> None:
-    found = search(candidate("nothing", 0.1, 0.5), candidate("asked", 0.0, 0.0, named=True))
-    plans = play(found, {})
-    assert [plan.remedy for plan in plans] == ["asked"]
-    assert "0.5 %" in found.skipped["nothing"]
+    found = race(candidate("nothing", 0.1, 0.5), candidate("asked", 0.0, 0.0, named=True))
+    assert [heat.contenders for heat in play(found, {})] == [(("asked",),)]
+    assert "0.5 %" in found.untried("the time was spent")["nothing"]
 
 
-def test_conflicts_with_what_is_kept_are_told_whichever_of_the_two_declares_them() -> None:
-    found = search(candidate("a", 30), candidate("b", 20, conflicts=frozenset({"a"})))
-    play(found, {"a": 10, "b": 10})
-    assert found.kept == ["a"] and "a, which was kept" in found.skipped["b"]
-    other = search(candidate("a", 30, conflicts=frozenset({"b"})), candidate("b", 20))
-    play(other, {"a": 10, "b": 10})
-    assert "a, which was kept" in other.skipped["b"]
+def test_who_failed_is_in_no_stack() -> None:
+    found = race(candidate("a", 30), candidate("b", 20))
+    play(found, {"a": 1.5, "b": 1.5}, failed=("b",))
+    assert found.best() == ("a",) and "b" in found.refused
 
 
-def test_a_conflict_with_what_was_rejected_is_none() -> None:
-    found = search(candidate("a", 30), candidate("b", 20, conflicts=frozenset({"a"})))
-    play(found, {"b": 10})
-    assert found.kept == ["b"]
+def test_the_riskiest_leaves_where_the_guard_is_red() -> None:
+    found = race(candidate("exact"), candidate("low", risk=4), candidate("rounds", risk=1))
+    assert found.refuse(("exact", "low", "rounds")) == ("exact", "rounds")
+    assert found.refuse(("exact", "rounds")) == ("exact",)
 
 
-def test_a_spent_budget_ends_the_additions_and_not_the_confirmation() -> None:
-    found = search(candidate("a", 30), candidate("b", 20))
-    plan = found.next()
-    assert plan is not None
-    found.feed(plan, "faster", "exact", 90 * MS)
-    found.stop("the time is spent")
-    last = found.next()
-    assert last is not None and last.purpose == "final"
-    found.feed(last, "faster", "exact")
-    assert found.next() is None and found.skipped == {"b": "the time is spent"}
+def test_a_race_that_was_cut_says_what_it_never_looked_at() -> None:
+    found = race(candidate("a", 30), candidate("b", 20))
+    assert found.open() and found.untried("the time was spent") == {
+        "a": "the time was spent",
+        "b": "the time was spent",
+    }
+    assert not race().open()
 
 
-@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(-20, 10), min_size=1), st.randoms())
-def test_it_always_ends_and_keeps_only_what_pays(gains: dict[str, float], random) -> None:
-    candidates = [candidate(name, random.uniform(1, 40)) for name in gains]
-    found = search(*candidates)
-    plans = play(found, gains)
-    assert all(gains[name] > 0 for name in found.kept)
-    assert len({plan.remedy for plan in plans if plan.purpose == "add"}) == len(gains)
-    assert sum(plan.purpose == "final" for plan in plans) == bool(found.kept)
-    for one, other in itertools.pairwise([plan for plan in plans if plan.purpose == "add"]):
-        assert set(one.baseline) <= set(other.baseline)
+@pytest.mark.slow
+@given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0.6, 1.6), min_size=1), st.randoms(), st.integers(1, 5))
+def test_it_always_ends_and_keeps_nothing_that_is_slower(gains: dict[str, float], random, places: int) -> None:
+    found = race(*(candidate(name, random.uniform(1, 40)) for name in gains))
+    play(found, gains, places)
+    assert all(gains[name] > 1 for name in found.best())
+    assert {name for name, gain in gains.items() if gain > 1.1} <= set(found.best())
+
+
+def test_a_pair_with_a_guilty_member_is_in_no_stack() -> None:
+    found = race(candidate("compile"), candidate("bf16_autocast", risk=4))
+    found.settle((), ("compile", "bf16_autocast"), "faster", 0.6)
+    found.settle((), ("compile",), "faster", 0.2)
+    found.refuse(("compile", "bf16_autocast"))
+    assert found.best() == ("compile",)

@@ -1,4 +1,4 @@
-"""A whole tuning on a fake clock: what is measured, guarded, kept, written and resumed."""
+"""A whole tuning on a fake clock: what is raced, guarded, confirmed, written and resumed, and when it ends."""
 
 from __future__ import annotations
 
@@ -6,103 +6,144 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.cli.tune import OPEN, UNMEASURED, exit_code
 from gobrrr.rules.model import Saving
-from gobrrr.trial.receipt import Guarded, Speedup
-from gobrrr.trial.search import Candidate, Plan
-from gobrrr.trial.tuning import Journal, Listener, Measured, Tuning
+from gobrrr.trial.search import Candidate
+from gobrrr.trial.tuning import Listener
+from tests.unit.race_clock import MS, FakeReferee, tuned
 
-MS = 1e6
-STEP = 100 * MS
-GAINS = {"fused": 20.0, "malloc": 10.0, "bf16": -50.0, "leaky": 30.0}
-CANDIDATES = [Candidate(name, Saving(0.0, abs(gain) * MS, 60 * MS)) for name, gain in GAINS.items()]
-
-
-class FakeReferee:
-    """Steps are as long as the table says; each trial takes a minute. `leaky` spoils the numbers."""
-
-    def __init__(self, interrupt_at: int = 0) -> None:
-        self.now, self.measured, self.guarded = 0.0, [], []
-        self._interrupt_at = interrupt_at
-
-    def measure(self, plan: Plan) -> Measured:
-        self.measured.append(plan)
-        if len(self.measured) == self._interrupt_at:
-            raise KeyboardInterrupt
-        self.now += 60
-        before, after = (STEP - sum(GAINS[name] for name in stack) * MS for stack in (plan.baseline, plan.candidate))
-        ratio = before / after
-        verdict = "faster" if ratio > 1.01 else "slower"
-        return Measured(verdict=verdict, speedup=Speedup(ratio, ratio, ratio), step_ns=(before, after))
-
-    def guard(self, stack: tuple[str, ...]) -> Guarded:
-        self.guarded.append(stack)
-        return Guarded("wrong" if "leaky" in stack else "equivalent")
-
-
-def tuned(tmp_path: Path, referee: FakeReferee, seconds: float = 3600, listener: Listener | None = None) -> Tuning:
-    tuning = Tuning(
-        CANDIDATES, STEP, referee, Journal(tmp_path / "trials.jsonl"),
-        seconds=seconds, clock=lambda: referee.now, listener=listener,
-    )  # fmt: skip
-    tuning.run()
-    return tuning
+GAINS = {"fused": 1.25, "malloc": 1.12, "bf16": 0.7, "leaky": 1.4}
+CANDIDATES = [Candidate(name, Saving(0.0, 5 * MS, 10 * MS), risk=int(name == "leaky")) for name in GAINS]
 
 
 def test_a_whole_tuning_keeps_what_pays_with_green_numbers(tmp_path: Path) -> None:
-    referee = FakeReferee()
-    receipt = tuned(tmp_path, referee).receipt()
-    assert receipt.complete and receipt.kept == ("fused", "malloc")
-    assert receipt.speedup == Speedup(100 / 70, 100 / 70, 100 / 70) and receipt.guard.green
-    assert receipt.step_ns == STEP
-    by_name = {t.remedies: t for t in receipt.trials if t.purpose == "add"}
-    assert by_name[("leaky",)].guard.verdict == "wrong"
+    referee = FakeReferee(GAINS, red=("leaky",))
+    receipt = tuned(referee, CANDIDATES, tmp_path, seconds=600).receipt()
+    assert receipt.complete and receipt.kept == ("fused", "malloc") and receipt.guard.green
+    assert receipt.speedup is not None and receipt.speedup.median == pytest.approx(1.4, rel=0.03)
+    by_name = {t.remedies: t for t in receipt.trials if t.purpose == "add" and not t.onto}
     assert by_name[("bf16",)].verdict == "slower"
-    assert by_name[("fused",)].realised_ns == pytest.approx(20 * MS)
-    assert by_name[("fused",)].predicted == Saving(0.0, 20 * MS, 60 * MS)
+    assert by_name[("fused",)].realised_ns == pytest.approx(4 * MS, rel=0.1)
+    assert by_name[("fused",)].predicted == Saving(0.0, 5 * MS, 10 * MS)
+    assert exit_code(receipt) == 0 and not referee.alive
 
 
-def test_only_what_may_be_kept_is_guarded(tmp_path: Path) -> None:
-    referee = FakeReferee()
-    tuned(tmp_path, referee)
-    assert ("bf16",) not in referee.guarded
-    assert referee.guarded == [("leaky",), ("fused",), ("fused", "malloc"), ("fused", "malloc")]
+def test_only_the_stack_that_is_recommended_is_guarded_and_its_riskiest_goes_where_it_is_red(tmp_path: Path) -> None:
+    referee = FakeReferee(GAINS, red=("leaky",))
+    found = tuned(referee, CANDIDATES, tmp_path, seconds=600)
+    assert referee.guarded == [("leaky", "fused", "malloc"), ("fused", "malloc")]
+    assert referee.measured == [("fused", "malloc")]
+    assert [t.remedies for t in found.results if t.purpose == "guard"] == [("leaky", "fused", "malloc")]
 
 
-def test_the_budget_ends_the_additions_and_the_confirmation_is_still_made(tmp_path: Path) -> None:
-    receipt = tuned(tmp_path, FakeReferee(), seconds=150).receipt()
-    assert [t.purpose for t in receipt.trials] == ["add", "add", "add", "final"]
-    assert any("malloc was not tried: the 2 minutes were spent" in note for note in receipt.notes)
+def test_nothing_is_kept_whose_numbers_are_red(tmp_path: Path) -> None:
+    referee = FakeReferee(GAINS, red=tuple(GAINS))
+    receipt = tuned(referee, CANDIDATES, tmp_path, seconds=600).receipt()
+    assert receipt.kept == () and receipt.speedup is None and referee.measured == [] and exit_code(receipt) == 0
 
 
-def test_an_interruption_leaves_what_was_finished_and_resuming_measures_only_the_rest(tmp_path: Path) -> None:
-    first = FakeReferee(interrupt_at=4)
-    cut = tuned(tmp_path, first)
-    assert not cut.receipt().complete and len(cut.receipt().trials) == 3
-    second = FakeReferee()
-    whole = tuned(tmp_path, second)
-    assert whole.receipt().complete
-    assert whole.receipt().kept == ("fused", "malloc")
-    assert len(second.measured) == len(whole.receipt().trials) - 3
+@pytest.mark.parametrize("seconds", [60, 90, 150, 300])
+@pytest.mark.parametrize("start_s", [3.0, 12.0])
+def test_the_minutes_bound_all_of_it(tmp_path: Path, seconds: float, start_s: float) -> None:
+    many = [Candidate(f"r{n}", Saving(0.0, 5 * MS, 10 * MS)) for n in range(12)]
+    referee = FakeReferee({c.name: 1.02 for c in many}, start_s=start_s, guard_s=10, machine={"noise": 0.1})
+    tuned(referee, many, tmp_path, seconds=seconds)
+    assert referee.clock() <= 1.1 * seconds
+
+
+def test_the_race_leaves_guard_and_confirmation_their_time(tmp_path: Path) -> None:
+    many = [Candidate("good", Saving(0.0, 9 * MS, 10 * MS)),
+            *(Candidate(f"r{n}", Saving(0.0, 5 * MS, 10 * MS)) for n in range(60))]  # fmt: skip
+    referee = FakeReferee({"good": 1.5}, guard_s=15, start_s=8, machine={"noise": 0.05})
+    receipt = tuned(referee, many, tmp_path, seconds=180).receipt()
+    assert receipt.kept[:1] == ("good",) and any("the time was spent" in note for note in receipt.notes)
+
+
+@pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 200, "red": ("fused",)}, {"guard_s": 70}])
+def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path, fields: dict) -> None:
+    referee = FakeReferee({"fused": 1.5}, **fields)
+    receipt = tuned(referee, CANDIDATES[:1], tmp_path, seconds=100).receipt()
+    assert receipt.kept == () and receipt.likely == ("fused",) and exit_code(receipt) == OPEN
+
+
+def test_nothing_was_measured_is_not_none_made_it_faster(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    broken = tuned(FakeReferee(GAINS, broken=tuple(GAINS)), CANDIDATES, tmp_path / "a").receipt()
+    assert not broken.measured and exit_code(broken) == UNMEASURED
+    slower = tuned(FakeReferee({"bf16": 0.7}), CANDIDATES[2:3], tmp_path / "b").receipt()
+    assert slower.measured and slower.kept == () and exit_code(slower) == 0
+    none = tuned(FakeReferee({}), [], tmp_path).receipt()
+    assert none.measured and exit_code(none) == 0
+
+
+def test_a_program_that_cannot_be_run_is_told_once(tmp_path: Path) -> None:
+    class Dead(FakeReferee):
+        def start(self, stacks, seconds):
+            return {stack: "it ended with exit code 1" for stack in stacks}
+
+    receipt = tuned(Dead(GAINS), CANDIDATES, tmp_path).receipt()
+    assert not receipt.measured and "the program as it is could not be run: it ended with exit code 1" in receipt.notes
+
+
+def test_an_arm_that_dies_in_its_blocks_is_an_outcome(tmp_path: Path) -> None:
+    receipt = tuned(FakeReferee(GAINS, mortal=("malloc",)), CANDIDATES[:2], tmp_path).receipt()
+    assert receipt.kept == ("fused",)
+    assert [(t.verdict, t.reason) for t in receipt.trials if t.remedies == ("malloc",)] == [("failed", "it was killed")]
+
+
+def test_an_interruption_leaves_what_was_finished_and_resuming_takes_over_what_is_settled(tmp_path: Path) -> None:
+    class Interrupted(FakeReferee):
+        def guard(self, stack):
+            raise KeyboardInterrupt
+
+    gains = {**GAINS, "leaky": 1.0}
+    cut = tuned(Interrupted(gains), CANDIDATES, tmp_path).receipt()
+    assert not cut.complete and exit_code(cut) == 130 and len(cut.trials) >= 4
+    again = FakeReferee(gains)
+    whole = tuned(again, CANDIDATES, tmp_path).receipt()
+    assert whole.complete and whole.kept == ("fused", "malloc")
+    assert ("fused",) in {t.remedies for t in whole.trials} and ("bf16",) not in again.starts
+
+
+@pytest.mark.parametrize("open_ones", [{"broken": ("fused",)}, {"mortal": ("fused",)}])
+def test_resuming_measures_again_what_failed_or_stayed_open(tmp_path: Path, open_ones: dict) -> None:
+    tuned(FakeReferee(GAINS, **open_ones), CANDIDATES[:2], tmp_path)
+    again = FakeReferee(GAINS)
+    receipt = tuned(again, CANDIDATES[:2], tmp_path).receipt()
+    assert ("fused",) in again.starts and set(receipt.kept) == {"fused", "malloc"}
+
+
+def test_what_stayed_open_realised_nothing(tmp_path: Path) -> None:
+    found = tuned(FakeReferee({"fused": 1.01}), CANDIDATES[:1], tmp_path).results[0]
+    assert (found.verdict, found.realised_ns) == ("inconclusive", None) and found.samples.arm
 
 
 def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
-    tuned(tmp_path, FakeReferee())
-    file = tmp_path / "trials.jsonl"
+    tuned(FakeReferee(GAINS), CANDIDATES[:1], tmp_path)
+    file = tmp_path / "journal.jsonl"
     file.write_bytes(file.read_bytes()[:-20])
-    again = FakeReferee()
-    assert tuned(tmp_path, again).receipt().complete
-    assert [plan.purpose for plan in again.measured] == ["final"]
+    again = FakeReferee(GAINS)
+    assert tuned(again, CANDIDATES[:1], tmp_path).receipt().kept == ("fused",) and again.measured == [("fused",)]
 
 
-def test_the_listener_hears_of_every_trial(tmp_path: Path) -> None:
+def test_the_listener_hears_what_runs_what_it_has_shown_and_what_came_of_it(tmp_path: Path) -> None:
     heard: list[str] = []
 
     class Ear(Listener):
-        def began(self, plan: Plan, number: int) -> None:
-            heard.append(f"{number} {plan.purpose}")
+        def heat(self, heat) -> None:
+            heard.append("heat")
+
+        def standing(self, heat) -> None:
+            heard.append("standing")
+
+        def guarding(self, stack) -> None:
+            heard.append("guarding")
+
+        def began(self, plan, number) -> None:
+            heard.append(plan.purpose)
 
         def ended(self, result) -> None:
             heard.append(result.verdict)
 
-    tuned(tmp_path, FakeReferee(), listener=Ear())
-    assert heard[0] == "1 add" and len(heard) % 2 == 0 and "slower" in heard
+    tuned(FakeReferee(GAINS), CANDIDATES[:1], tmp_path, listener=Ear())
+    assert heard[:2] == ["heat", "standing"] and heard[-4:] == ["faster", "guarding", "final", "faster"]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
 import msgspec
@@ -20,17 +24,19 @@ from gobrrr.cli.ceilings import interpreter
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.remedies import registry
+from gobrrr.remedies.model import SAFETY
 from gobrrr.remedies.probing import unable
 from gobrrr.report.model import Report
+from gobrrr.rules.model import Saving
 from gobrrr.trial import limits, mark
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
+from gobrrr.trial.arm import GRACE_S
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.receipt import Receipt
 from gobrrr.trial.recipe import Fits, Ingredient, Recipe
 from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.search import Candidate
-from gobrrr.trial.statistics import LEVEL
 from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import Workspace, inside, mark_output
 
@@ -41,9 +47,12 @@ REPORT, MARK = "report.json", "report.mark"
 """Files of a diagnosis: what was found, and the mark of who found it."""
 MOST_STEPS = 20_000
 """Of the diagnosis, should a program never settle."""
-SHORTEST_TRIAL_S, LONGEST_TRIAL_S = 10.0, 120.0
-MEASURING = 0.8
-"""Share of a tuning's time that goes into trials, starts of arms included; the rest guards numbers."""
+STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
+"""Raced on every program, after what findings call for."""
+DIAGNOSING = 0.3
+"""Share of a tuning's time after which its diagnosis has seen enough."""
+LATE = 0.05
+"""Share of it by which the rest may be late before it is killed: half of what is promised, to clear up in."""
 
 
 class Wishes(NamedTuple):
@@ -75,31 +84,33 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     for name in (*wishes.named, *wishes.without, *wishes.only):
         registry.remedy(name)
     mark_output(folder)
+    ends = time.monotonic() + wishes.seconds
     caches = _own_folder(folder, CACHES)
     within = wishes.limits._replace(caches=caches)
     protection = limits.told(source, within)
     stream.write(f"gobrrr: {protection}\n")
-    report = _diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact)
+    seen = DIAGNOSING * wishes.seconds
+    report = _diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, seen)
     chosen = candidates(report, wishes)
     missing = unable([c.name for c in chosen], interpreter(command))
     chosen = [c for c in chosen if c.name not in missing]
-    listener = live.listener(stream, wishes.seconds)
+    listener = live.listener(stream, ends - time.monotonic())
     program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within)
-    each = MEASURING * wishes.seconds / (len(chosen) + 1)
     arms = _own_folder(folder, ARMS)
-    referee = LiveReferee(
-        program, arms, seed=wishes.seed, seconds=min(LONGEST_TRIAL_S, max(SHORTEST_TRIAL_S, each)),
-        progress=listener.progress, level=LEVEL / max(1, len(chosen)),
-    )  # fmt: skip
+    referee = LiveReferee(program, arms, seed=wishes.seed, progress=listener.progress, overrun=1.0,
+                          until=ends + LATE * wishes.seconds)  # fmt: skip
     journal = Journal(folder / JOURNAL, _about(command, source))
-    tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=wishes.seconds,
+    tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=ends - time.monotonic(), seed=wishes.seed,
                     listener=listener)  # fmt: skip
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
+    if earlier := tuning.take_over():
+        stream.write(f"gobrrr: {earlier}\n")
     try:
         with listener:
             tuning.run()
     finally:
+        referee.close()
         for scratch in (arms, caches):
             shutil.rmtree(scratch, ignore_errors=True)
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
@@ -113,8 +124,9 @@ def tune(command: Sequence[str], source: Path, folder: Path, wishes: Wishes, str
     return Outcome(receipt, folder, report)
 
 
-def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
-    """Remedies that the report calls for, and those named; semantic ones only when named."""
+def candidates(report: Report, wishes: Wishes, priors: Mapping[str, Saving] = MappingProxyType({})) -> list[Candidate]:
+    """Remedies that the report calls for, staples, and those named; semantic ones only when named. `priors`: savings
+    that are known better than from the ledger, those that were rehearsed say; who loses there is not tried."""
     asked = {*wishes.named, *wishes.only}
     third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in registry.names()]
     found = []
@@ -122,11 +134,19 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         remedy = registry.remedy(name)
         if name in wishes.without or (wishes.only and name not in wishes.only):
             continue
-        predicted = remedy.predicts(report)
+        predicted = priors.get(name) or remedy.predicts(report)
+        if name not in priors and predicted.ceiling_ns <= 0 and _staple(name, report):
+            predicted = Saving(0.0, 0.0, float(report.step.plain_wall_ns))
         if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
             choice = min((f.remedies.index(name) for f in report.findings if name in f.remedies), default=0)
-            found.append(Candidate(name, predicted, frozenset(remedy.conflicts), name in asked, choice))
+            risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
+            found.append(Candidate(name, predicted, frozenset(remedy.conflicts), name in asked, choice, risk))
     return found
+
+
+def _staple(name: str, report: Report) -> bool:
+    """Whether it is one of those that experts try on any program: rules and ceilings miss what some of them bring."""
+    return name in STAPLES and (report.step.kind == "training" or name != "fused_optimizer")
 
 
 def _own_folder(folder: Path, prefix: str) -> Path:
@@ -135,8 +155,9 @@ def _own_folder(folder: Path, prefix: str) -> Path:
 
 
 def _diagnosed(
-    command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns
-) -> Report:
+    command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns,
+    seconds: float,
+) -> Report:  # fmt: skip
     """The report of a watched run in a copy of the working directory; an earlier one that was made here is taken.
 
     Raises GobrrrError where no step was seen.
@@ -149,7 +170,7 @@ def _diagnosed(
     stream.write("gobrrr: diagnosing the program first\n")
     stream.flush()
     _put_aside(folder)
-    code = _watched(command, source, folder, within)
+    code = _watched(command, source, folder, within, seconds)
     try:
         report = diagnosis.report_of(folder, list(command), code, patterns=patterns)
     except GobrrrError as error:
@@ -200,8 +221,8 @@ def _put_aside(folder: Path) -> None:
         folder.rename(next(place for place in free if not os.path.lexists(place)))
 
 
-def _watched(command: Sequence[str], source: Path, folder: Path, within: Limits) -> int:
-    """Run the program in its own copy, with an arm's limits, until enough was seen."""
+def _watched(command: Sequence[str], source: Path, folder: Path, within: Limits, seconds: float) -> int:
+    """Run the program in its own copy, with an arm's limits, until enough was seen or the time for it is over."""
     from gobrrr.capture.config import Config
     from gobrrr.capture.launch import environment
 
@@ -212,12 +233,33 @@ def _watched(command: Sequence[str], source: Path, folder: Path, within: Limits)
     start = limits.start(words, environment(config), folder, source, within)
     try:
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-            return subprocess.run(
-                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False
-            ).returncode
+            process = subprocess.Popen(
+                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
+            return _ended(process, seconds)
     finally:
         if start.scratch is not None:
             shutil.rmtree(start.scratch, ignore_errors=True)
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> int:
+    """Its exit code; after `seconds` it is interrupted as by Ctrl-C, then killed. What it recorded stays."""
+    try:
+        if (code := _waited(process, seconds)) is not None:
+            return code
+        os.killpg(process.pid, signal.SIGINT)
+        return _waited(process, GRACE_S) or 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(seconds)
+    return None
 
 
 def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Path, wishes: Wishes) -> Receipt:
@@ -250,10 +292,11 @@ def script_digest(command: Sequence[str], source: Path) -> str:
 
 
 def recipe_of(receipt: Receipt) -> Recipe:
-    """What a receipt kept, ready to be applied. What each brought is what leaving it out costs."""
+    """What a receipt kept, ready to be applied."""
 
     def brought(name: str) -> tuple[float, float, float] | None:
-        trials = [t for t in receipt.trials if t.purpose == "leave-one-out" and t.remedies == (name,)]
+        """Measured in the race, alone or on top of others; of all together where it was measured with others only."""
+        trials = [t for t in receipt.trials if t.purpose == "add" and t.remedies == (name,) and t.verdict == "faster"]
         found = trials[-1].speedup if trials else receipt.speedup
         return (found.median, found.low, found.high) if found is not None else None
 

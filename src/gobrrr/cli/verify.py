@@ -19,9 +19,9 @@ from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
     from gobrrr.guard.model import Guarded
+    from gobrrr.trial.measured import Measured
     from gobrrr.trial.receipt import Receipt, Speedup
     from gobrrr.trial.referee import Program
-    from gobrrr.trial.tuning import Measured
 
 DIFFERS = 3
 """Exit code where the repeated measurement contradicts the receipt."""
@@ -160,14 +160,14 @@ def _repeated(
 ) -> tuple[Measured, Guarded]:
     """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
     from gobrrr.report import live
-    from gobrrr.trial.referee import FINAL, LiveReferee
+    from gobrrr.trial.referee import LiveReferee
     from gobrrr.trial.search import Plan
     from gobrrr.trial.workspace import mark_output
 
     mark_output(folder)
     seconds, plan = args.minutes * 60, Plan("final", (), kept)
     listener = live.listener(sys.stderr, seconds)
-    referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds / FINAL, progress=listener.progress)
+    referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress)
     with listener:
         listener.began(plan, 1)
         found = referee.measure(plan)

@@ -44,7 +44,7 @@ def _wrong(name: str, reason: str, module: str = "") -> Check:
 
 def _same_length(baseline: Observation, candidate: Observation) -> Check:
     name = "steps"
-    if False and (baseline.training != candidate.training):
+    if baseline.training != candidate.training:
         return _wrong(name, "one of the two runs made no update")
     if baseline.complete and candidate.complete and len(baseline.steps) != len(candidate.steps):
         return _wrong(name, f"{len(candidate.steps)} steps to the end, the baseline made {len(baseline.steps)}")

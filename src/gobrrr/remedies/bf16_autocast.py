@@ -5,10 +5,24 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import BeforeOptimizer, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+
+HELPER = """from torch.utils._pytree import tree_map
+
+
+def in_bfloat16(forward):
+    \"\"\"Matrix products in bfloat16, results in float32.\"\"\"
+
+    def lowered(*args, **kwargs):
+        with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16):
+            result = forward(*args, **kwargs)
+        return tree_map(lambda x: x.float() if getattr(x, "dtype", None) == torch.bfloat16 else x, result)
+
+    return lowered"""
+"""As autocast_forward does it, for the user's own file."""
 
 
 class Bf16Autocast(Remedy):
@@ -22,6 +36,7 @@ class Bf16Autocast(Remedy):
     codes = ("BRR102", "BRR110", "BRR602")
     conflicts = ("float32", "float16_autocast")
     by_hand = 'with torch.autocast("cpu", torch.bfloat16):  # or "cuda"'
+    edit = BeforeOptimizer("{model}.forward = in_bfloat16({model}.forward)", HELPER)
 
     def probe(self) -> str:
         import torch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gobrrr.remedies.compile import Compile
+from gobrrr.remedies.compile import DRAWS, NEEDS, Compile
+from gobrrr.remedies.model import BeforeOptimizer
 
 
 class CompileMaxAutotune(Compile):
@@ -13,6 +14,7 @@ class CompileMaxAutotune(Compile):
     codes = ("BRR201", "BRR105")
     conflicts = ("compile", "compile_reduce_overhead")
     by_hand = 'model.compile(mode="max-autotune")'
+    edit = BeforeOptimizer(f'{DRAWS}\n{{model}}.compile(mode="max-autotune")', NEEDS)
     mode = "max-autotune"
 
     def probe(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gobrrr.remedies.compile import Compile
+from gobrrr.remedies.compile import DRAWS, NEEDS, Compile
+from gobrrr.remedies.model import BeforeOptimizer
 
 
 class CompileReduceOverhead(Compile):
@@ -13,6 +14,7 @@ class CompileReduceOverhead(Compile):
     codes = ("BRR301", "BRR504")
     conflicts = ("compile", "compile_max_autotune")
     by_hand = 'model.compile(mode="reduce-overhead")'
+    edit = BeforeOptimizer(f'{DRAWS}\n{{model}}.compile(mode="reduce-overhead")', NEEDS)
     mode = "reduce-overhead"
 
     def probe(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -19,6 +19,7 @@ class IntraopThreads(Remedy):
     safety = "tolerance"
     codes = ("BRR309",)
     by_hand = "torch.set_num_threads(len(os.sched_getaffinity(0)))"
+    edit = AddStatement("import os\n\ntorch.set_num_threads(len(os.sched_getaffinity(0)))")
 
     def apply(self, seams: Seams) -> None:
         import torch

@@ -43,7 +43,16 @@ class AddStatement:
     needs: str = "torch"
 
 
-Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement
+@dataclass(frozen=True)
+class BeforeOptimizer:
+    """By hand: statements about `{model}` before the statement that gives its parameters to an optimizer, and what they
+    need behind the imports."""
+
+    code: str
+    helper: str = ""
+
+
+Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement | BeforeOptimizer
 
 
 class Remedy:
@@ -57,6 +66,8 @@ class Remedy:
     codes: ClassVar[tuple[str, ...]] = ()
     """Findings that call for it."""
     conflicts: ClassVar[tuple[str, ...]] = ()
+    late: ClassVar[bool] = False
+    """It may take hold after the first step, in an evaluation say; who does not and has not by then is out."""
     precision: ClassVar[str] = ""
     """bfloat16, float16 or tf32 where it lowers the precision: then its own rounding is what the guard allows."""
     by_hand: ClassVar[str] = ""

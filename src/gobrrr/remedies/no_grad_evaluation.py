@@ -19,6 +19,7 @@ class NoGradEvaluation(Remedy):
     title = "evaluates without building a graph"
     safety = "exact"
     place = "model"
+    late = True
     codes = ("BRR107",)
     by_hand = "with torch.inference_mode():"
 

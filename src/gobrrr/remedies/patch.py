@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gobrrr.remedies.model import AddStatement, Edit, SetKeyword, SwitchOff
+from gobrrr.remedies.model import AddStatement, BeforeOptimizer, Edit, SetKeyword, SwitchOff
 
 Change = tuple[int, int, str]
 """Byte offsets begin and end, and what stands there instead."""
@@ -43,6 +43,8 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
             changes += [_keyword(call, edit, text) for call in _calls(tree, edit.calls) if _lacks(call, edit)]
         elif isinstance(edit, SwitchOff):
             changes += [change for call in _calls(tree, edit.calls) if (change := _off(call, text)) is not None]
+        elif isinstance(edit, BeforeOptimizer):
+            changes += _before_optimizer(tree, edit, text)
         elif edit.code not in source:
             changes += _statement(tree, edit, text)
     return text.with_changes(changes)
@@ -119,3 +121,31 @@ def _statement(tree: ast.Module, edit: AddStatement, text: _Text) -> list[Change
         return []
     at = text.end(imports[-1])
     return [(at, at, f"\n\n{edit.code}")]
+
+
+def _before_optimizer(tree: ast.Module, edit: BeforeOptimizer, text: _Text) -> list[Change]:
+    """In front of the first statement in which `NAME.parameters()` is an argument; nothing where there is none."""
+    for node in ast.walk(tree):
+        model = _given_parameters(node) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) else ""
+        if not model:
+            continue
+        assert isinstance(node, ast.stmt)
+        at, line = text.at(node.lineno, node.col_offset), text.at(node.lineno, 0)
+        code, indent = edit.code.replace("{model}", model), text.data[line:at].decode()
+        if indent.strip() or code.splitlines()[-1] in text.data.decode():
+            return []
+        helper = _statement(tree, AddStatement(edit.helper), text) if edit.helper else []
+        if edit.helper and not helper:
+            return []
+        return [*helper, (at, at, "".join(f"{each}\n{indent}" for each in code.splitlines()))]
+    return []
+
+
+def _given_parameters(statement: ast.AST) -> str:
+    """The name whose parameters() a call in this statement is given first."""
+    for call in ast.walk(statement):
+        first = call.args[0] if isinstance(call, ast.Call) and call.args else None
+        if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr == "parameters":
+            if isinstance(first.func.value, ast.Name):
+                return first.func.value.id
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -13,12 +14,15 @@ from rich.text import Text
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.tuning import STYLES, label, times, why
+from gobrrr.trial.heat import Heat
 from gobrrr.trial.receipt import Speedup, TrialResult
 from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Listener
 
 BAR = 20
-DOING = {"add": "trying", "leave-one-out": "leaving out", "final": "confirming", "identity": "against itself:"}
+DOING = {"add": "trying", "final": "confirming"}
+EVERY_S = 15.0
+"""Between two lines on how a race stands, where lines stay."""
 
 
 def listener(stream: TextIO, seconds: float) -> PlainLines:
@@ -33,23 +37,42 @@ def doing(plan: Plan) -> str:
     return f"{DOING.get(plan.purpose, plan.purpose)} {what}{onto}"
 
 
+def racing(heat: Heat) -> str:
+    """'racing compile, fused_optimizer against the program as it is'."""
+    names = (" + ".join(name for name in stack if name not in heat.reference) for stack in heat.contenders)
+    other = f"on top of {' + '.join(heat.reference)}" if heat.reference else "against the program as it is"
+    return f"racing {', '.join(names)} {other}"
+
+
+def standing(heat: Heat) -> list[str]:
+    """A line for each arm of a heat: what it has shown so far, and whether it still runs."""
+    found = []
+    for stack in heat.contenders:
+        name, seen = " + ".join(name for name in stack if name not in heat.reference), heat.standing(stack)
+        if seen.num:
+            sure = math.isfinite(seen.high)
+            said = times(Speedup(*map(math.exp, seen[:3]))) if sure else f"about {math.exp(seen.mean):.2f}x"
+            found.append(f"{name} {said}{'' if stack in heat.live else ', settled'}")
+    return found
+
+
 def outcome(result: TrialResult) -> str:
     """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers equivalent'."""
-    name = "all that was kept" if result.purpose == "final" else result.remedies[-1]
-    if result.purpose == "leave-one-out" and result.speedup is not None:  # the guard comes with the final trial
-        return f"{name}: with it {result.verdict}, {times(result.speedup)}"
+    name = "all together" if result.purpose == "final" else " + ".join(result.remedies)
     said = why(result)
+    if result.purpose == "add" and result.verdict == "faster" and result.speedup is not None:
+        return f"{name}: faster, {times(result.speedup)}"  # its numbers are checked in the stack that is recommended
     if result.verdict == "faster" and result.guard.green and result.speedup is not None:
         said = f"{times(result.speedup)}, numbers {result.guard.verdict}"
     return f"{name}: {label(result)}, {said}"
 
 
 class PlainLines(Listener):
-    """A line when a trial begins and one when it has ended."""
+    """A line when something begins, when it has ended, and now and then how a race stands."""
 
     def __init__(self, stream: TextIO, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._seconds, self._clock = stream, seconds, clock
-        self._began = clock()
+        self._began = self._told = clock()
         self._page = Page(ascii_only="utf" not in (getattr(stream, "encoding", None) or "utf-8").lower())
 
     def __enter__(self) -> PlainLines:
@@ -57,8 +80,20 @@ class PlainLines(Listener):
 
     def __exit__(self, *_: object) -> None: ...
 
+    def heat(self, heat: Heat) -> None:
+        self._say(f"{racing(heat)} ({self.left()})")
+        self._told = self._clock()
+
+    def standing(self, heat: Heat) -> None:
+        if self._clock() - self._told >= EVERY_S:
+            self._told = self._clock()
+            self._say(f"   so far {'; '.join(standing(heat))} ({self.left()})")
+
     def began(self, plan: Plan, number: int) -> None:
-        self._say(f"{number}. {doing(plan)} ({self.left()})")
+        self._say(f"{doing(plan)} in fresh processes ({self.left()})")
+
+    def guarding(self, stack: tuple[str, ...]) -> None:
+        self._say(f"checking the numbers of {' + '.join(stack)} ({self.left()})")
 
     def ended(self, result: TrialResult) -> None:
         self._say(f"   {outcome(result)}")
@@ -66,7 +101,7 @@ class PlainLines(Listener):
     def left(self) -> str:
         """How much of the time is left."""
         left = self._seconds - (self._clock() - self._began)
-        return f"{left / 60:.1f} min left" if left > 0 else "the time is spent: confirming"
+        return f"{left / 60:.1f} min left" if left > 0 else "the time is spent"
 
     def _say(self, text: str) -> None:
         self._stream.write(self._page.clean(text) + "\n")
@@ -74,7 +109,7 @@ class PlainLines(Listener):
 
 
 class LiveView(PlainLines):
-    """What was tried so far above, the running trial with its blocks and interval below."""
+    """What was found so far above, what runs now with its arms or blocks below."""
 
     def __init__(self, stream: TextIO, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(stream, seconds, clock)
@@ -89,22 +124,31 @@ class LiveView(PlainLines):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
+    def heat(self, heat: Heat) -> None:
+        self._begin(racing(heat))
+
+    def standing(self, heat: Heat) -> None:
+        self._so_far = "\n   ".join(standing(heat))
+
     def began(self, plan: Plan, number: int) -> None:
-        self._line, self._done, self._planned, self._so_far = f"{number}. {doing(plan)}", 0, 0, ""
+        self._begin(f"{doing(plan)} in fresh processes")
 
     def progress(self, done: int, planned: int, so_far: Speedup | None) -> None:
         self._done, self._planned, self._so_far = done, planned, times(so_far) if so_far else ""
 
     def guarding(self, stack: tuple[str, ...]) -> None:
-        self._so_far = f"{self._so_far}; checking the numbers"
+        self._begin(f"checking the numbers of {' + '.join(stack)}")
 
     def ended(self, result: TrialResult) -> None:
-        shown = label(result)
+        shown = label(result) if result.purpose != "add" else result.verdict
         self._console.print(phrase((self._page.clean(outcome(result)), STYLES.get(shown, "red"))))
 
+    def _begin(self, line: str) -> None:
+        self._line, self._done, self._planned, self._so_far = line, 0, 0, ""
+
     def _now(self) -> Text:
-        part = self._done / self._planned if self._planned else 0.0
-        blocks = f"{self._done} of {self._planned} blocks" if self._planned else "warming up"
-        drawn = f"{bar(part, BAR, ascii_only=self._page.ascii_only):<{BAR}}"
-        return phrase((self._page.clean(self._line), "bold"), f"\n   {drawn} {blocks}  {self._so_far}  ",
-                      (self.left(), "dim"))  # fmt: skip
+        rows: list[str | tuple[str, str]] = [(self._page.clean(self._line), "bold"), (f"  {self.left()}", "dim")]
+        if self._planned:
+            drawn = bar(self._done / self._planned, BAR, ascii_only=self._page.ascii_only)
+            rows.append(f"\n   {drawn:<{BAR}} {self._done} of {self._planned} blocks")
+        return phrase(*rows, f"\n   {self._page.clean(self._so_far) or 'starting'}")

@@ -53,9 +53,7 @@ def _verdict(receipt: Receipt) -> list[RenderableType]:
         head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
         return [phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))]
     if not receipt.kept or final is None:
-        tried = len({t.remedies for t in receipt.trials})
-        return [phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
-                "to make this program faster with its numbers intact.")]  # fmt: skip
+        return [_nothing(receipt)]
     if not receipt.guard.green:
         numbers = f" the whole recipe's numbers are {receipt.guard.verdict}: no speed-up is shown beside them."
         return [phrase(("Not proven:", "bold red"), numbers)]
@@ -71,60 +69,95 @@ def _verdict(receipt: Receipt) -> list[RenderableType]:
     ]
 
 
+def _nothing(receipt: Receipt) -> Text:
+    """Why nothing was kept: nothing was measured, something is left open, or nothing helps."""
+    tried = len({name for t in receipt.trials for name in t.remedies})
+    if not receipt.trials and receipt.measured:
+        return phrase(("Nothing kept:", "bold"), " no finding calls for a remedy that there is.")
+    if not receipt.measured:
+        return phrase(("Nothing was measured,", "bold magenta"), " so nothing is known of any remedy: see below.")
+    final = next((t for t in receipt.trials if t.purpose == "final"), None)
+    if receipt.likely and (final is None or final.verdict in ("inconclusive", "failed")):
+        names, why = " + ".join(receipt.likely), (final.reason if final else "") or "the minutes were spent"
+        return phrase(("Not confirmed:", "bold magenta"), f" {names} may be faster; {why}.")
+    return phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
+                  "to make this program faster with its numbers intact.")  # fmt: skip
+
+
 def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
-    """The step as it shrank with every remedy that was kept, in the order in which they were added."""
-    added = [t for t in receipt.trials if t.purpose == "add" and t.remedies[-1] in receipt.kept and t.speedup]
-    if not added or not receipt.step_ns:
+    """The step as written, with what each of the kept ones made of it where it was shown, and with all of them."""
+    final = receipt.speedup
+    if not receipt.kept or not receipt.step_ns or final is None or not receipt.guard.green:
         return []
     rows = [("as written", receipt.step_ns, "")]
-    for trial in added:
-        assert trial.speedup is not None
-        left = rows[-1][1] / trial.speedup.median
-        said = f"{times(trial.speedup)}, {trial.guard.verdict}"
-        rows.append((trial.remedies[-1], left, f"{said}; {compiled(trial.compiled)}" if trial.compiled else said))
+    for trial in receipt.trials:
+        if (
+            trial.purpose == "add"
+            and trial.verdict == "faster"
+            and trial.speedup
+            and set(trial.remedies) <= set(receipt.kept)
+        ):
+            onto = f" on top of {' + '.join(trial.onto)}" if trial.onto else ""
+            step = trial.baseline_step_ns or receipt.step_ns
+            rows.append((" + ".join(trial.remedies), step / trial.speedup.median, f"{times(trial.speedup)}{onto}"))
+    said = next((compiled(t.compiled) for t in receipt.trials if t.purpose == "final" and t.compiled), "")
+    together = f"{times(final)}, {receipt.guard.verdict}"
+    rows.append((" + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together", receipt.step_ns / final.median,
+                 f"{together}; {said}" if said else together))  # fmt: skip
     longest = max(len(name) for name, _, _ in rows)
     lines = [
         phrase(
             f"{page.clean(name):<{longest}}  {units.duration(ns):>8}  ",
-            (f"{bar(ns / receipt.step_ns, BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
+            (f"{bar(min(1.0, ns / receipt.step_ns), BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
             f"  {page.clean(said)}",
         )
         for name, ns, said in rows
     ]
-    return [page.row("kept", *lines)]
+    return [page.row("kept", Text(page.clean(" + ".join(receipt.kept))), *lines)]
 
 
 def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
-    """All that was tried and not kept, with why; then what dropped out when it was left out."""
-    lost = [t for t in receipt.trials if t.purpose in ("add", "identity") and t.remedies[-1:] != () and
-            t.remedies[-1] not in receipt.kept]  # fmt: skip
+    """All that was tried and not kept, with why."""
+    lost = [
+        t for t in receipt.trials if t.remedies and t.purpose != "final" and not set(t.remedies) <= set(receipt.kept)
+    ]
     if not lost:
         return []
-    longest = max(len(t.remedies[-1]) for t in lost)
+    names = [page.clean(" + ".join(t.remedies)) for t in lost]
+    longest = max(map(len, names))
     lines = []
-    for trial in lost:
-        name, said = page.clean(trial.remedies[-1]), label(trial)
+    for trial, name in zip(lost, names, strict=True):
+        said = label(trial)
         lines.append(
             phrase(f"{name:<{longest}}  ", (f"{said:<12}", STYLES.get(said, "red")), f"  {page.clean(why(trial))}")
         )
     return [page.row("tried", *lines)]
 
 
+def _raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
+    """Trials of the race and red guards whose remedies were all kept, or were not."""
+    found = [t for t in receipt.trials if t.remedies and t.purpose != "final"]
+    return [t for t in found if (set(t.remedies) <= set(receipt.kept)) == kept]
+
+
 def label(trial: TrialResult) -> str:
-    """The verdict; where it is faster at the price of its numbers, the guard's."""
-    return trial.guard.verdict if trial.verdict == "faster" and not trial.guard.green else trial.verdict
+    """The verdict; where it is faster at the price of its numbers, the guard's. In the race no numbers are checked."""
+    return trial.guard.verdict if _is_red(trial) else trial.verdict
 
 
 def why(trial: TrialResult) -> str:
     """Why a trial was not kept, or what it brought, in half a sentence."""
-    if trial.verdict == "failed" or trial.speedup is None:
-        return trial.reason or "could not be measured"
-    if trial.verdict == "faster" and not trial.guard.green:
+    if _is_red(trial):
         first = f" from {trial.guard.first_module} on" if trial.guard.first_module else ""
         reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons else ""
         return f"its numbers{first}{reason}" if first or reason else "its numbers could not be checked"
+    if trial.verdict == "failed" or trial.speedup is None:
+        return trial.reason or "could not be measured"
+    if trial.verdict == "faster" and trial.purpose == "add" and not trial.guard.green:
+        return "in the race alone: not confirmed, so no speed-up is shown"
     parts = [times(trial.speedup)]
-    if trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
+    settled = trial.verdict not in ("inconclusive", "failed")  # of an open one nothing is known to be realised
+    if settled and trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
         low, most = units.duration(trial.predicted.low_ns), units.duration(trial.predicted.ceiling_ns)
         parts.append(f"predicted {low} to {most}, realised {units.duration(trial.realised_ns)}")
     if trial.compiled is not None:
@@ -132,6 +165,11 @@ def why(trial: TrialResult) -> str:
     if trial.reason:
         parts.append(trial.reason)
     return "; ".join(parts)
+
+
+def _is_red(trial: TrialResult) -> bool:
+    checked = trial.purpose != "add" or trial.guard.verdict != "unverified"
+    return checked and trial.verdict == "faster" and not trial.guard.green
 
 
 def compiled(found: Compiled) -> str:
@@ -150,14 +188,13 @@ def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
     lines = []
     for trial in receipt.trials:
         cost = trial.start_up
-        if trial.purpose != "add" or trial.remedies[-1] not in receipt.kept or cost.steps_to_pay is None:
+        if trial.purpose != "final" or not receipt.kept or cost.steps_to_pay is None:
             continue
         enough = ""
         if cost.program_steps is not None:
             pays = cost.program_steps >= cost.steps_to_pay
             enough = f"; this program makes {cost.program_steps:,}" + ("" if pays else ": it does not pay here")
-        name = page.clean(trial.remedies[-1])
-        lines.append(Text(f"{name} costs {cost.seconds:.1f} s at the start and pays after {cost.steps_to_pay:,.0f} "
+        lines.append(Text(f"it costs {cost.seconds:.1f} s at the start and pays after {cost.steps_to_pay:,.0f} "
                           f"steps{enough}"))  # fmt: skip
     block: list[RenderableType] = [page.row("start-up", *lines)] if lines else []
     final = next((t for t in receipt.trials if t.purpose == "final"), None)

@@ -162,6 +162,10 @@ class Arm:
             if line is not None:
                 line.close()
 
+    def kill(self) -> None:
+        """End it at once, from any thread: who waits for it hears that it is gone. `end` is still to be called."""
+        self._signal(signal.SIGKILL)
+
     def resident(self) -> int:
         """Bytes that the group holds now."""
         if self._process is None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import statistics as figures
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -14,16 +15,17 @@ import psutil
 from gobrrr.recording.warmup import warmup
 from gobrrr.trial import statistics
 from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.measured import Measured
 from gobrrr.trial.receipt import Compiled, Samples, Speedup, StartUp
 from gobrrr.trial.rounds import Rounds
-from gobrrr.trial.schedule import PILOT
-from gobrrr.trial.tuning import Measured
+from gobrrr.trial.schedule import EDGE_NS, PILOT
 
 WARM_STEPS, MOST_WARM_STEPS = 10, 200
+WARM_S = 10.0
+"""Seconds of warm-up after which LEAST_WARM steps are enough: what takes so long is no matter of caches any more."""
+LEAST_WARM = 4
 WARM_BAND = 0.15
 """Halves of the last WARM_STEPS steps agree within it: the arm is warm."""
-EDGE_NS = 1e6
-"""Waking a group and telling it to go, measured on two cores: 0.3 to 0.8 ms."""
 MOST_RESTARTS = 20
 ROOM = 1.25
 """A second arm is started beside the first where this many times its memory is free."""
@@ -50,12 +52,17 @@ class Runner(Protocol):
 class Side:
     """One of the two stacks: its arm, started again where the program came to its end, and what starting costs."""
 
-    def __init__(self, make: Callable[[Path], Runner], folder: Path, remedies: tuple[str, ...]) -> None:
-        self._make, self._folder, self._remedies = make, folder, remedies
+    def __init__(
+        self, make: Callable[[Path], Runner], folder: Path, remedies: tuple[str, ...], late: Collection[str] = ()
+    ) -> None:
+        """`late`: remedies that may take hold after the first step, in an evaluation say."""
+        self._make, self._folder, self._remedies, self._late = make, folder, remedies, late
         self._arm: Runner | None = None
         self._starts = 0
         self._ends = 0
         self.step_ns = 0.0
+        self.ready_seconds = 0.0
+        """What its first start took in all, warm-up included."""
         self.warm_seconds = 0.0
         """From the start of the process to its first warm step; of the first start."""
         self.program_steps: int | None = None
@@ -72,26 +79,37 @@ class Side:
         self._starts += 1
         self._arm = self._make(self._folder / str(self._starts))
         self._made = 1
+        began = time.monotonic()
         self._arm.start()
+        self._took_hold([name for name in self._remedies if name not in self._late], "in its first step")
         walls = self._warm_up(self._arm)
-        missing = [name for name in self._remedies if name not in self._arm.applied]
-        if missing:
-            raise ArmError(f"{missing[0]} never took hold in this program")
+        self._took_hold(self._remedies, "in this program")
         if self._starts == 1:
             self.step_ns = figures.median(walls[warmup(walls) :] or walls)
             self.warm_seconds = self._arm.start_seconds + sum(walls[: warmup(walls)]) / 1e9
+            self.ready_seconds = time.monotonic() - began
+
+    def _took_hold(self, names: Iterable[str], where: str) -> None:
+        """Raises ArmError for a remedy that has not."""
+        assert self._arm is not None
+        missing = next((name for name in names if name not in self._arm.applied), "")
+        if missing:
+            raise ArmError(f"{missing} never took hold {where}")
 
     def _warm_up(self, arm: Runner) -> list[int]:
         """Steps until the last ones agree with each other; some programs never do, and are measured all the same."""
         walls: list[int] = []
-        while len(walls) < MOST_WARM_STEPS:
+        while len(walls) < MOST_WARM_STEPS and (len(walls) < LEAST_WARM or sum(walls) < WARM_S * 1e9):
+            steps = WARM_STEPS if walls and max(walls) * WARM_STEPS < WARM_S * 1e9 else LEAST_WARM // 2
             try:
-                walls += arm.run(WARM_STEPS).walls
+                walls += arm.run(steps).walls
             except ArmError as error:
                 if error.over:
                     raise ArmError("the program is too short: it ended while it was still warming up") from None
                 raise
-            self._made += WARM_STEPS
+            self._made += steps
+            if len(walls) < WARM_STEPS:
+                continue
             last = sorted(walls[-WARM_STEPS // 2 :]), sorted(walls[-WARM_STEPS : -WARM_STEPS // 2])
             first, second = (figures.median(half) for half in last)
             if abs(first - second) <= WARM_BAND * min(first, second) and warmup(walls) < len(walls) - WARM_STEPS // 2:
@@ -153,32 +171,35 @@ def measure(
     in. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through."""
     sides = (baseline, candidate)
     began = time.monotonic()
+    pool = ThreadPoolExecutor(len(sides))  # an arm dies with the thread that started it (capture.parent)
     try:
-        _made_ready(sides)
+        _made_ready(sides, pool)
         apart = free_bytes() < (ROOM - 1) * (baseline.resident() + candidate.resident())
         schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
                           spent=time.monotonic() - began)  # fmt: skip
-        return _compared(sides, schedule, progress, apart)
+        return _compared(sides, schedule, progress, apart, pool)
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason)
     finally:
         for side in sides:
             side.end()
+        pool.shutdown()
 
 
-def _made_ready(sides: tuple[Side, Side]) -> None:
-    for side, who in zip(sides, ("the program as it is", "with the remedy"), strict=True):
-        _ready(side, who)
+def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
+    """Start them beside each other: most of a start is one thread's work. Raises ArmError, the baseline's first."""
+    starts = [pool.submit(side.ready) for side in sides]
+    errors = [start.exception() for start in starts]
+    for error, who in zip(errors, ("the program as it is", "with the remedy"), strict=True):
+        if isinstance(error, ArmError):
+            raise ArmError(f"{who}: {error.reason}") from None
+        if error is not None:
+            raise error
 
 
-def _ready(side: Side, who: str) -> None:
-    try:
-        side.ready()
-    except ArmError as error:
-        raise ArmError(f"{who}: {error.reason}") from None
-
-
-def _compared(sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool) -> Measured:
+def _compared(
+    sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool, pool: ThreadPoolExecutor
+) -> Measured:
     taken: list[tuple[int, int, int, int]] = []
     while (wanted := rounds.next()) is not None:
         if wanted.fresh:  # other processes: memory and threads lie elsewhere
@@ -187,7 +208,7 @@ def _compared(sides: tuple[Side, Side], rounds: Rounds, progress: Progress | Non
         if apart:  # memory for one arm at a time: the other one starts anew when its turn comes
             sides[1 - wanted.arm].end()
         elif wanted.fresh:
-            _made_ready(sides)
+            _made_ready(sides, pool)
         number, block = len(rounds.logs), sides[wanted.arm].block(wanted.steps)
         rounds.feed(block.ns, len(block.walls))
         taken.append((wanted.arm, len(block.walls), block.ns, number))

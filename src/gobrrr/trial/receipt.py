@@ -59,7 +59,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...]
     onto: tuple[str, ...] = ()
     purpose: str = "add"
-    """add, leave-one-out, final or identity."""
+    """add (in the race), guard (its numbers were not those of the program) or final."""
     verdict: str
     """faster, slower, equivalent, inconclusive or failed."""
     reason: str = ""
@@ -79,7 +79,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """Peak resident bytes of the two arms."""
     samples: Samples = Samples()
     seconds: float = 0.0
-    """What the trial took."""
+    """What the trial took; of a heat its share."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +88,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     trials: tuple[TrialResult, ...] = ()
     kept: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
+    """What seemed to be faster and was not confirmed; empty where something was kept."""
+    measured: bool = True
+    """False where no remedy was measured at all: then nothing is known of any."""
     speedup: Speedup | None = None
     """Of the final confirmation, on fresh blocks; null where there was none."""
     guard: Guarded = Guarded()

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import os
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
@@ -13,20 +20,23 @@ from gobrrr.guard.observation import Observation
 from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.remedies import registry
 from gobrrr.trial import lockstep, protocol
-from gobrrr.trial.arm import START_S, Arm, ArmError
+from gobrrr.trial.arm import START_S, Arm, ArmError, Block
+from gobrrr.trial.field import Field
+from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.lockstep import Progress, Side
+from gobrrr.trial.measured import Measured
 from gobrrr.trial.rounds import Rounds
+from gobrrr.trial.schedule import OVERRUN
 from gobrrr.trial.search import Plan
-from gobrrr.trial.statistics import LEVEL
-from gobrrr.trial.tuning import Measured
 
 SEEDS = (1, 2)
 DETAIL_FACTOR = 20.0
 """A watched step takes this many times a plain one, at most: tensors are read, hashed and summed."""
 TRIAL_SECONDS = 90.0
-FINAL = 2.0
-"""Times a trial's seconds for the last one: a recipe that is not confirmed is lost, with all that was spent on it."""
+WATCHED = 3.0
+"""Times what an arm held that a watched one may need, for those that are watched beside each other."""
+SPENT = "the time was spent"
 
 
 class Program(NamedTuple):
@@ -45,45 +55,101 @@ class LiveReferee:
 
     def __init__(
         self, program: Program, folder: Path, *, seed: int = 0, seconds: float = TRIAL_SECONDS,
-        progress: Progress | None = None, level: float = LEVEL,
+        progress: Progress | None = None, until: float = math.inf, overrun: float = OVERRUN,
     ) -> None:  # fmt: skip
-        """`level`: of an addition's comparison; divided by how many are tried, their errors together stay below LEVEL
-        (Bonferroni; Holm's test then rejects every one of them too). `seconds` bounds one comparison."""
-        self._level = level
+        """`seconds` bounds one comparison, `overrun` times them where that is too short for any verdict; `until` (of
+        time.monotonic) all that it ever runs: what is alive then is killed, and nothing starts any more."""
         self._program, self._folder, self._seed, self._seconds = program, folder, seed, seconds
-        self._progress = progress
+        self._progress, self._until, self._overrun = progress, until, overrun
         self._num = 0
         self._seen: dict[tuple[tuple[str, ...], int, bool], Observation | ArmError] = {}
+        self._alive: dict[Stack, Arm] = {}
+        self._all: list[Arm] = []
+        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", _cores())
+        self._watch: threading.Timer | None = None
+        if math.isfinite(until):
+            self._watch = threading.Timer(max(0.0, until - time.monotonic()), self._kill_all)
+            self._watch.daemon = True
+            self._watch.start()
 
-    def measure(self, plan: Plan) -> Measured:
-        """Baseline stack against candidate stack, in pairs."""
+    def measure(self, plan: Plan, seconds: float | None = None) -> Measured:
+        """Baseline stack against candidate stack, in pairs of fresh processes."""
         self._num += 1
         folder = self._folder / f"trial{self._num}"
         sides = [self._side(folder / name, stack) for name, stack in
                  (("baseline", plan.baseline), ("candidate", plan.candidate))]  # fmt: skip
         found = lockstep.measure(
             *sides, seed=self._seed + self._num, progress=self._progress,
-            seconds=self._seconds * (FINAL if plan.purpose == "final" else 1.0),
-            rounds=partial(Rounds, level=self._level if plan.purpose == "add" else LEVEL),
+            seconds=self._seconds if seconds is None else seconds, rounds=partial(Rounds, overrun=self._overrun),
         )  # fmt: skip
         lockstep.clear(folder)
+        if found.verdict == "failed" and time.monotonic() > self._until:
+            return Measured(verdict="inconclusive", reason=SPENT)
         return found
 
+    def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
+        """Bring arms of a race up; the reasons of those that did not come."""
+        return self.field.start(stacks, seconds, self._kill)
+
+    def block(self, stack: Stack, steps: int) -> Block:
+        """A block of one of them. Raises ArmError."""
+        return self.field.block(stack, steps)
+
+    def places(self) -> int:
+        """Arms that there is memory for."""
+        return self.field.places()
+
+    def started(self, stack: Stack) -> tuple[float, float]:
+        """Seconds that it took until it was warm, and ns of its step."""
+        side = self.field.side(stack)
+        return side.ready_seconds, side.step_ns
+
+    def peak(self, stack: Stack) -> int | None:
+        """Most bytes that it held; None where it is gone."""
+        return (self.field.side(stack).peak_bytes or None) if stack in self.field else None
+
+    def end(self, stacks: Sequence[Stack] | None = None) -> None:
+        """End these arms of the race, or all."""
+        self.field.end(stacks)
+
+    def close(self) -> None:
+        """End whatever runs, for good."""
+        if self._watch is not None:
+            self._watch.cancel()
+        self.field.close()
+
+    def _kill(self, stack: Stack) -> None:
+        if stack in self._alive:
+            self._alive[stack].kill()
+
+    def _kill_all(self) -> None:
+        for arm in list(self._all):
+            arm.kill()
+
     def _side(self, folder: Path, stack: tuple[str, ...]) -> Side:
-        return Side(lambda place: self._arm(place, stack), folder, stack)
+        late = {name for name in stack if registry.remedy(name).late}
+        return Side(lambda place: self._arm(place, stack), folder, stack, late)
 
     def _arm(self, folder: Path, stack: Sequence[str]) -> Arm:
+        """Raises ArmError when the time is over."""
+        if time.monotonic() > self._until:
+            raise ArmError(SPENT)
         env = registry.environment(stack)
         program, limits = self._program, self._program.limits
         limits = limits._replace(caches=limits.caches or self._folder / "caches")
-        return Arm(program.command, folder, stack, source=program.source, env=env, within=limits, loop=program.loop)
+        arm = Arm(program.command, folder, stack, source=program.source, env=env, within=limits, loop=program.loop)
+        self._alive[tuple(stack)] = arm
+        self._all.append(arm)
+        return arm
 
     def guard(self, stack: tuple[str, ...]) -> Guarded:
         """The numbers of a stack against those of the untouched program."""
         remedies = [registry.remedy(name) for name in stack]
         lowering = tuple(r.name for r in remedies if r.precision)
         try:
-            baseline, candidate = self._observe(()), self._observe(stack)
+            baseline = self._observe(())
+            self._together(stack, lowering)
+            candidate = self._observe(stack)
             equal = judge(baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
@@ -100,12 +166,28 @@ class LiveReferee:
         found = judged()
         if found.green:  # other seeds can only widen the band that it kept to
             return found
-        seeds = [run for seed in SEEDS if (run := self._tried(run=seed + 1, seed=seed)) is not None]
-        found = judged(seeds=seeds)
-        if found.green or not lowering:  # what lowers the precision on some chips keeps it on others
+        # What lowers the precision on some chips keeps it on others; where its rounding explains all it needs no seeds.
+        naive = self._tried(stack=lowering) if lowering and lowering != stack else None
+        if lowering:
+            judged = partial(judged, naive=naive, precision=next(r.precision for r in remedies if r.precision))
+            found = judged()
+        if found.green:
             return found
-        naive = self._tried(stack=lowering) if lowering != stack else None
-        return judged(seeds=seeds, naive=naive, precision=next(r.precision for r in remedies if r.precision))
+        seeds = [run for seed in SEEDS if (run := self._tried(run=seed + 1, seed=seed)) is not None]
+        return judged(seeds=seeds)
+
+    def _together(self, stack: Stack, lowering: Stack) -> None:
+        """Take the observations that will be asked for beside each other, where memory allows it: none is timed."""
+        wanted: list[tuple[Stack, int, bool]] = [(stack, 0, False)]
+        if any(registry.remedy(name).safety != "exact" for name in stack):
+            wanted += [((), 1, False), ((), 0, True), *([(lowering, 0, False)] if lowering not in ((), stack) else [])]
+        wanted = [key for key in wanted if key not in self._seen]
+        largest = max((arm.peak_bytes for arm in self._all), default=0)
+        if psutil.virtual_memory().available < WATCHED * len(wanted) * largest:
+            return
+        with ThreadPoolExecutor(max(1, len(wanted))) as pool:
+            runs = [(key, pool.submit(self._watched, key[0], 0, key[2], f"watched{n}")) for n, key in enumerate(wanted)]
+            self._seen.update({key: run.result() for key, run in runs})
 
     def _tried(
         self, *, stack: tuple[str, ...] = (), run: int = 0, seed: int = 0, float64: bool = False
@@ -126,13 +208,14 @@ class LiveReferee:
             raise found
         return found
 
-    def _watched(self, stack: tuple[str, ...], seed: int, float64: bool) -> Observation | ArmError:
+    def _watched(self, stack: tuple[str, ...], seed: int, float64: bool, name: str = "") -> Observation | ArmError:
         self._num += 1
-        folder = self._folder / f"guard{self._num}"
-        arm = self._arm(folder, stack)
+        folder = self._folder / (name or f"guard{self._num}")
         seconds = START_S + DETAIL_FACTOR * TWIN_STEPS * self._program.step_ns / 1e9
         keeps = not stack and not float64 and not seed and not self._states.exists()
+        arm = None
         try:
+            arm = self._arm(folder, stack)
             found = arm.observe(
                 TWIN_STEPS, seed=seed, float64=float64, seconds=seconds,
                 states=None if seed or _draws_otherwise(stack) else self._states, keeps=keeps,
@@ -141,9 +224,10 @@ class LiveReferee:
                 (folder / protocol.STATES).rename(self._states)
             return found
         except ArmError as error:
-            return error
+            return ArmError(SPENT) if time.monotonic() > self._until else error
         finally:
-            arm.end()
+            if arm is not None:
+                arm.end()
             lockstep.clear(folder)
 
     @property
@@ -156,3 +240,7 @@ def _draws_otherwise(stack: Sequence[str]) -> bool:
     """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
     what it does with other data at the baseline's weights would say nothing of where it goes."""
     return any(registry.remedy(name).safety == "order" for name in stack)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -31,19 +31,23 @@ MOST_QUADRUPLES = 20
 SHARE = 0.5
 """Of the time that a round's start takes, its blocks get this much at least: starts alone say nothing."""
 
+SLACK = 0.85
+"""Of the seconds, what the fewest rounds are planned to take: a later one may take longer than the first."""
+
 
 class Rounds:
     """Decides block after block. `seconds` bounds the whole comparison, starts and warm-ups among it; `spent` is what
-    the first start of both arms took. `apart`: every block is a process of its own."""
+    the first start of both arms took. `apart`: every block is a process of its own. `overrun`: times the seconds that
+    the fewest rounds may take; 1 for a bound that is kept."""
 
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
         spent: float = 0.0, level: float = LEVEL, effect: float = EFFECT, most: int = MOST_ROUNDS, apart: bool = False,
-        clock: Callable[[], float] = time.monotonic,
+        overrun: float = OVERRUN, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self._seconds, self._level, self._effect, self._most = seconds, level, effect, most
-        self._clock, self._apart = clock, apart
+        self._clock, self._apart, self._overrun = clock, apart, overrun
         self._began = self._round_began = clock() - spent
         self._blocks_s = 0.0
         self._round_s = 0.0
@@ -89,9 +93,9 @@ class Rounds:
                 self._result = found
                 return
         # The next round is taken to last as long as this one: the second start of a compiled arm finds its caches.
-        limit = self._seconds * (OVERRUN if num < FEWEST_ROUNDS else 1.0)
+        limit = self._seconds * (self._overrun if num < FEWEST_ROUNDS else 1.0)
         if now + self._round_s - self._began > limit:
-            self._result = self._cut()
+            self._result = self._last_look() if num >= FEWEST_ROUNDS else self._cut()
             return
         self.logs.append([])
         self._fresh = True
@@ -108,6 +112,12 @@ class Rounds:
     def result(self) -> Comparison:
         """What the rounds say; where the comparison was cut short it can only be inconclusive."""
         return self._result or self._cut()
+
+    def _last_look(self) -> Comparison:
+        """The time is over before the planned rounds were made: not because of what they say, so that all of the error
+        that no look has spent yet is left for this one."""
+        spent = sum(level for num, level in self._looks.items() if num <= len(self.logs))
+        return statistics.compare_rounds(self.logs, self._level - spent) if spent < self._level else self._cut()
 
     def _cut(self) -> Comparison:
         found = statistics.compare_rounds([each for each in self.logs if each], self._level)
@@ -132,5 +142,5 @@ def per_round(start_s: float, quadruple_s: float, scatter: float, seconds: float
     into `seconds`."""
     ratio = (MEDIAN_LOSS * scatter) ** 2 / (2 * PROCESS_SD**2)
     best = math.sqrt(max(0.0, start_s) / max(quadruple_s, 1e-9) * ratio)
-    room = max(seconds / FEWEST_ROUNDS - start_s, SHARE * start_s) / max(quadruple_s, 1e-9)
-    return int(min(max(math.ceil(best), PILOT), max(room, PILOT), MOST_QUADRUPLES))
+    room = max(SLACK * seconds / FEWEST_ROUNDS - start_s, SHARE * start_s) / max(quadruple_s, 1e-9)
+    return int(min(max(math.ceil(best), PILOT), max(room, FEWEST_QUADRUPLES), MOST_QUADRUPLES))

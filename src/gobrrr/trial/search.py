@@ -1,4 +1,12 @@
-"""What to try next, and when to stop: greedy addition, leave-one-out, one final confirmation. Pure; knows no clock."""
+"""Who races whom next, and what may be kept: first looks, the winners as one stack, what else helps on top of it.
+Pure; knows no clock, and claims nothing: what it keeps is confirmed in processes of its own.
+
+    race = Race(candidates, step_ns)
+    while (heat := race.next(places=4)) is not None:
+        ...                                     # run it
+        race.feed(heat)
+    race.best()                                 # the stack to guard and to confirm
+"""
 
 from __future__ import annotations
 
@@ -6,126 +14,209 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobrrr.rules.model import Saving
+from gobrrr.trial.heat import Heat, Stack, verdict
 
 WORTH = 0.01
-"""Share of the step that must be left to gain for another trial; half the band within which arms are equivalent."""
+"""Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
+LEANS = 0.02
+"""Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
 NOTHING = Saving()
 FAST, GREEN = "faster", ("exact", "equivalent", "bounded")
+PAIRS: tuple[Stack, ...] = (("compile", "bf16_autocast"), ("compile", "float16_autocast"))
+"""Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A remedy that applies, and what the ledger allows it at most, ns per step."""
+    """A remedy that applies, and what is expected of it, ns per step."""
 
     name: str
     predicted: Saving = NOTHING
+    """Rehearsed where it was, else what the ledger allows."""
     conflicts: frozenset[str] = frozenset()
     named: bool = False
     """The user asked for it: it is tried whatever the ledger allows."""
     choice: int = 0
     """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
+    risk: int = 0
+    """Of changing numbers: the riskiest is dropped first where the guard is red."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One trial to make: the candidate stack against the baseline stack."""
+    """One comparison: the candidate stack against the baseline stack."""
 
     purpose: str
-    """add, leave-one-out or final."""
-    baseline: tuple[str, ...]
-    candidate: tuple[str, ...]
+    """add or final."""
+    baseline: Stack
+    candidate: Stack
     remedy: str = ""
-    """The one that differs; empty for the final trial."""
+    """What differs; empty for the final one."""
 
 
 @dataclass
-class Search:
-    """Drives the trials: `next()` says what to measure, `feed()` takes what came of it.
-
-    Order: the largest expected saving first. A remedy is kept where it is faster on top of those kept so far and its
-    guard is green. Then each kept one is left out in turn, those that no longer pay are dropped, and what is left is
-    measured once more, on fresh blocks, against the untouched program.
-    """
+class Race:
+    """Drives the heats. Largest expected saving first; of remedies that exclude each other the later one waits until
+    the earlier has lost."""
 
     candidates: Sequence[Candidate]
     step_ns: float
-    min_gain: float = WORTH
-    kept: list[str] = field(default_factory=list)
+    seed: int = 0
+    leader: Stack = ()
+    """The stack that others are now tried on."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Remedies that were not tried, and why."""
-    _tried: set[str] = field(default_factory=set)
-    _left_out: set[str] = field(default_factory=set)
-    _final: bool = False
-    _stopped: str = ""
-    _left_ns: float = 0.0
+    """Remedies that were not looked at, and why."""
+    shown: dict[Stack, float] = field(default_factory=dict)
+    """Mean log ratio over the program as it is, of stacks that were shown to be faster."""
+    leaning: dict[Stack, float] = field(default_factory=dict)
+    """The same of those that may be."""
+    refused: set[str] = field(default_factory=set)
+    """Failed, or guilty of other numbers."""
+    _looked: set[tuple[Stack, Stack]] = field(default_factory=set)
+    _joined: bool = False
+    _num: int = 0
 
     def __post_init__(self) -> None:
         self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
-        self._left_ns = self.step_ns
 
-    def stop(self, reason: str) -> None:
-        """No further additions (the budget is spent, say); what is kept is still confirmed."""
-        self._stopped = self._stopped or reason
+    def next(self, places: int) -> Heat | None:
+        """The next heat of so many arms beside the reference; None where nothing is open."""
+        openers = [stack for stack in self._openers() if ((), stack) not in self._looked]
+        if openers:
+            return self._heat((), openers[:places])
+        if not self._joined:
+            self._joined = True
+            self.leader = self._best_of(self.shown)
+            union = self.union()
+            if union != self.leader:
+                return self._heat(self.leader, [union])
+        on_top = [stack for stack in self._on_top() if (self.leader, stack) not in self._looked]
+        return self._heat(self.leader, on_top[:places]) if self.leader and on_top else None
 
-    def next(self) -> Plan | None:
-        """The next trial; None where the search is over."""
-        candidate = self._addition()
-        if candidate is not None:
-            return Plan("add", tuple(self.kept), (*self.kept, candidate.name), candidate.name)
-        if len(self.kept) > 1:
-            for name in self.kept:
-                if name not in self._left_out:
-                    return Plan("leave-one-out", tuple(k for k in self.kept if k != name), tuple(self.kept), name)
-        if self.kept and not self._final:
-            return Plan("final", (), tuple(self.kept))
-        return None
+    def open(self) -> bool:
+        """Whether there is anything to race for."""
+        return bool(self.shown) or any(((), stack) not in self._looked for stack in self._openers())
 
-    def feed(self, plan: Plan, verdict: str, guard: str, step_ns: float | None = None) -> None:
-        """What came of a trial: its verdict, the guard's, and the candidate stack's step where it was measured."""
-        good = verdict == FAST and guard in GREEN
-        if plan.purpose == "add":
-            self._tried.add(plan.remedy)
-            if good:
-                self.kept.append(plan.remedy)
-                self._left_ns = step_ns or self._left_ns
-        elif plan.purpose == "leave-one-out":
-            self._left_out.add(plan.remedy)
-            # What is merely not proven to pay alone stays; what is proven to be of no use goes.
-            if verdict in ("slower", "equivalent"):
-                self.kept.remove(plan.remedy)
-                self._left_out.clear()  # the others stand on another stack now
-                self._left_out.update(self._settled())
-        else:
-            self._final = True
+    def feed(self, heat: Heat, failed: Mapping[Stack, str] | None = None) -> None:
+        """How a heat ended; `failed` are those that could not run, with why."""
+        for stack in heat.contenders:
+            self._looked.add((heat.reference, stack))
+            self.settle(heat.reference, stack, self._said(heat, stack, failed or {}), heat.standing(stack).mean)
+        if heat.reference:
+            self._climb(heat, failed or {})
 
-    def _settled(self) -> Iterable[str]:
-        """With one remedy left there is nothing to leave out that the final trial does not measure."""
-        return self.kept if len(self.kept) < 2 else ()
+    def settle(self, reference: Stack, stack: Stack, said: str, mean: float) -> None:
+        """What is known of a stack: faster, slower, equivalent, inconclusive or failed."""
+        self._looked.add((reference, stack))
+        if not reference and said == FAST:
+            self.shown[stack] = mean
+        elif not reference and said == "inconclusive" and mean > 0:
+            self.leaning[stack] = mean
+        elif said == "failed" and len(stack) == 1 and not reference:
+            self.refused.update(stack)
 
-    def _addition(self) -> Candidate | None:
-        open_ones = [c for c in self._ranked() if c.name not in self._tried and c.name not in self.skipped]
-        for candidate in open_ones:
-            reason = self._why_not(candidate)
-            if not reason:
-                return candidate
+    def union(self) -> Stack:
+        """All that was shown to be faster, the best first, as far as it goes together; no pair that one of its own
+        members is faster than."""
+        found: list[str] = []
+        for stack in sorted(self.shown, key=lambda each: -self.shown[each]):
+            if set(stack) & self.refused:
+                continue
+            worse = any(set(other) < set(stack) and mean >= self.shown[stack] for other, mean in self.shown.items())
+            if not worse and not any(self._clash(name, other) for name in stack for other in found):
+                found += [name for name in stack if name not in found]
+        return tuple(found)
+
+    def best(self) -> Stack:
+        """What is to be guarded and confirmed; empty where nothing seems to help."""
+        if self.leader or self.shown:
+            return self.leader if self._joined else self.union()
+        likely = self._best_of({s: mean for s, mean in self.leaning.items() if mean > LEANS})
+        return likely if not set(likely) & self.refused else ()
+
+    def refuse(self, stack: Stack) -> Stack:
+        """The stack without its riskiest remedy, whose numbers are not to be kept, and which is now out."""
+        guilty = max(stack, key=lambda name: (self._by_name[name].risk, -self.shown.get((name,), 0.0)))
+        self.refused.add(guilty)
+        return tuple(name for name in stack if name != guilty)
+
+    def _heat(self, reference: Stack, contenders: Sequence[Stack]) -> Heat:
+        self._num += 1
+        return Heat(reference, contenders, seed=self.seed + self._num)
+
+    def _said(self, heat: Heat, stack: Stack, failed: Mapping[Stack, str]) -> str:
+        return "failed" if stack in failed else verdict(heat.standing(stack))
+
+    def _climb(self, heat: Heat, failed: Mapping[Stack, str]) -> None:
+        """A stack takes the lead where it is shown to be better; one made of winners alone unless it seems worse."""
+        winners = {name for stack in self.shown for name in stack}
+        better = {}
+        for stack in heat.contenders:
+            found = heat.standing(stack)
+            if stack not in failed and (found.low > 0 or (set(stack) <= winners and found.mean >= 0)):
+                better[stack] = found.mean
+        best = self._best_of(better)
+        self.leader = next((stack for stack in better if self._as_good(heat, stack, best)), best) or self.leader
+
+    @staticmethod
+    def _as_good(heat: Heat, stack: Stack, best: Stack) -> bool:
+        """Whether a part of the best stack is shown to be better by itself, and hardly worse than all of it: then the
+        rest only rides along, and is tried again on top of that part."""
+        more = heat.standing(best, stack)
+        return set(stack) < set(best) and heat.standing(stack).low > 0 and more.mean < more.error
+
+    def _openers(self) -> Iterable[Stack]:
+        """Each alone, and known pairs, the largest expected saving first; alternatives to a winner are left out."""
+        won = [name for stack in self.shown for name in stack]
+        ranked = [c for c in self._ranked() if not self._reason(c, won)]
+        names = [c.name for c in ranked]
+        pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & self.refused]
+        late = [c.name for n, c in enumerate(ranked) if any(self._clash(c.name, other) for other in names[:n])]
+        at_once: list[Stack] = [(name,) for name in names if name not in late]
+        for pair in pairs:  # right behind the first of its members
+            at = min((n for n, stack in enumerate(at_once) if stack[0] in pair), default=len(at_once))
+            at_once.insert(at + 1, pair)
+        looked = {stack for reference, stack in self._looked if not reference}
+        return at_once if set(at_once) - looked else [*at_once, *((name,) for name in late)]
+
+    def _on_top(self) -> list[Stack]:
+        """The leader with those that may still help: all of them together first."""
+        likely = sorted(self.leaning, key=lambda stack: -self.leaning[stack])
+        names = [s[0] for s in likely if len(s) == 1 and s[0] not in self.leader and s[0] not in self.refused]
+        fitting = [name for name in names if not any(self._clash(name, other) for other in self.leader)]
+        together: list[str] = []
+        for name in fitting:
+            if not any(self._clash(name, other) for other in together):
+                together.append(name)
+        groups = [tuple(together)] if len(together) > 1 else []
+        return [(*self.leader, *group) for group in (*groups, *((name,) for name in fitting))]
+
+    def _reason(self, candidate: Candidate, won: Sequence[str]) -> str:
+        """Why a remedy is not looked at, kept in `skipped`; empty where it is."""
+        reason = ""
+        clash = next((name for name in won if self._clash(candidate.name, name)), "")
+        if clash and ((), (candidate.name,)) not in self._looked:
+            reason = f"it conflicts with {clash}, which is faster"
+        elif not candidate.named and candidate.predicted.ceiling_ns < WORTH * self.step_ns:
+            reason = f"at most {100 * candidate.predicted.ceiling_ns / self.step_ns:.1f} % of the step is there to gain"
+        if reason:
             self.skipped[candidate.name] = reason
-        return None
+        return reason
 
-    def _why_not(self, candidate: Candidate) -> str:
-        if self._stopped:
-            return self._stopped
-        clash = next((name for name in self.kept if self._clash(candidate, name)), "")
-        if clash:
-            return f"it conflicts with {clash}, which was kept"
-        if not candidate.named and candidate.predicted.ceiling_ns < self.min_gain * self._left_ns:
-            return f"at most {100 * candidate.predicted.ceiling_ns / self.step_ns:.1f} % of the step is there to gain"
-        return ""
+    def _clash(self, name: str, other: str) -> bool:
+        one, two = self._by_name.get(name), self._by_name.get(other)
+        return bool((one and other in one.conflicts) or (two and name in two.conflicts))
 
-    def _clash(self, candidate: Candidate, other: str) -> bool:
-        known = self._by_name.get(other)
-        return other in candidate.conflicts or (known is not None and candidate.name in known.conflicts)
+    @staticmethod
+    def _best_of(means: Mapping[Stack, float]) -> Stack:
+        return max(means, key=lambda stack: means[stack]) if means else ()
 
     def _ranked(self) -> list[Candidate]:
         return sorted(
             self.candidates, key=lambda c: (-c.predicted.expected_ns, c.choice, -c.predicted.ceiling_ns, c.name)
         )
+
+    def untried(self, reason: str) -> dict[str, str]:
+        """All that was not looked at when the race ended for this reason, beside what was skipped before."""
+        looked = {name for _, stack in self._looked for name in stack}
+        return {**{c.name: reason for c in self.candidates if c.name not in looked}, **self.skipped}

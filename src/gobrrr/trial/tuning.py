@@ -1,64 +1,69 @@
-"""From candidates to a receipt: trial after trial within a budget of time, every finished one kept on disk.
+"""From candidates to a receipt: the race, the guard, the confirmation, within the user's minutes, all kept on disk.
 
 What measures and what guards is handed in, so that all of it runs on a fake clock in tests.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from gobrrr.guard.model import Guarded
+from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.machine import files
 from gobrrr.rules.model import Saving
-from gobrrr.trial import mark
-from gobrrr.trial.receipt import MAX_BYTES, Compiled, Receipt, Samples, Speedup, StartUp, TrialResult
-from gobrrr.trial.search import FAST, Candidate, Plan, Search
+from gobrrr.trial import mark, racing
+from gobrrr.trial.heat import Stack
+from gobrrr.trial.measured import Measured
+from gobrrr.trial.racing import SETTLED, Arms, Racing
+from gobrrr.trial.receipt import MAX_BYTES, Receipt, Speedup, TrialResult
+from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
+from gobrrr.trial.search import FAST, Candidate, Plan, Race
+from gobrrr.trial.statistics import FEWEST_ROUNDS
+
+RACE, SEEKING = 0.25, 0.6
+"""Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once there is
+something to confirm, and before."""
+GUARD_RUNS, WATCHED = 3.0, 3.0
+"""Runs of the program one after the other that the guard takes (some are made beside each other), and times a plain
+step that a watched one lasts: BERT's, on four cores."""
+UNCHECKED = "the minutes were spent while its numbers were checked"
+MARGIN = 1.75
+"""Times what the rounds of a confirmation are thought to take: ViT's took 1.7 times that beside strangers' load, and
+what is not confirmed is lost."""
+BLOCKS = 16
+"""Of a round, at least."""
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the referee says of one pair of stacks. `step_ns`: medians of baseline and candidate."""
+class Referee(Arms, Protocol):
+    """Runs the arms of the race, compares in fresh processes, and has the guard judge."""
 
-    verdict: str
-    reason: str = ""
-    speedup: Speedup | None = None
-    p_value: float | None = None
-    blocks_needed: int | None = None
-    step_ns: tuple[float | None, float | None] = (None, None)
-    start_up: StartUp = StartUp()
-    compiled: Compiled | None = None
-    peak_bytes: tuple[int | None, int | None] = (None, None)
-    samples: Samples = Samples()
+    def measure(self, plan: Plan, seconds: float) -> Measured:
+        """Baseline stack against candidate stack, in rounds of fresh processes, in so many seconds at most."""
 
-
-class Referee(Protocol):
-    """Runs the arms. Neither method raises for what goes wrong inside an arm: that is an outcome."""
-
-    def measure(self, plan: Plan) -> Measured:
-        """Baseline stack against candidate stack, in pairs."""
-
-    def guard(self, stack: tuple[str, ...]) -> Guarded:
+    def guard(self, stack: Stack) -> Guarded:
         """The numbers of a stack against those of the untouched program."""
 
 
-class Listener:
+class Listener(racing.Listener):
     """Told what happens, as it happens; the live view and the plain lines are two of these."""
-
-    def began(self, plan: Plan, number: int) -> None:
-        """A trial begins."""
-
-    def progress(self, done: int, planned: int, so_far: Speedup | None) -> None:
-        """Blocks measured so far of the running trial, and the interval that they give."""
-
-    def guarding(self, stack: tuple[str, ...]) -> None:
-        """The numbers of a stack are about to be checked."""
 
     def ended(self, result: TrialResult) -> None:
         """A trial has ended."""
+
+    def began(self, plan: Plan, number: int) -> None:
+        """A comparison of fresh processes begins."""
+
+    def progress(self, done: int, planned: int, so_far: Speedup | None) -> None:
+        """Blocks measured so far of the running comparison, and the interval that they give."""
+
+    def guarding(self, stack: Stack) -> None:
+        """The numbers of a stack are about to be checked."""
 
 
 class Line(TrialResult, frozen=True, kw_only=True):
@@ -110,85 +115,121 @@ def _decoded(line: bytes) -> Line | None:
 
 
 class Tuning:
-    """One run of `gobrrr tune` between its diagnosis and its receipt."""
+    """One run of `gobrrr tune` between its diagnosis and its receipt.
+
+    `seconds` is what is left of the user's minutes. The race ends when guard and confirmation are about to take all of
+    the rest, by what starts and steps have taken so far.
+    """
 
     def __init__(
         self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
-        seconds: float, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
+        seconds: float, seed: int = 0, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self.search = Search(candidates, step_ns)
-        self._predicted = {c.name: c.predicted for c in candidates}
+        self.race = Race(candidates, step_ns, seed)
+        self._predicted: dict[Stack, Saving] = {(c.name,): c.predicted for c in candidates}
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
-        self._seconds, self._listener, self._clock = seconds, listener or Listener(), clock
-        self._finished = {_key(result): result for result in journal.read()}
+        self._listener, self._clock = listener or Listener(), clock
+        self._began, self._seconds = clock(), seconds
+        self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock)
+        self._open = self.race.open()
         self.results: list[TrialResult] = []
+        self.kept: Stack = ()
         self.complete = False
+        self._likely: Stack = ()
+        """What went into guard and confirmation."""
 
     def run(self) -> None:
-        """Try until the search is over; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
-        began = self._clock()
+        """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
         try:
-            while (plan := self.search.next()) is not None:
-                result = self._finished.get(_wanted(plan)) or self._trial(plan)
-                self.results.append(result)
-                after = None
-                if result.baseline_step_ns and result.speedup:
-                    after = result.baseline_step_ns / result.speedup.median
-                self.search.feed(plan, result.verdict, result.guard.verdict, after)
-                if self._clock() - began > self._seconds:
-                    self.search.stop(f"the {self._seconds / 60:.0f} minutes were spent")
+            self._racing.run()
+            self._confirm(self.race.best())
             self.complete = True
         except KeyboardInterrupt:
             pass
+        finally:
+            self._referee.end()
 
-    def _trial(self, plan: Plan) -> TrialResult:
-        self._listener.began(plan, len(self.results) + 1)
-        began = self._clock()
-        measured = self._referee.measure(plan)
-        # Only what might be kept is worth the guard's runs.
-        wanted = measured.verdict == FAST and plan.purpose != "leave-one-out"
-        if wanted:
-            self._listener.guarding(plan.candidate)
-        guarded = self._referee.guard(plan.candidate) if wanted else Guarded()
-        result = _result(plan, measured, guarded, self._predicted.get(plan.remedy), self._clock() - began)
+    def left(self) -> float:
+        """Seconds of the user's minutes."""
+        return self._seconds - (self._clock() - self._began)
+
+    def _race_until(self) -> float:
+        """When the race must be over, by the clock."""
+        start, step_ns = self._racing.slowest
+        rounds = MARGIN * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
+        guard = GUARD_RUNS * (start + TWIN_STEPS * WATCHED * step_ns / 1e9)
+        least = RACE if self.race.best() else SEEKING
+        return self._began + self._seconds - min(rounds + guard, (1 - least) * self._seconds)
+
+    def take_over(self) -> str:
+        """What an earlier tuning settled of the first looks is not measured again; all else is. Says so in words."""
+        earlier = [result for result in self._journal.read() if result.purpose == "add" and not result.onto]
+        settled = {result.remedies: result for result in earlier if result.verdict in SETTLED}
+        again = {result.remedies for result in earlier} - set(settled)
+        for stack, result in settled.items():
+            self.results.append(result)
+            mean = math.log(result.speedup.median) if result.speedup else 0.0
+            self.race.settle((), stack, result.verdict, mean)
+        return (
+            f"{len(settled)} settled trials are taken over, {len(again)} open or failed are made again"
+            if earlier
+            else ""
+        )
+
+    def _keep(self, result: TrialResult) -> None:
+        result = msgspec.structs.replace(result, predicted=self._predicted.get(result.remedies))
+        self.results.append(result)
         self._journal.append(result)
         self._listener.ended(result)
-        return result
+
+    def _confirm(self, stack: Stack) -> None:
+        """The guard on a stack, its riskiest remedies left out until it is green; then fresh processes against the
+        program as it is."""
+        self._likely = stack
+        while stack and self.left() > 0:
+            self._listener.guarding(stack)
+            began = self._clock()
+            guarded = self._referee.guard(stack)
+            if guarded.green:
+                return self._measure(stack, guarded)
+            if self.left() <= 0:
+                return self._keep(
+                    TrialResult(remedies=stack, purpose="final", verdict="inconclusive", reason=UNCHECKED)
+                )
+            self._keep(TrialResult(remedies=stack, purpose="guard", verdict="faster", guard=guarded,
+                                   seconds=self._clock() - began))  # fmt: skip
+            stack = self.race.refuse(stack)
+
+    def _measure(self, stack: Stack, guarded: Guarded) -> None:
+        plan, began = Plan("final", (), stack), self._clock()
+        self._listener.began(plan, len(self.results) + 1)
+        found = self._referee.measure(plan, max(0.0, self.left()))
+        before = found.step_ns[0]
+        realised = before * (1 - 1 / found.speedup.median) if before and found.speedup is not None else None
+        self._keep(TrialResult(
+            remedies=stack, purpose="final", verdict=found.verdict, reason=found.reason, speedup=found.speedup,
+            p_value=found.p_value, blocks_needed=found.blocks_needed, guard=guarded, baseline_step_ns=before,
+            realised_ns=realised if found.verdict in SETTLED else None, start_up=found.start_up,
+            compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples,
+            seconds=self._clock() - began,
+        ))  # fmt: skip
+        if found.verdict == FAST:
+            self.kept = stack
 
     def receipt(self) -> Receipt:
         """The receipt of what was finished."""
         final = next((r for r in reversed(self.results) if r.purpose == "final"), None)
-        baseline = next((r.baseline_step_ns for r in self.results if not r.onto and r.baseline_step_ns), self._step_ns)
-        if final is not None and final.baseline_step_ns:
-            baseline = final.baseline_step_ns
+        steps = [r.baseline_step_ns for r in (final, *self.results) if r and not r.onto and r.baseline_step_ns]
         return Receipt(
-            trials=tuple(self.results), kept=tuple(self.search.kept), complete=self.complete, step_ns=baseline,
-            speedup=final.speedup if final else None, guard=final.guard if final else Guarded(),
-            notes=tuple(f"{name} was not tried: {why}" for name, why in self.search.skipped.items()),
+            trials=tuple(self.results), kept=self.kept, complete=self.complete,
+            step_ns=steps[0] if steps else self._step_ns,
+            speedup=final.speedup if final and self.kept else None, guard=final.guard if final else Guarded(),
+            notes=tuple(self._notes()), likely=self._likely if not self.kept else (),
+            measured=not self._open or any(r.verdict in SETTLED or r.speedup is not None for r in self.results),
         )  # fmt: skip
 
-
-def _result(plan: Plan, measured: Measured, guarded: Guarded, predicted: Saving | None, seconds: float) -> TrialResult:
-    before = measured.step_ns[0]
-    realised = None
-    if before and measured.speedup is not None:
-        realised = before * (1 - 1 / measured.speedup.median)
-    return TrialResult(
-        remedies=plan.candidate if plan.purpose == "final" else (plan.remedy,), onto=plan.baseline,
-        purpose=plan.purpose, verdict=measured.verdict, reason=measured.reason, speedup=measured.speedup,
-        p_value=measured.p_value, blocks_needed=measured.blocks_needed, guard=guarded, predicted=predicted,
-        realised_ns=realised, baseline_step_ns=before, start_up=measured.start_up, compiled=measured.compiled,
-        peak_bytes=measured.peak_bytes,
-        samples=measured.samples, seconds=seconds,
-    )  # fmt: skip
-
-
-Key = tuple[str, tuple[str, ...], tuple[str, ...]]
-
-
-def _key(result: TrialResult) -> Key:
-    return result.purpose, result.onto, result.remedies
-
-
-def _wanted(plan: Plan) -> Key:
-    return plan.purpose, plan.baseline, plan.candidate if plan.purpose == "final" else (plan.remedy,)
+    def _notes(self) -> Iterator[str]:
+        if self._racing.broken:
+            yield f"the program as it is could not be run: {self._racing.broken}"
+        for name, why in self.race.untried("the time was spent before").items():
+            yield f"{name} was not tried: {why}"

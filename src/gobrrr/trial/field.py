@@ -1,0 +1,93 @@
+"""The arms of a race that are alive at once: started beside each other, run one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import psutil
+
+from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.heat import Stack
+from gobrrr.trial.lockstep import ROOM, Side, clear
+
+MOST = 6
+"""Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
+
+KILL_S = 0.5
+"""Until an arm that is to be killed is killed again: it may just have been started."""
+
+
+class Field:
+    """Starts arms, lets one of them run, ends them. `make`: an arm's Side from its folder and stack."""
+
+    def __init__(
+        self, make: Callable[[Path, Stack], Side], folder: Path, cores: int,
+        free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
+    ) -> None:  # fmt: skip
+        self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
+        self._sides: dict[Stack, Side] = {}
+        self._num = 0
+        # An arm dies with the thread that started it (capture.parent): the threads live as long as the field.
+        self._pool = ThreadPoolExecutor(max(1, cores))
+
+    def __contains__(self, stack: Stack) -> bool:
+        return stack in self._sides
+
+    def side(self, stack: Stack) -> Side:
+        """The side of a stack that was started."""
+        return self._sides[stack]
+
+    def places(self) -> int:
+        """Arms that there is memory for beside those that are alive."""
+        largest = max((side.resident() for side in self._sides.values()), default=0)
+        return max(1, min(self._most, int(self._free() / (ROOM * largest)))) if largest else self._most
+
+    def start(self, stacks: Iterable[Stack], seconds: float, kill: Callable[[Stack], None]) -> dict[Stack, str]:
+        """Start and warm those that are not there yet, as many at a time as there are cores; the reasons of those that
+        did not come up. After `seconds` what is not ready is killed."""
+        waiting: dict[Stack, Future[None]] = {}
+        for stack in stacks:
+            if stack not in self._sides:
+                self._num += 1
+                side = self._sides[stack] = self._make(self._folder / f"arm{self._num}", stack)
+                waiting[stack] = self._pool.submit(side.ready)
+        late = wait(waiting.values(), seconds).not_done
+        failed = {}
+        for stack, future in waiting.items():
+            if future in late and not future.cancel():
+                while not future.done():
+                    kill(stack)
+                    wait([future], KILL_S)
+            reason = f"not ready within {seconds:.0f} s" if future in late else _reason(future)
+            if reason:
+                failed[stack] = reason
+                self.end([stack])
+        return failed
+
+    def block(self, stack: Stack, steps: int) -> Block:
+        """A block of one of them, all others standing still. Raises ArmError."""
+        return self._sides[stack].block(steps)
+
+    def end(self, stacks: Sequence[Stack] | None = None) -> None:
+        """End these, or all."""
+        for stack in list(self._sides) if stacks is None else stacks:
+            side = self._sides.pop(stack, None)
+            if side is not None:
+                side.end()
+
+    def close(self) -> None:
+        """End all, for good."""
+        self.end()
+        self._pool.shutdown()
+        clear(self._folder)
+
+
+def _reason(future: Future[None]) -> str:
+    error = future.exception()
+    if error is None:
+        return ""
+    if isinstance(error, ArmError):
+        return error.reason
+    raise error

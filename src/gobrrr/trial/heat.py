@@ -1,0 +1,92 @@
+"""A heat: arms that live side by side and take turns, until each has shown what it can. Pure: others measure.
+
+    heat = Heat(reference, contenders, seed=0)
+    while (order := heat.order()):
+        heat.feed({arm: [ns per step of its blocks] ...})     # a sweep: there and back, A B C C B A
+    heat.standing(contender)                                  # against the reference, at any moment
+
+A sweep goes through the arms in an order drawn anew and then back: linear drift falls on all of them alike, and every
+pair of arms has a log ratio of it, as a quadruple has of two. Who is shown to win, or to lose, gets no more blocks; of
+the others those that look worst go after 3, 6, 12 and 24 sweeps (successive halving: each look costs as much as all
+looks before it).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from gobrrr.trial import anytime
+from gobrrr.trial.anytime import Interval
+from gobrrr.trial.schedule import SHORTEST_NS
+from gobrrr.trial.statistics import LEVEL, PROCESS_BAND
+
+Stack = tuple[str, ...]
+"""Names of remedies; empty for the program as it is."""
+LOOKS = (3, 6, 12, 24)
+"""Sweeps after which those that hardly can win are given up."""
+HURDLES = (-2.0, -1.0, 0.0, math.inf)
+"""Standard errors that a mean must be above at each of them."""
+EDGE_SHARE = 0.02
+"""Of a block, what waking an arm may take: twice that of a trial, for the looks of a race claim nothing."""
+
+
+class Heat:
+    """Decides who runs in the next sweep, and says how they stand."""
+
+    def __init__(self, reference: Stack, contenders: Sequence[Stack], *, seed: int = 0, level: float = LEVEL) -> None:
+        self.reference, self.contenders = reference, tuple(contenders)
+        self.sweeps: list[dict[Stack, float]] = []
+        """Mean log time of each arm in each sweep that it ran in."""
+        self._level, self._random = level, random.Random(seed)
+        self._live = list(contenders)
+
+    def order(self) -> list[Stack]:
+        """The arms of the next sweep, one way; none where the heat is over."""
+        if not self._live:
+            return []
+        found = [self.reference, *self._live]
+        self._random.shuffle(found)
+        return found
+
+    def feed(self, times: Mapping[Stack, Sequence[float]]) -> None:
+        """ns per step of each arm's blocks in one sweep."""
+        self.sweeps.append({arm: fmean(map(math.log, ns)) for arm, ns in times.items()})
+        self._live = [arm for arm in self._live if self._runs_on(arm)]
+
+    def leave(self, arm: Stack) -> None:
+        """It died, say: no more blocks for it."""
+        self._live = [each for each in self._live if each != arm]
+
+    @property
+    def live(self) -> tuple[Stack, ...]:
+        """Contenders that still get blocks."""
+        return tuple(self._live)
+
+    def standing(self, arm: Stack, against: Stack | None = None) -> Interval:
+        """How much faster it is than the reference, or another arm, from the sweeps of both; valid at any moment."""
+        other = self.reference if against is None else against
+        return anytime.interval([s[other] - s[arm] for s in self.sweeps if arm in s and other in s], self._level)
+
+    def _runs_on(self, arm: Stack) -> bool:
+        found = self.standing(arm)
+        if verdict(found) != "inconclusive":
+            return False
+        if found.num in LOOKS:
+            return found.mean > HURDLES[LOOKS.index(found.num)] * found.error
+        return found.num < LOOKS[-1]
+
+
+def verdict(found: Interval) -> str:
+    """faster, slower, equivalent (inside the band of two processes) or inconclusive."""
+    if found.low > 0 or found.high < 0:
+        return "faster" if found.low > 0 else "slower"
+    inside = math.log(1 - PROCESS_BAND) <= found.low and found.high <= math.log(1 + PROCESS_BAND)
+    return "equivalent" if inside else "inconclusive"
+
+
+def block_steps(step_ns: float, edge_ns: float) -> int:
+    """Steps of a block whose edges take at most EDGE_SHARE of it and that is no shorter than a trial's."""
+    return max(1, math.ceil(max(edge_ns / EDGE_SHARE, SHORTEST_NS) / max(step_ns, 1.0)))

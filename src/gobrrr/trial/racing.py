@@ -1,0 +1,204 @@
+"""A race on live arms: heat after heat until nothing is open or the time for it is over."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import NamedTuple, Protocol
+
+from gobrrr.trial import anytime
+from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.heat import Heat, Stack, block_steps, verdict
+from gobrrr.trial.receipt import Samples, Speedup, TrialResult
+from gobrrr.trial.schedule import EDGE_NS
+from gobrrr.trial.search import Race
+
+SETTLED = ("faster", "slower", "equivalent")
+"""Verdicts that a later tuning may take over."""
+
+
+class Arms(Protocol):
+    """What a race needs of the arms. What goes wrong inside one is an outcome: only `block` raises, ArmError."""
+
+    def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
+        """Bring them up beside each other; the reasons of those that were not ready in time."""
+
+    def block(self, stack: Stack, steps: int) -> Block:
+        """Steps of one of them."""
+
+    def end(self, stacks: Sequence[Stack] | None = None) -> None:
+        """End these, or all."""
+
+    def places(self) -> int:
+        """Arms that there is room for beside those that are alive."""
+
+    def started(self, stack: Stack) -> tuple[float, float]:
+        """Seconds that it took until it was warm, and ns of its step."""
+
+    def peak(self, stack: Stack) -> int | None:
+        """Most bytes that it held."""
+
+
+class Listener:
+    """Told what happens, as it happens; the live view and the plain lines are two of these."""
+
+    def heat(self, heat: Heat) -> None:
+        """The arms of a heat are being started."""
+
+    def standing(self, heat: Heat) -> None:
+        """A sweep of it has ended."""
+
+
+class Ran(NamedTuple):
+    """A block as it ran."""
+
+    stack: Stack
+    steps: int
+    ns: int
+
+
+class Racing:
+    """Runs heats. `until`: when, by the clock, the race must be over; asked again before each sweep."""
+
+    def __init__(
+        self, race: Race, arms: Arms, until: Callable[[], float], keep: Callable[[TrialResult], None],
+        listener: Listener, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """`keep` is given every result as it comes."""
+        self._race, self._arms, self._until, self._keep = race, arms, until, keep
+        self._listener, self._clock = listener, clock
+        self._alive: set[Stack] = set()
+        self._peaks: dict[Stack, int | None] = {}
+        self.slowest = 0.0, 0.0
+        """Seconds of the slowest start of an arm that is worth confirming, and ns of the slowest step."""
+        self.broken = ""
+        """Why the program as it is could not be run."""
+
+    def run(self) -> None:
+        """All heats. What the program as it is cannot do ends them."""
+        if self._race.open() and not self._bring([()]):
+            while (
+                not self.broken
+                and self._left() > self.slowest[0]
+                and (heat := self._race.next(self._arms.places())) is not None
+            ):
+                self._heat(heat)
+        self._arms.end()
+
+    def _left(self) -> float:
+        return self._until() - self._clock()
+
+    def _bring(self, stacks: Sequence[Stack]) -> dict[Stack, str]:
+        """Start those that are not alive; why some are not."""
+        failed = self._arms.start([stack for stack in stacks if stack not in self._alive], max(0.0, self._left()))
+        self._alive.update(stack for stack in stacks if stack not in failed)
+        if () in failed:
+            self.broken = failed[()]
+        for stack in stacks:
+            if stack not in failed:
+                self.slowest = tuple(map(max, self.slowest, self._arms.started(stack)))  # type: ignore[assignment]
+        return failed
+
+    def _heat(self, heat: Heat) -> None:
+        began = self._clock()
+        self._listener.heat(heat)
+        failed = self._bring([heat.reference, *heat.contenders])
+        if heat.reference in failed:
+            failed = dict.fromkeys(heat.contenders, failed[heat.reference])
+        for stack in failed:
+            heat.leave(stack)
+        ran: list[list[Ran]] = []
+        lasted = 0.0
+        while (order := heat.order()) and not self.broken and self._left() > lasted:
+            swept = self._clock()
+            ran.append(self._sweep(heat, order, failed))
+            heat.feed(_times(ran[-1], [stack for stack in order if stack not in failed]))
+            self._listener.standing(heat)
+            lasted = self._clock() - swept
+            self._let_go(stack for stack in order if stack not in heat.live and not _leads(heat, stack))
+        cut = set(heat.live)
+        self._race.feed(heat, failed)
+        self._let_go(stack for stack in heat.contenders if stack not in self._race.shown and stack != self._race.leader)
+        seconds = (self._clock() - began) / len(heat.contenders)
+        for stack in heat.contenders:
+            self._keep(self._result(heat, stack, failed.get(stack, ""), ran, seconds, stack in cut))
+
+    def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> list[Ran]:
+        """There and back; an arm that dies is out, and with the reference all are."""
+        steps = block_steps(min(self._arms.started(stack)[1] for stack in order), EDGE_NS)
+        ran = []
+        for stack in (*order, *reversed(order)):
+            if stack in failed:
+                continue
+            try:
+                block = self._arms.block(stack, steps)
+                ran.append(Ran(stack, len(block.walls), block.ns))
+            except ArmError as error:
+                failed.update(dict.fromkeys(order if stack == heat.reference else [stack], error.reason))
+                self._let_go([stack])
+                if not stack:
+                    self.broken = error.reason
+        for stack in failed:
+            heat.leave(stack)
+        return ran
+
+    def _let_go(self, stacks: Iterable[Stack]) -> None:
+        gone = [stack for stack in stacks if stack in self._alive and stack]
+        self._alive.difference_update(gone)
+        self._peaks.update({stack: self._arms.peak(stack) for stack in gone})
+        self._arms.end(gone)
+
+    def _result(
+        self, heat: Heat, stack: Stack, failed: str, ran: Sequence[Sequence[Ran]], seconds: float, cut: bool
+    ) -> TrialResult:
+        found = heat.standing(stack)
+        said = "failed" if failed else verdict(found)
+        samples = _samples(heat, stack, ran)
+        before = _per_step(samples, 0)
+        reason = failed
+        if said == "inconclusive":
+            looks = f"{found.num} looks"
+            reason = f"{looks}, then the time was spent" if cut else f"{looks}, and hardly likely to win"
+        known = said in SETTLED and before is not None
+        return TrialResult(
+            remedies=tuple(name for name in stack if name not in heat.reference), onto=heat.reference, verdict=said,
+            reason=reason, speedup=_speedup(found), baseline_step_ns=before, samples=samples, seconds=seconds,
+            realised_ns=before * (1 - math.exp(-found.mean)) if known and before is not None else None,
+            peak_bytes=(self._peak(heat.reference), self._peak(stack)),
+        )  # fmt: skip
+
+    def _peak(self, stack: Stack) -> int | None:
+        return self._arms.peak(stack) if stack in self._alive else self._peaks.get(stack)
+
+
+def _leads(heat: Heat, stack: Stack) -> bool:
+    """Whether an arm stays alive without blocks of its own: the reference, and who is shown to be faster."""
+    return stack == heat.reference or verdict(heat.standing(stack)) == "faster"
+
+
+def _times(ran: Sequence[Ran], stacks: Sequence[Stack]) -> dict[Stack, list[float]]:
+    """ns per step of each arm's blocks, of those that made both."""
+    found = {stack: [each.ns / each.steps for each in ran if each.stack == stack] for stack in stacks}
+    return {stack: times for stack, times in found.items() if len(times) == 2}
+
+
+def _samples(heat: Heat, stack: Stack, ran: Sequence[Sequence[Ran]]) -> Samples:
+    """The blocks of an arm and of its reference, in the sweeps that both were in."""
+    rows = [(int(each.stack == stack), each.steps, each.ns, 1)
+            for sweep in ran if any(each.stack == stack for each in sweep)
+            for each in sweep if each.stack in (stack, heat.reference)]  # fmt: skip
+    return Samples(*zip(*rows, strict=True)) if rows else Samples()
+
+
+def _per_step(samples: Samples, arm: int) -> float | None:
+    rows = zip(samples.arm, samples.steps, samples.ns, strict=True)
+    found = [ns / steps for which, steps, ns in rows if which == arm]
+    return median(found) if found else None
+
+
+def _speedup(found: anytime.Interval) -> Speedup | None:
+    if found.num < anytime.FEWEST or not math.isfinite(found.high):
+        return None
+    return Speedup(math.exp(found.mean), math.exp(found.low), math.exp(found.high))

@@ -1,0 +1,117 @@
+"""A whole tuning on a fake clock: arms whose processes are a little off, on a machine that others share."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gobrrr.guard.model import Guarded
+from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.heat import Stack
+from gobrrr.trial.measured import Measured
+from gobrrr.trial.receipt import Speedup
+from gobrrr.trial.rounds import Rounds
+from gobrrr.trial.search import Candidate, Plan
+from gobrrr.trial.tuning import Journal, Listener, Tuning
+from tests.unit.trial_clock import Draw, NoisyMachine, gauss
+
+MS = 1e6
+
+
+class FakeReferee:
+    """Steps of `step_ns` over the product of a stack's gains; starts take `start_s` together, a guard `guard_s`. `red`
+    remedies spoil the numbers, `broken` ones never come up, `mortal` ones die in their first block."""
+
+    def __init__(
+        self, gains: Mapping[str, float], *, seed: int = 0, bias: float = 0.0, draw: Draw = gauss,
+        machine: Mapping[str, float] | None = None, step_ns: float = 20 * MS, start_s: float = 6.0,
+        guard_s: float = 20.0, red: Sequence[str] = (), broken: Sequence[str] = (), mortal: Sequence[str] = (),
+        room: int = 4,
+    ) -> None:  # fmt: skip
+        self.machine = NoisyMachine(seed, **(machine or {"noise": 0.01, "burst": 0.0}))
+        self.gains, self._bias, self._draw, self._step_ns = gains, bias, draw, step_ns
+        self._start_s, self._guard_s = start_s, guard_s
+        self.red, self.broken, self.mortal, self._room = red, broken, mortal, room
+        self._stream = random.Random(f"processes of {seed}")
+        self._seed = seed
+        self.alive: dict[Stack, float] = {}
+        self.starts: list[Stack] = []
+        self.guarded: list[Stack] = []
+        self.measured: list[Stack] = []
+
+    def clock(self) -> float:
+        return self.machine.now
+
+    def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
+        assert not set(stacks) & set(self.alive)
+        failed = {stack: "never took hold in its first step" for stack in stacks if set(stack) & set(self.broken)}
+        if stacks:
+            self.machine.now += min(seconds, self._start_s)
+        if self._start_s > seconds:
+            failed = dict.fromkeys(stacks, "not ready")
+        self.starts += stacks
+        self.alive.update({stack: self._off() for stack in stacks if stack not in failed})
+        return failed
+
+    def block(self, stack: Stack, steps: int) -> Block:
+        if set(stack) & set(self.mortal):
+            raise ArmError("it was killed")
+        ns = self.machine.block(self.step(stack) * self.alive[stack], steps)
+        return Block(int(ns), tuple([int(ns / steps)] * steps))
+
+    def end(self, stacks: Sequence[Stack] | None = None) -> None:
+        for stack in list(self.alive) if stacks is None else stacks:
+            self.alive.pop(stack, None)
+
+    def places(self) -> int:
+        return self._room
+
+    def started(self, stack: Stack) -> tuple[float, float]:
+        return self._start_s, self.step(stack)
+
+    def peak(self, stack: Stack) -> int | None:
+        return 1 << 30
+
+    def step(self, stack: Stack) -> float:
+        return self._step_ns / math.prod(self.gains.get(name, 1.0) for name in stack)
+
+    def guard(self, stack: Stack) -> Guarded:
+        self.guarded.append(stack)
+        self.machine.now += self._guard_s
+        return Guarded("wrong" if set(stack) & set(self.red) else "equivalent")
+
+    def measure(self, plan: Plan, seconds: float) -> Measured:
+        assert not self.alive, "arms of the race still held memory"
+        self.measured.append(plan.candidate)
+        began = self.clock()
+        self.machine.now += self._start_s
+        off = self._off(), self._off()
+        rounds = Rounds((self.step(()), self.step(plan.candidate)), seed=self._seed, seconds=seconds, overrun=1.0,
+                        spent=self._start_s, clock=self.clock)  # fmt: skip
+        while (block := rounds.next()) is not None:
+            if block.fresh:
+                self.machine.now += self._start_s
+                off = self._off(), self._off()
+            stack = plan.candidate if block.arm else plan.baseline
+            rounds.feed(self.machine.block(self.step(stack) * off[block.arm], block.steps))
+        found = rounds.result()
+        assert self.clock() - began <= seconds + 2 * self._start_s
+        return Measured(verdict=found.verdict, speedup=Speedup(found.median, found.low, found.high),
+                        reason=rounds.wants(), step_ns=(self.step(()), self.step(plan.candidate)))  # fmt: skip
+
+    def _off(self) -> float:
+        return math.exp(self._bias * self._draw(self._stream))
+
+
+def tuned(
+    referee: FakeReferee, candidates: Sequence[Candidate], folder: Path, *, seconds: float = 300.0, seed: int = 0,
+    listener: Listener | None = None,
+) -> Tuning:  # fmt: skip
+    """A tuning from its race to its confirmation."""
+    tuning = Tuning(candidates, referee.step(()), referee, Journal(folder / "journal.jsonl"), seconds=seconds,
+                    seed=seed, listener=listener, clock=referee.clock)  # fmt: skip
+    tuning.take_over()
+    tuning.run()
+    return tuning

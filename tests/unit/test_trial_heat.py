@@ -1,0 +1,91 @@
+"""Anytime intervals and heats: errors that hold whenever one looks, blocks for whoever may still win."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from gobrrr.trial import anytime
+from gobrrr.trial.heat import LOOKS, Heat, verdict
+
+A, B, C = ("a",), ("b",), ("c",)
+
+
+def test_looking_all_the_time_errs_no_more_often_than_promised() -> None:
+    stream, wrong, num = random.Random(3), 0, 1000
+    for _ in range(num):
+        values: list[float] = []
+        for _ in range(40):
+            values.append(stream.gauss(0, 0.05))
+            found = anytime.interval(values, 0.2, process_sd=1e-9)
+            if found.low > 0 or found.high < 0:
+                wrong += 1
+                break
+    assert 0.02 < wrong / num < 0.1  # half of the error is the processes'
+
+
+def test_what_two_processes_are_off_by_is_never_averaged_away() -> None:
+    found = anytime.interval([0.02] * 500)
+    assert found.low < 0 < found.high and found.high - found.mean > 0.03
+
+
+@pytest.mark.parametrize("num", [0, 1, 2])
+def test_so_few_values_say_nothing(num: int) -> None:
+    found = anytime.interval([0.5] * num)
+    assert found.num == num and math.isinf(found.low) and math.isinf(found.high)
+
+
+def test_the_interval_is_where_the_bayes_factor_reaches_the_level() -> None:
+    num, level = 7, 0.03
+    t2 = num * anytime.half_width(1.0, num, level) ** 2
+    spread, freedom = 1 + num * anytime.PRIOR, num - 1
+    factor = ((1 + t2 / freedom) / (1 + t2 / (freedom * spread))) ** (num / 2) / math.sqrt(spread)
+    assert factor == pytest.approx(1 / level)
+
+
+def run(heat: Heat, gains: dict, sweeps: int = 100, noise: float = 0.02, drift: float = 0.0) -> int:
+    """Sweeps until it is over; steps of 100, a machine that grows slower by `drift` with every block."""
+    stream, now, made = random.Random(1), 0, 0
+    while (order := heat.order()) and made < sweeps:
+        times: dict = {}
+        for arm in (*order, *reversed(order)):
+            now += 1
+            slow = math.exp(drift * now + stream.gauss(0, noise))
+            times.setdefault(arm, []).append(100 / gains.get(arm, 1.0) * slow)
+        heat.feed(times)
+        made += 1
+    return made
+
+
+def test_winners_and_losers_are_settled_and_their_blocks_go_to_the_open_ones() -> None:
+    heat = Heat((), [A, B, C])
+    run(heat, {A: 1.5, B: 0.6, C: 1.03})
+    assert verdict(heat.standing(A)) == "faster" and verdict(heat.standing(B)) == "slower"
+    assert heat.standing(A).num <= 6 < heat.standing(C).num
+    assert heat.order() == []
+
+
+def test_drift_falls_on_all_arms_alike() -> None:
+    heat = Heat((), [A, B, C], seed=5)
+    run(heat, {}, noise=1e-4, drift=0.05)
+    assert all(abs(heat.standing(arm).mean) < 0.002 for arm in (A, B, C))
+
+
+def test_who_hardly_can_win_is_given_up_and_every_heat_ends() -> None:
+    heat = Heat((), [A, B])
+    assert run(heat, {A: 1.0, B: 0.97}) <= LOOKS[-1]
+
+
+def test_arms_are_held_against_each_other_by_the_sweeps_of_both() -> None:
+    heat = Heat((), [A, B])
+    heat.feed({(): [100, 100], A: [50, 50], B: [25, 25]})
+    heat.feed({(): [100, 100], A: [50, 50]})
+    assert heat.standing(B, A).mean == pytest.approx(math.log(2)) and heat.standing(B, A).num == 1
+
+
+def test_an_arm_that_died_gets_no_more_blocks() -> None:
+    heat = Heat((), [A, B])
+    heat.leave(A)
+    assert set(heat.order()) == {(), B}
