@@ -58,6 +58,8 @@ class Runner:
     folder: Path
 
     def __call__(self, *words: object, **how: Any) -> Done:
+        if words[:1] == ("run",) and "-m" in self.command:  # what a rehearsal says is proven elsewhere; it takes 10 s
+            words = ("run", "--no-rehearsal", *words[1:])
         return run([*self.command, *map(str, words)], self.env, self.folder, **how)
 
 

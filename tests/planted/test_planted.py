@@ -29,7 +29,7 @@ EVERY = [
 def diagnose(illness: Illness, who: str, folder: Path) -> dict[str, Any]:
     """The report of `gobrrr run` on one program."""
     out = folder / f"{who}.json"
-    options = ["--json", str(out), "-o", str(folder / who)]
+    options = ["--no-rehearsal", "--json", str(out), "-o", str(folder / who)]
     steps = ["--steps", str(QUICK_STEPS)] if illness.name in QUICK else []
     command = [sys.executable, "-m", "gobrrr", "run", *options, str(illness.script(who)), *steps]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=ROOT)
