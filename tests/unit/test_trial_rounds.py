@@ -165,7 +165,7 @@ def test_rounds_that_the_time_cuts_short_still_get_their_last_look() -> None:
         if block.fresh:
             stretch += 6.0  # starts grow slower: fewer rounds fit than were planned
             now[0] += stretch
-        ns = 2e7 * block.steps / (1.03 if block.arm else 1.0)
+        ns = 2e7 * block.steps / (1.02 if block.arm else 1.0)
         now[0] += ns / 1e9
         rounds.feed(ns)
     found = rounds.result()
