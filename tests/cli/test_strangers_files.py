@@ -317,7 +317,7 @@ class TestTunings:
         (tmp_path / "p" / "t.py").write_text("import torch")
         said = io.StringIO()
         with pytest.raises(tuning.diagnosis.GobrrrError, match="no step"):
-            tuning._diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, ())
+            tuning._diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, (), 60.0)
         assert (tmp_path / "diagnosis-1" / "thesis.tex").exists()
         assert not (folder / "thesis.tex").exists() and "diagnosing" in said.getvalue()
 

@@ -68,7 +68,7 @@ def test_a_project_below_the_temporary_files_leaves_nothing_there(places: Path) 
     (places / "temporary" / "deep").mkdir()
     code = "import tempfile; open(tempfile.mkdtemp() + '/x', 'w')"
     within = Limits(caches=places / "ours")
-    made = tuning._watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within)
+    made = tuning._watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within, 60.0)
     assert made == 0 and [entry.name for entry in (places / "temporary").iterdir()] == ["deep"]
 
 

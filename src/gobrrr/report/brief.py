@@ -14,6 +14,7 @@ from gobrrr.report.verdict import is_doubt
 LINES = 30
 NUM_FINDINGS = 3
 NUM_ACCOUNTS = 4
+CUT_SHORT = "BRR906"
 Block = list[RenderableType]
 
 
@@ -46,6 +47,8 @@ def _rest(report: Report, page: Page, more: int) -> Block:
         [f"{len(doubts)} doubt{'s' if len(doubts) > 1 else ''} ({', '.join(dict.fromkeys(doubts))})"] if doubts else []
     )
     said += [f"{len(report.loops)} other loop{'s' if len(report.loops) > 1 else ''}"] if report.loops else []
+    cut: Block = [page.row("cut short", phrase((page.clean(f.message), ""))) for f in report.findings
+                  if f.code == CUT_SHORT]  # fmt: skip
     if not said:
-        return []
-    return [page.row("more", phrase((page.clip(f"{', '.join(said)}: all with -v", page.body), "dim")))]
+        return cut
+    return [*cut, page.row("more", phrase((page.clip(f"{', '.join(said)}: all with -v", page.body), "dim")))]

@@ -42,7 +42,9 @@ WHAT = {
     "samples": "sampled stacks, so lines only where ops ran",
     "facts": "settings, loaders and optimizers",
 }
-CUT = re.compile(r"cut short|truncat|torn|checksum|killed|broke|ends (?:within|before|early)", re.IGNORECASE)
+CUT = re.compile(
+    r"could not be written|cut short|truncat|torn|checksum|killed|broke|ends (?:within|before|early)", re.IGNORECASE
+)
 
 
 def _doubt(
@@ -187,7 +189,7 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR906",
         ledger,
         "note",
-        notes[0],
+        "; ".join(notes),
         "What was recorded until then is judged; let the program end by itself for the rest.",
         {"notes": count(len(notes))},
     )

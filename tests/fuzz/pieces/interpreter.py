@@ -171,8 +171,9 @@ if k % 50 == 14:
 """,
     end="""
 profiler_of_calls.disable()
-rows = {(os.path.basename(f), n): v[:2] for (f, _, n), v in pstats.Stats(profiler_of_calls).stats.items()}
-say([row for row in sorted(rows.items()) if row[0][0] in ("program.py", "module.py", "optimizer.py")])
+stats = pstats.Stats(profiler_of_calls).stats.items()  # two comprehensions of one file have one name
+say([(*row, *v[:2]) for row, v in sorted(((os.path.basename(f), n), v[:2]) for (f, _, n), v in stats)
+     if row[0] in ("program.py", "module.py", "optimizer.py")])
 """,
 )
 piece(
