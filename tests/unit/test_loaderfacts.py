@@ -44,3 +44,21 @@ ROWS = BatchSampler(RandomSampler(TABLE), batch_size=8, drop_last=False)
 def test_who_takes_a_batch_of_indices(loader: Any, one_by_one: bool) -> None:
     found = loader_facts(iter(loader), sys._getframe())
     assert (found["one_by_one"], found["batch_size"]) == (one_by_one, 8)
+
+
+def test_a_program_that_counts_its_calls_counts_none_of_ours() -> None:
+    lengths: list[str] = []
+    iterator = iter(DataLoader(Batched(), batch_size=8))
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name == "__len__":
+            lengths.append(frame.f_code.co_filename)
+
+    assert loader_facts(iterator, sys._getframe())["length"] == 32
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        found = loader_facts(iterator, sys._getframe())
+    finally:
+        sys.setprofile(before)
+    assert (found["length"], found["in_memory"], lengths) == (None, False, [])

@@ -7,6 +7,7 @@ import inspect
 from types import CodeType
 from typing import Any
 
+from gobrrr.capture.unseen import is_traced
 from gobrrr.capture.userfiles import UserFiles
 
 _USER = UserFiles()
@@ -17,6 +18,7 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
     dataset = getattr(iterator, "_dataset", None)
     collate = getattr(iterator, "_collate_fn", None)
     sampler = getattr(iterator, "_index_sampler", None)
+    length = _length(dataset)
     return {
         "key": [id(dataset), id(collate), getattr(iterator, "_num_workers", 0)],
         "num_workers": getattr(iterator, "_num_workers", 0),
@@ -28,9 +30,9 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "dataset_span": _defined(
             getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)
         ),
-        "in_memory": _in_memory(dataset),
+        "in_memory": _in_memory(dataset, length),
         "one_by_one": bool(getattr(iterator, "_auto_collation", True)) and not _takes_batches(dataset),
-        "length": _length(dataset),
+        "length": length,
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "collate_span": _defined(collate),
         "created_span": user_line(frame),
@@ -62,16 +64,15 @@ def _takes_batches(dataset: Any) -> bool:
     return bool(getattr(type(dataset), "__getitems__", None))
 
 
-def _in_memory(dataset: Any) -> bool:
+def _in_memory(dataset: Any, length: int | None) -> bool:
     """A TensorDataset, or a dataset that holds a tensor or array as long as itself."""
     import torch
     from torch.utils.data import Subset, TensorDataset
 
     while isinstance(dataset, Subset):
-        dataset = dataset.dataset
+        dataset, length = dataset.dataset, _length(dataset.dataset)
     if isinstance(dataset, TensorDataset):
         return True
-    length = _length(dataset)
     if length is None:
         return False
     held = vars(dataset).values() if hasattr(dataset, "__dict__") else ()
@@ -80,7 +81,10 @@ def _in_memory(dataset: Any) -> bool:
 
 
 def _length(dataset: Any) -> int | None:
-    """len(), unless the user's `__len__` might do more than look something up: it is called more often than plainly."""
+    """len(), unless the user's `__len__` might do more than look something up, or the program counts calls: it is called
+    more often than plainly."""
+    if is_traced():
+        return None
     method = getattr(type(dataset), "__len__", None)
     code = getattr(method, "__code__", None)
     if method is None or code is None or type(dataset).__module__.startswith("torch.utils.data.datapipes"):
