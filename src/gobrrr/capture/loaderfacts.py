@@ -81,8 +81,8 @@ def _in_memory(dataset: Any, length: int | None) -> bool:
 
 
 def _length(dataset: Any) -> int | None:
-    """len(), unless the user's `__len__` might do more than look something up, or the program counts calls: it is called
-    more often than plainly."""
+    """len(), unless the user's `__len__` might do more than look something up, or calls are counted: it is called more
+    often than plainly."""
     if is_traced():
         return None
     method = getattr(type(dataset), "__len__", None)
