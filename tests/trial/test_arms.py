@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import re
 import sys
 import time
 from pathlib import Path
@@ -275,9 +276,11 @@ def test_two_arms_are_compared_in_turn_and_started_anew_for_each_round(tmp_path:
 def test_without_time_for_three_starts_it_is_inconclusive_and_says_what_would_do(tmp_path: Path) -> None:
     found = measure(side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=0.1)
     assert found.verdict == "inconclusive" and "time for 1 of the 3 starts of each arm" in found.reason
-    blocks, needed = len(found.samples.arm), found.blocks_needed  # noise may ask for more than three rounds
-    assert needed is not None and needed >= 3 * blocks and needed % blocks == 0
-    assert f"{needed // blocks} would settle it" in found.reason and pairs_of_processes(tmp_path) == [1, 1]
+    said = re.search(r"; (\d+) would settle it", found.reason)
+    assert said is not None and int(said[1]) >= 3, "noise may ask for more than three rounds"
+    assert found.blocks_needed is not None and pairs_of_processes(tmp_path) == [1, 1]
+    per_round = found.blocks_needed / int(said[1])  # later rounds may be shorter than the first, the pilot
+    assert per_round in range(8, len(found.samples.arm) + 1, 4)
     assert set(found.samples.round) == {1} and found.speedup is not None
 
 
