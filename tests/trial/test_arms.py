@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
-import re
 import sys
 import time
 from pathlib import Path
