@@ -68,6 +68,11 @@ def test_the_same_input_twice_is_a_repeat_until_it_is_written() -> None:
     counted._root(net, [x.clone()], None)
     (root,) = counted.roots.values()
     assert (root["calls"], root["repeated"]) == (3, 0)
+    counted = Counted(True)
+    for training in (True, False):
+        counted._root(net.train(training), [x], None)
+    (root,) = counted.roots.values()
+    assert (root["calls"], root["repeated"]) == (2, 0), "a test after a step is no second forward"
 
 
 @pytest.mark.usefixtures("untraced")

@@ -75,12 +75,13 @@ class Counted:
             self.denormal("input", tensor, span or {})
 
     def _repeats(self, number: int, module: Any, tensors: list[Any]) -> int:
-        """1 where this module got these very tensors before, unwritten since; an address alone may be used again.
+        """1 where this module got these very tensors before, unwritten since; an address alone may be used again. In
+        eval() it computes something else than in train(), or is asked for something else: a test on all of the data.
 
         One update between is between a step's forward and a second look at its batch. What comes again after the next
         update too is another model on data that stays (held out, or all there is): its looks are taken back.
         """
-        key = (number, *(mark for t in tensors for mark in (id(t), version(t))))
+        key = (number, int(parts.is_training(module)), *(mark for t in tensors for mark in (id(t), version(t))))
         given = self._given.get(key)
         if not tensors or given is None or not given.are(tensors):
             given = self._given[key] = _Given(tensors)
