@@ -103,7 +103,16 @@ class Twice:
         plain = self.plain(source)
         self._prepare(source)
         shutil.rmtree(self.recording, ignore_errors=True)
-        words = [sys.executable, str(HURRIED), str(plain_ms), "run", "-o", str(self.recording), "program.py"]
+        words = [
+            sys.executable,
+            str(HURRIED),
+            str(plain_ms),
+            "run",
+            "--no-rehearsal",
+            "-o",
+            str(self.recording),
+            "program.py",
+        ]
         return self._watched(plain, words)
 
     def plain(self, source: str) -> Outcome:
