@@ -14,7 +14,7 @@ class Config:
     user's working directory, of which this process has a copy and into which it must not write. `mode` says who
     watches: "run"; "arm" of a trial, told through its folder how many steps to make; or "observe", the guard, for
     `observe` steps, from seeds moved by `seed`, in float64 or not. `loop`: whose steps a trial is of,
-    as capture.loops.written() writes it.
+    in a word that capture.loops.read() reads.
     `states`: folder of the baseline's states, which this process keeps (`keeps`) or begins its steps from. `referee`:
     process id of who started an arm.
     """

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 UPDATE, FORWARD, EXPLICIT, DATA, BACKWARD = 1, 2, 3, 4, 5
-TRAINS = (UPDATE, EXPLICIT, BACKWARD)
 # Forwards in training mode with gradients may be micro-steps of an update still to come: so many must pass without
 # one before they count as steps themselves, or twice as many as the longest accumulation seen; backward passes too,
 # where the program has made an optimizer at all. Forwards without gradients cannot be followed by an update.
@@ -22,13 +21,8 @@ RUNS = 3
 STALE = 4
 
 
-def written(kind: int, number: int) -> str:
-    """A loop in a word, to be told which one to measure."""
-    return f"{kind}:{number}"
-
-
 def read(word: str | None) -> tuple[int, int] | None:
-    """The loop of a word; None where it names none."""
+    """The loop of a word (recording.steps.LoopSteps.word); None where it names none."""
     kind, _, number = (word or "").partition(":")
     return (int(kind), int(number)) if kind.isdecimal() and number.removeprefix("-").isdecimal() else None
 

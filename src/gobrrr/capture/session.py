@@ -19,7 +19,7 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
-from gobrrr.capture.loops import TRAINS, UPDATE
+from gobrrr.capture.loops import UPDATE
 from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder, optimizer_made
@@ -214,7 +214,7 @@ class Session:
         if len(loop.walls) > 4096:
             del loop.walls[:2048]
         if loop.done >= len(ORDER):
-            if self.config.leave and (key[0] in TRAINS or not optimizer_made()):  # else a training may be to come
+            if self.config.leave and (key[0] in ev.TRAINS or not optimizer_made()):  # else a training may be to come
                 self.end("left early")
                 raise StopProgram(0)
             self._tail(key, now)
@@ -235,7 +235,7 @@ class Session:
             self._tell_of_profiler()
             return False
         others = [(kind, other) for (kind, _), other in self.loops.items() if other is not loop and other.done]
-        rivals = [other for kind, other in others if key[0] not in TRAINS or kind in TRAINS]
+        rivals = [other for kind, other in others if key[0] not in ev.TRAINS or kind in ev.TRAINS]
         return len(others) < MAX_LOOPS and all(loop.total > rival.total for rival in rivals)
 
     def _tell_of_profiler(self) -> None:

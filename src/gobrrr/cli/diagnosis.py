@@ -198,10 +198,9 @@ def _ended(code: int) -> str:
 
 def _last_words(folder: Path) -> str:
     """The last line that the program wrote to stderr, where that went into a file of the folder."""
-    with contextlib.suppress(OSError):
-        lines = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-        return f": {lines[-1].strip()[:200]}" if lines else ""
-    return ""
+    from gobrrr.trial.limits import last_lines
+
+    return "".join(f": {line.strip()[:200]}" for line in last_lines(folder, 1))
 
 
 def _mend(folder: Path) -> str:

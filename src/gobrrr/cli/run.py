@@ -79,8 +79,7 @@ class Run:
         self._tell_of(recipe, folder)
         diagnosis.tell(
             folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
-            portability=args.portability, patterns=args.redact,
-            rehearsal=args.rehearsal,
+            portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal,
         )  # fmt: skip
         sys.stderr.flush()
 

@@ -51,6 +51,8 @@ STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 """Raced on every program, after what findings call for."""
 DIAGNOSING = 0.3
 """Share of a tuning's time after which its diagnosis has seen enough."""
+LAST_LINES = 20
+"""Of what a program that failed has said, shown."""
 LATE = 0.05
 """Share of it by which the rest may be late before it is killed: half of what is promised, to clear up in."""
 
@@ -177,7 +179,7 @@ def _diagnosed(
         if code and (refused := limits.refusal(folder)):
             raise GobrrrError(f"the program ended with {code}: {refused}", limits.HINT) from None
         if code:
-            stream.write(last_lines(folder / "stderr").replace(str((folder / "work").resolve()), str(source)))
+            stream.write(_last_words(folder).replace(str((folder / "work").resolve()), str(source)))
         raise error
     work = str((folder / "work").resolve())
     text = to_json(report).replace(work.encode(), str(source).encode())
@@ -187,15 +189,11 @@ def _diagnosed(
     return from_json(text)
 
 
-def last_lines(file: Path, count: int = 20) -> str:
+def _last_words(folder: Path) -> str:
     """What a program said at last, its traceback say, made safe for a terminal."""
     from gobrrr.report.escape import plain
 
-    try:
-        lines = file.read_text(errors="replace").splitlines()[-count:]
-    except OSError:
-        return ""
-    return "".join(f"  | {plain(line)}\n" for line in lines)
+    return "".join(f"  | {plain(line)}\n" for line in limits.last_lines(folder, LAST_LINES))
 
 
 def _earlier(folder: Path, kind: str) -> Report | None:
@@ -232,7 +230,7 @@ def _watched(command: Sequence[str], source: Path, folder: Path, within: Limits,
     words = [inside(word, source, work) for word in command]
     start = limits.start(words, environment(config), folder, source, within)
     try:
-        with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        with (folder / "stdout").open("wb") as out, (folder / limits.STDERR).open("wb") as err:
             process = subprocess.Popen(
                 start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 start_new_session=True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.hostops import DATA, HostOps, closures_of, steps_of_optimizers
+from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.model import HostGroup
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.spans import within
@@ -60,14 +60,13 @@ def find_gaps(host: HostOps, places: Places) -> Gaps:
     rows = _covering(host)
     begins, stops, before = _between(host, rows)
     inside = _cuts_inside(places.times, begins, stops)
-    updates, closures = steps_of_optimizers(host), closures_of(host)
-    edges = np.concatenate((updates.ravel(), closures.ravel()))
+    edges = np.concatenate((host.updates.ravel(), host.closures.ravel()))
     cuts = np.unique(np.concatenate((begins, inside, _cuts_inside(edges, begins, stops))))
     number = np.searchsorted(begins, cuts, "right") - 1
     ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
     place = places.at(cuts)
     around = _around(host, rows, before, places.known)
-    updating = within(cuts, updates) & ~within(cuts, closures)
+    updating = within(cuts, host.updates) & ~within(cuts, host.closures)
     phase = tuple(
         _phase(places.places[p].backward, places.places[p].module, updates_, around[n])
         for p, updates_, n in zip(place.tolist(), updating.tolist(), number.tolist(), strict=True)

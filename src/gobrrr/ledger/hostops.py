@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from gobrrr.recording.tree import nest
 
 Ints = npt.NDArray[np.int64]
 DATA, OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
+NONE: Ints = np.zeros((0, 2), np.int64)
 _BACKWARD = "autograd::engine::evaluate_function"
 
 
@@ -34,6 +35,10 @@ class HostOps:
     place: npt.NDArray[np.int32]
     spans: Ints
     """(n, 2) begin and end of the profiled steps, on the trace's clock."""
+    updates: Ints = field(default_factory=lambda: NONE)
+    """(n, 2) begin and end of the optimizers' annotations, the outermost ones."""
+    closures: Ints = field(default_factory=lambda: NONE)
+    """(n, 2) of the evaluations of closures within those."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -86,11 +91,12 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     if not places.known or (recording.offline and not any(p.module or p.backward for p in places.places)):
         phases = _guessed(phases)
     host = HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
+    updates, starts = _updates(host), ops.start.tolist()
+    host = replace(host, updates=updates, closures=evaluations(updates, starts, (ops.start + ops.dur).tolist(), phases))
     return replace(host, phase=_outside_closures(host))
 
 
-def steps_of_optimizers(host: HostOps) -> Ints:
-    """(n, 2): begin and end of the optimizers' annotations, the outermost ones."""
+def _updates(host: HostOps) -> Ints:
     found: list[tuple[int, int]] = []
     for row in np.flatnonzero(~host.is_op).tolist():
         start, dur = int(host.ops.start[row]), int(host.ops.dur[row])
@@ -99,15 +105,9 @@ def steps_of_optimizers(host: HostOps) -> Ints:
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def closures_of(host: HostOps) -> Ints:
-    """(n, 2): the evaluations of closures within the optimizers' steps."""
-    ends = (host.ops.start + host.ops.dur).tolist()
-    return evaluations(steps_of_optimizers(host), host.ops.start.tolist(), ends, host.phase)
-
-
 def _outside_closures(host: HostOps) -> tuple[str, ...]:
     """The phases, where an op of a closure is no update: it leads to the loss."""
-    inside = within(host.ops.start, closures_of(host)) & host.is_op
+    inside = within(host.ops.start, host.closures) & host.is_op
     return tuple(
         "loss" if closed and phase == "optimizer" and not _of_optimizer(host, row) else phase
         for row, (phase, closed) in enumerate(zip(host.phase, inside.tolist(), strict=True))

@@ -38,7 +38,7 @@ def step_stats(recording: Recording) -> StepStats:
     walls = np.array([s.wall for s in plain], float)
     profiled = [s.wall for s in main.steps if s.window == marks.PROFILE or recording.offline]
     if not len(walls):
-        return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), loop=f"{main.kind}:{main.number}",
+        return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), loop=main.word,
                          profiled_count=len(profiled))  # fmt: skip
     cost = watching(recording)
     told = _told(recording, walls, cost)
@@ -51,7 +51,7 @@ def step_stats(recording: Recording) -> StepStats:
         quartile_spread=float((upper - lower) / (middle or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled else middle,
         profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_KINDS.get(main.kind, "loop"),
-        loop=f"{main.kind}:{main.number}", mean_ns=float(walls.mean()),
+        loop=main.word, mean_ns=float(walls.mean()),
         outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(levelled(walls, begins)),
         overhead_share=cost.average if cost else _overhead(recording, middle),
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,

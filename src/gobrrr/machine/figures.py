@@ -8,13 +8,10 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.machine.doubts import doubts_of
+from gobrrr.machine.doubts import FEW_ROUNDS, doubts_of
 from gobrrr.machine.model import Machine, Measured
 from gobrrr.machine.probe import Hardware
 from gobrrr.machine.sampling import MAX_SPREAD
-
-FEWEST = 5
-"""Samples below which a figure is measured again, as in machine.doubts."""
 
 
 def figures(machine: Machine) -> dict[str, Measured]:
@@ -29,7 +26,7 @@ def figures(machine: Machine) -> dict[str, Measured]:
 def doubtful(machine: Machine) -> list[str]:
     """Keys of the figures that vary too widely, or rest on too few samples, to be a ceiling."""
     known = figures(machine).items()
-    return [key for key, each in known if 0 < each.count < FEWEST or each.spread > MAX_SPREAD]
+    return [key for key, each in known if 0 < each.count < FEW_ROUNDS or each.spread > MAX_SPREAD]
 
 
 def replaced(machine: Machine, fresh: Mapping[str, Measured]) -> Machine:
@@ -59,7 +56,7 @@ def merged(machine: Machine, fresh: Machine) -> Machine:
 
 
 def _steadier(new: Measured, old: Measured) -> bool:
-    return new.count >= FEWEST > old.count or new.spread <= old.spread
+    return new.count >= FEW_ROUNDS > old.count or new.spread <= old.spread
 
 
 def _doubts(machine: Machine) -> tuple[str, ...]:

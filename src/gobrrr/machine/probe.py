@@ -41,12 +41,16 @@ class Hardware:
     @property
     def usable_cores(self) -> int:
         """CPUs that this process can keep busy at most: the affinity, cut by the quota rounded up."""
-        cores = len(self.affinity) if self.affinity else self.logical_cores
-        return max(1, min(cores, -int(-self.quota // 1))) if self.quota else cores
+        return granted(len(self.affinity) if self.affinity else self.logical_cores, self.quota)
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for JSON."""
         return asdict(self)
+
+
+def granted(cores: int, quota: float | None) -> int:
+    """So many CPUs, cut by the quota rounded up."""
+    return max(1, min(cores, -int(-quota // 1))) if quota else cores
 
 
 def probe(root: Path = Path("/")) -> Hardware:

@@ -16,6 +16,11 @@ class Span(msgspec.Struct, frozen=True):
     line: int
     function: str = ""
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """File and line: the function is theirs already."""
+        return self.file, self.line
+
 
 class LoaderFacts(msgspec.Struct, frozen=True):
     """A DataLoader as it was used. `iter_ns` has one entry per epoch: from iter() to the first request for a batch."""

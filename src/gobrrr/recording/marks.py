@@ -21,6 +21,7 @@ BACKWARD = 13  # id: the first module called for it, not known yet (-1); the pro
 CPU = 14  # value: CPU ns of this process and its waited-for children so far
 BUSY = 15  # value: busy jiffies of the CPUs that the process may use, in ns
 BOUNDARY = 16  # a step of the loop `id` ends here; value: 1 for update loops, 2 forward, 3 explicit, 4 data, 5 backward
+TRAINS = (1, 3, 5)  # kinds of loops whose steps train, or are what the program says
 REST_BEGIN = 17  # the hooks rest: of the loop `id`, of kind `value`, boundaries alone follow
 REST_END = 18  # value: steps of the rest
 SPENT = 19  # value: CPU ns of the watched thread so far; id: at which moment

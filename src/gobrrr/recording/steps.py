@@ -11,7 +11,6 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 
 Ints = npt.NDArray[np.int64]
-TRAINS = (1, 3, 5)
 LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: "backward passes"}
 
 
@@ -42,6 +41,11 @@ class LoopSteps:
     kind: int
     number: int
     steps: tuple[Step, ...] = field(repr=False)
+
+    @property
+    def word(self) -> str:
+        """Kind and number in a word, to be told which loop to measure."""
+        return f"{self.kind}:{self.number}"
 
     @property
     def total(self) -> int:
@@ -82,7 +86,7 @@ def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[L
         else:
             start, window, doubtful = t, 0, settle
     loops = [LoopSteps(kind, number, tuple(steps)) for (kind, number), steps in found.items()]
-    return sorted(loops, key=lambda loop: (cut_short and loop.kind not in TRAINS, -loop.total))
+    return sorted(loops, key=lambda loop: (cut_short and loop.kind not in marks.TRAINS, -loop.total))
 
 
 def _cuts(events: Ints) -> npt.NDArray[np.bool_]:

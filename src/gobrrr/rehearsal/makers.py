@@ -8,12 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gobrrr.rehearsal import wholes
+from gobrrr.rehearsal.dtypes import DTYPES, of_torch
 
 Run = Callable[[], object]
-DTYPES = {
-    "double": "float64", "float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16", "long int": "int64",
-    "int": "int32", "bool": "bool",
-}  # fmt: skip
 PRODUCTS = frozenset({"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::mv"})
 CONVOLUTIONS = frozenset({"aten::mkldnn_convolution", "aten::convolution_backward", "aten::cudnn_convolution"})
 ATTENTION = frozenset(
@@ -49,8 +46,8 @@ def make(torch: Any, side: dict[str, Any], device: str) -> Run:
 
 def cast(torch: Any, side: dict[str, Any], device: str) -> Run:
     """A tensor of so many elements into another dtype."""
-    source = torch.ones(side["elements"], dtype=_dtype(torch, side["source"]), device=device)
-    target = _dtype(torch, side["target"])
+    source = torch.ones(side["elements"], dtype=of_torch(torch, side["source"]), device=device)
+    target = of_torch(torch, side["target"])
     return lambda: source.to(target)
 
 
@@ -115,7 +112,7 @@ def _plain(text: str) -> bool:
 
 def _tensor(torch: Any, shape: list[int], strides: list[int], dtype: str, device: str) -> Any:
     """Random and small, so that nothing overflows; ones where it counts or says yes and no."""
-    kind = _dtype(torch, dtype)
+    kind = of_torch(torch, dtype)
     if not shape:
         return torch.ones((), dtype=kind, device=device)
     strides = strides if len(strides) == len(shape) else []
@@ -133,7 +130,3 @@ def _dense(shape: list[int]) -> list[int]:
     for i in range(len(shape) - 1, -1, -1):
         strides[i], step = step, step * max(1, shape[i])
     return strides
-
-
-def _dtype(torch: Any, name: str) -> Any:
-    return getattr(torch, DTYPES[name])

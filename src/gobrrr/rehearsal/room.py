@@ -6,8 +6,11 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from gobrrr.rehearsal.dtypes import DTYPES
+
 SHARE = 0.5
-BYTES = {"double": 8, "float": 4, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "int": 4, "bool": 1}
+WIDEST = 8
+"""Bytes of what is not known."""
 COPIES = {"op": 3.0, "cast": 1.0, "optimizer": 1.0, "attention": 1.0, "loss": 1.0}
 """Tensors that a maker holds at once, over those of its description: an op's inputs, its results, and its scratch."""
 _GROUPS = (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
@@ -47,7 +50,7 @@ def held(side: dict[str, Any]) -> list[tuple[list[int], str]]:
 
 
 def _bytes(shape: list[int], dtype: str) -> float:
-    return float(prod(shape)) * BYTES.get(dtype, 8) if shape else 0.0
+    return float(prod(shape)) * DTYPES.get(dtype, ("", WIDEST))[1] if shape else 0.0
 
 
 def free(torch: Any, device: str, root: Path = Path("/")) -> float | None:

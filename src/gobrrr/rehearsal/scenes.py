@@ -9,6 +9,7 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
 from gobrrr.rehearsal import autocast
+from gobrrr.rehearsal.dtypes import DTYPES
 from gobrrr.rehearsal.makers import CONVOLUTIONS, NORMS, PASSES, PRODUCTS
 from gobrrr.rehearsal.parts import chosen, hot, part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part, Scene
@@ -16,7 +17,7 @@ from gobrrr.rehearsal.wholes import KINDS
 from gobrrr.rules.compute_attention import LIBRARY, Scores
 from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside
 
-TORCH_DTYPES = {"float": "float32", "double": "float64", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
+TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
 LARGE_VOCABULARY = 4096
 """Classes from which the remedy chunks a head, as in remedies.lazyhead."""
 MIN_LENGTH = 32

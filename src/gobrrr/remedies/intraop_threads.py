@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture import schedule
 from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class IntraopThreads(Remedy):
     def apply(self, seams: Seams) -> None:
         import torch
 
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = schedule.cores()
         before = torch.get_num_threads()
 
         def again(module: Any) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture import schedule
 from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class LoaderWorkers(Remedy):
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset
 
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = schedule.cores()
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             before = kwargs.get("num_workers") or 0

@@ -98,7 +98,7 @@ def unknown_only(findings: list[Finding]) -> list[Finding]:
 
 def _at_or_below(other: Finding, found: Finding) -> bool:
     place = found.where[:1]
-    return any((span.file, span.line) == (at.file, at.line) for at in place for span in other.where)
+    return any(span.place == at.place for at in place for span in other.where)
 
 
 def ask(rule: Rule, ledger: Ledger, machine: Machine, there: tuple[Ledger, Machine] | None) -> list[Finding]:
@@ -122,5 +122,5 @@ def device_view(ledger: Ledger, machine: Machine) -> tuple[Ledger, Machine] | No
 
 def _rank(finding: Finding) -> tuple[float, int, str, str, int]:
     place = finding.where[0] if finding.where else None
-    known = (place.file, place.line) if place else ("", 0)
+    known = place.place if place else ("", 0)
     return (-finding.saving.expected_ns, -(finding.cost_bytes or 0), finding.code, *known)

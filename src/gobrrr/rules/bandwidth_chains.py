@@ -57,7 +57,7 @@ class Chain(msgspec.Struct):
 
     def lines(self) -> set[tuple[str, int]]:
         """(file, line) of its ops."""
-        return {(span.file, span.line) for op in self.ops if (span := line(op))}
+        return {span.place for op in self.ops if (span := line(op))}
 
 
 class Spent(msgspec.Struct, frozen=True):
@@ -175,7 +175,7 @@ def _part_of_library_op(op: OpGroup) -> bool:
 
 def _undoes(op: OpGroup, chain: Chain) -> bool:
     span = line(op)
-    here = span is not None and (span.file, span.line) in chain.lines()
+    here = span is not None and span.place in chain.lines()
     return here and num_elements(op) == chain.elements and kind(op) in (*FUSIBLE, "copy")
 
 

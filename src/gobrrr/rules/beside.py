@@ -202,14 +202,14 @@ def _time(ledger: Ledger, node: Node) -> float:
 
 def _within(where: tuple[Span, ...], nodes: Iterable[Node]) -> bool:
     places = {(node.where[0].file, node.where[0].line) for node in nodes if node.where}
-    return any((span.file, span.line) in places for span in where)
+    return any(span.place in places for span in where)
 
 
 def _evaluates(ledger: Ledger, node: Node) -> bool:
     """Most of it is forwards, and not of a second model, called here, while the first one is called elsewhere."""
     if node.forward <= 0.5 * node.ns:
         return False
-    lines = {(span.file, span.line) for group in node.groups for span in group.where}
+    lines = {span.place for group in node.groups for span in group.where}
     models = [m for m in ledger.facts.modules if m.num_params and m.span and m.calls_per_step]
     here = [m for m in models if m.span and (m.span.file, m.span.line) in lines]
     return not here or len(here) == len(models)

@@ -58,7 +58,7 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     eager = left_eager(ledger)
     if facts.limit_hit or not (facts.graph_breaks or eager):
         return
-    places = {(span.file, span.line) for span in facts.break_spans}
+    places = {span.place for span in facts.break_spans}
     python = sum(group.ns for group in ledger.host if _at(group, places))
     entries = facts.graph_breaks * ENTRY_IN_DISPATCHES * machine.dispatch.median
     passes, dispatch = _passes(eager), sum(op.dispatch_ns for op in eager)
@@ -98,7 +98,7 @@ def left_eager(ledger: Ledger) -> list[OpGroup]:
         for op in ledger.ops
         if op.phase in ("forward", "backward")
         and not inside(op, *COMPILED)
-        and any((span.file, span.function) in broken or (span.file, span.line) in given_up for span in op.where)
+        and any((span.file, span.function) in broken or span.place in given_up for span in op.where)
     ]
 
 
@@ -110,7 +110,7 @@ def _broken(ledger: Ledger) -> str:
 
 
 def _at(group: HostGroup, places: set[tuple[str, int]]) -> bool:
-    return any((span.file, span.line) in places for span in group.where[:1])
+    return any(span.place in places for span in group.where[:1])
 
 
 @rule("BRR803", "recompile-limit", "compile", needs={"ops", "facts"})

@@ -164,4 +164,4 @@ def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
 
 
 def _below(where: tuple[Span, ...], span: Span) -> bool:
-    return any(frame.file == span.file and frame.line == span.line for frame in where)
+    return any(frame.place == span.place for frame in where)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gobrrr.ledger.model import Ledger, WorkerGroup
 from gobrrr.machine.model import Machine
+from gobrrr.machine.probe import granted
 from gobrrr.recording.facts import LoaderFacts, Span
 
 COLD = 0.25
@@ -82,8 +83,7 @@ def crowded(ledger: Ledger, machine: Machine) -> bool:
 
 def usable_cores(ledger: Ledger, machine: Machine) -> int:
     """Cores that the program may use: its affinity as it stood, within the quota."""
-    cores = ledger.facts.settings.cores or machine.usable_cores or machine.logical_cores
-    return max(1, min(cores, -int(-machine.quota // 1))) if machine.quota else cores
+    return granted(ledger.facts.settings.cores or machine.usable_cores or machine.logical_cores, machine.quota)
 
 
 def starved(ledger: Ledger) -> float | None:

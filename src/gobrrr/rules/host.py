@@ -129,7 +129,7 @@ def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
 def _around(at: Span, where: tuple[Span, ...]) -> bool:
     """In the function of the innermost line of `where`, or at the line that calls it."""
     same = at.file == where[0].file and own_name(at.function) == own_name(where[0].function)
-    return same or (len(where) > 1 and (at.file, at.line) == (where[1].file, where[1].line))
+    return same or (len(where) > 1 and at.place == where[1].place)
 
 
 def _is_engine(sampled: list[LineGroup]) -> bool:
@@ -256,7 +256,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     cost = ledger.account("gc")
     if span or "ops" not in ledger.signals:
         cost = max(cost, facts.gc_ns_per_step or 0.0)  # else what runs inside the loader's wait is the loader's
-    at_line = sum(line.ns for line in body(ledger) if span and key(line.where) == (span.file, span.line))
+    at_line = sum(line.ns for line in body(ledger) if span and key(line.where) == span.place)
     if not worth_telling(ledger, 0.8 * cost):
         return
     who = "gc.collect() runs" if span else "the garbage collector runs by itself"

@@ -126,7 +126,7 @@ def claimed(ledger: Ledger) -> frozenset[Key]:
     lines = {key(s.where) for s in spent(ledger, FORMATTING + COPYING + WRITING) if s.ns >= 0.5 * s.line_ns}
     collector = ledger.facts.gc_span
     if collector is not None:
-        lines.add((collector.file, collector.line))
+        lines.add(collector.place)
     return frozenset(place for place in lines if place is not None)
 
 

@@ -75,7 +75,7 @@ def _written(ledger: Ledger, held: HeldGraph | None) -> float:
     if held is None or held.span is None:
         return 0.0
     place = (held.span.file, held.span.line)
-    below = [op for op in ledger.ops if any((span.file, span.line) == place for span in op.where)]
+    below = [op for op in ledger.ops if any(span.place == place for span in op.where)]
     return sum(max(0.0, op.ns - op.floor_ns) for op in below)
 
 

@@ -204,5 +204,5 @@ def _below(ledger: Ledger, where: tuple[Span, ...]) -> Iterator[OpGroup | HostGr
     if where:
         place = (where[0].file, where[0].line)
         for group in ledger.groups:
-            if group.phase != "data" and any((span.file, span.line) == place for span in group.where):
+            if group.phase != "data" and any(span.place == place for span in group.where):
                 yield group

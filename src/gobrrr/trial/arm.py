@@ -114,7 +114,7 @@ class Arm:
         self._told = protocol.Line(self._folder / protocol.TOLD)
         start = limits.start(command, environment(config) | self._env, self._folder, self._source, self._limits)
         self._scratch = start.scratch
-        with (self._folder / protocol.STDOUT).open("wb") as out, (self._folder / "stderr").open("wb") as err:
+        with (self._folder / protocol.STDOUT).open("wb") as out, (self._folder / limits.STDERR).open("wb") as err:
             self._process = subprocess.Popen(
                 start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True,
@@ -260,8 +260,7 @@ class Arm:
             return ArmError("the program came to its end", over=True)
         if code == -signal.SIGKILL:
             return ArmError("it was killed: out of memory, most likely")
-        lines = (self._folder / "stderr").read_text(errors="replace").strip().splitlines()
-        last = f": {lines[-1][:200]}" if lines else ""
+        last = "".join(f": {line[:200]}" for line in limits.last_lines(self._folder, 1))
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         refused = limits.refusal(self._folder)
         return ArmError(

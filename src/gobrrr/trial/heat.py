@@ -20,7 +20,6 @@ from statistics import fmean
 
 from gobrrr.trial import anytime
 from gobrrr.trial.anytime import Interval
-from gobrrr.trial.schedule import SHORTEST_NS
 from gobrrr.trial.statistics import LEVEL, PROCESS_BAND
 
 Stack = tuple[str, ...]
@@ -85,8 +84,3 @@ def verdict(found: Interval) -> str:
         return "faster" if found.low > 0 else "slower"
     inside = math.log(1 - PROCESS_BAND) <= found.low and found.high <= math.log(1 + PROCESS_BAND)
     return "equivalent" if inside else "inconclusive"
-
-
-def block_steps(step_ns: float, edge_ns: float) -> int:
-    """Steps of a block whose edges take at most EDGE_SHARE of it and that is no shorter than a trial's."""
-    return max(1, math.ceil(max(edge_ns / EDGE_SHARE, SHORTEST_NS) / max(step_ns, 1.0)))

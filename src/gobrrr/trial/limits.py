@@ -13,6 +13,8 @@ from typing import NamedTuple
 from gobrrr.trial import kernel
 from gobrrr.trial.writes import PROTECTION, PYTHON, REFUSED, UNPROTECTED, WRITABLE
 
+STDERR = "stderr"
+"""File of an arm's folder."""
 SHARED_MEMORY = "/dev/shm"
 TEMPORARY = ("/tmp", "/var/tmp")
 CACHES = (
@@ -96,7 +98,7 @@ def start(
 
 def refusal(folder: Path) -> str:
     """Why a program that failed in this folder was kept from writing, as far as can be told; else nothing."""
-    last = "\n".join(_read(folder / "stderr").strip().splitlines()[-_LAST_LINES:])
+    last = "\n".join(last_lines(folder, _LAST_LINES))
     paths = _read(folder / REFUSED).splitlines()
     for path in paths:
         if path in last:
@@ -109,6 +111,11 @@ def refusal(folder: Path) -> str:
             "in it, which a trial must not change"
         )
     return ""
+
+
+def last_lines(folder: Path, count: int) -> list[str]:
+    """What a program wrote to stderr at last; nothing where its stderr is no file of this folder."""
+    return _read(folder / STDERR).strip().splitlines()[-count:]
 
 
 def _read(file: Path) -> str:

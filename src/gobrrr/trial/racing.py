@@ -10,9 +10,9 @@ from typing import NamedTuple, Protocol
 
 from gobrrr.trial import anytime
 from gobrrr.trial.arm import ArmError, Block
-from gobrrr.trial.heat import Heat, Stack, block_steps, verdict
+from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack, verdict
 from gobrrr.trial.receipt import Samples, Speedup, TrialResult
-from gobrrr.trial.schedule import EDGE_NS
+from gobrrr.trial.schedule import EDGE_NS, block_steps
 from gobrrr.trial.search import Race
 
 SETTLED = ("faster", "slower", "equivalent")
@@ -127,7 +127,7 @@ class Racing:
 
     def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> list[Ran]:
         """There and back; an arm that dies is out, and with the reference all are."""
-        steps = block_steps(min(self._arms.started(stack)[1] for stack in order), EDGE_NS)
+        steps = block_steps(min(self._arms.started(stack)[1] for stack in order), EDGE_NS, EDGE_SHARE)
         ran = []
         for stack in (*order, *reversed(order)):
             if stack in failed:

@@ -109,7 +109,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: float | None = None
     """The untouched program's median step."""
     loop: str = ""
-    """Whose: see capture.loops.written()."""
+    """Whose, in a word: recording.steps.LoopSteps.word."""
     notes: tuple[str, ...] = ()
     mark: str = ""
     """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
+from gobrrr.capture import schedule
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Observation
@@ -65,7 +65,7 @@ class LiveReferee:
         self._seen: dict[tuple[tuple[str, ...], int, bool], Observation | ArmError] = {}
         self._alive: dict[Stack, Arm] = {}
         self._all: list[Arm] = []
-        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", _cores())
+        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", schedule.cores())
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
             self._watch = threading.Timer(max(0.0, until - time.monotonic()), self._kill_all)
@@ -240,7 +240,3 @@ def _draws_otherwise(stack: Sequence[str]) -> bool:
     """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
     what it does with other data at the baseline's weights would say nothing of where it goes."""
     return any(registry.remedy(name).safety == "order" for name in stack)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

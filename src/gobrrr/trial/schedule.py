@@ -45,9 +45,9 @@ class Block(NamedTuple):
     """Both arms are started anew before it."""
 
 
-def block_steps(step_ns: float, edge_ns: float) -> int:
-    """Steps of a block whose edges take at most EDGE_SHARE of it and that is no shorter than SHORTEST_NS."""
-    return max(1, math.ceil(max(edge_ns / EDGE_SHARE, SHORTEST_NS) / max(step_ns, 1.0)))
+def block_steps(step_ns: float, edge_ns: float, share: float = EDGE_SHARE) -> int:
+    """Steps of a block whose edges take at most this share of it and that is no shorter than SHORTEST_NS."""
+    return max(1, math.ceil(max(edge_ns / share, SHORTEST_NS) / max(step_ns, 1.0)))
 
 
 def looks(planned: int, fewest: int, level: float, shares: Sequence[float] = LOOKS) -> dict[int, float]:

@@ -21,7 +21,7 @@ WORTH = 0.01
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
 NOTHING = Saving()
-FAST, GREEN = "faster", ("exact", "equivalent", "bounded")
+FAST = "faster"
 PAIRS: tuple[Stack, ...] = (("compile", "bf16_autocast"), ("compile", "float16_autocast"))
 """Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away."""
 
