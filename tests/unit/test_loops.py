@@ -108,6 +108,27 @@ def test_a_decoder_is_called_often_per_call_of_its_encoder() -> None:
     assert after(ends) == {(FORWARD, 0): 30 - PATIENCE_INFERENCE}
 
 
+@pytest.mark.parametrize("tokens", [2, 30])
+def test_an_encoder_that_lies_in_the_model_is_no_step_of_its_own(tokens: int) -> None:
+    """generate() of an encoder and decoder calls the encoder by itself, then the whole model for every token."""
+    encoder, model = 0, 1
+    loops = Loops()
+    loops.belongs(encoder, model)
+    calls = [encoder, *[model] * tokens]
+    ends = after(loops.forward(module, INFERENCE) for _ in range(30) for module in calls)
+    assert ends.keys() == {(FORWARD, model)}
+    assert ends[FORWARD, model] == 30 * tokens - PATIENCE_INFERENCE
+
+
+def test_a_part_leads_once_its_whole_takes_part_no_more() -> None:
+    """The whole model is tried once, and then its backbone makes features."""
+    backbone, model = 0, 1
+    loops = Loops()
+    loops.belongs(backbone, model)
+    loops.forward(model, INFERENCE)
+    assert after(loops.forward(backbone, INFERENCE) for _ in range(1000))[FORWARD, backbone] > 400
+
+
 def test_a_module_called_once_does_not_hide_the_others_for_ever() -> None:
     """A text encoder that runs once, and a denoiser that runs a thousand times."""
     loops = Loops()

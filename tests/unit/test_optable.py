@@ -131,6 +131,28 @@ def test_a_recomputed_forward_makes_no_origins(tmp_path: Path) -> None:
     assert {g.where[0].line for g in groups if g.phase == "backward"} == {20}
 
 
+def test_what_runs_again_belongs_to_the_line_that_asked_for_it(tmp_path: Path) -> None:
+    """A block's line 40 is called at line 20; in backward, called at line 30, it runs again inside a node of its own."""
+    product = ((8,), (8, 8), (8, 8))
+
+    def step(timeline: Timeline) -> None:
+        timeline.line(20)
+        with timeline.frame("block", 40):
+            timeline.leaf("aten::addmm", 9 * US, *product, sequence=5)
+        timeline.line(30)
+        node = timeline.op("autograd::engine::evaluate_function: AddmmBackward0", sequence=5, is_backward=True)
+        with timeline.backward(), node:
+            timeline.run(US)
+            with timeline.frame("block", 40):
+                timeline.leaf("aten::addmm", 9 * US, *product, sequence=6)
+            timeline.leaf("aten::mm", 9 * US, (8, 8), (8, 8))
+        timeline.boundary()
+
+    groups = calls(window_of(step), tmp_path).groups
+    assert [[at.line for at in g.where] for g in groups if g.recomputed] == [[20]]
+    assert [[at.line for at in g.where] for g in groups if g.name == "aten::mm"] == [[40, 20]]
+
+
 def test_a_floor_is_no_longer_than_the_op(tmp_path: Path) -> None:
     def step(timeline: Timeline) -> None:
         timeline.leaf("aten::mm", 1, (512, 512), (512, 512))

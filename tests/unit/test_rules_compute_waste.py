@@ -1,4 +1,4 @@
-"""BRR105 to BRR108: attention by hand, and gradients, graphs and forwards that nobody uses."""
+"""BRR105 to BRR108, BRR111: attention by hand, and gradients, graphs and forwards that nobody uses."""
 
 from __future__ import annotations
 
@@ -180,3 +180,30 @@ def test_same_forward_twice_falls_back_to_an_even_share():
 def test_micro_batches_that_reuse_memory_are_no_repeats():
     assert not twice(repeated=1.0, calls=2.0, passes=2.0).raised("BRR108")
     assert not twice(repeated=0.0).raised("BRR108")
+
+
+CALL = Span("train.py", 40, "Deep.forward")
+
+
+def again(ms: float, line: int, **fields) -> OpGroup:
+    where = (Span("train.py", line, "Block.forward"), CALL, OTHER_LINE)
+    return op("mm", (64, 64), (64, 64), ms=ms, phase="backward", recomputed=True, where=where, **fields)
+
+
+def test_activations_computed_again_with_room_for_them():
+    """Two lines of a block, which one call makes again: that call is the line to mend."""
+    case = Case(ops=(again(6, 12, bytes=4e9), again(9, 13, bytes=5e9)), facts=Facts(peak_rss_bytes=1 << 30))
+    (found,) = case.raised("BRR111")
+    assert found.where == (CALL, OTHER_LINE)
+    assert found.saving.expected_ns == pytest.approx(0.9 * 15 * MS)
+    assert found.saving.low_ns == pytest.approx(0.5 * 15 * MS)
+
+
+def test_recomputation_that_memory_asks_for_is_no_waste():
+    full = Facts(peak_rss_bytes=12 << 30)  # of 16
+    assert not Case(ops=(again(15, 12),), facts=full).raised("BRR111")
+    much = again(15, 12, bytes=12e9)
+    assert not Case(ops=(much,), facts=Facts(peak_rss_bytes=1 << 30)).raised("BRR111"), "kept, it would not fit"
+    assert not Case(ops=(again(15, 12),), facts=Facts()).raised("BRR111"), "nobody saw the peak"
+    once = op("mm", (64, 64), (64, 64), ms=15, phase="backward")
+    assert not Case(ops=(once,), facts=Facts(peak_rss_bytes=1 << 30)).raised("BRR111")

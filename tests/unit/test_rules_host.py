@@ -27,6 +27,21 @@ def test_python_between_ops_is_told_at_its_line():
     assert found.saving.ceiling_ns == pytest.approx(1.1 * 28 * MS)
 
 
+def test_a_line_that_is_mostly_ops_does_not_promise_them():
+    """`model.generate(...)` is a line of much Python, and of the whole model."""
+    (little,) = metric(30, sampled=28, ops=(op("add", (99, 99), ms=5, where=(LINE,)),)).raised("BRR302")
+    assert little.saving.ceiling_ns == pytest.approx(35 * MS), "both go with the line"
+    (model,) = metric(30, sampled=90, ops=(op("mm", (99, 99), ms=60, where=(LINE,)),)).raised("BRR302")
+    assert model.saving.ceiling_ns == pytest.approx(1.1 * 30 * MS)
+
+
+def test_a_library_is_named_by_its_own_name_and_its_package():
+    """Dotted names of a package's insides are longer than a line of the report."""
+    deep = line(28, LINE, transformers__models__whisper__generation__Mixin__generate=20.0)
+    case = Case(signals=ALL_SIGNALS, extra={"host": (host(30, LINE),), "lines": (deep,)})
+    assert "is Python in Mixin.generate of transformers at this line" in case.raised("BRR302")[0].message
+
+
 def test_the_profile_alone_will_do():
     assert metric(30).raised("BRR302")[0].evidence["python_time"].value == 30 * MS
 

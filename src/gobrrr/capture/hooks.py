@@ -358,7 +358,7 @@ class Hooks:
 
     def _forward(self, module: Any) -> None:
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
-        self.recorder.forward(self.recorder.modules.number(module), flags)
+        self.recorder.forward(self.recorder.module(module), flags)
 
     # backward passes
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 
 UPDATE, FORWARD, EXPLICIT, DATA, BACKWARD = 1, 2, 3, 4, 5
 # Forwards in training mode with gradients may be micro-steps of an update still to come: so many must pass without
@@ -61,13 +62,18 @@ class Turns:
         self._turns.clear()
         self.counts.clear()
 
-    def rarest(self, slack: int) -> list[int]:
-        """Those that came least often, in the order in which they were first seen; `slack` turns more are equal."""
+    def rarest(self, slack: int, wholes: Mapping[int, Collection[int]] = MappingProxyType({})) -> list[int]:
+        """Those that came least often, in the order in which they were first seen; `slack` turns more are equal.
+        `wholes`: those of which one is a part; where such a one takes part too, its part does not count."""
         if len(self.counts) == 1:
             return list(self.counts)
         taking_part = {
             who: n for who, n in self.counts.items() if self._now - self._last_seen[who] <= STALE * self._gap[who]
         }
+        if wholes:
+            taking_part = {
+                who: n for who, n in taking_part.items() if taking_part.keys().isdisjoint(wholes.get(who, ()))
+            }
         least = min(taking_part.values()) + slack
         return sorted((who for who, n in taking_part.items() if n <= least), key=self._first_seen.__getitem__)
 
@@ -85,6 +91,7 @@ class Loops:
         self._optimizer_made = optimizer_made
         self._updates, self._passes = Turns(RECENT_UPDATES), Turns(RECENT_UPDATES)
         self._forwards = Turns(RECENT_FORWARDS)
+        self._wholes: dict[int, set[int]] = defaultdict(set)
         self._micro_steps: dict[int, int] = {}
         self._longest = 0
         self._passed = self._most_passed = 0  # backward passes since the last update, and between two of them
@@ -141,6 +148,11 @@ class Loops:
             return ended
         return (FORWARD, module)
 
+    def belongs(self, part: int, whole: int) -> None:
+        """A module lies inside another: generate() calls the encoder of a model by itself, and then the model for every
+        token, which is the step."""
+        self._wholes[part].add(whole)
+
     def batch(self, loader: int) -> tuple[int, int] | None:
         """A batch was handed out: it ends a step only where nothing else does (code that works without modules)."""
         self._batches += 1
@@ -189,11 +201,11 @@ class Loops:
         return self._updates.rarest(int(self._updates.full))[-1]
 
     def _main_module(self) -> int:
-        """Of several modules called in turn, the one called least often, the first seen of equals.
+        """Of several modules called in turn, the one called least often, the first seen of equals; none that is a part.
 
         A step begins with its call, when it is one call ahead of the others.
         """
-        return self._forwards.rarest(1)[0]
+        return self._forwards.rarest(1, self._wholes)[0]
 
     def _leads(self, loader: int) -> bool:
         """Of loaders that are read in turn one leads. Every epoch has an iterator, and so a number, of its own: one

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any
 
-from gobrrr.capture import schedule
+from gobrrr.capture import parts, schedule
 from gobrrr.capture.collector import Collections
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loops import Loops
@@ -20,6 +20,8 @@ from gobrrr.recording import marks as ev
 FLUSH_NS = 50_000_000
 FLUSH_EVENTS = 4 * 4096
 VITALS_NS = 100_000_000
+MAX_WHOLES = 64
+"""Modules that are looked into: a program that makes a new one for every step is not to pay for it."""
 
 
 class Registry:
@@ -80,6 +82,7 @@ class Recorder:
         self.pid = os.getpid()
         _recorders.add(self)
         self.loops = Loops(optimizer_made)
+        self._parts: dict[int, set[int]] = {}  # of the first modules, by number, addresses of what lies inside
         self._met = False  # whether the watched thread has made anything that may be part of a step
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self.loader_facts: dict[int, dict[str, Any]] = {}
@@ -126,10 +129,27 @@ class Recorder:
         now = self.note(ev.DATA_BEGIN, number)
         self._boundary(self.loops.wait(), now)
 
+    def module(self, module: Any) -> int:
+        """The number of a module that is called at top level."""
+        number = self.modules.number(module)
+        if number not in self._parts and len(self._parts) < MAX_WHOLES:
+            self._nested(module, number)
+        return number
+
     def forward(self, number: int, flags: int) -> None:
         """A top-level forward begins."""
         now = self.note(ev.FORWARD, number, flags)
         self._boundary(self.loops.forward(number, flags), now)
+
+    def _nested(self, module: Any, number: int) -> None:
+        """Tell the loops which of the modules met so far this one lies in, and which lie in it."""
+        own = self._parts[number] = {id(part) for _, part in parts.modules(module)}
+        for other, whole in self.modules.alive():
+            inside, around = id(module) in self._parts.get(other, ()), id(whole) in own
+            if inside and not around:
+                self.loops.belongs(number, other)
+            if around and not inside:
+                self.loops.belongs(other, number)
 
     def batch(self, number: int) -> None:
         """A loader has handed out a batch."""

@@ -15,6 +15,7 @@ from gobrrr.ledger.origins import chains, origins
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import Prices, RowPrices, row_prices
 from gobrrr.ledger.recomputed import recomputed
+from gobrrr.recording.facts import Span
 from gobrrr.recording.trace import Signature, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -123,11 +124,25 @@ def _group(
     counted = work.bound is not None
     return OpGroup(
         host.name(row), _shapes(signature), signature.dtypes if signature else (), _shapes(signature, "strides"),
-        signature.concrete if signature else (), host.phase[row], places.places[int(by.origin[row])].where,
+        signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, dispatch) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[row],
         row, bool(host.leaf[row]), bool(by.again[row]),
     )  # fmt: skip
+
+
+def _where(host: HostOps, by: Grouping, places: Places, row: int) -> tuple[Span, ...]:
+    """Its user lines. What runs again in backward belongs to the line that asked for it (a call of checkpoint): the
+    node's lines without those that are inside of the recomputation."""
+    origin = places.places[int(by.origin[row])].where
+    if not by.again[row]:
+        return origin
+    node = row
+    while node >= 0 and by.again[node]:
+        node = int(host.parent[node])
+    around = len(places.places[int(host.place[node])].where) if node >= 0 else 0
+    inside = len(places.places[int(host.place[row])].where) - around
+    return origin[max(0, inside) :] or origin
 
 
 def _shapes(signature: Signature | None, field: str = "shapes") -> tuple[tuple[int, ...], ...]:

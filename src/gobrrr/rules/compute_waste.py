@@ -1,4 +1,4 @@
-"""BRR106 to BRR108: gradients, graphs and forwards that nobody uses."""
+"""BRR106 to BRR108, BRR111: gradients, graphs and forwards that nobody uses, or that memory did not ask for."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import ModuleFacts, OrphanFacts, Span
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
+from gobrrr.rules.lines import slack
+from gobrrr.rules.memory import peak_and_limit
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import costliest_line, total
+from gobrrr.rules.shapes import costliest_line, shared_lines, total
 from gobrrr.units import duration, share
 from gobrrr.units import size as bytes_text
 
 PAGE = 4096
+ROOM = 0.7
+"""Share of the memory below which a peak is no reason to compute activations again; the batch may vary."""
 
 
 @rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",), on_device=True)
@@ -165,3 +169,33 @@ def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
 
 def _below(where: tuple[Span, ...], span: Span) -> bool:
     return any(frame.place == span.place for frame in where)
+
+
+@rule("BRR111", "recomputed-with-room", "compute", needs={"ops"}, on_device=True)
+def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Activations are computed again in backward although memory has room to keep them."""
+    ops = [op for op in ledger.ops if op.recomputed]
+    again = total(ops)
+    peak, limit = peak_and_limit(ledger, machine)
+    # What they read and write is more than what would be kept: where that fits, their results do.
+    kept = sum(op.bytes or 0.0 for op in ops)
+    if not peak or not limit or peak + kept > ROOM * limit or not worth_telling(ledger, 0.9 * again):
+        return
+    yield finding(
+        "BRR111",
+        ledger,
+        low=0.5 * again,
+        expected=0.9 * again,
+        ceiling=max(1.2 * again, ledger.phase("forward")) + slack(ledger),
+        message=f"{sum(op.calls for op in ops):.0f} ops of forward run again in backward ({duration(again)}, "
+        f"{share(again / ledger.wall)} of the step), and the peak is {bytes_text(peak)} of {bytes_text(limit)}",
+        advice="Keep the activations: no torch.utils.checkpoint around these layers, or around fewer of them.",
+        where=shared_lines(ops) or costliest_line(ops),
+        evidence={
+            "recomputed": time(again),
+            "most_kept_bytes": size(kept),
+            "peak": size(peak),
+            "limit": size(limit),
+        },
+        confidence="measured",
+    )

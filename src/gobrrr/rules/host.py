@@ -21,6 +21,7 @@ from gobrrr.rules.lines import (
     Spent,
     below,
     body,
+    brief_name,
     claimed,
     key,
     own_name,
@@ -36,6 +37,8 @@ from gobrrr.units import duration, share
 IN_STEP = 0.05
 """Share of the step that code between ops must take (diagnosis G2)."""
 ENGINE = (Functions(("torch.autograd.",)), Functions(("torch._tensor.",), frozenset({"backward"})))
+MOSTLY = 0.5
+"""Share of a line's time that Python must have for its ops to be part of the same work."""
 CROWD = 0.01
 """Lines below this share of the step do not make a cluster."""
 
@@ -49,6 +52,12 @@ class Cluster(NamedTuple):
     libraries: tuple[str, ...]
     num_lines: int
 
+    @property
+    def most(self) -> float:
+        """What doing without these lines saves: their ops too, unless they are mostly ops (a call of the model)."""
+        own = (1 + SAMPLING) * self.ns
+        return max(own, self.with_ops_ns) if self.ns >= MOSTLY * self.with_ops_ns else own
+
 
 @rule("BRR302", "python-in-step", "host", needs={"plain", "ops"})
 def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
@@ -56,13 +65,13 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     for found in _clusters(ledger, machine):
         if found.ns < IN_STEP * ledger.wall or not worth_telling(ledger, 0.7 * found.ns):
             continue
-        library = f" in {found.libraries[0]}" if found.libraries else ""
+        library = f" in {brief_name(found.libraries[0])}" if found.libraries else ""
         yield finding(
             "BRR302",
             ledger,
             low=0.3 * found.ns,
             expected=0.7 * found.ns,
-            ceiling=max((1 + SAMPLING) * found.ns, found.with_ops_ns) + slack(ledger),
+            ceiling=found.most + slack(ledger),
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step) is Python{library} at this "
             "line, while no op runs",
             advice="Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read.",

@@ -78,6 +78,12 @@ def own_name(function: str) -> str:
     return function.rsplit(".", 1)[-1]
 
 
+def brief_name(function: str) -> str:
+    """'package.some.module.Class.method' -> 'Class.method of package': the whole name may be longer than a line."""
+    package, *_, owner, name = function.split(".") if function.count(".") > 2 else ("", "", function)
+    return f"{owner}.{name} of {package}" if package else function
+
+
 def below(line: LineGroup | HostGroup, kinds: Iterable[Functions]) -> tuple[float, str]:
     """(ns per step, name) of the costliest of `kinds` below a line. Inclusive times nest, so they are never added."""
     wanted = tuple(kinds)

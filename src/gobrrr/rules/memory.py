@@ -114,7 +114,7 @@ def _urgency(left: float, growth: float) -> str | None:
 def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Peak memory near the limit, swap in use, or an allocator that must ask the driver in every step: the next larger
     batch dies, or this one crawls."""
-    peak, limit = _peak_and_limit(ledger, machine)
+    peak, limit = peak_and_limit(ledger, machine)
     part = peak / limit if limit else 0.0
     swapped = (ledger.facts.swap_used or 0) >= SWAPPED
     stalled = _stalled(ledger)
@@ -155,7 +155,7 @@ def _asked(ledger: Ledger, stalled: float) -> str:
     )
 
 
-def _peak_and_limit(ledger: Ledger, machine: Machine) -> tuple[int, int]:
+def peak_and_limit(ledger: Ledger, machine: Machine) -> tuple[int, int]:
     """Bytes, of the accelerator where one works; 0 where unknown."""
     if ledger.device is None:
         return ledger.facts.peak_rss_bytes or ledger.memory.peak or 0, ledger.facts.memory_limit or machine.memory_bytes

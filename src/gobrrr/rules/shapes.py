@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from math import prod
 
 from gobrrr.ledger.model import OpGroup
@@ -110,6 +111,16 @@ def by_line(ops: Iterable[OpGroup]) -> dict[Span | None, list[OpGroup]]:
     for op in ops:
         lines.setdefault(line(op), []).append(op)
     return dict(sorted(lines.items(), key=lambda item: -total(item[1])))
+
+
+def shared_lines(ops: Iterable[OpGroup]) -> tuple[Span, ...]:
+    """The user lines (innermost first) that all ops lie below; empty where they share none."""
+    shared: tuple[Span, ...] | None = None
+    for where in {op.where for op in ops}:
+        both = zip(reversed(where if shared is None else shared), reversed(where), strict=False)
+        same = list(takewhile(lambda pair: pair[0].place == pair[1].place, both))
+        shared = tuple(span for span, _ in reversed(same))
+    return shared or ()
 
 
 def costliest_line(ops: Iterable[OpGroup]) -> tuple[Span, ...]:

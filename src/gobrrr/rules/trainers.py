@@ -29,6 +29,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
         "accelerate": 'Accelerator(mixed_precision="bf16")',
         "fastai": "learn.to_bf16() instead of to_fp16()",
     },
+    "BRR111": {"transformers": "gradient_checkpointing=False"},
     "BRR201": {
         "transformers": "torch_compile=True",
         "lightning": "torch.compile(module) before Trainer.fit",
