@@ -132,7 +132,7 @@ def test_a_recomputed_forward_makes_no_origins(tmp_path: Path) -> None:
 
 
 def test_what_runs_again_belongs_to_the_line_that_asked_for_it(tmp_path: Path) -> None:
-    """A block's line 40 is called at line 20; in backward, called at line 30, it runs again inside a node of its own."""
+    """A block's line 40 is called at line 20; in backward, called at line 30, it runs again inside its node."""
     product = ((8,), (8, 8), (8, 8))
 
     def step(timeline: Timeline) -> None:

@@ -6,10 +6,13 @@ import dataclasses
 import re
 import sys
 import types
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.capture import trainers as running
+from gobrrr.recording.facts import Settings, Span
 from gobrrr.rules import load
 from gobrrr.rules.model import Finding, Saving
 from gobrrr.rules.trainers import ARGUMENTS, NAMES, with_argument
@@ -17,10 +20,62 @@ from gobrrr.rules.trainers import ARGUMENTS, NAMES, with_argument
 PADDED = Finding("BRR409", "padding", "data", "warning", Saving(0, 1, 2), "Most is padding.", advice="Pad less.")
 
 
+TRAIN, MAKES, PADS = Span("train.py", 40, "<module>"), Span("train.py", 30, ""), Span("train.py", 12, "")
+RUN = Settings(trainer="transformers", trainer_span=TRAIN, arguments_span=MAKES)
+
+
 def test_the_advice_names_the_argument_of_the_trainer_that_ran() -> None:
-    said = with_argument(PADDED, "transformers").advice
-    assert said.startswith("Pad less. In Hugging Face TrainingArguments: padding=True instead of padding='max_length'")
-    assert with_argument(PADDED, "") is PADDED and with_argument(PADDED, "unheard-of") is PADDED
+    said = with_argument(PADDED, RUN).advice
+    assert said.startswith("In Hugging Face TrainingArguments: padding=True instead of padding='max_length'")
+    assert said.endswith(". Pad less."), "a report in brief shows the first line"
+    assert with_argument(PADDED, Settings()) is PADDED
+    assert with_argument(PADDED, Settings(trainer="unheard-of")) is PADDED
+
+
+def test_the_place_is_where_the_argument_is_set_and_not_where_the_trainer_runs() -> None:
+    slow = Finding("BRR102", "fp32", "compute", "warning", Saving(0, 1, 2), "Slow.", where=(TRAIN,))
+    assert with_argument(slow, RUN).where == (MAKES,)
+    own = replace(slow, where=(Span("train.py", 7, "Net.forward"), TRAIN))
+    assert with_argument(own, RUN).where == own.where, "a line of the user's own says more"
+    assert with_argument(slow, replace(RUN, arguments_span=None)).where == (TRAIN,)
+    assert with_argument(replace(slow, code="BRR999"), RUN).where == (TRAIN,), "no argument helps there"
+
+
+def test_padding_points_at_the_call_that_pads() -> None:
+    loader = replace(PADDED, where=(Span("train.py", 50, "main"),))
+    assert with_argument(loader, Settings(padding_span=PADS)).where == (PADS,)
+    assert with_argument(loader, RUN).where == loader.where
+
+
+def test_where_a_trainer_is_called_and_given_its_arguments(tmp_path: Path) -> None:
+    """A script like everybody's, with a library's trainer played by a module of that name."""
+    trainer = types.ModuleType("transformers.trainer")
+    exec("class Trainer:\n    def train(self):\n        return self.step()\n", vars(trainer))
+    script = tmp_path / "script.py"
+    script.write_text(
+        "args = SomeTrainingArguments(output_dir='out')\n"
+        "rows = tokenizer(texts, truncation=True,\n"
+        "                 padding='max_length')\n"
+        "trainer = OurTrainer(args)\n"
+        "found = trainer.train()\n"
+    )
+
+    class SomeTrainingArguments:
+        def __init__(self, output_dir: str) -> None: ...
+
+    class OurTrainer(trainer.Trainer):
+        def __init__(self, args: object) -> None:
+            self.args = args
+
+        def step(self) -> dict[str, object]:
+            return running.facts(sys._getframe(), [str(script)])
+
+    names = {"SomeTrainingArguments": SomeTrainingArguments, "OurTrainer": OurTrainer}
+    names |= {"tokenizer": lambda *_, **__: None, "texts": []}
+    exec(compile(script.read_text(), str(script), "exec"), names)
+    found = names["found"]
+    assert found["trainer"] == "transformers"
+    assert [found[name]["line"] for name in ("trainer_span", "arguments_span", "padding_span")] == [5, 1, 3]
 
 
 def test_the_table_is_of_rules_and_trainers_that_there_are() -> None:
@@ -31,7 +86,7 @@ def test_the_table_is_of_rules_and_trainers_that_there_are() -> None:
 
 def test_the_outermost_trainer_on_the_stack_is_the_one_that_runs() -> None:
     def called_from(*names: str) -> str:
-        call = lambda: running.running(sys._getframe())  # noqa: E731
+        call = lambda: running.facts(sys._getframe(), [])["trainer"]  # noqa: E731
         for name in names:
             module = types.ModuleType(name)
             exec("def run(inner):\n    return inner()", vars(module))

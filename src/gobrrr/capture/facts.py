@@ -8,9 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture import parts, schedule, source
+from gobrrr.capture import parts, schedule, source, trainers
 from gobrrr.capture.recorder import Recorder
-from gobrrr.capture.trainers import running
 
 _DEBUG_ENV = (
     "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG",
@@ -39,7 +38,7 @@ def settings(files: list[str]) -> dict[str, Any]:
         "mkldnn": bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
         "anomaly_span": source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
         "deterministic_span": source.call_line(files, ("use_deterministic_algorithms", "set_deterministic_debug_mode")),
-        "trainer": running(sys._getframe()),
+        **trainers.facts(sys._getframe(), files),
         "threads_span": source.call_line(files, ("set_num_threads",)),
     }
 

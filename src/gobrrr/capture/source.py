@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,24 @@ def _name(node: ast.expr) -> str:
 
 def call_line(files: list[str], names: tuple[str, ...]) -> dict[str, Any] | None:
     """The last line of the first of the user's files that calls one of `names` (as function or method)."""
+    return _last_call(files, lambda call: call.lineno if _name(call.func) in names else None)
+
+
+def argument_line(files: list[str], name: str, value: object) -> dict[str, Any] | None:
+    """The last line of the first of the user's files that gives any call the argument `name=value`, a constant."""
+
+    def given(call: ast.Call) -> int | None:
+        said = (each.value for each in call.keywords if each.arg == name)
+        return next((node.lineno for node in said if isinstance(node, ast.Constant) and node.value == value), None)
+
+    return _last_call(files, given)
+
+
+def _last_call(files: list[str], line: Callable[[ast.Call], int | None]) -> dict[str, Any] | None:
     for file in files:
         tree = _tree(file)
         calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
-        lines = [call.lineno for call in calls if _name(call.func) in names]
+        lines = [found for call in calls if (found := line(call)) is not None]
         if lines:
             return {"file": file, "line": max(lines), "function": ""}
     return None

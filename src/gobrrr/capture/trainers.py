@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from types import FrameType
+from typing import Any
+
+from gobrrr.capture import source
 
 KNOWN = {
     "transformers.trainer": "transformers",
@@ -14,10 +17,47 @@ KNOWN = {
 """The module whose code is on the stack, and the name by which rules.trainers knows whose arguments to tell of."""
 
 
-def running(frame: FrameType | None) -> str:
-    """The outermost of them: a transformers Trainer uses accelerate. Empty where the program trains by itself."""
-    found = ""
+MAKERS = {
+    "lightning": ("Trainer",),
+    "accelerate": ("Accelerator",),
+    "fastai": ("Learner", "tabular_learner", "vision_learner", "text_classifier_learner", "language_model_learner"),
+}
+"""What a user calls to give it its arguments. Those of transformers have many subclasses: the object's own says."""
+
+
+def facts(frame: FrameType | None, files: list[str]) -> dict[str, Any]:
+    """recording.facts.Settings.trainer, and where the user calls it and gives it its arguments. `files` are the user's
+    source files."""
+    trainer, outermost = _running(frame)
+    return {
+        "trainer": trainer,
+        "trainer_span": _called_from(outermost, files),
+        "arguments_span": source.call_line(files, _makers(trainer, outermost)) if trainer else None,
+        "padding_span": source.argument_line(files, "padding", "max_length"),
+    }
+
+
+def _running(frame: FrameType | None) -> tuple[str, FrameType | None]:
+    """The outermost of them, and its outermost frame: a transformers Trainer uses accelerate. Empty where the program
+    trains by itself."""
+    found: tuple[str, FrameType | None] = ("", None)
     while frame is not None:
-        found = KNOWN.get(frame.f_globals.get("__name__", ""), found)
+        known = KNOWN.get(frame.f_globals.get("__name__", ""))
+        found = (known, frame) if known else found
         frame = frame.f_back
     return found
+
+
+def _called_from(frame: FrameType | None, files: list[str]) -> dict[str, Any] | None:
+    while frame is not None and frame.f_code.co_filename not in files:
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
+
+
+def _makers(trainer: str, frame: FrameType | None) -> tuple[str, ...]:
+    if trainer != "transformers" or frame is None:
+        return MAKERS.get(trainer, ())
+    held = getattr(frame.f_locals.get("self"), "__dict__", {}).get("args")
+    return (type(held).__name__,)

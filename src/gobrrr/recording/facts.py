@@ -186,6 +186,12 @@ class Settings(msgspec.Struct, frozen=True):
     """Environment variables that slow torch down on purpose (TORCH_SHOW_CPP_STACKTRACES, CUDA_LAUNCH_BLOCKING...)."""
     trainer: str = ""
     """The library whose loop it is, of capture.trainers.KNOWN; empty where the program writes its own."""
+    trainer_span: Span | None = None
+    """The user's line that runs it."""
+    arguments_span: Span | None = None
+    """The user's line that makes it, or the object that holds its arguments."""
+    padding_span: Span | None = None
+    """The user's line that says padding="max_length"."""
     gc_enabled: bool | None = None
     mkldnn: bool | None = None
     tf32: bool | None = None

@@ -72,13 +72,12 @@ def judge(
             skipped.append((code, f"needs {', '.join(lacking)}, which this recording lacks"))
             continue
         try:
-            found = ask(rule, ledger, machine, there)
-            findings += [with_argument(finding, ledger.facts.settings.trainer) for finding in found]
+            findings += ask(rule, ledger, machine, there)
         except Exception as error:
             if strict:
                 raise
             skipped.append((code, f"failed with {type(error).__name__}: a defect of gobrrr, not of the program"))
-    findings = unknown_only(findings)
+    findings = [with_argument(finding, ledger.facts.settings) for finding in unknown_only(findings)]
     return sorted([*findings, *against(ledger, findings)], key=_rank), skipped
 
 

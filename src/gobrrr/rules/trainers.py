@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gobrrr.recording.facts import Settings, Span
 from gobrrr.rules.model import Finding
 
 NAMES = {
@@ -12,6 +13,7 @@ NAMES = {
     "accelerate": "Accelerate",
     "fastai": "fastai",
 }
+PADDING = "BRR409"
 _PAD = "padding=True instead of padding='max_length' in the tokenizer call, and DataCollatorWithPadding pads per batch"
 _LOADER = "num_workers and persistent_workers=True of the DataLoader that"
 _LIGHTNING_LOADER = f"{_LOADER} train_dataloader() gives"
@@ -82,9 +84,17 @@ for _code in ("BRR401", "BRR402", "BRR403", "BRR408"):
     ARGUMENTS[_code] = ARGUMENTS["BRR405"]
 
 
-def with_argument(finding: Finding, trainer: str) -> Finding:
-    """The same, its advice followed by the argument of the trainer that ran the step."""
-    argument = ARGUMENTS.get(finding.code, {}).get(trainer)
-    if argument is None:
-        return finding
-    return msgspec.structs.replace(finding, advice=f"{finding.advice} In {NAMES[trainer]}: {argument}.".lstrip())
+def with_argument(finding: Finding, settings: Settings) -> Finding:
+    """The same, its advice led by the argument of the trainer that ran the step, at the line that sets it: the one that
+    runs a trainer says nothing."""
+    argument = ARGUMENTS.get(finding.code, {}).get(settings.trainer)
+    advice = f"In {NAMES[settings.trainer]}: {argument}. {finding.advice}".rstrip() if argument else finding.advice
+    place = settings.padding_span if finding.code == PADDING else settings.arguments_span if argument else None
+    elsewhere = finding.where[:1] and not _runs_it(finding.where[0], settings)
+    if place is None or (elsewhere and finding.code != PADDING):
+        return msgspec.structs.replace(finding, advice=advice) if argument else finding
+    return msgspec.structs.replace(finding, advice=advice, where=(place,))
+
+
+def _runs_it(span: Span, settings: Settings) -> bool:
+    return settings.trainer_span is not None and span.place == settings.trainer_span.place
