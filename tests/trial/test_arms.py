@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 
 from gobrrr.errors import GobrrrError
 from gobrrr.trial import kernel
-from gobrrr.trial.arm import Arm, ArmError
+from gobrrr.trial.arm import SPENT, Arm, ArmError
 from gobrrr.trial.lockstep import Side, measure
 from gobrrr.trial.rounds import Rounds
 
@@ -120,6 +120,19 @@ def test_an_ended_arm_leaves_no_process(started) -> None:
     one.end()
     one.end()
     assert not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids)
+
+
+def test_an_arm_that_was_killed_says_why_whenever_it_was(started, tmp_path: Path) -> None:
+    """Not "out of memory, most likely": it was us. A kill before its process is there counts too."""
+    running = started()
+    running.kill()
+    with pytest.raises(ArmError, match=SPENT):
+        running.run(5)
+    early = Arm([sys.executable, str(PROGRAM)], tmp_path / "early", source=tmp_path / "work")
+    early.kill("not wanted")
+    with pytest.raises(ArmError, match="not wanted"):
+        early.start()
+    early.end()
 
 
 def test_a_remedy_takes_hold_in_an_unmodified_program(started) -> None:

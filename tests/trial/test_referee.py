@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch")
 
+from gobrrr.guard.model import Guarded
+from gobrrr.trial.arm import SPENT, ArmError
 from gobrrr.trial.referee import LiveReferee, Program
 from tests.trial.strangers import installed
 
@@ -93,3 +96,38 @@ def test_the_guard_passes_what_is_right_and_catches_what_is_not(referee: LiveRef
 def test_what_was_never_applied_is_unverified(referee: LiveReferee) -> None:
     found = referee.guard(("sdpa_attention",))
     assert found.verdict == "unverified" and "never took hold" in found.reasons[0]
+
+
+def test_an_interruption_ends_the_arms_that_are_watched(referee: LiveReferee, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arms have sessions of their own, so Ctrl-C does not reach them: whoever waits for one would wait for minutes."""
+    ended = threading.Event()
+
+    class Watched:
+        peak_bytes = 0
+
+        def kill(self) -> None:
+            ended.set()
+
+    def watched(stack: tuple[str, ...], *_: object) -> object:
+        if stack:
+            raise KeyboardInterrupt
+        referee._all.append(Watched())
+        assert ended.wait(20), "it was not ended"
+        raise ArmError("gone")
+
+    monkeypatch.setattr(referee, "_watched", watched)
+    with pytest.raises(KeyboardInterrupt):
+        referee._together(("bf16_autocast",), ("bf16_autocast",))
+    assert ended.is_set()
+    with pytest.raises(ArmError, match=SPENT):
+        referee._arm(Path("arm"), ())
+
+
+def test_a_verdict_for_which_runs_were_cut_is_none(referee: LiveReferee, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seeds that would have spoken for it may be among them."""
+    monkeypatch.setattr(referee, "_judged", lambda stack: Guarded("changed"))
+    assert referee.guard(("bf16_autocast",)).verdict == "changed"
+    monkeypatch.setattr(referee, "_until", 0.0)
+    assert referee.guard(("bf16_autocast",)) == Guarded(reasons=(SPENT,))
+    monkeypatch.setattr(referee, "_judged", lambda stack: Guarded("exact"))
+    assert referee.guard(("bf16_autocast",)).green

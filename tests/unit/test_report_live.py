@@ -9,7 +9,7 @@ from gobrrr.trial.heat import Heat
 from gobrrr.trial.receipt import Guarded, Speedup, TrialResult
 from gobrrr.trial.search import Plan
 
-FINAL = Plan("final", (), ("malloc", "fused"))
+FINAL = Plan((), ("malloc", "fused"))
 WON = TrialResult(
     remedies=("malloc", "fused"),
     purpose="final",

@@ -169,3 +169,25 @@ def test_a_pair_with_a_guilty_member_is_in_no_stack() -> None:
     found.settle((), ("compile",), "faster", 0.2)
     found.refuse(("compile", "bf16_autocast"))
     assert found.best() == ("compile",)
+
+
+def test_a_pair_whose_member_failed_alone_leads_and_is_not_raced_against_the_program_as_it_is() -> None:
+    found = race(candidate("compile"), candidate("bf16_autocast"), candidate("c"))
+    found.next(4)
+    found.settle((), ("c",), "faster", 0.1)
+    found.settle((), ("compile",), "failed", 0.0)
+    found.settle((), ("compile", "bf16_autocast"), "faster", 0.5)
+    found.settle((), ("bf16_autocast",), "slower", -0.1)
+    assert found.next(4) is None and found.best() == ("c",), "a failed remedy leads nothing"
+
+
+def test_a_union_that_nobody_measured_does_not_lead() -> None:
+    """The time was over before its first sweep."""
+    found = race(candidate("a"), candidate("b"))
+    found.next(4)
+    found.settle((), ("a",), "faster", 0.5)
+    found.settle((), ("b",), "faster", 0.1)
+    heat = found.next(4)
+    assert heat is not None and heat.contenders == (("a", "b"),)
+    found.feed(heat)
+    assert found.best() == ("a",)

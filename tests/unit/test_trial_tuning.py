@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gobrrr.cli.tune import OPEN, UNMEASURED, exit_code
 from gobrrr.rules.model import Saving
+from gobrrr.trial.measured import Measured
+from gobrrr.trial.receipt import Speedup
 from gobrrr.trial.search import Candidate
 from gobrrr.trial.tuning import Listener
 from tests.unit.race_clock import MS, FakeReferee, tuned
@@ -59,11 +62,41 @@ def test_the_race_leaves_guard_and_confirmation_their_time(tmp_path: Path) -> No
     assert receipt.kept[:1] == ("good",) and any("the time was spent" in note for note in receipt.notes)
 
 
-@pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 200, "red": ("fused",)}, {"guard_s": 70}])
+@pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 70}])
 def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path, fields: dict) -> None:
     referee = FakeReferee({"fused": 1.5}, **fields)
     receipt = tuned(referee, CANDIDATES[:1], tmp_path, seconds=100).receipt()
     assert receipt.kept == () and receipt.likely == ("fused",) and exit_code(receipt) == OPEN
+
+
+def test_a_red_guard_stands_though_the_time_is_over(tmp_path: Path) -> None:
+    """What is likely must not name a stack whose numbers were found wrong."""
+    referee = FakeReferee({"fused": 1.5}, guard_s=200, red=("fused",))
+    receipt = tuned(referee, CANDIDATES[:1], tmp_path, seconds=100).receipt()
+    assert receipt.likely == () and exit_code(receipt) == 0
+    assert [(t.purpose, t.guard.verdict) for t in receipt.trials if t.purpose != "add"] == [("guard", "wrong")]
+
+
+@pytest.mark.parametrize("guard_s", [20, 60])
+def test_what_is_likely_is_never_what_was_refused(tmp_path: Path, guard_s: float) -> None:
+    """Red on both together; then the rest could not be confirmed, or not even checked."""
+
+    class Unsure(FakeReferee):
+        def measure(self, plan, seconds):
+            return Measured(verdict="inconclusive", reason="5 starts", speedup=Speedup(1.3, 0.9, 1.6))
+
+    both = [CANDIDATES[0], replace(CANDIDATES[2], risk=9)]
+    referee = Unsure({"fused": 1.5, "bf16": 1.3}, red=("bf16",), guard_s=guard_s)
+    receipt = tuned(referee, both, tmp_path, seconds=150).receipt()
+    assert receipt.likely == ("fused",) and exit_code(receipt) == OPEN
+
+
+def test_a_resumed_tuning_takes_over_only_what_it_may_try(tmp_path: Path) -> None:
+    """The second time one of them is excluded (--without)."""
+    gains = {"fused": 1.2, "bf16": 2.0}
+    both = [CANDIDATES[0], CANDIDATES[2]]
+    assert set(tuned(FakeReferee(gains), both, tmp_path).kept) == {"fused", "bf16"}
+    assert tuned(FakeReferee(gains), both[:1], tmp_path).kept == ("fused",)
 
 
 def test_nothing_was_measured_is_not_none_made_it_faster(tmp_path: Path) -> None:
@@ -140,7 +173,7 @@ def test_the_listener_hears_what_runs_what_it_has_shown_and_what_came_of_it(tmp_
             heard.append("guarding")
 
         def began(self, plan, number) -> None:
-            heard.append(plan.purpose)
+            heard.append("final")
 
         def ended(self, result) -> None:
             heard.append(result.verdict)

@@ -165,7 +165,7 @@ def _repeated(
     from gobrrr.trial.workspace import mark_output
 
     mark_output(folder)
-    seconds, plan = args.minutes * 60, Plan("final", (), kept)
+    seconds, plan = args.minutes * 60, Plan((), kept)
     listener = live.listener(sys.stderr, seconds)
     referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress)
     with listener:

@@ -20,7 +20,6 @@ from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Listener
 
 BAR = 20
-DOING = {"add": "trying", "final": "confirming"}
 EVERY_S = 15.0
 """Between two lines on how a race stands, where lines stay."""
 
@@ -31,10 +30,8 @@ def listener(stream: TextIO, seconds: float) -> PlainLines:
 
 
 def doing(plan: Plan) -> str:
-    """'trying fused_optimizer on malloc_thresholds'."""
-    what = plan.remedy or " + ".join(plan.candidate)
-    onto = f" on {' + '.join(plan.baseline)}" if plan.purpose == "add" and plan.baseline else ""
-    return f"{DOING.get(plan.purpose, plan.purpose)} {what}{onto}"
+    """'confirming compile + bf16_autocast'."""
+    return f"confirming {' + '.join(plan.candidate)}"
 
 
 def racing(heat: Heat) -> str:

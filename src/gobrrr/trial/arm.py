@@ -32,6 +32,8 @@ PATIENCE = 20.0
 BUSY = 0.2
 """Cores that an arm keeps busy which is compiling, say: then it has as long as for its first step."""
 GRACE_S = 10.0
+SPENT = "the time was spent"
+"""Why an arm was ended that had done nothing wrong."""
 POLL_S = 0.05
 
 
@@ -69,6 +71,7 @@ class Arm:
         self._process: subprocess.Popen[bytes] | None = None
         self._ask: protocol.Line | None = None
         self._told: protocol.Line | None = None
+        self._killed = ""
         self.applied: dict[str, str] = {}
         """Remedies that said they took hold, with what they said."""
         self.start_seconds = 0.0
@@ -119,6 +122,8 @@ class Arm:
                 start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
+        if self._killed:  # while its folder was being made
+            self._signal(signal.SIGKILL)
 
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
         """Let it make so many steps, then stop it. Raises ArmError where it dies, ends or hangs."""
@@ -162,8 +167,9 @@ class Arm:
             if line is not None:
                 line.close()
 
-    def kill(self) -> None:
-        """End it at once, from any thread: who waits for it hears that it is gone. `end` is still to be called."""
+    def kill(self, why: str = SPENT) -> None:
+        """End it at once, from any thread, started or not: who waits for it hears why. `end` is still to be called."""
+        self._killed = why
         self._signal(signal.SIGKILL)
 
     def resident(self) -> int:
@@ -256,6 +262,8 @@ class Arm:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
         code = self._process.poll()
+        if self._killed:
+            return ArmError(self._killed)
         if not code:
             return ArmError("the program came to its end", over=True)
         if code == -signal.SIGKILL:

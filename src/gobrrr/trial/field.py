@@ -78,7 +78,8 @@ class Field:
                 side.end()
 
     def close(self) -> None:
-        """End all, for good."""
+        """End all, for good; who waits to be started never is."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self.end()
         self._pool.shutdown()
         clear(self._folder)

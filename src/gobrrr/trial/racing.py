@@ -9,7 +9,7 @@ from statistics import median
 from typing import NamedTuple, Protocol
 
 from gobrrr.trial import anytime
-from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.arm import SPENT, ArmError, Block
 from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack, verdict
 from gobrrr.trial.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, block_steps
@@ -71,21 +71,27 @@ class Racing:
         self._listener, self._clock = listener, clock
         self._alive: set[Stack] = set()
         self._peaks: dict[Stack, int | None] = {}
-        self.slowest = 0.0, 0.0
-        """Seconds of the slowest start of an arm that is worth confirming, and ns of the slowest step."""
+        self._starts: dict[Stack, tuple[float, float]] = {}
         self.broken = ""
         """Why the program as it is could not be run."""
+        self._over = False
 
     def run(self) -> None:
         """All heats. What the program as it is cannot do ends them."""
         if self._race.open() and not self._bring([()]):
             while (
                 not self.broken
-                and self._left() > self.slowest[0]
+                and self._left() > self.slowest()[0]
                 and (heat := self._race.next(self._arms.places())) is not None
             ):
                 self._heat(heat)
         self._arms.end()
+
+    def slowest(self) -> tuple[float, float]:
+        """Seconds of the slowest start of what is to be confirmed as it stands, and ns of the slowest step."""
+        best = set(self._race.best())
+        starts = [found for stack, found in self._starts.items() if set(stack) <= best]
+        return max((start for start, _ in starts), default=0.0), max((step for _, step in starts), default=0.0)
 
     def _left(self) -> float:
         return self._until() - self._clock()
@@ -98,7 +104,7 @@ class Racing:
             self.broken = failed[()]
         for stack in stacks:
             if stack not in failed:
-                self.slowest = tuple(map(max, self.slowest, self._arms.started(stack)))  # type: ignore[assignment]
+                self._starts[stack] = self._arms.started(stack)
         return failed
 
     def _heat(self, heat: Heat) -> None:
@@ -106,12 +112,13 @@ class Racing:
         self._listener.heat(heat)
         failed = self._bring([heat.reference, *heat.contenders])
         if heat.reference in failed:
-            failed = dict.fromkeys(heat.contenders, failed[heat.reference])
+            failed = dict.fromkeys((heat.reference, *heat.contenders), failed[heat.reference])
         for stack in failed:
             heat.leave(stack)
         ran: list[list[Ran]] = []
         lasted = 0.0
-        while (order := heat.order()) and not self.broken and self._left() > lasted:
+        self._over = False
+        while (order := heat.order()) and not self._over and self._left() > lasted:
             swept = self._clock()
             ran.append(self._sweep(heat, order, failed))
             heat.feed(_times(ran[-1], [stack for stack in order if stack not in failed]))
@@ -120,15 +127,16 @@ class Racing:
             self._let_go(stack for stack in order if stack not in heat.live and not _leads(heat, stack))
         cut = set(heat.live)
         self._race.feed(heat, failed)
-        self._let_go(stack for stack in heat.contenders if stack not in self._race.shown and stack != self._race.leader)
+        self._let_go(self._alive - {self._race.front()})
         seconds = (self._clock() - began) / len(heat.contenders)
         for stack in heat.contenders:
             self._keep(self._result(heat, stack, failed.get(stack, ""), ran, seconds, stack in cut))
 
     def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> list[Ran]:
-        """There and back; an arm that dies is out, and with the reference all are."""
+        """There and back; an arm that dies is out. With the reference, or the time, the sweep ends, and nobody failed
+        for that."""
         steps = block_steps(min(self._arms.started(stack)[1] for stack in order), EDGE_NS, EDGE_SHARE)
-        ran = []
+        ran: list[Ran] = []
         for stack in (*order, *reversed(order)):
             if stack in failed:
                 continue
@@ -136,16 +144,17 @@ class Racing:
                 block = self._arms.block(stack, steps)
                 ran.append(Ran(stack, len(block.walls), block.ns))
             except ArmError as error:
-                failed.update(dict.fromkeys(order if stack == heat.reference else [stack], error.reason))
                 self._let_go([stack])
-                if not stack:
-                    self.broken = error.reason
-        for stack in failed:
-            heat.leave(stack)
+                if error.reason == SPENT or stack == heat.reference:
+                    self.broken = "" if error.reason == SPENT or stack else error.reason
+                    self._over = True
+                    return ran
+                failed[stack] = error.reason
+                heat.leave(stack)
         return ran
 
     def _let_go(self, stacks: Iterable[Stack]) -> None:
-        gone = [stack for stack in stacks if stack in self._alive and stack]
+        gone = [stack for stack in list(stacks) if stack in self._alive and stack]
         self._alive.difference_update(gone)
         self._peaks.update({stack: self._arms.peak(stack) for stack in gone})
         self._arms.end(gone)

@@ -20,7 +20,7 @@ from gobrrr.guard.observation import Observation
 from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.remedies import registry
 from gobrrr.trial import lockstep, protocol
-from gobrrr.trial.arm import START_S, Arm, ArmError, Block
+from gobrrr.trial.arm import SPENT, START_S, Arm, ArmError, Block
 from gobrrr.trial.field import Field
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
@@ -36,7 +36,6 @@ DETAIL_FACTOR = 20.0
 TRIAL_SECONDS = 90.0
 WATCHED = 3.0
 """Times what an arm held that a watched one may need, for those that are watched beside each other."""
-SPENT = "the time was spent"
 
 
 class Program(NamedTuple):
@@ -123,6 +122,8 @@ class LiveReferee:
             self._alive[stack].kill()
 
     def _kill_all(self) -> None:
+        """End all that runs, and let nothing start any more."""
+        self._until = -math.inf
         for arm in list(self._all):
             arm.kill()
 
@@ -143,7 +144,12 @@ class LiveReferee:
         return arm
 
     def guard(self, stack: tuple[str, ...]) -> Guarded:
-        """The numbers of a stack against those of the untouched program."""
+        """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
+        the runs that were cut may be those that would have spoken for it."""
+        found = self._judged(stack)
+        return found if found.green or time.monotonic() <= self._until else Guarded(reasons=(SPENT,))
+
+    def _judged(self, stack: tuple[str, ...]) -> Guarded:
         remedies = [registry.remedy(name) for name in stack]
         lowering = tuple(r.name for r in remedies if r.precision)
         try:
@@ -186,8 +192,12 @@ class LiveReferee:
         if psutil.virtual_memory().available < WATCHED * len(wanted) * largest:
             return
         with ThreadPoolExecutor(max(1, len(wanted))) as pool:
-            runs = [(key, pool.submit(self._watched, key[0], 0, key[2], f"watched{n}")) for n, key in enumerate(wanted)]
-            self._seen.update({key: run.result() for key, run in runs})
+            try:
+                runs = [pool.submit(self._watched, key[0], 0, key[2], f"watched{n}") for n, key in enumerate(wanted)]
+                self._seen.update({key: run.result() for key, run in zip(wanted, runs, strict=True)})
+            except BaseException:  # Ctrl-C: arms have sessions of their own and do not hear it
+                self._kill_all()
+                raise
 
     def _tried(
         self, *, stack: tuple[str, ...] = (), run: int = 0, seed: int = 0, float64: bool = False

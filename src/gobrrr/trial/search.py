@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobrrr.rules.model import Saving
+from gobrrr.trial.anytime import FEWEST
 from gobrrr.trial.heat import Heat, Stack, verdict
 
 WORTH = 0.01
@@ -44,14 +45,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Plan:
-    """One comparison: the candidate stack against the baseline stack."""
+    """One comparison in fresh processes: the candidate stack against the baseline stack."""
 
-    purpose: str
-    """add or final."""
     baseline: Stack
     candidate: Stack
-    remedy: str = ""
-    """What differs; empty for the final one."""
 
 
 @dataclass
@@ -86,9 +83,9 @@ class Race:
             return self._heat((), openers[:places])
         if not self._joined:
             self._joined = True
-            self.leader = self._best_of(self.shown)
+            self.leader = self.front()
             union = self.union()
-            if union != self.leader:
+            if union not in ((), self.leader):
                 return self._heat(self.leader, [union])
         on_top = [stack for stack in self._on_top() if (self.leader, stack) not in self._looked]
         return self._heat(self.leader, on_top[:places]) if self.leader and on_top else None
@@ -114,6 +111,11 @@ class Race:
             self.leaning[stack] = mean
         elif said == "failed" and len(stack) == 1 and not reference:
             self.refused.update(stack)
+
+    def front(self) -> Stack:
+        """The stack that others are tried on, or would be if they were tried now."""
+        whole = {stack: mean for stack, mean in self.shown.items() if not set(stack) & self.refused}
+        return self.leader or self._best_of(whole)
 
     def union(self) -> Stack:
         """All that was shown to be faster, the best first, as far as it goes together; no pair that one of its own
@@ -148,12 +150,13 @@ class Race:
         return "failed" if stack in failed else verdict(heat.standing(stack))
 
     def _climb(self, heat: Heat, failed: Mapping[Stack, str]) -> None:
-        """A stack takes the lead where it is shown to be better; one made of winners alone unless it seems worse."""
+        """A stack takes the lead where it is shown to be better; one made of winners alone where it seems no worse."""
         winners = {name for stack in self.shown for name in stack}
         better = {}
         for stack in heat.contenders:
             found = heat.standing(stack)
-            if stack not in failed and (found.low > 0 or (set(stack) <= winners and found.mean >= 0)):
+            seems = found.num >= FEWEST and found.mean >= 0
+            if stack not in failed and (found.low > 0 or (set(stack) <= winners and seems)):
                 better[stack] = found.mean
         best = self._best_of(better)
         self.leader = next((stack for stack in better if self._as_good(heat, stack, best)), best) or self.leader

@@ -155,7 +155,7 @@ class Tuning:
 
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
-        start, step_ns = self._racing.slowest
+        start, step_ns = self._racing.slowest()
         rounds = MARGIN * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
         guard = GUARD_RUNS * (start + TWIN_STEPS * WATCHED * step_ns / 1e9)
         least = RACE if self.race.best() else SEEKING
@@ -163,7 +163,9 @@ class Tuning:
 
     def take_over(self) -> str:
         """What an earlier tuning settled of the first looks is not measured again; all else is. Says so in words."""
-        earlier = [result for result in self._journal.read() if result.purpose == "add" and not result.onto]
+        looks = [result for result in self._journal.read() if result.purpose == "add" and not result.onto]
+        known = {candidate.name for candidate in self.race.candidates}
+        earlier = [result for result in looks if known.issuperset(result.remedies)]
         settled = {result.remedies: result for result in earlier if result.verdict in SETTLED}
         again = {result.remedies for result in earlier} - set(settled)
         for stack, result in settled.items():
@@ -185,23 +187,30 @@ class Tuning:
     def _confirm(self, stack: Stack) -> None:
         """The guard on a stack, its riskiest remedies left out until it is green; then fresh processes against the
         program as it is."""
-        self._likely = stack
-        while stack and self.left() > 0:
-            self._listener.guarding(stack)
+        while stack:
+            self._likely = stack
             began = self._clock()
-            guarded = self._referee.guard(stack)
+            guarded = self._guarded(stack)
             if guarded.green:
                 return self._measure(stack, guarded)
-            if self.left() <= 0:
+            if guarded.verdict == "unverified" and self.left() <= 0:
                 return self._keep(
                     TrialResult(remedies=stack, purpose="final", verdict="inconclusive", reason=UNCHECKED)
                 )
             self._keep(TrialResult(remedies=stack, purpose="guard", verdict="faster", guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
             stack = self.race.refuse(stack)
+        self._likely = ()
+
+    def _guarded(self, stack: Stack) -> Guarded:
+        """What the guard says, unverified where the minutes are over before it is asked."""
+        if self.left() <= 0:
+            return Guarded(reasons=(UNCHECKED,))
+        self._listener.guarding(stack)
+        return self._referee.guard(stack)
 
     def _measure(self, stack: Stack, guarded: Guarded) -> None:
-        plan, began = Plan("final", (), stack), self._clock()
+        plan, began = Plan((), stack), self._clock()
         self._listener.began(plan, len(self.results) + 1)
         found = self._referee.measure(plan, max(0.0, self.left()))
         before = found.step_ns[0]

@@ -1,0 +1,74 @@
+"""Arms of a race that die, or outlive the time: who is blamed, who stays alive, and whose start counts."""
+
+from __future__ import annotations
+
+from gobrrr.rules.model import Saving
+from gobrrr.trial.arm import SPENT, ArmError
+from gobrrr.trial.heat import Stack
+from gobrrr.trial.racing import Listener, Racing
+from gobrrr.trial.receipt import TrialResult
+from gobrrr.trial.search import Candidate, Race
+from tests.unit.race_clock import MS, FakeReferee
+
+
+class Mortal(FakeReferee):
+    """Its arm of `who` raises in block number `at`."""
+
+    def __init__(self, gains: dict[str, float], who: Stack, at: int, reason: str = "it was killed", **fields) -> None:
+        super().__init__(gains, **fields)
+        self.who, self.at, self.reason, self.blocks = who, at, reason, 0
+        self.most = 0
+
+    def block(self, stack: Stack, steps: int):
+        self.most = max(self.most, len(self.alive))
+        self.blocks += stack == self.who
+        if stack == self.who and self.blocks >= self.at:
+            raise ArmError(self.reason)
+        return super().block(stack, steps)
+
+
+def raced(referee: FakeReferee, *names: str, seconds: float = 900.0) -> tuple[Racing, Race, list[TrialResult]]:
+    race = Race([Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in names], referee.step(()))
+    kept: list[TrialResult] = []
+    racing = Racing(race, referee, lambda: seconds, kept.append, Listener(), referee.clock)
+    racing.run()
+    return racing, race, kept
+
+
+def test_nobody_failed_where_the_program_as_it_is_died() -> None:
+    """They are tried again by --resume; what is known of them until then stays known."""
+    racing, race, kept = raced(Mortal({"x": 1.001, "y": 1.001}, (), at=5), "x", "y")
+    assert racing.broken == "it was killed"
+    assert [result.verdict for result in kept] == ["inconclusive", "inconclusive"] and not race.refused
+
+
+def test_nobody_failed_where_the_time_was_spent() -> None:
+    racing, race, kept = raced(Mortal({"x": 1.001, "y": 1.001}, ("x",), at=5, reason=SPENT), "x", "y")
+    assert racing.broken == "" and not race.refused
+    assert {result.verdict for result in kept} == {"inconclusive"}
+
+
+def test_an_arm_that_dies_in_the_second_half_of_a_sweep_is_out_and_the_others_go_on() -> None:
+    racing, race, kept = raced(Mortal({"x": 1.2, "y": 1.3}, ("x",), at=2), "x", "y")
+    assert {result.remedies: result.verdict for result in kept} == {("x",): "failed", ("y",): "faster"}
+    assert race.refused == {"x"} and racing.broken == ""
+    dead = next(result for result in kept if result.remedies == ("x",))
+    assert dead.reason == "it was killed" and dead.peak_bytes == (1 << 30, 1 << 30), "as it was when it was let go"
+
+
+def test_only_what_others_may_be_tried_on_stays_alive() -> None:
+    gains = {f"c{n}": 1.1 + 0.05 * n for n in range(6)} | {"z1": 1.012, "z2": 1.014}
+    referee = Mortal(gains, ("nobody",), at=1)
+    raced(referee, *gains)
+    assert referee.most <= 4 + 2, "places, the program as it is, and the one that leads"
+
+
+def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:
+    class Slow(FakeReferee):
+        def started(self, stack: Stack) -> tuple[float, float]:
+            return (60.0 if "y" in stack else 6.0), self.step(stack)
+
+    racing, race, _ = raced(Slow({"x": 1.3, "y": 0.5}), "x", "y")
+    assert race.best() == ("x",) and racing.slowest() == (6.0, 20 * MS)
+    racing, race, _ = raced(Slow({"x": 0.5, "y": 1.3}), "x", "y")
+    assert race.best() == ("y",) and racing.slowest()[0] == 60.0
