@@ -67,11 +67,11 @@ def tuned(name: str, minutes: float, seconds: float, named: tuple[str, ...]) -> 
         receipt = outcome.receipt
         program = Program(tuple(command), source, receipt.step_ns or 0.0)
         referee = LiveReferee(program, source / "arms", seed=1, seconds=seconds)
-        against = {pick: _figures(referee.measure(Plan("final", (pick,), receipt.kept))) for pick in PICKS}
-        alone = {pick: _figures(referee.measure(Plan("final", (), (pick,)))) for pick in PICKS}
-        by_hand = {" + ".join(stack): _figures(referee.measure(Plan("final", (), stack))) for stack in BY_HAND}
+        against = {pick: _figures(referee.measure(Plan((pick,), receipt.kept))) for pick in PICKS}
+        alone = {pick: _figures(referee.measure(Plan((), (pick,)))) for pick in PICKS}
+        by_hand = {" + ".join(stack): _figures(referee.measure(Plan((), stack))) for stack in BY_HAND}
         best = max(BY_HAND, key=lambda stack: (by_hand[" + ".join(stack)]["speedup"] or [0.0])[0])
-        against["by hand"] = _figures(referee.measure(Plan("final", best, receipt.kept)))
+        against["by hand"] = _figures(referee.measure(Plan(best, receipt.kept)))
         final = receipt.speedup
         return {
             "by_hand": by_hand, "best_by_hand": best,

@@ -7,6 +7,8 @@ from benchmarks.zoo.case import Case
 HF = ("transformers", "datasets", "accelerate")
 PRODUCTS = ("BRR102", "BRR104")
 SMALL = ("BRR301", "BRR302", "BRR504")
+SINGLE = ("BRR313",)
+EVALUATION = ("BRR302", "BRR311", "BRR312")
 LOADER = ("BRR401", "BRR403", "BRR405", "BRR408")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 
@@ -23,7 +25,7 @@ CASES = (
     ),
     Case(
         "hf_trainer_seq2seq", HF, "training", "generates with the model after every tenth step to evaluate",
-        ("host", "overhead"), ("BRR302", "BRR301"), ("eval_steps=10", "predict_with_generate"),
+        ("host", "overhead"), EVALUATION, ("eval_steps=10", "predict_with_generate"),
         (("eval_steps=10", "eval_steps=60"),),
     ),
     Case(
@@ -49,7 +51,7 @@ CASES = (
     ),
     Case(
         "trl_sft", (*HF, "trl"), "training", "the activations of a small model are recomputed (trl's default)",
-        ("compute",), ("BRR108",), ("args = SFTConfig(", "trainer.train()"),
+        ("compute",), ("BRR111",), ("args = SFTConfig(", "trainer.train()"),
         (("bf16=False", "bf16=False, gradient_checkpointing=False"),),
     ),
     Case(
@@ -61,7 +63,7 @@ CASES = (
     Case(
         "sentence_transformers_encode", (*HF, "sentence_transformers"), "inference",
         "one document per call: many small ops where batches of 32 would do",
-        ("overhead", "host"), (*SMALL, "BRR309"), ("model.encode(document)",),
+        ("overhead", "host"), (*SMALL, *SINGLE), ("model.encode(document)",),
         (
             ("np.stack([model.encode(document) for document in documents])", "np.stack(model.encode(documents))"),
         ),
@@ -81,7 +83,7 @@ CASES = (
     Case(
         "lightning_metrics", ("lightning", "torchmetrics"), "training",
         "AUROC over all that was seen so far, after every step",
-        ("host", "overhead", "compute"), ("BRR302", "BRR301", "BRR601"), ("self.auroc.compute()", "self.auroc.update"),
+        ("host", "overhead", "compute"), ("BRR302", "BRR311"), ("self.auroc.compute()", "self.auroc.update"),
         (('        self.log("train_auroc", self.auroc.compute())\n', ""),),
     ),
     Case(
@@ -96,7 +98,7 @@ CASES = (
     Case(
         "pyg_gcn", ("torch_geometric",), "training",
         "dropout over all 256 features of 4,000 nodes and gather and scatter of edges; a test after every step",
-        ("bandwidth",), ("BRR202", "BRR201", "BRR302", "BRR107"),
+        ("bandwidth",), ("BRR202", "BRR201", *EVALUATION, "BRR107"),
         ("accuracies = test()", "pred = model(", "out = model(", "F.dropout(x", "self.conv1(x"),
         (
             ("    accuracies = test()\n", ""),
@@ -143,15 +145,15 @@ CASES = (
     ),
     Case(
         "llama_generate", ("transformers",), "inference", "one prompt at a time: every token reads all weights",
-        ("bandwidth", "overhead"), (*SMALL, "BRR104", "BRR102"), ("output = model.generate(", "for prompt in prompts"),
+        ("bandwidth", "overhead"), (*SMALL, *SINGLE), ("output = model.generate(", "for prompt in prompts"),
     ),
     Case(
         "whisper_generate", ("transformers",), "inference", "one clip at a time: many small ops per token",
-        ("overhead", "host"), SMALL, ("predicted = model.generate(", "for clip in clips"),
+        ("overhead", "host"), (*SMALL, *SINGLE), ("predicted = model.generate(", "for clip in clips"),
     ),
     Case(
         "hf_pipeline", ("transformers",), "inference", "one text per call: many small ops where batches would do",
-        ("overhead", "host"), (*SMALL, "BRR309"), ("classify(text)",),
+        ("overhead", "host"), (*SMALL, *SINGLE), ("classify(text)",),
         (
             (
                 "[classify(text)[0][\"label\"] for text in sentences(250)]",
@@ -195,7 +197,7 @@ CASES = (
     ),
     Case(
         "ignite_validation", ("ignite",), "training", "2,000 pictures are validated after every tenth step",
-        ("compute", "host"), ("BRR302",), ("val_evaluator.run(val_loader)", "ITERATION_COMPLETED(every=10)"),
+        ("compute", "host"), EVALUATION, ("val_evaluator.run(val_loader)", "ITERATION_COMPLETED(every=10)"),
         (("every=10", "every=100"),),
     ),
     Case(

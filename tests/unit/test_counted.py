@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict, defaultdict, deque
+from collections import OrderedDict, UserDict, defaultdict, deque
 from typing import Any, ClassVar
 
 import pytest
@@ -133,6 +133,7 @@ def test_subnormal_inputs_are_told_with_their_share() -> None:
 def test_tensors_are_found_in_containers_of_containers() -> None:
     x = torch.ones(1)
     assert len(list(tensors_in((x, [x, {"a": x, "b": (x, 5, None)}])))) == 4
+    assert len(list(tensors_in((UserDict(a=x, b=x),)))) == 2, "what a tokenizer gives"
     assert list(tensors_in("text")) == [] and list(tensors_in(None)) == []
     endless: list[Any] = [x]
     endless.append(endless)

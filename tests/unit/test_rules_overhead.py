@@ -1,4 +1,4 @@
-"""BRR301 and BRR307 to BRR310: torch's own cost and the switches that raise it, on ledgers made by hand."""
+"""BRR301, BRR307 to BRR310 and BRR313: torch's own cost and the switches that raise it, on ledgers made by hand."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import OpGroup, StepStats
-from gobrrr.recording.facts import DenormalFacts, Facts, InputFacts, OptimizerFacts, Settings, Span
+from gobrrr.ledger.model import Account, OpGroup, StepStats
+from gobrrr.recording.facts import DenormalFacts, Facts, InputFacts, ModuleFacts, OptimizerFacts, Settings, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, measured, op, product
 from tests.unit.rule_lines import LOOP, host, line
 
@@ -256,3 +256,30 @@ def test_ops_that_are_worth_less_than_their_dispatch_are_tiny_whatever_they_took
     contended = tuple(op(n, (8, 8), ms=10, calls=128.0, floor_ns=128 * 100.0) for n in ("mm", "add"))
     assert Case(ops=contended, ms=25).raised("BRR301")
     assert not Case(ops=tuple(replace(o, bound=None) for o in contended), ms=25).raised("BRR301"), "work unknown"
+
+
+def one_by_one(*shapes: tuple[int, ...], count: int = 200, kind: str = "inference") -> Case:
+    """A step of 100 ms: 10 of dispatch, 20 of Python, 5 of bytes, 30 above the floors."""
+    accounts = {"compute": 35, "bandwidth": 5, "dispatch": 10, "host": 20, "inefficiency": 30}
+    step = StepStats(kind=kind, count=count, plain_count=count)
+    facts = Facts(
+        inputs=tuple(InputFacts(shape) for shape in shapes), modules=(ModuleFacts(1, calls_per_step=1, span=LINE),)
+    )
+    named = tuple(Account(name, ms * MS, ms / 100) for name, ms in accounts.items())
+    return Case(step=step, facts=facts, accounts=named)
+
+
+def test_one_sample_per_call_is_told_at_the_call():
+    (found,) = one_by_one((1, 24), (1, 24), (24,)).raised("BRR313")
+    assert found.where == (LINE,)
+    assert found.saving.low_ns == pytest.approx(0.3 * 35 * MS)
+    assert found.saving.expected_ns == pytest.approx((0.7 * 35 + 0.3 * 30) * MS)
+    assert found.saving.ceiling_ns == pytest.approx(65 * MS)
+
+
+def test_batches_training_and_few_samples_are_not_one_sample_per_call():
+    assert not one_by_one((8, 24)).raised("BRR313")
+    assert not one_by_one((1, 24), (8, 24)).raised("BRR313"), "a part of the input is one of its kind"
+    assert not one_by_one((24,)).raised("BRR313"), "a vector may be anything"
+    assert not one_by_one((1, 24), kind="training").raised("BRR313")
+    assert not one_by_one((1, 24), count=5).raised("BRR313")

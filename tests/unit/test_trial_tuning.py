@@ -109,6 +109,16 @@ def test_nothing_was_measured_is_not_none_made_it_faster(tmp_path: Path) -> None
     assert none.measured and exit_code(none) == 0
 
 
+def test_minutes_that_cannot_hold_a_race_are_told_with_those_that_can(tmp_path: Path) -> None:
+    """BERT on a crowded machine: the program as it is took a minute to get warm, and nothing else was begun."""
+    receipt = tuned(FakeReferee({"fused": 1.5}, start_s=60), CANDIDATES[:1], tmp_path, seconds=100).receipt()
+    assert not receipt.measured
+    (said,) = (note for note in receipt.notes if note.startswith("a start takes 60 s here: "))
+    enough = 60 * int(said.split(": ")[1].split()[0])
+    longer = tuned(FakeReferee({"fused": 1.5}, start_s=60), CANDIDATES[:1], tmp_path, seconds=enough).receipt()
+    assert longer.kept == ("fused",) and not any("would do" in note for note in longer.notes)
+
+
 def test_a_program_that_cannot_be_run_is_told_once(tmp_path: Path) -> None:
     class Dead(FakeReferee):
         def start(self, stacks, seconds):

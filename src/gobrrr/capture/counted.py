@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections import UserDict, deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from types import FrameType
@@ -140,6 +140,8 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
     kind = type(value)  # not isinstance, which asks the object: a lazy proxy would load what it stands for
     if issubclass(kind, torch.Tensor):
         yield value
+    elif depth < 4 and issubclass(kind, UserDict):  # what tokenizers of transformers give
+        yield from tensors_in(object.__getattribute__(value, "__dict__").get("data"), depth)
     elif depth < 4 and issubclass(kind, (list, tuple, dict)):
         for item in islice(_items(value, kind), 16):
             yield from tensors_in(item, depth + 1)

@@ -25,6 +25,7 @@ BANDS = (
     "bandwidth_copies",
     "bandwidth_updates",
     "overhead",
+    "overhead_batch",
     "overhead_threads",
     "overhead_denormals",
     "host",

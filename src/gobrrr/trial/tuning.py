@@ -36,6 +36,9 @@ UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.75
 """Times what the rounds of a confirmation are thought to take: ViT's took 1.7 times that beside strangers' load, and
 what is not confirmed is lost."""
+LEAST_HEATS = 2
+"""Heats of a race that can find something: the candidates, and the winners together. Their blocks take about as long as
+their starts."""
 BLOCKS = 16
 """Of a round, at least."""
 
@@ -155,11 +158,14 @@ class Tuning:
 
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
+        least = RACE if self.race.best() else SEEKING
+        return self._began + self._seconds - min(self._proof(), (1 - least) * self._seconds)
+
+    def _proof(self) -> float:
+        """Seconds that guard and confirmation are thought to take."""
         start, step_ns = self._racing.slowest()
         rounds = MARGIN * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
-        guard = GUARD_RUNS * (start + TWIN_STEPS * WATCHED * step_ns / 1e9)
-        least = RACE if self.race.best() else SEEKING
-        return self._began + self._seconds - min(rounds + guard, (1 - least) * self._seconds)
+        return rounds + GUARD_RUNS * (start + TWIN_STEPS * WATCHED * step_ns / 1e9)
 
     def take_over(self) -> str:
         """What an earlier tuning settled of the first looks is not measured again; all else is. Says so in words."""
@@ -240,5 +246,9 @@ class Tuning:
     def _notes(self) -> Iterator[str]:
         if self._racing.broken:
             yield f"the program as it is could not be run: {self._racing.broken}"
+        start = self._racing.slowest()[0]
+        if start and not any(result.speedup for result in self.results):
+            enough = (1 + LEAST_HEATS) * start + self._proof()
+            yield f"a start takes {start:.0f} s here: {enough / 60:.0f} minutes after the diagnosis would do"
         for name, why in self.race.untried("the time was spent before").items():
             yield f"{name} was not tried: {why}"
