@@ -219,3 +219,15 @@ def test_where_we_end_the_program_the_training_is_its_loop(program: Program) -> 
     program.train(50)
     assert [loop.kind for loop in find_loops(program.events)] == [FORWARD, UPDATE]
     assert [loop.kind for loop in find_loops(program.events, cut_short=True)] == [UPDATE, FORWARD]
+
+
+def test_evaluation_between_updates_is_part_of_the_training_whatever_it_takes(program: Program) -> None:
+    """Validated after every tenth step, twice as long as it trains; what is evaluated afterwards is another loop."""
+    for _ in range(9):
+        program.train(10)
+        for _ in range(50):
+            program.forward(4, flags=EVALUATION)
+    assert [loop.kind for loop in find_loops(program.events)] == [UPDATE, FORWARD]
+    for _ in range(1000):
+        program.forward(4, flags=EVALUATION)
+    assert [loop.kind for loop in find_loops(program.events)] == [FORWARD, UPDATE]

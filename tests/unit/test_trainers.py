@@ -35,6 +35,8 @@ def test_the_advice_names_the_argument_of_the_trainer_that_ran() -> None:
 def test_the_place_is_where_the_argument_is_set_and_not_where_the_trainer_runs() -> None:
     slow = Finding("BRR102", "fp32", "compute", "warning", Saving(0, 1, 2), "Slow.", where=(TRAIN,))
     assert with_argument(slow, RUN).where == (MAKES,)
+    given = replace(RUN, argument_lines={"output_dir": 31, "bf16": 33})
+    assert with_argument(slow, given).where == (Span("train.py", 33, ""),)
     own = replace(slow, where=(Span("train.py", 7, "Net.forward"), TRAIN))
     assert with_argument(own, RUN).where == own.where, "a line of the user's own says more"
     assert with_argument(slow, replace(RUN, arguments_span=None)).where == (TRAIN,)
@@ -53,7 +55,7 @@ def test_where_a_trainer_is_called_and_given_its_arguments(tmp_path: Path) -> No
     exec("class Trainer:\n    def train(self):\n        return self.step()\n", vars(trainer))
     script = tmp_path / "script.py"
     script.write_text(
-        "args = SomeTrainingArguments(output_dir='out')\n"
+        "args = SomeTrainingArguments(output_dir='out', eval_steps=5)\n"
         "rows = tokenizer(texts, truncation=True,\n"
         "                 padding='max_length')\n"
         "trainer = OurTrainer(args)\n"
@@ -61,7 +63,7 @@ def test_where_a_trainer_is_called_and_given_its_arguments(tmp_path: Path) -> No
     )
 
     class SomeTrainingArguments:
-        def __init__(self, output_dir: str) -> None: ...
+        def __init__(self, output_dir: str, eval_steps: int) -> None: ...
 
     class OurTrainer(trainer.Trainer):
         def __init__(self, args: object) -> None:
@@ -74,7 +76,7 @@ def test_where_a_trainer_is_called_and_given_its_arguments(tmp_path: Path) -> No
     names |= {"tokenizer": lambda *_, **__: None, "texts": []}
     exec(compile(script.read_text(), str(script), "exec"), names)
     found = names["found"]
-    assert found["trainer"] == "transformers"
+    assert found["trainer"] == "transformers" and found["argument_lines"] == {"output_dir": 1, "eval_steps": 1}
     assert [found[name]["line"] for name in ("trainer_span", "arguments_span", "padding_span")] == [5, 1, 3]
 
 

@@ -87,6 +87,8 @@ class Recorder:
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.update_spans: dict[int, Any] = {}
+        self.eval_span: dict[str, Any] | None = None
+        """The user's line below which forwards without an update are made."""
         self.collections = Collections()
         self._open_journal = open_journal
         self._journal: JournalWriter | None = None

@@ -19,7 +19,7 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
-from gobrrr.capture.loops import UPDATE
+from gobrrr.capture.loops import FORWARD, UPDATE
 from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder, optimizer_made
@@ -36,6 +36,8 @@ ORDER = (ProfileWindow, CountWindow, SampleWindow)  # the short ones first: a pr
 MAX_LOOPS = 3
 # How long the plain hooks stay once the windows are done: epochs' ends, evaluation and growth are seen, then nothing.
 TAIL_NS, TAIL_STEPS = 600 * plan.SECOND, 20_000
+TRAINING_NS = 2 * plan.SECOND
+"""Without an update after which what goes on is no evaluation between two of them, or a long one."""
 APPLIED = "applied"
 """File of a run's folder: the remedies of its recipe that took hold, and how."""
 
@@ -192,6 +194,8 @@ class Session:
             loop = self.loops[(kind, number)] = Loop()
             if kind == UPDATE:
                 self.recorder.update_spans[number] = user_line(sys._getframe())
+            elif kind == FORWARD:
+                self.recorder.eval_span = user_line(sys._getframe())
         self._steps += 1
         self._watched += 1
         loop.steps += 1
@@ -218,7 +222,7 @@ class Session:
                 self.end("left early")
                 raise StopProgram(0)
             self._tail(key, now)
-        elif loop.total >= loop.look_at and self._may_open(key, loop):
+        elif loop.total >= loop.look_at and self._may_open(key, loop, now):
             loop.look_at = (
                 loop.total + self.config.plain_ns // 10
             )  # medians of hundreds of short steps would cost more than all hooks
@@ -226,17 +230,26 @@ class Session:
                 self._open(key, loop)
                 loop.last = time.perf_counter_ns()
 
-    def _may_open(self, key: tuple[int, int], loop: Loop) -> bool:
+    def _may_open(self, key: tuple[int, int], loop: Loop, now: int) -> bool:
         """Another loop gets its own windows only if it takes more time than any that has them, or trains where those do
-        not: what came before the training says nothing of how long it will last."""
+        not: what came before the training says nothing of how long it will last. Nor does what is evaluated between its
+        steps while it still waits for its windows."""
         if is_transformed() or loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
             return False
         if is_profiled():
             self._tell_of_profiler()
             return False
+        if key[0] not in ev.TRAINS and any(
+            self._waits(other) and now - loop.last < TRAINING_NS for other, loop in self.loops.items()
+        ):
+            return False
         others = [(kind, other) for (kind, _), other in self.loops.items() if other is not loop and other.done]
         rivals = [other for kind, other in others if key[0] not in ev.TRAINS or kind in ev.TRAINS]
         return len(others) < MAX_LOOPS and all(loop.total > rival.total for rival in rivals)
+
+    def _waits(self, key: tuple[int, int]) -> bool:
+        """Whether a loop trains and has not had its windows."""
+        return key[0] in ev.TRAINS and self.loops[key].done < len(ORDER)
 
     def _tell_of_profiler(self) -> None:
         if not self._told:
@@ -291,8 +304,8 @@ class Session:
             window.step_over()
             if window.steps < window.goal and not window.exhausted(now):
                 return
-        elif not window.exhausted(now):
-            return
+        elif not window.exhausted(now) and (window.loop[0] in ev.TRAINS or not self._waits(key)):
+            return  # another loop's step
         self._close(window.steps > 0)
 
     def _close(self, complete: bool) -> None:
@@ -348,6 +361,7 @@ class Session:
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
             "compile": facts.compiled,
+            "eval_span": lambda: recorder.eval_span,
             "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
             "watching": self.hooks.cost,
         }

@@ -50,6 +50,18 @@ def call_line(files: list[str], names: tuple[str, ...]) -> dict[str, Any] | None
     return _last_call(files, lambda call: call.lineno if _name(call.func) in names else None)
 
 
+def argument_lines(files: list[str], names: tuple[str, ...]) -> dict[str, int]:
+    """The line of each keyword argument that the last call of one of `names` is given, in the first file with one."""
+    for file in files:
+        tree = _tree(file)
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
+        made = [call for call in calls if _name(call.func) in names]
+        if made:
+            last = max(made, key=lambda call: call.lineno)
+            return {each.arg: each.value.lineno for each in last.keywords if each.arg}
+    return {}
+
+
 def argument_line(files: list[str], name: str, value: object) -> dict[str, Any] | None:
     """The last line of the first of the user's files that gives any call the argument `name=value`, a constant."""
 

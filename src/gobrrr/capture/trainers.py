@@ -29,10 +29,12 @@ def facts(frame: FrameType | None, files: list[str]) -> dict[str, Any]:
     """recording.facts.Settings.trainer, and where the user calls it and gives it its arguments. `files` are the user's
     source files."""
     trainer, outermost = _running(frame)
+    makers = _makers(trainer, outermost) if trainer else ()
     return {
         "trainer": trainer,
         "trainer_span": _called_from(outermost, files),
-        "arguments_span": source.call_line(files, _makers(trainer, outermost)) if trainer else None,
+        "arguments_span": source.call_line(files, makers),
+        "argument_lines": source.argument_lines(files, makers),
         "padding_span": source.argument_line(files, "padding", "max_length"),
     }
 

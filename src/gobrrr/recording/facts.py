@@ -190,6 +190,8 @@ class Settings(msgspec.Struct, frozen=True):
     """The user's line that runs it."""
     arguments_span: Span | None = None
     """The user's line that makes it, or the object that holds its arguments."""
+    argument_lines: dict[str, int] = {}
+    """The line of each argument that is given there."""
     padding_span: Span | None = None
     """The user's line that says padding="max_length"."""
     gc_enabled: bool | None = None

@@ -53,6 +53,11 @@ class LoopSteps:
         return sum(step.wall for step in self.steps)
 
     @property
+    def span(self) -> int:
+        """Nanoseconds from its first step to its last."""
+        return self.steps[-1].end - self.steps[0].start if self.steps else 0
+
+    @property
     def plain(self) -> list[Step]:
         """Steps outside windows and rests and not settling, warm-up still in."""
         return [step for step in self.steps if not (step.window or step.settling or step.rests)]
@@ -64,8 +69,9 @@ class LoopSteps:
 
 
 def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[LoopSteps]:
-    """The loops of a journal, the one that takes most time first. `settle`: plain steps to doubt after a window.
-    `cut_short`: we ended the program early, so that those that train come first, whatever was evaluated before."""
+    """The loops of a journal, the one that takes most time first; what lies between the steps of a training, evaluation
+    say, is part of it. `settle`: plain steps to doubt after a window. `cut_short`: we ended the program early, so that
+    those that train come first, whatever was evaluated before."""
     found: dict[tuple[int, int], list[Step]] = defaultdict(list)
     waits = _waits(events)
     last: tuple[int, int] | None = None
@@ -86,7 +92,12 @@ def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[L
         else:
             start, window, doubtful = t, 0, settle
     loops = [LoopSteps(kind, number, tuple(steps)) for (kind, number), steps in found.items()]
-    return sorted(loops, key=lambda loop: (cut_short and loop.kind not in marks.TRAINS, -loop.total))
+    training = max((loop for loop in loops if loop.kind in marks.TRAINS), key=lambda loop: loop.total, default=None)
+
+    def rank(loop: LoopSteps) -> tuple[bool, int]:
+        return cut_short and loop.kind not in marks.TRAINS, -(loop.span if loop is training else loop.total)
+
+    return sorted(loops, key=rank)
 
 
 def _cuts(events: Ints) -> npt.NDArray[np.bool_]:

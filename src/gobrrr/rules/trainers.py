@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from gobrrr.recording.facts import Settings, Span
@@ -46,6 +48,10 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     },
     "BRR307": {"lightning": "Trainer(detect_anomaly=False)"},
     "BRR308": {"transformers": "full_determinism=False", "lightning": "Trainer(deterministic=False)"},
+    "BRR312": {
+        "transformers": "eval_steps larger, or eval_strategy='epoch'",
+        "lightning": "Trainer(val_check_interval=..., limit_val_batches=...)",
+    },
     "BRR304": {
         "transformers": "save_steps and logging_steps",
         "lightning": "Trainer(log_every_n_steps=...), ModelCheckpoint",
@@ -89,11 +95,20 @@ def with_argument(finding: Finding, settings: Settings) -> Finding:
     runs a trainer says nothing."""
     argument = ARGUMENTS.get(finding.code, {}).get(settings.trainer)
     advice = f"In {NAMES[settings.trainer]}: {argument}. {finding.advice}".rstrip() if argument else finding.advice
-    place = settings.padding_span if finding.code == PADDING else settings.arguments_span if argument else None
+    place = settings.padding_span if finding.code == PADDING else _place(argument or "", settings)
     elsewhere = finding.where[:1] and not _runs_it(finding.where[0], settings)
     if place is None or (elsewhere and finding.code != PADDING):
         return msgspec.structs.replace(finding, advice=advice) if argument else finding
     return msgspec.structs.replace(finding, advice=advice, where=(place,))
+
+
+def _place(argument: str, settings: Settings) -> Span | None:
+    """The line where the user gives the first argument that is named and given, else the call that would take it."""
+    call = settings.arguments_span
+    if not argument or call is None:
+        return None
+    given = (settings.argument_lines.get(name) for name in re.findall(r"\w+", argument))
+    return Span(call.file, next((line for line in given if line), call.line), call.function)
 
 
 def _runs_it(span: Span, settings: Settings) -> bool:

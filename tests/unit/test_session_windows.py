@@ -1,0 +1,62 @@
+"""Which loop of a program gets windows, and when another one has to wait."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gobrrr.capture import session as module
+from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE
+from gobrrr.capture.session import ORDER, TRAINING_NS, Loop, Session
+
+NOW = 100_000_000_000
+INFERS, TRAINS = (FORWARD, 0), (UPDATE, 0)
+
+
+def loop(total: int, done: int = 0, last: int = NOW) -> Loop:
+    found = Loop()
+    found.total, found.done, found.last = total, done, last
+    return found
+
+
+def may_open(key: tuple[int, int], monkeypatch: pytest.MonkeyPatch, **loops: Loop) -> bool:
+    monkeypatch.setattr(module, "is_transformed", lambda: False)
+    monkeypatch.setattr(module, "is_profiled", lambda: False)
+    session: Any = object.__new__(Session)
+    session.loops = (
+        {INFERS: loops["infers"], TRAINS: loops["trains"]} if "trains" in loops else {INFERS: loops["infers"]}
+    )
+    session._spent_ns, session.config = 0, SimpleNamespace(budget_ns=1 << 60)
+    return session._may_open(key, session.loops[key], NOW)
+
+
+def test_evaluation_waits_while_a_training_waits_for_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    short, long = 1_000_000_000, 5_000_000_000
+    assert may_open(INFERS, monkeypatch, infers=loop(long)), "nothing trains"
+    assert not may_open(INFERS, monkeypatch, infers=loop(long), trains=loop(short))
+    assert may_open(TRAINS, monkeypatch, infers=loop(long, 3), trains=loop(short))
+    assert may_open(INFERS, monkeypatch, infers=loop(long), trains=loop(short, len(ORDER)))
+    ago = loop(short, last=NOW - TRAINING_NS - 1)
+    assert may_open(INFERS, monkeypatch, infers=loop(long), trains=ago), "the training is over, or in a long evaluation"
+
+
+@pytest.mark.parametrize(("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, 3, False), ((BACKWARD, 1), 0, True)])
+def test_a_training_step_ends_the_window_of_an_evaluation(
+    key: tuple[int, int], done: int, closed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "is_transformed", lambda: False)
+    monkeypatch.setattr(module, "is_traced", lambda: False)
+    session: Any = object.__new__(Session)
+    ends: list[bool] = []
+    session.loops = {INFERS: loop(1), key: loop(1, done)}
+    session._window = SimpleNamespace(loop=INFERS, steps=2, goal=8, exhausted=lambda now: False)
+    session._close = ends.append
+    session._in_window(key, session.loops[key], NOW)
+    assert bool(ends) == closed
+    session._window = SimpleNamespace(loop=TRAINS, steps=2, goal=8, exhausted=lambda now: False)
+    ends.clear()
+    session.loops[TRAINS] = loop(1)
+    session._in_window(INFERS, session.loops[INFERS], NOW)
+    assert not ends, "an evaluation ends nothing"
