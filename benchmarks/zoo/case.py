@@ -31,6 +31,8 @@ class Case(NamedTuple):
     """Texts to replace by hand, each there once; empty where an expert would leave the program alone."""
     command: tuple[str, ...] = ()
     """In place of the bare interpreter, after it."""
+    counts: str = ""
+    """What the clock counts where it is not the kind's: forwards, where weights are updated by hand."""
     per_step: int = 1
     """Optimizer updates in a step."""
 

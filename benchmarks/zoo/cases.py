@@ -184,8 +184,9 @@ CASES = (
         ),
     ),
     Case(
-        "functorch_ensemble", (), "inference", "gradients of 32 samples are made whole, 346 KB each, then clipped",
+        "functorch_ensemble", (), "training", "gradients of 32 samples are made whole, 346 KB each, then clipped",
         ("bandwidth", "compute"), ("BRR202", "BRR201", "BRR301"), ("per_sample(params", "each.flatten(1)", "clipped ="),
+        counts="inference",
     ),
     Case(
         "reinforce", ("gymnasium",), "training", "one tiny forward per step of the simulator",

@@ -121,7 +121,7 @@ def _copy(case: Case, place: Path) -> Path:
 
 def clocked(case: Case, out: Path) -> list[str]:
     """The command that runs it under our clock, in a folder that holds its file."""
-    return [sys.executable, *case.command, str(CLOCK), str(out), case.kind, case.script.name]
+    return [sys.executable, *case.command, str(CLOCK), str(out), case.counts or case.kind, case.script.name]
 
 
 def _pair(case: Case, scratch: Path) -> list[dict[str, Any]]:

@@ -38,6 +38,10 @@ MAX_LOOPS = 3
 TAIL_NS, TAIL_STEPS = 600 * plan.SECOND, 20_000
 TRAINING_NS = 2 * plan.SECOND
 """Without an update after which what goes on is no evaluation between two of them, or a long one."""
+PROFILED = f"{ev.NO_WINDOW}: the program profiles or traces itself"
+TRANSFORMED = (
+    f"{ev.NO_WINDOW}: steps end inside a transform of torch.func; mark them: for batch in gobrrr.steps(loader)"
+)
 APPLIED = "applied"
 """File of a run's folder: the remedies of its recipe that took hold, and how."""
 
@@ -234,10 +238,10 @@ class Session:
         """Another loop gets its own windows only if it takes more time than any that has them, or trains where those do
         not: what came before the training says nothing of how long it will last. Nor does what is evaluated between its
         steps while it still waits for its windows."""
-        if is_transformed() or loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
+        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
             return False
-        if is_profiled():
-            self._tell_of_profiler()
+        if is_transformed() or is_profiled():
+            self._tell(TRANSFORMED if is_transformed() else PROFILED)
             return False
         if key[0] not in ev.TRAINS and any(
             self._waits(other) and now - loop.last < TRAINING_NS for other, loop in self.loops.items()
@@ -251,10 +255,10 @@ class Session:
         """Whether a loop trains and has not had its windows."""
         return key[0] in ev.TRAINS and self.loops[key].done < len(ORDER)
 
-    def _tell_of_profiler(self) -> None:
+    def _tell(self, text: str) -> None:
+        """Note, once, why no window opens."""
         if not self._told:
             self._told = True
-            text = "the program profiles or traces itself: no closer look while it does"
             self.recorder.journal.json({"type": "note", "text": text})
 
     def _tail(self, key: tuple[int, int], now: int) -> None:

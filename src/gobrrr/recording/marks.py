@@ -30,6 +30,8 @@ STOLEN = 21  # value: jiffies of those CPUs that the host took for others, in ns
 
 PROFILE, SAMPLE, COUNT = 1, 2, 3
 WINDOW_NAMES = {PROFILE: "profile", SAMPLE: "sample", COUNT: "count"}
+NO_WINDOW = "no profiled window"
+"""How the reason begins why there is none."""
 WAKING, HOOKED, LEAVING, RESTING, RESTED = 1, 2, 3, 4, 5
 """Moments of a stretch and the rest behind it: before the hooks come back; when that is no longer felt; before they go;
 when that is no longer felt; as many steps later as the stretch had."""

@@ -17,6 +17,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.recording.journal import read_journal
 from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.limits import DEFAULT, Limits
+from gobrrr.recording.marks import NO_WINDOW
 from gobrrr.recording.steps import LoopSteps, find_loops
 from gobrrr.recording.trace import Trace
 from gobrrr.recording.warmup import settling
@@ -249,9 +250,10 @@ def _worker(path: Path, missing: list[str], limits: Limits) -> Worker | None:
 def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | None:
     window = recording.window("profile")
     if window is None or window.trace is None:
-        if recording.loops:
-            missing.append("no profiled window: the program ended, or was too short, before its steps were steady")
+        if recording.loops and not any(text.startswith(NO_WINDOW) for text in missing):
+            missing.append(f"{NO_WINDOW}: the program ended, or was too short, before its steps were steady")
         return None
+    missing[:] = [text for text in missing if not text.startswith(NO_WINDOW)]  # it came later, between its own
     path = recording.folder / Path(window.trace).name
     if not path.exists():
         missing.append(f"the trace {window.trace} is gone")
