@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from gobrrr.report.place import MAX_SOURCE_BYTES, reader, short, shown
         (Span("train.py", 41, "<module>"), "train.py:41"),
         (Span("/a/pkg/__init__.py", 3), "pkg/__init__.py:3"),
         (Span("", 0), ":0"),
+        (Span("/tmp/ipykernel_12/800435793.py", 2, "<module>"), "cell:2"),
+        (Span("<ipython-input-3-5d41402abc4b>", 2, "step"), "cell 3:2 in step"),
     ],
 )
 def test_short(span: Span, text: str) -> None:
@@ -42,6 +45,16 @@ def test_the_line_itself(tmp_path: Path) -> None:
     read = reader(str(tmp_path))
     assert read("a.py", 3) == "two = 2  # \ufffd"
     assert read(str(tmp_path / "a.py"), 1) == "one = 1"
+
+
+def test_a_cells_line_is_had_from_its_own_process_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = tmp_path / "ipykernel_12" / "800435793.py"
+    cell.parent.mkdir()
+    cell.write_text("on disk\n")
+    read = reader(str(tmp_path))
+    assert read(str(cell), 1) == "", "a report may name any file so"
+    monkeypatch.setitem(linecache.cache, str(cell), (20, None, ["import torch\n", "  net(x)\n"], str(cell)))
+    assert [read(str(cell), line) for line in (1, 2, 3)] == ["import torch", "net(x)", ""]
 
 
 def test_nothing_but_python_files_is_read(tmp_path: Path) -> None:

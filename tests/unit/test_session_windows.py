@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from gobrrr.capture import api
 from gobrrr.capture import session as module
 from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE
 from gobrrr.capture.session import ORDER, TRAINING_NS, Loop, Session
@@ -60,3 +62,10 @@ def test_a_training_step_ends_the_window_of_an_evaluation(
     session.loops[TRAINS] = loop(1)
     session._in_window(INFERS, session.loops[INFERS], NOW)
     assert not ends, "an evaluation ends nothing"
+
+
+def test_steps_alone_say_so_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert list(api.steps([1, 2])) == [1, 2] and capsys.readouterr().err == ""
+    monkeypatch.setattr(builtins, "__IPYTHON__", True, raising=False)
+    assert list(api.steps([1, 2])) == [1, 2]
+    assert capsys.readouterr().err == "gobrrr: nothing is watched here; put the loop below `with gobrrr.watch():`\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -75,7 +76,10 @@ def _begin(target: Path) -> Watcher:
 
 
 def steps(batches: Iterable[T]) -> Iterator[T]:
-    """Yield the batches unchanged, each iteration one step of a watched run; does nothing where none is watched."""
+    """Yield the batches unchanged, each iteration one step of a watched run; where none is watched does nothing, and in
+    a notebook says so."""
+    if bootstrap.session is None and hasattr(builtins, "__IPYTHON__"):
+        sys.stderr.write("gobrrr: nothing is watched here; put the loop below `with gobrrr.watch():`\n")
     for batch in batches:
         yield batch
         session = bootstrap.session

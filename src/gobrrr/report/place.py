@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import os
+import re
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path, PurePath
@@ -15,12 +17,15 @@ from gobrrr.report.escape import LIMIT
 MAX_SOURCE_BYTES = 4 << 20
 """No source file that people write is larger; keeps a report that names a huge file from reading it."""
 
+CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]\d+\.py$|^<ipython-input-(\d+)-")
+"""Files that stand for cells of a notebook (ipykernel, IPython, which numbers them)."""
+
 Source = Callable[[str, int], str]
 
 
 def short(span: Span) -> str:
     """'train.py:41 in main': the file's own name, with its folder where the name alone says nothing."""
-    path = PurePath(span.file)
+    path = PurePath(_file(span.file))
     name = "/".join(path.parts[-2:]) if path.name.startswith("__") else path.name
     inside = f" in {span.function}" if span.function and span.function != "<module>" else ""
     return f"{name or span.file}:{span.line}{inside}"
@@ -28,9 +33,15 @@ def short(span: Span) -> str:
 
 def shown(span: Span, root: str) -> str:
     """'src/train.py:41 main': relative to `root` where the file lies below it."""
-    path = PurePath(span.file)
+    path = PurePath(_file(span.file))
     inside = path.relative_to(root) if root and path.is_relative_to(root) else path
     return f"{inside}:{span.line}"
+
+
+def _file(file: str) -> str:
+    """A cell's file is a number in a temporary folder, which says nothing."""
+    cell = CELL.search(file)
+    return file if cell is None else f"cell {cell[1]}" if cell[1] else "cell"
 
 
 def reader(root: str, anywhere: bool = False) -> Source:
@@ -43,6 +54,9 @@ def reader(root: str, anywhere: bool = False) -> Source:
     home = Path(root).resolve()
 
     def line(file: str, number: int) -> str:
+        if CELL.search(file):  # its text is where tracebacks have it from, in the notebook's own process
+            lines = linecache.cache.get(file, ())[2:3]
+            return masked_text("".join(lines[0][number - 1 : number]).strip()[:LIMIT], code=True) if lines else ""
         try:
             path = Path(root, file).resolve()
             if number < 1 or path.suffix != ".py" or not (anywhere or path.is_relative_to(home)):
