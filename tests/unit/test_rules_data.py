@@ -81,6 +81,20 @@ def test_reading_without_workers_asks_for_workers():
     assert found.evidence["off_cpu_share"].value == pytest.approx(50 / 53, abs=1e-3)
 
 
+def test_workers_are_as_many_as_the_cores_that_others_left():
+    def computed(others: float) -> Case:
+        case = waiting(30, line(25, GETITEM, LOOP, phase="data"), STACK,
+                       facts={"process_load": 0.9, "other_load": others})  # fmt: skip
+        case.machine = replace(machine(), effective_cores=measured(4, "1"), logical_cores=4)
+        return case
+
+    (alone,) = computed(0.0).raised("BRR405")
+    assert "num_workers=4" in alone.advice and "while 3.1 cores stand idle" in alone.message
+    (beside,) = computed(2.0).raised("BRR405")
+    assert "num_workers=2" in beside.advice and "while 1.1 cores stand idle" in beside.message
+    assert not computed(3.2).raised("BRR405"), "what is left of the cores the program has already"
+
+
 def test_reading_that_four_workers_cannot_hide_is_not_promised():
     assert reading(95).raised("BRR405")[0].saving.expected_ns == pytest.approx(0.9 * (95 - (95 / 4 - 5)) * MS)
 

@@ -9,7 +9,6 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
 from gobrrr.rules.cores import first_span, main_loader
 from gobrrr.rules.evidence import ratio, time, worth_telling
-from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import duration, share
@@ -35,7 +34,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.4 * expected,
         expected=expected,
-        ceiling=ceiling + slack(ledger),
+        ceiling=ceiling,
         message=f"{share(pad)} of the batch {'x'.join(map(str, worst.shape))} is padding, and the model works on it "
         f"as on the rest: up to {duration(ceiling)} per step",
         advice="Pad to the longest of the batch, put sequences of like length together, or pack several into one row.",

@@ -25,7 +25,6 @@ from gobrrr.rules.lines import (
     claimed,
     key,
     own_name,
-    slack,
     spent,
     telling,
 )
@@ -71,7 +70,7 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             low=0.3 * found.ns,
             expected=0.7 * found.ns,
-            ceiling=found.most + slack(ledger),
+            ceiling=found.most,
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step) is Python{library} at this "
             "line, while no op runs",
             advice="Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read.",
@@ -248,7 +247,7 @@ def _rare(
         ledger,
         low=0.6 * line.ns,
         expected=0.95 * line.ns,
-        ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns) + slack(ledger),
+        ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
         message=message,
         advice=advice,
         where=line.where,
@@ -275,7 +274,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=(0.6 if span else 0.2) * cost,
         expected=(0.95 if span else 0.8) * cost,
-        ceiling=max((1 + SAMPLING) * cost, at_line) + slack(ledger),
+        ceiling=max((1 + SAMPLING) * cost, at_line),
         message=f"{who} {_how_often(runs)} and takes {duration(cost)} ({share(cost / ledger.wall)}) per step",
         advice="Remove gc.collect() from the loop: it frees cycles only, never a tensor that is still referenced."
         if span

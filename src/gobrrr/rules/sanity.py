@@ -14,8 +14,7 @@ from statistics import mean
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import ratio, time
-from gobrrr.rules.lines import slack
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, rule, slack
 from gobrrr.units import duration, share
 
 TOLERANCE = 0.05

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import CROWDED, other_load, starved, usable_cores
+from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
 from gobrrr.rules.evidence import count, ratio, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.units import duration, share
@@ -20,9 +20,8 @@ SLOWED, VERY_SLOWED = 2.0, 10.0
 """Profiled over plain step. With all of its options torch.profiler makes a step of tiny ops 18 times longer."""
 VERY_CROWDED = 0.5
 """Share of the cores that others kept busy; a quarter (CROWDED) moves medians by 10 % (proposed)."""
-STARVED, VERY_STARVED = 0.10, 0.25
-"""Share of the time that the program's threads wanted a core and had none: as the quartiles that make steps unsteady
-(proposed)."""
+VERY_STARVED = 0.25
+"""As cores.STARVED: from here it is a warning (proposed)."""
 WORTH_NAMING = 0.1
 """Cores' worth of stolen time that is named."""
 WATCHED = 0.01
