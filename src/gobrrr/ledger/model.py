@@ -93,6 +93,8 @@ class LineGroup(msgspec.Struct, frozen=True):
     libraries: tuple[tuple[str, float], ...] = ()
     """Every library function seen anywhere below that line, with its ns per step (inclusive)."""
     waiting: bool = False
+    num_samples: int | None = None
+    """That it is made of; null where nobody counted."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):

@@ -160,7 +160,7 @@ def finding(
 
     `ceiling` is what the finding holds and what goes with it: what the run cannot resolve is added here, for all rules
     alike. `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
-    plain steps, where the profile does not say it best. `rare`: it is about slow steps that only the mean holds.
+    plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps that only the mean holds.
     `bound` is the rule's unless what it found says otherwise.
     """
     declared = REGISTRY[code]
@@ -171,6 +171,8 @@ def finding(
         low, expected = low * share, expected * share
     if ledger.device is not None and declared.bound in OF_THE_HOST:
         most = min(most, ledger.device.idle_ns)
+    if holds is not None:
+        most = min(most, holds)
     ceiling = max(0.0, min(ceiling + min(slack(ledger), SLACK * ceiling), most))
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low, expected))

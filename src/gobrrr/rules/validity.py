@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
-from gobrrr.rules.evidence import count, ratio, time
+from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.units import duration, share
 
@@ -16,8 +16,8 @@ UNTRUSTED_STEPS, FEW_STEPS = 3, 20
 """Below three there is no spread; TraceML calls nothing critical below 20 steps."""
 UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
 """Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
-SLOWED, VERY_SLOWED = 2.0, 10.0
-"""Profiled over plain step. With all of its options torch.profiler makes a step of tiny ops 18 times longer."""
+VERY_SLOWED = 10.0
+"""As evidence.SLOWED: from here it is a warning."""
 VERY_CROWDED = 0.5
 """Share of the cores that others kept busy; a quarter (CROWDED) moves medians by 10 % (proposed)."""
 VERY_STARVED = 0.25
@@ -116,17 +116,17 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "Hold the step against one without profiler before you count on milliseconds of the host.",
         )
         return
-    slowed = step.wall_ns / ledger.wall if ledger.wall > 0 else 0.0
-    if not step.profiled_count or slowed <= SLOWED:
+    times = slowed(ledger)
+    if times <= SLOWED:
         return
     yield _doubt(
         "BRR903",
         ledger,
-        "warning" if slowed > VERY_SLOWED else "note",
-        f"a step took {duration(step.wall_ns)} under the profiler, {slowed:.1f} times {duration(ledger.wall)}: "
+        "warning" if times > VERY_SLOWED else "note",
+        f"a step took {duration(step.wall_ns)} under the profiler, {times:.1f} times {duration(ledger.wall)}: "
         "shares of small ops are too high",
         "Trust the plain step and the sampled lines more than the split between ops.",
-        {"slowed": ratio(slowed), "profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)},
+        {"slowed": ratio(times), "profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)},
     )
 
 
