@@ -60,7 +60,7 @@ def test_what_was_seen_in_plain_steps_stands_beside_what_nobody_could_charge() -
     doubt = samples.finding("BRR908", 0.0, name="unexplained-time", bound="host", severity="critical")
 
     def verdict(code: str, unattributed: float) -> str:
-        return judge(ledger(unattributed=unattributed), [doubt, samples.finding(code, 30.0, lies=())]).bound
+        return judge(ledger(host=100.0 - unattributed), [doubt, samples.finding(code, 30.0, lies=())]).bound
 
     assert verdict("BRR306", 60.0) == "data", "half as much as what is unknown"
     assert verdict("BRR306", 61.0) == "unreliable"

@@ -160,8 +160,8 @@ def finding(
 
     `ceiling` is what the finding holds and what goes with it: what the run cannot resolve is added here, for all rules
     alike. `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
-    plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps that only the mean holds.
-    `bound` is the rule's unless what it found says otherwise.
+    plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps
+    that only the mean holds. `bound` is the rule's unless what it found says otherwise.
     """
     declared = REGISTRY[code]
     most = max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
