@@ -14,6 +14,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.report.build import rank_findings
 from gobrrr.report.largest import GROUPS
 from gobrrr.report.verdict import LABELS, ROOFS, judge
+from gobrrr.rules import load
 from gobrrr.rules.model import BOUNDS, Saving
 from tests.unit import report_samples as samples
 
@@ -58,6 +59,8 @@ def test_a_note_leads_no_report() -> None:
 
 def test_what_was_seen_in_plain_steps_stands_beside_what_nobody_could_charge() -> None:
     doubt = samples.finding("BRR908", 0.0, name="unexplained-time", bound="host", severity="critical")
+
+    assert "ops" in load()["BRR302"].needs - load()["BRR306"].needs
 
     def verdict(code: str, unattributed: float) -> str:
         return judge(ledger(host=100.0 - unattributed), [doubt, samples.finding(code, 30.0, lies=())]).bound

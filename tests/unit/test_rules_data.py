@@ -351,8 +351,11 @@ def test_late_first_batches_belong_to_the_start_of_workers():
     assert case.raised("BRR404") and not case.raised("BRR407")
 
 
-def padded(share: float | None, *ops: Any, shape: tuple[int, ...] = (16, 512), num_bytes: int = 65536) -> Case:
-    given = InputFacts(shape, "torch.int64", num_bytes, share, 0.0, LINE)
+def padded(
+    share: float | None, *ops: Any, shape: tuple[int, ...] = (16, 512), num_bytes: int = 65536,
+    longest: int | None = None,
+) -> Case:  # fmt: skip
+    given = InputFacts(shape, "torch.int64", num_bytes, share, 0.0, longest, LINE)
     return Case(
         ops=ops, facts=Facts(inputs=(given, InputFacts((16,), "torch.int64", 128, 0.9))),
         phases=(("forward", 30 * MS), ("loss", 5 * MS), ("backward", 50 * MS), ("optimizer", 15 * MS)),
@@ -363,6 +366,17 @@ def test_padding_is_priced_by_what_the_model_does_on_it():
     (found,) = padded(0.84).raised("BRR409")
     assert found.where == (LINE,) and found.saving.ceiling_ns == pytest.approx(0.84 * 85 * MS)
     assert found.saving.expected_ns == pytest.approx((0.84 - 0.15) / 0.85 * 85 * MS)
+
+
+def test_padding_to_the_longest_of_the_batch_brings_no_more_than_that():
+    """Half is padding, and the longest row fills three quarters: the rest takes sorting or packing."""
+    (found,) = padded(0.5, longest=384).raised("BRR409")
+    assert found.saving.expected_ns == pytest.approx(0.25 * 85 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(0.5 * 85 * MS)
+    assert "its longest row has 384" in found.message and found.advice.startswith("Pad to the longest")
+    (full,) = padded(0.5, longest=512).raised("BRR409")
+    assert full.saving.expected_ns == 0 and full.saving.ceiling_ns > 0 and full.severity == "note"
+    assert "longest of the batch" not in full.advice
 
 
 def test_padding_is_told_where_it_is_made():

@@ -8,10 +8,10 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
 from gobrrr.rules.cores import first_span, main_loader
-from gobrrr.rules.evidence import ratio, time, worth_telling
+from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line
-from gobrrr.units import duration, share
+from gobrrr.units import share
 
 
 @rule("BRR409", "padding", "data", needs={"plain", "facts"})
@@ -22,27 +22,36 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
         return
     worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
-    pad = worst.pad_share or 0.0
+    pad, length = worst.pad_share or 0.0, worst.shape[1]
     work = sum(ledger.phase(phase) for phase in ("forward", "loss", "backward"))
     attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, worst)))
-    ceiling = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad
-    expected = work * (pad - LEFT) / (1 - LEFT)
-    if not worth_telling(ledger, expected):
+    packed = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad
+    sorted_by_length = work * (pad - LEFT) / (1 - LEFT)
+    cut = 1 - worst.longest / length if worst.longest is not None else (pad - LEFT) / (1 - LEFT)
+    expected = work * min(cut, pad)
+    if not worth_telling(ledger, max(expected, sorted_by_length)):
         return
     yield finding(
         "BRR409",
         ledger,
         low=0.4 * expected,
         expected=expected,
-        ceiling=ceiling,
-        message=f"{share(pad)} of the batch {'x'.join(map(str, worst.shape))} is padding, and the model works on it "
-        f"as on the rest: up to {duration(ceiling)} per step",
-        advice="Pad to the longest of the batch, put sequences of like length together, or pack several into one row.",
+        ceiling=packed,
+        message=f"{share(pad)} of the batch {'x'.join(map(str, worst.shape))} is padding{_rows(worst)}, and the model "
+        "works on it as on the rest",
+        advice="Pad to the longest of the batch. Put sequences of like length together, or pack several into one row."
+        if cut > 0
+        else "Put sequences of like length together, or pack several into one row.",
         where=_padded_at(ledger) or first_span(worst.span),
-        evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)},
+        evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)}
+        | ({"longest": count(worst.longest)} if worst.longest is not None else {}),
         confidence="inferred",
         of=[op for op in ledger.ops if op.phase in ("forward", "loss", "backward")],
     )
+
+
+def _rows(given: InputFacts) -> str:
+    return f", its longest row has {given.longest}" if given.longest is not None else ""
 
 
 PADDED = 0.10
