@@ -50,6 +50,7 @@ def test_a_good_measurement_raises_no_doubt():
         (step(quartile_spread=0.12), ("BRR902", "note")),
         (step(quartile_spread=0.30), ("BRR902", "warning")),
         (step(drift=-0.30), ("BRR902", "warning")),
+        (step(profiled_count=8, beside_ns=60 * MS), ("BRR902", "warning")),
         (step(quartile_spread=0.9, low_ns=40 * MS, high_ns=150 * MS), ("BRR902", "critical")),
         (step(wall_ns=300 * MS, profiled_count=5), ("BRR903", "note")),
         (step(wall_ns=1500 * MS, profiled_count=5), ("BRR903", "warning")),

@@ -112,6 +112,15 @@ def test_drift_is_told_with_its_sign(program: Program) -> None:
     assert step_stats(recording(program)).drift == pytest.approx(0.5, abs=0.1)
 
 
+def test_steps_that_grow_are_held_against_those_around_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = Program(monkeypatch, windows={20: (marks.PROFILE, 4)})
+    for n in range(120):
+        growing.train(1, forward=3 + n)
+    stats = step_stats(recording(growing))
+    assert stats.beside_ns == pytest.approx((10 + 22) * MS, abs=2 * MS), "as long as the twenty-second"
+    assert stats.plain_wall_ns > 2 * stats.beside_ns
+
+
 def test_few_steps_do_not_drift(program: Program) -> None:
     program.train(4)
     program.train(4, forward=8)

@@ -113,8 +113,9 @@ def compared(
     low, high = _interval(*walls) if some else (math.nan, math.nan)
     keys = dict.fromkeys((*ops[0], *ops[1]))
     rows = (OpRatio(name=k[0], shapes=k[1], a=ops[0].get(k), b=ops[1].get(k)) for k in keys)
+    told = (_unlike(a, b) if some else "") or _verdict(speedup, low, high, min(len(w) for w in walls))
     return Comparison(
-        verdict=(_unlike(a, b) if some else "") or _verdict(speedup, low, high, min(len(w) for w in walls)), speedup=speedup, low=low, high=high, a=a, b=b,
+        verdict=told, speedup=speedup, low=low, high=high, a=a, b=b,
         ops=tuple(sorted(rows, key=lambda row: (-abs(row.delta), row.name, row.shapes))),
         appeared=tuple(c for c in b.codes if c not in a.codes), vanished=tuple(c for c in a.codes if c not in b.codes),
     )  # fmt: skip

@@ -141,6 +141,9 @@ class StepStats(msgspec.Struct, frozen=True):
     waits: tuple[float, ...] = ()
     """Data wait of each plain step, ns, in order."""
     walls: tuple[float, ...] = ()
+    beside_ns: float = 0.0
+    """Median of the plain steps right before and after the profiled ones, 0 where there are none: where steps grow, it
+    is what the profiled ones are to be held against."""
     epoch_count: int = 0
     """Plain steps in which an epoch began, as far as they are a kind of their own."""
     epoch_wall_ns: float = 0.0

@@ -97,14 +97,15 @@ def _windows(ledger: Ledger) -> Iterator[Finding]:
     step = ledger.step
     if "offline" in ledger.signals or not step.profiled_count or not step.plain_count or step.wall_ns <= 0:
         return
-    slowed = step.wall_ns / ledger.wall
+    around = min(ledger.wall, step.beside_ns or ledger.wall)  # where steps grow, those of the window's time
+    slowed = step.wall_ns / around
     if FASTEST <= slowed <= SLOWEST:
         return
     message = (
-        f"a step took {duration(step.wall_ns)} while it was looked at closely and {duration(ledger.wall)} otherwise: "
+        f"a step took {duration(step.wall_ns)} while it was looked at closely and {duration(around)} otherwise: "
         "these are not steps of one kind"
     )
-    yield _doubt(ledger, message, TWO_KINDS, {"profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)})
+    yield _doubt(ledger, message, TWO_KINDS, {"profiled_step": time(step.wall_ns), "plain_step": time(around)})
 
 
 def _doubt(ledger: Ledger, message: str, advice: str, evidence: dict[str, Quantity]) -> Finding:

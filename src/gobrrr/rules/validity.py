@@ -16,6 +16,8 @@ UNTRUSTED_STEPS, FEW_STEPS = 3, 20
 """Below three there is no spread; TraceML calls nothing critical below 20 steps."""
 UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
 """Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
+GROWN = 1.5
+"""Median plain step over those around the profiled ones from which these are said to be others (proposed)."""
 VERY_SLOWED = 10.0
 """As evidence.SLOWED: from here it is a warning."""
 VERY_CROWDED = 0.5
@@ -87,6 +89,7 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Steps that differ, or get slower or faster while they are watched."""
     step = ledger.step
+    yield from _grown(ledger)
     worst = max(step.quartile_spread, abs(step.drift))
     if step.plain_count < UNTRUSTED_STEPS or worst <= UNSTEADY or ledger.wall <= 0:
         return
@@ -100,6 +103,22 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         f"the steps {what} of the median, which is known to {share(width / 2)} either way",
         "Watch more steps, on a machine that does nothing else, with steps of equal size.",
         {"quartile_spread": ratio(step.quartile_spread), "drift": ratio(step.drift), "interval": ratio(width)},
+    )
+
+
+def _grown(ledger: Ledger) -> Iterator[Finding]:
+    """Steps that were looked at closely were shorter than most, as were those around them."""
+    step = ledger.step
+    if not step.profiled_count or not 0 < step.beside_ns * GROWN < ledger.wall:
+        return
+    yield _doubt(
+        "BRR902",
+        ledger,
+        "warning",
+        f"the profiled steps were shorter than most: those around them took {duration(step.beside_ns)}, the median one "
+        f"takes {duration(ledger.wall)}; later steps are longer, and ops and lines have the shares of the early ones",
+        "Watch the program where its steps are as long as they get (gobrrr.steps around that part of the loop).",
+        {"around": time(step.beside_ns), "plain_step": time(ledger.wall)},
     )
 
 
