@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gobrrr.ledger.accounts import accounts, phases
 from gobrrr.ledger.gaps import Gaps
