@@ -121,6 +121,23 @@ def test_steps_that_grow_are_held_against_those_around_the_window(monkeypatch: p
     assert stats.plain_wall_ns > 2 * stats.beside_ns
 
 
+def test_a_step_of_several_batches_and_updates_says_so(program: Program) -> None:
+    for _ in range(60):
+        for _ in range(5):
+            program.wait(0, 2)
+            program.forward(3)
+            program.update(1, optimizer=1)
+        program.update(1, optimizer=0)
+    stats = step_stats(recording(program))
+    assert stats.batches == 5 and dict(stats.updates) == {0: 1, 1: 5}
+
+
+def test_a_step_of_one_batch_and_one_update(program: Program) -> None:
+    program.train(60)
+    stats = step_stats(recording(program))
+    assert (stats.batches, stats.updates, stats.backwards) == (1, ((0, 1),), 0), "no backward was noted"
+
+
 def test_few_steps_do_not_drift(program: Program) -> None:
     program.train(4)
     program.train(4, forward=8)

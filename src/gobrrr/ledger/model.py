@@ -144,6 +144,11 @@ class StepStats(msgspec.Struct, frozen=True):
     beside_ns: float = 0.0
     """Median of the plain steps right before and after the profiled ones, 0 where there are none: where steps grow, it
     is what the profiled ones are to be held against."""
+    batches: int = 0
+    """Of the loaders, in a usual plain step; 0 where none was seen."""
+    backwards: int = 0
+    updates: tuple[tuple[int, int], ...] = ()
+    """(optimizer, its updates in a usual plain step)."""
     epoch_count: int = 0
     """Plain steps in which an epoch began, as far as they are a kind of their own."""
     epoch_wall_ns: float = 0.0

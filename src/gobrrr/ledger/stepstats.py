@@ -59,9 +59,26 @@ def step_stats(recording: Recording) -> StepStats:
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
         waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
         walls=tuple(walls[:MAX_KEPT].tolist()),
-        beside_ns=_beside(main),
+        beside_ns=_beside(main), batches=_usual(recording, plain, marks.DATA_END),
+        backwards=_usual(recording, plain, marks.BACKWARD), updates=_updates(recording, plain),
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
+
+
+def _usual(recording: Recording, plain: list[Step], kind: int, number: int | None = None) -> int:
+    """How many events of a kind (of a loader, optimizer, module) a usual step holds."""
+    events = recording.events
+    of_kind = (events[:, 1] == kind) & (True if number is None else events[:, 2] == number)
+    times = np.sort(events[of_kind, 0])
+    starts, ends = (np.array([getattr(step, at) for step in plain]) for at in ("start", "end"))
+    return round(float(np.median(np.searchsorted(times, ends) - np.searchsorted(times, starts))))
+
+
+def _updates(recording: Recording, plain: list[Step]) -> tuple[tuple[int, int], ...]:
+    events = recording.events
+    optimizers = np.unique(events[events[:, 1] == marks.UPDATE_BEGIN, 2]).tolist()
+    found = ((number, _usual(recording, plain, marks.UPDATE_BEGIN, number)) for number in optimizers)
+    return tuple((number, count) for number, count in found if count)
 
 
 def _beside(main: LoopSteps) -> float:
