@@ -169,6 +169,10 @@ def test_ops_far_above_the_roof_are_not_said_to_be_bound_by_it() -> None:
     near, far = ((("compute", 30 * MS), ("inefficiency", 20 * MS)), (("inefficiency", 30 * MS), ("compute", 20 * MS)))
     book = ledger(inefficiency=50.0)
     assert judge(book, [replace(found, lies=near)]).sentence.startswith("Compute-bound: float64-by-accident")
+    assert judge(ledger(compute=60.0, inefficiency=30.0), [replace(found, lies=())]).sentence.startswith(
+        "Compute-bound"
+    )
+    assert judge(ledger(inefficiency=60.0), [replace(found, lies=())]).sentence.startswith("Inefficient ops")
     said = judge(book, [replace(found, lies=far)])
     assert said.sentence.startswith("Inefficient ops: float64-by-accident") and said.bound == "compute"
 

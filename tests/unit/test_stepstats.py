@@ -136,6 +136,8 @@ def test_a_step_of_one_batch_and_one_update(program: Program) -> None:
     program.train(60)
     stats = step_stats(recording(program))
     assert (stats.batches, stats.updates, stats.backwards) == (1, ((0, 1),), 0), "no backward was noted"
+    assert stats.seen_ns == pytest.approx(60 * 10 * MS, rel=0.05)
+    assert stats.process_cpu_ns is not None and stats.process_cpu_ns > 0
 
 
 def test_few_steps_do_not_drift(program: Program) -> None:

@@ -144,6 +144,10 @@ class StepStats(msgspec.Struct, frozen=True):
     beside_ns: float = 0.0
     """Median of the plain steps right before and after the profiled ones, 0 where there are none: where steps grow, it
     is what the profiled ones are to be held against."""
+    seen_ns: float = 0.0
+    """All steps of all loops together."""
+    process_cpu_ns: float | None = None
+    """CPU time of the process from its start to the last step that was seen; null where it was not read."""
     batches: int = 0
     """Of the loaders, in a usual plain step; 0 where none was seen."""
     backwards: int = 0

@@ -59,10 +59,16 @@ def step_stats(recording: Recording) -> StepStats:
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
         waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
         walls=tuple(walls[:MAX_KEPT].tolist()),
-        beside_ns=_beside(main), batches=_usual(recording, plain, marks.DATA_END),
+        beside_ns=_beside(main), seen_ns=float(sum(loop.total for loop in recording.loops)),
+        process_cpu_ns=_process_cpu(recording), batches=_usual(recording, plain, marks.DATA_END),
         backwards=_usual(recording, plain, marks.BACKWARD), updates=_updates(recording, plain),
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
+
+
+def _process_cpu(recording: Recording) -> float | None:
+    read = recording.events[recording.events[:, 1] == marks.CPU, 3]
+    return float(read.max()) if len(read) else None
 
 
 def _usual(recording: Recording, plain: list[Step], kind: int, number: int | None = None) -> int:

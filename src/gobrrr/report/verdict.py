@@ -54,7 +54,7 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     if doubts or ledger.wall <= 0:
         return _verdict("unreliable", _unreliable(ledger, doubts))
     if top is not None:
-        label = INEFFICIENT if top.bound in ROOFS and _is_lost(top) else ""
+        label = INEFFICIENT if top.bound in ROOFS and _is_lost(ledger, top) else ""
         return _verdict(top.bound, f"{_cause(ledger, top)}; {_saving(top)}", label)
     return _from_ledger(ledger)
 
@@ -65,10 +65,11 @@ def _stands(ledger: Ledger, finding: Finding) -> bool:
     return seen and finding.saving.expected_ns >= MAJORITY * ledger.account("unattributed")
 
 
-def _is_lost(finding: Finding) -> bool:
-    """Most of what it holds is op time above the floor."""
-    lost = sum(ns for account, ns in finding.lies if account in OPS)
-    return lost > MAJORITY * finding.holds_ns
+def _is_lost(ledger: Ledger, finding: Finding) -> bool:
+    """Most of what it holds is op time above the floor; of the step, where only its line is known."""
+    parts = finding.lies or tuple((account.account, account.ns) for account in ledger.accounts)
+    lost = sum(ns for account, ns in parts if account in OPS)
+    return lost > MAJORITY * (finding.holds_ns or ledger.wall)
 
 
 def _verdict(bound: str, says: str, label: str = "") -> Verdict:

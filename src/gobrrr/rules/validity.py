@@ -14,6 +14,9 @@ from gobrrr.units import duration, share
 
 UNTRUSTED_STEPS, FEW_STEPS = 3, 20
 """Below three there is no spread; TraceML calls nothing critical below 20 steps."""
+START_UP, HARDLY = 15e9, 0.1
+"""ns of CPU time that imports, and our own start and ends of windows, may take; share of what the program took beside
+from which its steps are worth a diagnosis. Imports took 2 to 6.6 s on four cores that others used (measured)."""
 UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
 """Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
 GROWN = 1.5
@@ -59,7 +62,9 @@ def _doubt(
 
 @rule("BRR901", "too-few-steps", "host")
 def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Fewer than three plain steps tell nothing, fewer than twenty little; and a device's start-up is no step."""
+    """Fewer than three plain steps tell nothing, fewer than twenty little, steps that are hardly any of the program
+    nothing of it; and a device's start-up is no step."""
+    yield from _hardly_the_program(ledger)
     steps = ledger.step.plain_count
     start_up = ledger.device.start_up_ns if ledger.device else 0.0
     if start_up > MOSTLY * ledger.wall:
@@ -82,6 +87,23 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         f"only {steps} steady steps were timed without the profiler",
         "Let the program run for more steps (more epochs, more data, a larger --steps).",
         {"plain_steps": count(steps), "all_steps": count(ledger.step.count), "warmup": count(ledger.step.warmup_count)},
+    )
+
+
+def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
+    step, load = ledger.step, ledger.facts.process_load
+    own = (step.process_cpu_ns or 0.0) - START_UP
+    if step.seen_ns <= 0 or step.seen_ns * max(1.0, load or 1.0) >= HARDLY * own:
+        return
+    spent = step.process_cpu_ns or 0.0
+    yield _doubt(
+        "BRR901",
+        ledger,
+        "critical",
+        f"the steps that were seen take {duration(step.seen_ns)}, and the program had taken {duration(spent)} of CPU "
+        "time by then: what costs lies elsewhere",
+        "Mark what takes the time: `with gobrrr.watch(): ...` around it, or `for part in gobrrr.steps(parts): ...`.",
+        {"seen": time(step.seen_ns), "process_cpu": time(spent)},
     )
 
 
