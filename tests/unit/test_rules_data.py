@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import Facts, InputFacts, OptimizerFacts, Span
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
-from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, line, loader, waiting, worker
+from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, host, line, loader, waiting, worker
 
 WAIT_CODES = ("BRR401", "BRR402", "BRR403", "BRR408")
 DECODE = line(30, GETITEM, LOOP, phase="data")
@@ -374,9 +374,21 @@ def test_padding_to_the_longest_of_the_batch_brings_no_more_than_that():
     assert found.saving.expected_ns == pytest.approx(0.25 * 85 * MS)
     assert found.saving.ceiling_ns == pytest.approx(0.5 * 85 * MS)
     assert "its longest row has 384" in found.message and found.advice.startswith("Pad to the longest")
+    several = padded(0.5, longest=384)
+    first = several.facts.inputs[0]
+    several.facts = Facts(inputs=(first, replace(first, longest=448)))
+    assert several.raised("BRR409")[0].saving.expected_ns == pytest.approx(0.1875 * 85 * MS), "batches differ"
     (full,) = padded(0.5, longest=512).raised("BRR409")
     assert full.saving.expected_ns == 0 and full.saving.ceiling_ns > 0 and full.severity == "note"
     assert "longest of the batch" not in full.advice
+
+
+def test_shorter_rows_leave_what_torch_and_python_take_per_op():
+    add = op("add", (16, 512), ms=30, dispatch_ns=5 * MS)
+    case = padded(0.5, add, longest=256)
+    case.extra = {"host": (host(10, phase="forward"), host(10, phase="optimizer"))}
+    (found,) = case.raised("BRR409")
+    assert found.saving.expected_ns == pytest.approx(0.5 * (85 - 10 - 5) * MS)
 
 
 def test_padding_is_told_where_it_is_made():
