@@ -97,10 +97,11 @@ def _windows(ledger: Ledger) -> Iterator[Finding]:
     step = ledger.step
     if "offline" in ledger.signals or not step.profiled_count or not step.plain_count or step.wall_ns <= 0:
         return
-    around = min(ledger.wall, step.beside_ns or ledger.wall)  # where steps grow, those of the window's time
-    slowed = step.wall_ns / around
-    if FASTEST <= slowed <= SLOWEST:
+    beside = step.beside_ns or ledger.wall  # where steps grow, a window is like those around it
+    least, most = sorted((beside, ledger.wall))
+    if FASTEST * least <= step.wall_ns <= SLOWEST * most:
         return
+    around = least if step.wall_ns < least else most
     message = (
         f"a step took {duration(step.wall_ns)} while it was looked at closely and {duration(around)} otherwise: "
         "these are not steps of one kind"
