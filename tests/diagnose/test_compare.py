@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.cli.main import main
 from gobrrr.ledger.comparison import Side, compared
@@ -53,6 +55,24 @@ def test_more_than_noise_or_not() -> None:
     assert compared(side("b", 8), side("a", 10), (fast, slow), ({}, {})).verdict.startswith("A is 1.25 times")
     assert "too few" in compared(side("a", 10), side("b", 8), (slow[:3], fast[:3]), ({}, {})).verdict
     assert "no steps" in compared(side("a", 10), side("b", 0), (slow, ()), ({}, {})).verdict
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"kind": "inference"}, "a step of A is one of training, of B one of inference"),
+        ({"num_params": 9}, "the model of A has 8 parameters, that of B 9"),
+        ({"unreliable": True}, "the steps of B are unreliable"),
+        ({"num_params": None}, ""),
+    ],
+)
+def test_what_is_not_alike_gets_no_factor_in_its_headline(changed: dict[str, Any], why: str) -> None:
+    draw = np.random.default_rng(1)
+    walls = tuple(m * 1e6 * draw.normal(1, 0.03, 50) for m in (10, 8))
+    a, b = (replace(side(name, ms), kind="training", num_params=8) for name, ms in (("a", 10), ("b", 8)))
+    found = compared(a, replace(b, **changed), walls, ({}, {}))
+    assert found.verdict.startswith(f"Not comparable: {why}" if why else "B is 1.25 times")
+    assert found.a.step_ns == 1e7, "the figures stay"
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:

@@ -152,6 +152,7 @@ def rows(*lengths: int, width: int = 20, pad: int = 0) -> Any:
 
 def test_padding_is_the_share_of_trailing_repeats() -> None:
     assert padding(rows(5, 10, 20, 15)) == (30 / 80, 0.0)
+    assert describe(rows(5, 10, 18, 15))["longest"] == 18
     assert padding(rows(5, 10, 18, 18, pad=-100)) == (29 / 80, -100.0)
 
 
@@ -182,7 +183,7 @@ def test_rows_that_end_differently_are_not_padded() -> None:
 )
 def test_what_is_no_batch_of_tokens_has_no_padding(tensor: Any) -> None:
     assert padding(tensor) == (None, None)
-    assert describe(tensor)["pad_share"] is None
+    assert describe(tensor)["pad_share"] is None and describe(tensor)["longest"] is None
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32, torch.int64])

@@ -38,6 +38,11 @@ class TestOutcome:
         assert found is not None and found.saving.expected_ns == pytest.approx(20 * MS)
         assert 0 < found.saving.low_ns < 20 * MS < found.saving.ceiling_ns < 40 * MS
 
+    def test_nothing_brings_more_than_what_the_ops_hold(self) -> None:
+        calm, disturbed = ((40 * MS, 20 * MS),), ((400 * MS, 20 * MS),)
+        found = outcome(a_scene(40 * MS), Played("bf16_autocast", (calm,) * 5 + (disturbed,) * 4), 100 * MS)
+        assert found is not None and found.saving.ceiling_ns == pytest.approx(1.1 * 40 * MS)
+
     def test_a_loser_saves_nothing_and_says_what_it_costs(self) -> None:
         found = outcome(a_scene(40 * MS), rounds((40 * MS, 50 * MS)), 100 * MS)
         assert found is not None and found.change_ns == pytest.approx(10 * MS)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, StepStats
-from gobrrr.recording.facts import Facts, SavedTensor
+from gobrrr.recording.facts import Facts, OptimizerFacts, SavedTensor, Span
 from gobrrr.report.build import NUM_SAVED, build, describe
 from gobrrr.report.json import to_json
+from gobrrr.report.text import brief
 from gobrrr.rules import model as rules
 from gobrrr.rules.model import Rule
 from tests.unit import report_samples as samples
@@ -90,3 +92,25 @@ def test_a_saving_that_is_not_a_number_ranks_last() -> None:
 
 def test_the_machine_in_one_line() -> None:
     assert describe(samples.machine()) == "Example CPU, 4 cores (2.0 effective), 16.0 GiB"
+
+
+def test_what_a_step_holds_is_told_where_it_is_more_than_one_of_anything() -> None:
+    optimizers = tuple(OptimizerFacts(n, "Adam", span=Span("gan.py", 170 + n)) for n in (0, 1))
+    book = replace(samples.starved_ledger(), facts=Facts(optimizers=optimizers))
+
+    def holds(**fields: object) -> tuple[tuple[str, int], ...]:
+        return build(replace(book, step=replace(book.step, **fields)), None, []).step.holds
+
+    assert holds(batches=1, backwards=1, updates=((0, 1),)) == ()
+    assert holds(batches=4, backwards=4, updates=((0, 1),)) == (
+        ("batch", 4), ("update of Adam", 1), ("backward pass", 4))  # fmt: skip
+    assert holds(batches=5, updates=((0, 5), (1, 1))) == (
+        ("batch", 5), ("update of Adam at gan.py:170", 5), ("update of Adam at gan.py:171", 1))  # fmt: skip
+
+
+def test_the_step_line_says_what_it_holds() -> None:
+    report = samples.starved()
+    holds = (("batch", 5), ("update of Adam at gan.py:171", 1), ("backward pass", 11))
+    told = replace(report, step=replace(report.step, holds=holds))
+    assert "a step is 5 batches, 1 update of Adam at gan.py:171, 11 backward passes" in brief(told)
+    assert "a step is" not in brief(report)

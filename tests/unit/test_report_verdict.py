@@ -14,6 +14,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.report.build import rank_findings
 from gobrrr.report.largest import GROUPS
 from gobrrr.report.verdict import LABELS, ROOFS, judge
+from gobrrr.rules import load
 from gobrrr.rules.model import BOUNDS, Saving
 from tests.unit import report_samples as samples
 
@@ -42,6 +43,31 @@ def test_a_starved_machine_is_the_first_thing_that_is_said() -> None:
     crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="warning", message="crowded")
     verdict = judge(samples.starved_ledger(), [samples.finding(), crowd])
     assert verdict.bound == "data" and verdict.sentence.startswith("Starved: crowded. Data-bound: the loop waits")
+
+
+def test_a_machine_that_is_a_little_crowded_is_not_the_first_thing() -> None:
+    crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="note", message="crowded")
+    assert judge(samples.starved_ledger(), [samples.finding(), crowd]).sentence.startswith("Data-bound:")
+
+
+def test_a_note_leads_no_report() -> None:
+    note = samples.finding("BRR309", 40.0, name="wrong-number-of-threads", bound="overhead", severity="note")
+    other = samples.finding("BRR305", 20.0, name="metrics-in-loop", bound="host", severity="critical")
+    assert judge(ledger(host=60.0), [note, other]).bound == "host"
+    assert "no rule names a cause" in judge(ledger(host=60.0), [note]).sentence
+
+
+def test_what_was_seen_in_plain_steps_stands_beside_what_nobody_could_charge() -> None:
+    doubt = samples.finding("BRR908", 0.0, name="unexplained-time", bound="host", severity="critical")
+
+    assert "ops" in load()["BRR302"].needs - load()["BRR306"].needs
+
+    def verdict(code: str, unattributed: float) -> str:
+        return judge(ledger(host=100.0 - unattributed), [doubt, samples.finding(code, 30.0, lies=())]).bound
+
+    assert verdict("BRR306", 60.0) == "data", "half as much as what is unknown"
+    assert verdict("BRR306", 61.0) == "unreliable"
+    assert verdict("BRR302", 60.0) == "unreliable", "of the profiled steps"
 
 
 def test_another_cause_is_named_with_its_line() -> None:
@@ -121,7 +147,34 @@ def test_without_a_cause_the_account_its_largest_op_and_its_line_are_named() -> 
     book = replace(ledger(0.2, inefficiency=49.0, compute=15.0, bandwidth=5.0, dispatch=1.0), ops=ops)
     verdict = judge(book, [])
     assert verdict.bound == "bandwidth", "what most of the lost time is the traffic of"
+    assert verdict.sentence.startswith("Inefficient ops: 49.0 ms (49.0 %) of")
     assert "most of it in sort 44.0 % and at rank.py:7 in top 44.0 %" in verdict.sentence
+
+
+def lost(*ops: OpGroup) -> str:
+    return judge(replace(ledger(0.2, inefficiency=60.0), ops=ops), []).bound
+
+
+def test_the_bound_of_lost_time_is_that_of_the_ops_above_their_floors() -> None:
+    near = OpGroup("aten::mm", ns=60 * MS, floor_ns=50 * MS, dispatch_ns=1 * MS, bound="compute")
+    far = OpGroup("aten::sort", ns=30 * MS, floor_ns=5 * MS, bound="bandwidth")
+    assert lost(near, far) == "bandwidth"
+    assert lost(near, replace(far, floor_ns=25 * MS)) == "compute"
+    tiny = OpGroup("aten::add", ns=30 * MS, dispatch_ns=4 * MS, bound="bandwidth")
+    assert lost(near, tiny) == "overhead", "torch's own cost per op rules there"
+
+
+def test_ops_far_above_the_roof_are_not_said_to_be_bound_by_it() -> None:
+    found = samples.finding("BRR101", 40.0, name="float64-by-accident", bound="compute", severity="critical")
+    near, far = ((("compute", 30 * MS), ("inefficiency", 20 * MS)), (("inefficiency", 30 * MS), ("compute", 20 * MS)))
+    book = ledger(inefficiency=50.0)
+    assert judge(book, [replace(found, lies=near)]).sentence.startswith("Compute-bound: float64-by-accident")
+    assert judge(ledger(compute=60.0, inefficiency=30.0), [replace(found, lies=())]).sentence.startswith(
+        "Compute-bound"
+    )
+    assert judge(ledger(inefficiency=60.0), [replace(found, lies=())]).sentence.startswith("Inefficient ops")
+    said = judge(book, [replace(found, lies=far)])
+    assert said.sentence.startswith("Inefficient ops: float64-by-accident") and said.bound == "compute"
 
 
 @pytest.mark.parametrize("account", sorted(ROOFS))

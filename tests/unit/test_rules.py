@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from gobrrr.rules import judge, load
 from gobrrr.rules import model as rules_model
-from tests.unit.handmade import ALL_SIGNALS, Case, machine
+from gobrrr.rules.model import finding
+from tests.unit.handmade import ALL_SIGNALS, MS, Case, machine
 from tests.unit.test_rules_compute import fp32_products, in_double
 
 
@@ -61,3 +62,24 @@ def test_rules_of_other_devices_are_asked_for_portability_only(monkeypatch):
     monkeypatch.setitem(rules_model.REGISTRY, "BRR101", replace(load()["BRR101"], portability=True))
     assert not any(f.code == "BRR101" for f in judge(case.ledger, case.machine)[0])
     assert any(f.code == "BRR101" for f in judge(case.ledger, case.machine, portability=True)[0])
+
+
+def test_what_is_rare_may_cost_the_mean_step_and_what_is_usual_the_median_one():
+    case = Case(ms=100)
+    case.step = replace(case.step, mean_ns=230 * MS)
+
+    def most(**fields: bool) -> float:
+        found = finding(
+            "BRR404", case.ledger, low=0.0, expected=0.0, ceiling=400 * MS, message="late", advice="none", **fields
+        )
+        return found.saving.ceiling_ns
+
+    assert most(rare=True) == 230 * MS and most() == 100 * MS
+
+
+def test_what_a_finding_says_it_holds_is_the_most_that_comes_back():
+    case = Case(ms=100)
+    case.step = replace(case.step, low_ns=50 * MS, high_ns=150 * MS)
+    held = finding("BRR311", case.ledger, low=0.0, expected=0.0, ceiling=20 * MS, message="m", holds=20 * MS)
+    free = finding("BRR311", case.ledger, low=0.0, expected=0.0, ceiling=20 * MS, message="m")
+    assert (held.saving.ceiling_ns, free.saving.ceiling_ns) == (20 * MS, 22 * MS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup, OtherLoop, StepStats
 from gobrrr.recording.facts import Facts, ModuleFacts, Span
@@ -128,3 +129,46 @@ def test_what_another_rule_explains_is_not_blamed_as_well():
 def test_nothing_of_it_fails_without_signals():
     bare = Ledger(step=StepStats(plain_count=5, plain_wall_ns=1.0))
     assert judge(bare, Case().machine, strict=True)
+
+
+@pytest.mark.parametrize(("share", "raised"), [(0.01, True), (0.05, False)])
+def test_a_line_whose_results_get_a_gradient_has_a_part_in_training(share, raised):
+    where = (METRIC, MAIN)
+    case = training(
+        op("sort", (8, 8), ms=20, phase="other", where=where),
+        op("sort_backward", (8, 8), ms=20 * share, phase="backward", where=where),
+    )
+    assert bool(case.raised("BRR311")) == raised
+
+
+@pytest.mark.parametrize(("clipping", "raised"), [(11, False), (9, True)])
+def test_a_line_below_which_gradients_are_clipped_is_part_of_the_update(clipping, raised):
+    clipped = (("torch.nn.utils.clip_grad.clip_grad_norm_", clipping * MS),)
+    lines = (
+        LineGroup((METRIC, MAIN), clipping * MS, "other", libraries=clipped),
+        LineGroup((METRIC, MAIN), (20 - clipping) * MS, "other"),
+    )
+    assert bool(training(HostGroup((METRIC, MAIN), 20 * MS, "other"), lines=lines).raised("BRR311")) == raised
+
+
+def test_lines_of_two_files_are_two_things_whatever_their_functions_are_called():
+    parts = ((METRIC, 7), (Span("teacher.py", 28, "main"), 7), (Span("teacher.py", 60, "main"), 12))
+    case = training(*(HostGroup((line, MAIN), ms * MS, "other") for line, ms in parts))
+    (found,) = case.raised("BRR311")
+    assert found.where[0].line == 60 and found.saving.ceiling_ns == pytest.approx(12 * MS)
+
+
+def test_what_a_policy_does_around_its_forward_makes_the_output():
+    act, sample, step = Span("rl.py", 202, "main"), Span("rl.py", 128, "Agent.act"), Span("rl.py", 208, "main")
+    case = training(HostGroup((sample, act, MAIN), 40 * MS, "other"), HostGroup((step, MAIN), 30 * MS, "other"))
+    case.ops = (op("addmm", (8, 8), ms=30, where=(Span("rl.py", 125, "Agent.act"), act, MAIN)),)
+    case.step = replace(case.step, kind="inference")
+    (found,) = case.raised("BRR311")
+    assert found.where[0] == step, "the loop's own line"
+
+
+def test_where_the_profiled_steps_were_much_slower_it_is_a_note():
+    case = training(HostGroup((METRIC, MAIN), 30 * MS, "other"))
+    for times, level in ((1.9, "warning"), (2.1, "note")):
+        case.step = replace(case.step, profiled_count=8, wall_ns=times * 100 * MS)
+        assert [found.severity for found in case.raised("BRR311")] == [level]

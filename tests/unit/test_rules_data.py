@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import Facts, InputFacts, OptimizerFacts, Span
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
-from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, line, loader, waiting, worker
+from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, host, line, loader, waiting, worker
 
 WAIT_CODES = ("BRR401", "BRR402", "BRR403", "BRR408")
 DECODE = line(30, GETITEM, LOOP, phase="data")
@@ -79,6 +79,20 @@ def test_reading_without_workers_asks_for_workers():
     # Four workers read 60 ms of a batch in 15, which the 40 ms of the step hide: all of it goes.
     assert found.saving.expected_ns == pytest.approx(0.9 * 60 * MS) and found.saving.low_ns > 0
     assert found.evidence["off_cpu_share"].value == pytest.approx(50 / 53, abs=1e-3)
+
+
+def test_workers_are_as_many_as_the_cores_that_others_left():
+    def computed(others: float) -> Case:
+        case = waiting(30, line(25, GETITEM, LOOP, phase="data"), STACK,
+                       facts={"process_load": 0.9, "other_load": others})  # fmt: skip
+        case.machine = replace(machine(), effective_cores=measured(4, "1"), logical_cores=4)
+        return case
+
+    (alone,) = computed(0.0).raised("BRR405")
+    assert "num_workers=4" in alone.advice and "while 3.1 cores stand idle" in alone.message
+    (beside,) = computed(2.0).raised("BRR405")
+    assert "num_workers=2" in beside.advice and "while 1.1 cores stand idle" in beside.message
+    assert not computed(3.2).raised("BRR405"), "what is left of the cores the program has already"
 
 
 def test_reading_that_four_workers_cannot_hide_is_not_promised():
@@ -337,8 +351,11 @@ def test_late_first_batches_belong_to_the_start_of_workers():
     assert case.raised("BRR404") and not case.raised("BRR407")
 
 
-def padded(share: float | None, *ops: Any, shape: tuple[int, ...] = (16, 512), num_bytes: int = 65536) -> Case:
-    given = InputFacts(shape, "torch.int64", num_bytes, share, 0.0, LINE)
+def padded(
+    share: float | None, *ops: Any, shape: tuple[int, ...] = (16, 512), num_bytes: int = 65536,
+    longest: int | None = None,
+) -> Case:  # fmt: skip
+    given = InputFacts(shape, "torch.int64", num_bytes, share, 0.0, longest, LINE)
     return Case(
         ops=ops, facts=Facts(inputs=(given, InputFacts((16,), "torch.int64", 128, 0.9))),
         phases=(("forward", 30 * MS), ("loss", 5 * MS), ("backward", 50 * MS), ("optimizer", 15 * MS)),
@@ -349,6 +366,29 @@ def test_padding_is_priced_by_what_the_model_does_on_it():
     (found,) = padded(0.84).raised("BRR409")
     assert found.where == (LINE,) and found.saving.ceiling_ns == pytest.approx(0.84 * 85 * MS)
     assert found.saving.expected_ns == pytest.approx((0.84 - 0.15) / 0.85 * 85 * MS)
+
+
+def test_padding_to_the_longest_of_the_batch_brings_no_more_than_that():
+    """Half is padding, and the longest row fills three quarters: the rest takes sorting or packing."""
+    (found,) = padded(0.5, longest=384).raised("BRR409")
+    assert found.saving.expected_ns == pytest.approx(0.25 * 85 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(0.5 * 85 * MS)
+    assert "its longest row has 384" in found.message and found.advice.startswith("Pad to the longest")
+    several = padded(0.5, longest=384)
+    first = several.facts.inputs[0]
+    several.facts = Facts(inputs=(first, replace(first, longest=448)))
+    assert several.raised("BRR409")[0].saving.expected_ns == pytest.approx(0.1875 * 85 * MS), "batches differ"
+    (full,) = padded(0.5, longest=512).raised("BRR409")
+    assert full.saving.expected_ns == 0 and full.saving.ceiling_ns > 0 and full.severity == "note"
+    assert "longest of the batch" not in full.advice
+
+
+def test_shorter_rows_leave_what_torch_and_python_take_per_op():
+    add = op("add", (16, 512), ms=30, dispatch_ns=5 * MS)
+    case = padded(0.5, add, longest=256)
+    case.extra = {"host": (host(10, phase="forward"), host(10, phase="optimizer"))}
+    (found,) = case.raised("BRR409")
+    assert found.saving.expected_ns == pytest.approx(0.5 * (85 - 10 - 5) * MS)
 
 
 def test_padding_is_told_where_it_is_made():

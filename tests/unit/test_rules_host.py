@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account
 from gobrrr.recording.facts import Facts, Span
@@ -25,6 +26,15 @@ def test_python_between_ops_is_told_at_its_line():
     assert found.evidence["python_time"].value == 28 * MS, "the sampler is the truth, the profiler slows Python down"
     assert "sklearn.metrics.f1_score" in found.message
     assert found.saving.ceiling_ns == pytest.approx(1.1 * 28 * MS)
+
+
+@pytest.mark.parametrize(("part", "num_samples", "named"), [(0.5, 10, True), (0.4, 200, False), (0.9, 9, False)])
+def test_a_library_function_is_named_where_enough_samples_saw_it_most_of_the_time(part, num_samples, named):
+    case = metric(30, sampled=28)
+    (seen,) = case.extra["lines"]
+    library = (("gymnasium.core.Wrapper.reset", part * seen.ns),)
+    case.extra["lines"] = (replace(seen, libraries=library, num_samples=num_samples),)
+    assert ("Wrapper.reset" in case.raised("BRR302")[0].message) == named
 
 
 def test_a_line_that_is_mostly_ops_does_not_promise_them():

@@ -56,9 +56,9 @@ def test_without_samples_the_profiled_host_time_stands_in_and_the_engine_is_shar
 
 
 def test_what_the_run_cannot_resolve_widens_the_ceiling():
-    step = StepStats(count=60, plain_count=50, low_ns=9.5 * MS, high_ns=10.5 * MS)
+    step = StepStats(count=60, plain_count=50, low_ns=9.9 * MS, high_ns=10.1 * MS)
     (found,) = recurrence(step=step).raised("BRR301")
-    assert found.saving.ceiling_ns == pytest.approx(4 * 256 * 3900 + 0.5 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(4 * 256 * 3900 + 0.1 * MS)
 
 
 def test_a_cat_that_grows_is_a_loop_though_no_two_calls_have_one_shape():
@@ -168,6 +168,28 @@ def test_one_thread_is_right_where_cores_are_busy_or_missing():
     single.machine = replace(machine(), effective_cores=measured(1.2, "1"))
     assert not single.raised("BRR309")
     assert not threads(2).raised("BRR309")
+
+
+def crowded(count: int, others: float, **facts: Any) -> Case:
+    """Four effective cores, `others` of them in the hands of strangers."""
+    case = threads(count, other_load=others, **facts)
+    case.machine = replace(machine(), effective_cores=measured(4, "1"), logical_cores=4, threads=4)
+    return case
+
+
+def test_cores_that_others_hold_are_no_cores_for_more_threads():
+    assert crowded(1, 0.0).raised("BRR309")
+    assert not crowded(1, 3.5).raised("BRR309"), "half a core is left"
+    (found,) = crowded(1, 2.0).raised("BRR309")
+    assert found.saving.ceiling_ns == pytest.approx(0.5 * crowded(1, 2.0).ops[0].ns), "from one thread to two: a half"
+    assert "set 2" in found.advice and "1 of 2.0 cores that other processes left it" in found.message
+
+
+def test_more_threads_for_threads_that_get_no_core_are_a_note_that_promises_nothing():
+    (found,) = crowded(1, 2.0, process_load=0.8, waiting_load=0.3).raised("BRR309")
+    assert found.severity == "note" and found.saving.low_ns == 0 < found.saving.expected_ns
+    (found,) = crowded(1, 2.0, process_load=0.8, waiting_load=0.01).raised("BRR309")
+    assert found.severity == "critical" and found.saving.low_ns > 0
 
 
 def test_work_that_does_not_divide_gains_nothing_from_threads():

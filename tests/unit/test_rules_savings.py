@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -261,3 +262,26 @@ def test_an_op_that_repeats_and_one_that_grows_are_loops_and_a_mixture_is_none()
 def test_the_longest_and_the_usual_slow_wait_are_in_the_evidence():
     (found,) = data.slow_ones(100.0, 200.0, 300.0).raised("BRR407")
     assert found.evidence["p95_wait"].value == 100 * MS and found.evidence["longest_wait"].value == 300 * MS
+
+
+@pytest.mark.parametrize(
+    ("case", "code"),
+    [
+        (overhead.recurrence(), "BRR301"),
+        (in_step.metric(30), "BRR302"),
+        (overhead.threads(1), "BRR309"),
+        (data.transform(), "BRR401"),
+        (data.reading(), "BRR405"),
+        (MEMORY, "BRR408"),
+        (data.padded(0.3), "BRR409"),
+    ],
+)
+def test_on_a_noisy_machine_no_ceiling_grows_by_more_than_a_tenth(case, code):
+    (quiet,) = case.raised(code)
+    wide = replace(case.step, low_ns=0.1 * case.ms * MS, high_ns=9 * case.ms * MS)
+    (noisy,) = replaced(case, step=wide).raised(code)
+    assert noisy.saving.ceiling_ns == pytest.approx(min(case.ms * MS, 1.1 * quiet.saving.ceiling_ns))
+
+
+def replaced(case: Case, **fields: Any) -> Case:
+    return dataclasses.replace(case, **fields)

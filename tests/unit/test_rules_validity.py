@@ -47,9 +47,11 @@ def test_a_good_measurement_raises_no_doubt():
         (step(plain_count=0), ("BRR901", "critical")),
         (step(plain_count=2), ("BRR901", "critical")),
         (step(plain_count=19), ("BRR901", "note")),
+        (step(seen_ns=25 * MS, process_cpu_ns=28e9), ("BRR901", "critical")),
         (step(quartile_spread=0.12), ("BRR902", "note")),
         (step(quartile_spread=0.30), ("BRR902", "warning")),
         (step(drift=-0.30), ("BRR902", "warning")),
+        (step(profiled_count=8, beside_ns=60 * MS), ("BRR902", "warning")),
         (step(quartile_spread=0.9, low_ns=40 * MS, high_ns=150 * MS), ("BRR902", "critical")),
         (step(wall_ns=300 * MS, profiled_count=5), ("BRR903", "note")),
         (step(wall_ns=1500 * MS, profiled_count=5), ("BRR903", "warning")),
@@ -75,6 +77,7 @@ def test_each_doubt_at_its_threshold(case, expected):
 @pytest.mark.parametrize(
     "case",
     [
+        step(seen_ns=1.4e9, process_cpu_ns=28e9), step(seen_ns=25 * MS, process_cpu_ns=15e9),
         step(plain_count=20), step(quartile_spread=0.099), step(drift=0.099), step(wall_ns=199 * MS, profiled_count=5),
         Case(facts=Facts(other_load=0.49)), step(overhead_share=0.0099), step(outlier_ns=9.9 * MS, mean_ns=100 * MS),
         Case(accounts=(Account("unattributed", 9.9 * MS, 0.099),)),

@@ -53,6 +53,13 @@ def test_accounts_are_parts_that_sum_to_the_step(ms):
     assert doubts(ledger(accounts=half))
 
 
+def test_where_steps_grow_the_window_is_held_against_those_around_it():
+    step = replace(ledger().step, wall_ns=12 * MS, beside_ns=9 * MS)
+    assert not doubts(ledger(step=step)), "a window of the first steps"
+    assert doubts(ledger(step=replace(step, beside_ns=90 * MS)))
+    assert not doubts(ledger(step=replace(step, wall_ns=2900 * MS))), "slow beside those around it, not beside most"
+
+
 @pytest.mark.parametrize(("wall", "raised"), [(49, True), (51, False), (2900, False), (11_200, True)])
 def test_window_and_plain_steps_are_of_one_kind(wall, raised):
     step = replace(ledger().step, wall_ns=wall * MS)

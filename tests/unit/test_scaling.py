@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gobrrr.ledger.accounts import accounts, phases
 from gobrrr.ledger.gaps import Gaps
@@ -105,6 +106,15 @@ def test_a_profile_much_too_short_leaves_the_rest_to_nobody() -> None:
     assert scaled.ops[0].floor_ns == 8 * MS, "work is no dearer because the step was slow"
     found = {a.account: a.ns for a in accounts(scaled.ops, scaled.host, 0.0, 100 * MS, 0.0)}
     assert found["unattributed"] == 80 * MS
+
+
+def test_where_later_steps_are_longer_they_do_more_of_the_same() -> None:
+    op, added = leaf(10 * MS, calls=3, floor=4 * MS)
+    counted = (replace(op, flops=5.0, dispatch_ns=1 * MS), added)
+    scaled = scale(seen(counted), data=0.0, plain=100 * MS, longer=10.0)
+    (longer,) = scaled.ops
+    assert (longer.ns, longer.floor_ns, longer.dispatch_ns) == (100 * MS, 40 * MS, 10 * MS)
+    assert (longer.calls, longer.flops, longer.bytes) == (30, 50.0, None)
 
 
 def test_nothing_seen_is_nothing_scaled() -> None:

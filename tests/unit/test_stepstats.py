@@ -112,6 +112,34 @@ def test_drift_is_told_with_its_sign(program: Program) -> None:
     assert step_stats(recording(program)).drift == pytest.approx(0.5, abs=0.1)
 
 
+def test_steps_that_grow_are_held_against_those_around_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    growing = Program(monkeypatch, windows={20: (marks.PROFILE, 4)})
+    for n in range(120):
+        growing.train(1, forward=3 + n)
+    stats = step_stats(recording(growing))
+    assert stats.beside_ns == pytest.approx((10 + 22) * MS, abs=2 * MS), "as long as the twenty-second"
+    assert stats.plain_wall_ns > 2 * stats.beside_ns
+
+
+def test_a_step_of_several_batches_and_updates_says_so(program: Program) -> None:
+    for _ in range(60):
+        for _ in range(5):
+            program.wait(0, 2)
+            program.forward(3)
+            program.update(1, optimizer=1)
+        program.update(1, optimizer=0)
+    stats = step_stats(recording(program))
+    assert stats.batches == 5 and dict(stats.updates) == {0: 1, 1: 5}
+
+
+def test_a_step_of_one_batch_and_one_update(program: Program) -> None:
+    program.train(60)
+    stats = step_stats(recording(program))
+    assert (stats.batches, stats.updates, stats.backwards) == (1, ((0, 1),), 0), "no backward was noted"
+    assert stats.seen_ns == pytest.approx(60 * 10 * MS, rel=0.05)
+    assert stats.process_cpu_ns is not None and stats.process_cpu_ns > 0
+
+
 def test_few_steps_do_not_drift(program: Program) -> None:
     program.train(4)
     program.train(4, forward=8)

@@ -163,6 +163,7 @@ def describe(tensor: Any) -> dict[str, Any]:
         "num_bytes": tensor.numel() * tensor.element_size(),
         "pad_share": share,
         "pad_value": value,
+        "longest": longest(tensor),
     }
 
 
@@ -172,22 +173,36 @@ def padding(tensor: Any) -> tuple[float | None, float | None]:
     A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
     run of one and the same value, or every value is 0 or 1 (a mask).
     """
+    found = _runs(tensor)
+    if found is None:
+        return None, None
+    runs, value = found
+    if int((runs > 0).sum()) * 2 < len(runs):
+        return 0.0, None
+    return float(runs.sum()) / tensor.numel(), value
+
+
+def longest(tensor: Any) -> int | None:
+    """Length of the longest row of such a tensor without its trailing run: what a batch must be padded to."""
+    found = _runs(tensor)
+    return None if found is None else int(tensor.shape[1] - found[0].min())
+
+
+def _runs(tensor: Any) -> tuple[Any, float] | None:
+    """(per row the trailing run of the value that most rows end with, that value)."""
     import torch
 
     if tensor.dim() != 2 or tensor.is_floating_point() or tensor.is_complex():
-        return None, None
+        return None
     if not tensor.shape[0] or tensor.shape[1] < MIN_PADDED_LENGTH:
-        return None, None
+        return None
     with torch.no_grad():
         rows = tensor.detach()
         value = rows[:, -1].mode().values
         if rows.dtype == torch.bool or bool(((rows == 0) | (rows == 1)).all()):
-            return None, None
+            return None
         runs = (rows == value).flip(1).long().cumprod(1).sum(1)
-        runs = torch.where(runs >= 2, runs, torch.zeros_like(runs))
-        if int((runs > 0).sum()) * 2 < len(rows):
-            return 0.0, None
-        return float(runs.sum()) / rows.numel(), float(value)
+        return torch.where(runs >= 2, runs, torch.zeros_like(runs)), float(value)
 
 
 def in_backward() -> bool:

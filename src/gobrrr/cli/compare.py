@@ -59,7 +59,8 @@ def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
     if window is not None and recording.trace is not None:
         ops = op_times(recording.trace, step_spans(recording, window) + window.offset)
     codes = [finding.code for finding in report.findings]
-    return side(ledger, word, codes, report.verdict.sentence), ledger.step.walls, ops
+    verdict = report.verdict
+    return side(ledger, word, codes, verdict.sentence, verdict.bound == "unreliable"), ledger.step.walls, ops
 
 
 def _recording(word: str) -> tuple[Recording, Machine]:

@@ -42,7 +42,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = float(np.median([s.wait for s in plain])) if plain else 0.0
     profiled, device, launched = _window(recording, prices, machine, facts)
-    scaled = _scaled(profiled, device, data, stats.plain_wall_ns)
+    scaled = _scaled(profiled, device, data, stats)
     lines = _lines(recording, stats)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
@@ -107,10 +107,11 @@ def _window(
     return seen(calls, host, places, machine.dispatch.median, idle), device, tuple(launched)
 
 
-def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, plain: float) -> Scaled:
+def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: StepStats) -> Scaled:
     """Brought to the plain step; where a device works, to what that leaves of it."""
+    plain = stats.plain_wall_ns
     if device is None:
-        return scale(profiled, data, plain)
+        return scale(profiled, data, plain, max(1.0, plain / stats.beside_ns) if stats.beside_ns else 1.0)
     idle = max(0.0, plain - device.busy_ns)
     waited = dict(device.idle_by_cause).get("data_wait", 0.0)
     return scale(profiled, waited * idle / device.idle_ns if device.idle_ns else 0.0, idle)

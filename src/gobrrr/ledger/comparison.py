@@ -28,6 +28,12 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     accounts: tuple[tuple[str, float], ...] = ()
     codes: tuple[str, ...] = ()
     verdict: str = ""
+    unreliable: bool = False
+    """So says its own verdict."""
+    kind: str = ""
+    """Of its steps: training, inference, loop."""
+    num_params: int | None = None
+    """Of the largest model that it calls; None where none was seen."""
 
 
 class OpRatio(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,14 +88,16 @@ def _per_call(side: OpTime) -> float:
     return (side.device_ns or side.host_ns) / side.calls if side.calls else 0.0
 
 
-def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str) -> Side:
+def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str, unreliable: bool = False) -> Side:
     """One side of the comparison."""
     device = ledger.device
+    params = [module.num_params for module in ledger.facts.modules if module.num_params]
     return Side(
         source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count, device=device.name if device else "",
         busy_ns=min(device.busy_ns, ledger.wall) if device else None,
         accounts=tuple((a.account, a.ns) for a in ledger.accounts),
-        codes=tuple(codes), verdict=verdict,
+        codes=tuple(codes), verdict=verdict, unreliable=unreliable, kind=ledger.step.kind,
+        num_params=max(params, default=None),
     )  # fmt: skip
 
 
@@ -105,8 +113,9 @@ def compared(
     low, high = _interval(*walls) if some else (math.nan, math.nan)
     keys = dict.fromkeys((*ops[0], *ops[1]))
     rows = (OpRatio(name=k[0], shapes=k[1], a=ops[0].get(k), b=ops[1].get(k)) for k in keys)
+    told = (_unlike(a, b) if some else "") or _verdict(speedup, low, high, min(len(w) for w in walls))
     return Comparison(
-        verdict=_verdict(speedup, low, high, min(len(w) for w in walls)), speedup=speedup, low=low, high=high, a=a, b=b,
+        verdict=told, speedup=speedup, low=low, high=high, a=a, b=b,
         ops=tuple(sorted(rows, key=lambda row: (-abs(row.delta), row.name, row.shapes))),
         appeared=tuple(c for c in b.codes if c not in a.codes), vanished=tuple(c for c in a.codes if c not in b.codes),
     )  # fmt: skip
@@ -124,6 +133,18 @@ def _interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, f
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(medians[0] / medians[1], (tail, 100 - tail))
     return float(low), float(high)
+
+
+def _unlike(a: Side, b: Side) -> str:
+    """Why a ratio of their steps would say nothing; empty where it does not."""
+    if a.kind != b.kind:
+        return f"Not comparable: a step of A is one of {a.kind}, of B one of {b.kind}."
+    if a.num_params and b.num_params and a.num_params != b.num_params:
+        return f"Not comparable: the model of A has {a.num_params:,} parameters, that of B {b.num_params:,}."
+    doubtful = [name for name, each in (("A", a), ("B", b)) if each.unreliable]
+    if doubtful:
+        return f"Not comparable: the steps of {' and '.join(doubtful)} are unreliable, as said below."
+    return ""
 
 
 def _verdict(speedup: float, low: float, high: float, steps: int) -> str:

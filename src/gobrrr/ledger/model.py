@@ -93,6 +93,8 @@ class LineGroup(msgspec.Struct, frozen=True):
     libraries: tuple[tuple[str, float], ...] = ()
     """Every library function seen anywhere below that line, with its ns per step (inclusive)."""
     waiting: bool = False
+    num_samples: int | None = None
+    """That it is made of; null where nobody counted."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):
@@ -139,6 +141,18 @@ class StepStats(msgspec.Struct, frozen=True):
     waits: tuple[float, ...] = ()
     """Data wait of each plain step, ns, in order."""
     walls: tuple[float, ...] = ()
+    beside_ns: float = 0.0
+    """Median of the plain steps right before and after the profiled ones, 0 where there are none: where steps grow, it
+    is what the profiled ones are to be held against."""
+    seen_ns: float = 0.0
+    """All steps of all loops together."""
+    process_cpu_ns: float | None = None
+    """CPU time of the process from its start to the last step that was seen; null where it was not read."""
+    batches: int = 0
+    """Of the loaders, in a usual plain step; 0 where none was seen."""
+    backwards: int = 0
+    updates: tuple[tuple[int, int], ...] = ()
+    """(optimizer, its updates in a usual plain step)."""
     epoch_count: int = 0
     """Plain steps in which an epoch began, as far as they are a kind of their own."""
     epoch_wall_ns: float = 0.0

@@ -8,6 +8,7 @@ the ops that do the work. What cannot be theirs is scaled as a whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -28,6 +29,9 @@ STRETCH = 2.5
 MAX_ADDED = 0.9
 # A plain step that is longer than the profiled one by more than this holds something that the profile has not seen.
 MAX_GROWTH = 2.0
+
+
+Group = TypeVar("Group", OpGroup, HostGroup)
 
 
 @dataclass(frozen=True)
@@ -84,12 +88,15 @@ def gap_added(gaps: Gaps) -> np.ndarray:
     return found
 
 
-def scale(profiled: Seen, data: float, plain: float) -> Scaled:
+def scale(profiled: Seen, data: float, plain: float, longer: float = 1.0) -> Scaled:
     """Bring the profiled step to the plain one of `plain` ns, of which `data` ns wait for a batch.
 
     No group grows where the profiled step was the longer one. A profile that is much too short is not stretched to
-    fit: the rest of the step stays nobody's.
+    fit: the rest of the step stays nobody's. Where steps grow, plain ones are `longer` than those around the profiled
+    ones, and do so much more of the same.
     """
+    if longer > 1:
+        profiled = _repeated(profiled, longer)
     own = [pair for pair in zip(profiled.ops, profiled.ops_added, strict=True) if pair[0].phase != "data"]
     gaps = [pair for pair in zip(profiled.host, profiled.host_added, strict=True) if pair[0].phase != "data"]
     target = max(0.0, plain - data)
@@ -102,6 +109,22 @@ def scale(profiled: Seen, data: float, plain: float) -> Scaled:
     ops = [_op(op, (op.ns - less) * factor) for (op, _), less in zip(own, taken, strict=False)]
     host = [_gap(gap, (gap.ns - less) * factor) for (gap, _), less in zip(gaps, taken[len(own) :], strict=True)]
     return Scaled(_inside_wait(profiled, data) + ops, host, sum(taken), factor)
+
+
+def _repeated(profiled: Seen, times: float) -> Seen:
+    """Steps in which all of it comes so many times."""
+    return Seen(
+        [_times(op, times, "calls", "ns", "floor_ns", "dispatch_ns", "flops", "bytes") for op in profiled.ops],
+        [added * times for added in profiled.ops_added],
+        [_times(gap, times, "calls", "ns") for gap in profiled.host],
+        [added * times for added in profiled.host_added],
+        profiled.waited * times,
+    )
+
+
+def _times(group: Group, times: float, *fields: str) -> Group:
+    known = {name: value * times for name in fields if (value := getattr(group, name)) is not None}
+    return msgspec.structs.replace(group, **known)
 
 
 def _op(op: OpGroup, ns: float) -> OpGroup:

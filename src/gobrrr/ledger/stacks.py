@@ -27,12 +27,14 @@ class Sum:
 
     ns: float = 0.0
     cpu: float = 0.0
+    num_samples: int = 0
     innermost: dict[tuple[str, ...], float] = field(default_factory=lambda: defaultdict(float))
     inclusive: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, stack: Stack, ns: float, cpu: float) -> None:
         """Take in one sample."""
         self.ns += ns
+        self.num_samples += 1
         self.cpu += cpu if cpu >= 0 else ns
         self.innermost[stack.libraries] += ns
         for name in set(stack.libraries):
@@ -72,7 +74,7 @@ def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGrou
 def _line_group(where: tuple[Span, ...], phase: str, total: Sum, num_steps: int) -> LineGroup:
     top = max(total.innermost.items(), key=lambda item: item[1])[0]
     waiting = total.cpu < WAITING * total.ns
-    return LineGroup(where, total.ns / num_steps, phase, top, total.libraries(num_steps), waiting)
+    return LineGroup(where, total.ns / num_steps, phase, top, total.libraries(num_steps), waiting, total.num_samples)
 
 
 def weighted(samples: Samples, spans: npt.NDArray[np.int64]) -> list[tuple[int, float, float]]:

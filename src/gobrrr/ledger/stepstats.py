@@ -9,7 +9,7 @@ from gobrrr.ledger.model import OtherLoop, StepStats
 from gobrrr.ledger.watching import Watching, watching
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording
-from gobrrr.recording.steps import LOOP_NAMES, Step
+from gobrrr.recording.steps import LOOP_NAMES, LoopSteps, Step
 from gobrrr.recording.warmup import warmup
 
 MAX_KEPT = 2000
@@ -17,6 +17,8 @@ DISTORTS = 0.01
 """Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
 MIN_OF_A_KIND, APART = 3, 0.10
 """Steps that make a kind, and by how much their medians differ: less is within what unsteady steps differ by."""
+BESIDE = 5
+"""Plain steps on either side of the profiled ones that are held against them."""
 _KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
@@ -57,8 +59,43 @@ def step_stats(recording: Recording) -> StepStats:
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
         waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
         walls=tuple(walls[:MAX_KEPT].tolist()),
+        beside_ns=_beside(main), seen_ns=float(sum(loop.total for loop in recording.loops)),
+        process_cpu_ns=_process_cpu(recording), batches=_usual(recording, plain, marks.DATA_END),
+        backwards=_usual(recording, plain, marks.BACKWARD), updates=_updates(recording, plain),
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
+
+
+def _process_cpu(recording: Recording) -> float | None:
+    read = recording.events[recording.events[:, 1] == marks.CPU, 3]
+    return float(read.max()) if len(read) else None
+
+
+def _usual(recording: Recording, plain: list[Step], kind: int, number: int | None = None) -> int:
+    """How many events of a kind (of a loader, optimizer, module) a usual step holds."""
+    events = recording.events
+    of_kind = (events[:, 1] == kind) & (True if number is None else events[:, 2] == number)
+    times = np.sort(events[of_kind, 0])
+    starts, ends = (np.array([getattr(step, at) for step in plain]) for at in ("start", "end"))
+    return round(float(np.median(np.searchsorted(times, ends) - np.searchsorted(times, starts))))
+
+
+def _updates(recording: Recording, plain: list[Step]) -> tuple[tuple[int, int], ...]:
+    events = recording.events
+    optimizers = np.unique(events[events[:, 1] == marks.UPDATE_BEGIN, 2]).tolist()
+    found = ((number, _usual(recording, plain, marks.UPDATE_BEGIN, number)) for number in optimizers)
+    return tuple((number, count) for number, count in found if count)
+
+
+def _beside(main: LoopSteps) -> float:
+    """Median of the plain steps nearest to the profiled ones."""
+    profiled = [i for i, step in enumerate(main.steps) if step.window == marks.PROFILE]
+    if not profiled:
+        return 0.0
+    plain = [(i, step.wall) for i, step in enumerate(main.steps) if not (step.window or step.settling or step.rests)]
+    before = [wall for i, wall in plain if i < profiled[0]][-BESIDE:]
+    after = [wall for i, wall in plain if i > profiled[-1]][:BESIDE]
+    return float(np.median(before + after)) if before or after else 0.0
 
 
 def kinds(recording: Recording, plain: list[Step], walls: np.ndarray) -> np.ndarray:

@@ -119,6 +119,8 @@ class InputFacts(msgspec.Struct, frozen=True):
     num_bytes: int = 0
     pad_share: float | None = None
     pad_value: float | None = None
+    longest: int | None = None
+    """Length of the longest row without its padding; null where not looked at."""
     span: Span | None = None
 
 

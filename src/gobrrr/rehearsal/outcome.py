@@ -6,7 +6,7 @@ import numpy as np
 
 from gobrrr.ledger.intervals import median_interval
 from gobrrr.rehearsal.script import Part, Played, Scene
-from gobrrr.rules.model import Rehearsed, Saving
+from gobrrr.rules.model import SLACK, Rehearsed, Saving
 
 FAITHFUL, ALIKE = 0.25, 0.05
 """Shares of what a part changes, and of its own time, by which the stage differs from the step: other neighbours in the
@@ -19,7 +19,7 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
 
     Two readings: the share of its recorded time that each part loses, and the difference as it was timed, at the
     speed that the machine had during the step (all parts as recorded over all parts as timed). They agree where the
-    stage is like the step; where not, low and ceiling hold both.
+    stage is like the step; where not, low and ceiling hold both, and no ceiling is above what the ops hold.
     """
     parts = scene.parts[: len(played.rounds[0])] if played.rounds else ()
     if not any(part.ns for part in parts) or any(len(each) != len(parts) for each in played.rounds):
@@ -37,7 +37,8 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
     margin = FAITHFUL * sum(abs(_by_share(p, _medians(played, i))) for i, p in enumerate(parts)) + ALIKE * today
     low = min(median_interval(sure)[0], median_interval(timed)[0]) - margin - scene.worse_ns
     high = max(median_interval(scaled)[1], median_interval(timed)[1]) + more * margin + scene.better_ns
-    ceiling = max(0.0, min(high, wall_ns))
+    holds = (1.0 + SLACK) * (today + left) + scene.better_ns
+    ceiling = max(0.0, min(high, holds, wall_ns))
     saving = Saving(max(0.0, min(low, expected)), max(0.0, min(expected, ceiling)), ceiling)
     return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=today)
 

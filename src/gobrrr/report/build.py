@@ -9,7 +9,9 @@ from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import OptimizerFacts
 from gobrrr.report.model import Device, OpShare, Report, Span, Step
+from gobrrr.report.place import short
 from gobrrr.report.verdict import is_doubt, judge
 from gobrrr.rules.model import REGISTRY, Finding
 
@@ -41,7 +43,7 @@ def build(
     ranked = rank_findings([f for f in findings if portability or not _elsewhere(f)])
     return Report(
         verdict=judge(ledger, ranked),
-        step=_step(ledger.step),
+        step=_step(ledger),
         device=_device(ledger),
         ledger=_accounts(ledger),
         findings=ranked,
@@ -97,7 +99,9 @@ def _real(value: float) -> float:
     return value if math.isfinite(value) else 0.0
 
 
-def _step(step: StepStats) -> Step:
+def _step(ledger: Ledger) -> Step:
+    step = ledger.step
+
     def ns(value: float) -> int:
         return round(_real(value))
 
@@ -113,7 +117,21 @@ def _step(step: StepStats) -> Step:
         warmup_count=step.warmup_count,
         plain_count=step.plain_count,
         outlier_ns=ns(step.outlier_ns),
+        holds=_holds(ledger),
     )
+
+
+def _holds(ledger: Ledger) -> tuple[tuple[str, int], ...]:
+    """What a step consists of, where it is not one batch and one update."""
+    step, known = ledger.step, {optimizer.id: optimizer for optimizer in ledger.facts.optimizers}
+    updates = []
+    for number, count in step.updates:
+        optimizer = known.get(number, OptimizerFacts(number))
+        place = f" at {short(optimizer.span)}" if optimizer.span and len(step.updates) > 1 else ""
+        updates.append((f"update of {optimizer.kind or 'an optimizer'}{place}", count))
+    parts = [("batch", step.batches), *updates, ("backward pass", step.backwards)]
+    several = max(step.batches, step.backwards, sum(count for _, count in updates)) > 1
+    return tuple(part for part in parts if part[1]) if several else ()
 
 
 def _device(ledger: Ledger) -> Device | None:

@@ -9,12 +9,14 @@ from gobrrr.ledger.accounts import parts
 from gobrrr.ledger.model import Ledger
 from gobrrr.recording.facts import Span
 from gobrrr.report.place import short
+from gobrrr.rules.model import TINY
 
+OPS = ("inefficiency", "uncounted")
 # group -> (its accounts, what they are, to be read after a duration)
 GROUPS = {
     "data": (("data_wait",), "goes to waiting for the loader"),
     "host": (("host", "gc", "dispatch"), "goes to Python between ops and to what torch itself costs per op"),
-    "ops": (("inefficiency", "uncounted"), "is op time above the floor that the machine sets"),
+    "ops": (OPS, "is op time above the floor that the machine sets"),
     "communication": (("communication",), "goes to waiting for other ranks"),
     "sync": (("sync",), "goes to synchronisation"),
     "transfer": (("copy",), "goes to copies"),
@@ -35,6 +37,7 @@ def largest(ledger: Ledger) -> tuple[str, float, str]:
 
 
 def _bound(ledger: Ledger, name: str) -> str:
+    """What binds the most of a group: ops so small that torch's own cost for them rules are bound by that."""
     if name == "host":
         between = ledger.account("host") + ledger.account("gc")
         return "overhead" if ledger.account("dispatch") >= between else "host"
@@ -42,7 +45,8 @@ def _bound(ledger: Ledger, name: str) -> str:
         return name
     above: dict[str, float] = defaultdict(float)
     for op in ledger.ops:
-        above[op.bound or "compute"] += op.ns - op.floor_ns - op.dispatch_ns
+        bound = "overhead" if op.ns < TINY * op.dispatch_ns else op.bound or "compute"
+        above[bound] += op.ns - op.floor_ns - op.dispatch_ns
     return max(above, key=lambda bound: above[bound], default="compute")
 
 

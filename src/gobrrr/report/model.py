@@ -34,6 +34,8 @@ class Step(msgspec.Struct, frozen=True):
     plain_count: int = 0
     outlier_ns: int = 0
     """What rare slow steps (ends of epochs, checkpoints) add to the median when all steps are averaged."""
+    holds: tuple[tuple[str, int], ...] = ()
+    """(batches, an optimizer's updates, backward passes; how many of them) where a step holds more than one of any."""
     loop: str = ""
     """Which loop's, in a word for `gobrrr tune`."""
 

@@ -44,6 +44,9 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
     steps = f" median of {step.plain_count} {page.clean(step.kind)} steps"
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
     lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
+    if step.holds:
+        parts = ", ".join(_several(page.clean(what), count) for what, count in step.holds)
+        lines.append(phrase(f"a step is {parts}"))
     if brief:
         lines += [phrase((_watching(report), "dim"))] if report.offline else []
         return [page.row("step", *lines), *_program(report, page, brief)]
@@ -51,6 +54,13 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
         lines.append(phrase(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average"))
     lines.append(phrase((_watching(report), "dim")))
     return [page.row("step", *lines), *_program(report, page)]
+
+
+def _several(what: str, count: int) -> str:
+    """'5 batches', '2 updates of Adam at a.py:3'."""
+    head, _, rest = what.partition(" of ")
+    ending = "" if count == 1 else "es" if head.endswith(("ch", "ss")) else "s"
+    return f"{count} {head}{ending}{f' of {rest}' if rest else ''}"
 
 
 def _watching(report: Report) -> str:

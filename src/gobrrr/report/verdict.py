@@ -8,7 +8,7 @@ from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger
 from gobrrr.report.escape import plain
-from gobrrr.report.largest import largest
+from gobrrr.report.largest import OPS, largest
 from gobrrr.report.model import Verdict
 from gobrrr.report.place import short
 from gobrrr.rules.model import REGISTRY, WARNING, Finding
@@ -23,6 +23,8 @@ LABELS = {
     "communication": "Communication-bound", "compile": "Compile-bound", "balanced": "Balanced",
     "unreliable": "Unreliable",
 }  # fmt: skip
+INEFFICIENT = "Inefficient ops"
+"""Instead of the label where ops take far more than the roof that their bound is named after."""
 ROOFS = {
     "compute": "arithmetic at the ceiling measured here: only fewer or cheaper FLOPs make it faster",
     "bandwidth": "memory traffic at the ceiling measured here: only fewer bytes make it faster",
@@ -42,26 +44,36 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
 
 
 def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
-    """Doubt first, then the costliest finding, then the ledger. `findings` sorted by expected saving."""
-    top = next((f for f in findings if not is_doubt(f)), None)
-    told = top is not None and top.saving.expected_ns >= WARNING * ledger.wall
+    """Doubt first, then the costliest finding that is more than a note, then the ledger. `findings` sorted by expected
+    saving."""
+    costly = (f for f in findings if f.saving.expected_ns >= WARNING * ledger.wall)
+    top = next((f for f in costly if not is_doubt(f) and f.severity != "note"), None)
     doubts = [f for f in findings if is_doubt(f) and f.severity == "critical"]
-    if told and top is not None and _stands(top):
+    if top is not None and _stands(ledger, top):
         doubts = [f for f in doubts if f.code != "BRR908"]
     if doubts or ledger.wall <= 0:
         return _verdict("unreliable", _unreliable(ledger, doubts))
-    if told and top is not None:
-        return _verdict(top.bound, f"{_cause(ledger, top)}; {_saving(top)}")
+    if top is not None:
+        label = INEFFICIENT if top.bound in ROOFS and _is_lost(ledger, top) else ""
+        return _verdict(top.bound, f"{_cause(ledger, top)}; {_saving(top)}", label)
     return _from_ledger(ledger)
 
 
-def _stands(finding: Finding) -> bool:
-    """It was seen in plain steps: what the close look could not charge to anything takes nothing from it."""
-    return finding.code in REGISTRY and "ops" not in REGISTRY[finding.code].needs
+def _stands(ledger: Ledger, finding: Finding) -> bool:
+    """It was seen in plain steps, and what the close look could not charge to anything is not far more than it."""
+    seen = finding.code in REGISTRY and "ops" not in REGISTRY[finding.code].needs
+    return seen and finding.saving.expected_ns >= MAJORITY * ledger.account("unattributed")
 
 
-def _verdict(bound: str, says: str) -> Verdict:
-    label = LABELS.get(bound, f"{bound}-bound".capitalize())
+def _is_lost(ledger: Ledger, finding: Finding) -> bool:
+    """Most of what it holds is op time above the floor; of the step, where only its line is known."""
+    parts = finding.lies or tuple((account.account, account.ns) for account in ledger.accounts)
+    lost = sum(ns for account, ns in parts if account in OPS)
+    return lost > MAJORITY * (finding.holds_ns or ledger.wall)
+
+
+def _verdict(bound: str, says: str, label: str = "") -> Verdict:
+    label = label or LABELS.get(bound, f"{bound}-bound".capitalize())
     return Verdict(bound, plain(f"{label}: {says}."))
 
 
@@ -132,7 +144,8 @@ def _from_ledger(ledger: Ledger) -> Verdict:
     if sum(roofs.values()) > MAJORITY * ledger.wall:
         lost = f"the largest loss, {_part(ledger, ns)} of the {_step(ledger)}, {what}"
         return _verdict("balanced", f"{_light(ledger)}, and {none}; {lost}")
-    return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {_light(ledger)}, and {none}")
+    label = INEFFICIENT if bound in ROOFS else ""  # the roofs were asked above
+    return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {_light(ledger)}, and {none}", label)
 
 
 ARITHMETIC = ("matmul", "convolution", "attention")

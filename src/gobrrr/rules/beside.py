@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.evidence import count, ratio, time
+from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.lines import Functions, body
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, finding, rule
@@ -62,6 +62,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             of=node.groups,
             holds=ns,
             bound=_bound(node),
+            level="note" if slowed(ledger) > SLOWED else None,
         )
 
 
@@ -151,14 +152,21 @@ def _add(node: Node, group: OpGroup | HostGroup, trains: bool) -> None:
 
 def _pure(ledger: Ledger, node: Node) -> Iterator[list[Node]]:
     """Siblings, one function's lines each time, that have no part in training; what only forwards is not opened."""
-    pure: dict[str, list[Node]] = defaultdict(list)
+    pure: dict[tuple[str, str], list[Node]] = defaultdict(list)
     for child in node.children.values():
         if child.training <= HARDLY * child.ns:
             if not _updates(ledger, child):
-                pure[child.where[0].function].append(child)
-        elif child.forward < (1 - HARDLY) * child.ns:
+                pure[(child.where[0].file, child.where[0].function)].append(child)
+        elif child.forward < (1 - HARDLY) * child.ns and not _makes_output(ledger, child, node):
             yield from _pure(ledger, child)
     yield from pure.values()
+
+
+def _makes_output(ledger: Ledger, child: Node, node: Node) -> bool:
+    """Where the forward is the step, what a call of the loop does around it makes its output, as a policy samples its
+    action: only the loop's own lines stand beside it. What holds all but a tenth of its caller leads to the loop."""
+    siblings = sum(other.ns for other in node.children.values())
+    return ledger.step.kind != "training" and child.ns < (1 - HOLDS) * siblings
 
 
 def _joined(siblings: Iterable[list[Node]]) -> Iterator[Node]:
@@ -166,12 +174,16 @@ def _joined(siblings: Iterable[list[Node]]) -> Iterator[Node]:
     for nodes in siblings:
         cluster: list[Node] = []
         for node in sorted(nodes, key=lambda node: (node.where[0].file, node.where[0].line)):
-            if cluster and not 0 <= node.where[0].line - cluster[-1].where[0].line <= NEAR:
+            if cluster and not _near(cluster[-1].where[0], node.where[0]):
                 yield _one(cluster)
                 cluster = []
             cluster.append(node)
         if cluster:
             yield _one(cluster)
+
+
+def _near(one: Span, other: Span) -> bool:
+    return one.file == other.file and 0 <= other.line - one.line <= NEAR
 
 
 def _one(nodes: list[Node]) -> Node:

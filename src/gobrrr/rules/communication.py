@@ -8,7 +8,7 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.evidence import count, time, worth_telling
-from gobrrr.rules.lines import loop_line, slack
+from gobrrr.rules.lines import loop_line
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, total
 from gobrrr.units import duration, share
@@ -41,7 +41,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         ledger,
         low=0.1 * cost,
         expected=0.6 * cost,
-        ceiling=cost + slack(ledger),
+        ceiling=cost,
         message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step goes to collectives that nothing hides, "
         "a slow rank's delay included",
         advice="Overlap it (larger buckets, gradient_as_bucket_view), send less (bf16, no_sync), and compare the ranks."

@@ -8,7 +8,6 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import ModuleFacts, OrphanFacts, Span
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
-from gobrrr.rules.lines import slack
 from gobrrr.rules.memory import peak_and_limit
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, shared_lines, total
@@ -186,7 +185,7 @@ def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.5 * again,
         expected=0.9 * again,
-        ceiling=max(1.2 * again, ledger.phase("forward")) + slack(ledger),
+        ceiling=max(1.2 * again, ledger.phase("forward")),
         message=f"{sum(op.calls for op in ops):.0f} ops of forward run again in backward ({duration(again)}, "
         f"{share(again / ledger.wall)} of the step), and the peak is {bytes_text(peak)} of {bytes_text(limit)}",
         advice="Keep the activations: no torch.utils.checkpoint around these layers, or around fewer of them.",

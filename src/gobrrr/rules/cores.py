@@ -12,6 +12,9 @@ COLD = 0.25
 planted programs whose loaders read or collate in the main process ran the rest 14 to 21 % longer than their twins."""
 CROWDED = 0.25
 """Share of the cores in the hands of others from which BRR905 doubts the run."""
+STARVED = 0.10
+"""Share of the time that the program's threads wanted a core and had none, from which BRR905 doubts the run: as the
+quartiles that make steps unsteady (proposed)."""
 
 
 def main_loader(ledger: Ledger) -> LoaderFacts | None:
@@ -84,6 +87,16 @@ def crowded(ledger: Ledger, machine: Machine) -> bool:
 def usable_cores(ledger: Ledger, machine: Machine) -> int:
     """Cores that the program may use: its affinity as it stood, within the quota."""
     return granted(ledger.facts.settings.cores or machine.usable_cores or machine.logical_cores, machine.quota)
+
+
+def left_by_others(ledger: Ledger, machine: Machine) -> float:
+    """Cores that strangers left the program in this run, of those that it may use."""
+    return max(0.0, usable_cores(ledger, machine) - other_load(ledger))
+
+
+def free_cores(ledger: Ledger, machine: Machine) -> float:
+    """Effective cores of the machine, as far as strangers left them: what more threads or workers can run on."""
+    return min(machine.effective_cores.median, left_by_others(ledger, machine))
 
 
 def starved(ledger: Ledger) -> float | None:

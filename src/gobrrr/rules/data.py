@@ -13,7 +13,6 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.waits import Wait, cause, wait
 from gobrrr.rules.waits_rare import rare_waits, rest_varies, start_cost, tail
@@ -31,7 +30,7 @@ def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
 
 def _most(found: Wait, ledger: Ledger, machine: Machine) -> float:
     """All of the wait, and what it takes from the rest of the step."""
-    return found.ns + recovers(ledger, machine, found.ns) + slack(ledger)
+    return found.ns + recovers(ledger, machine, found.ns)
 
 
 def told(found: Wait, ledger: Ledger) -> str:
@@ -153,7 +152,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * cost,
         expected=0.8 * cost,
-        ceiling=limit + slack(ledger),
+        ceiling=limit,
         message=f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
         f"{duration(usual)}: {duration(cost)} per step",
         advice="See what those samples have in common (size, file, retry) and mend, cache or drop them.",

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import mean
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
 from gobrrr.rules.cores import first_span, main_loader
-from gobrrr.rules.evidence import ratio, time, worth_telling
-from gobrrr.rules.lines import slack
+from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line
-from gobrrr.units import duration, share
+from gobrrr.units import share
 
 
 @rule("BRR409", "padding", "data", needs={"plain", "facts"})
@@ -23,29 +23,52 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
         return
     worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
-    pad = worst.pad_share or 0.0
-    work = sum(ledger.phase(phase) for phase in ("forward", "loss", "backward"))
+    alike = [given for given in padded if (given.shape, given.span) == (worst.shape, worst.span)]
+    pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
+    work = sum(ledger.phase(phase) for phase in MODEL)
     attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, worst)))
-    ceiling = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad
-    expected = work * (pad - LEFT) / (1 - LEFT)
-    if not worth_telling(ledger, expected):
+    packed = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad
+    sorted_by_length = work * (pad - LEFT) / (1 - LEFT)
+    cut = min(pad, 1 - longest / worst.shape[1]) if longest is not None else (pad - LEFT) / (1 - LEFT)
+    expected = max(0.0, work - _per_op(ledger)) * cut
+    if not worth_telling(ledger, max(expected, sorted_by_length)):
         return
     yield finding(
         "BRR409",
         ledger,
         low=0.4 * expected,
         expected=expected,
-        ceiling=ceiling + slack(ledger),
-        message=f"{share(pad)} of the batch {'x'.join(map(str, worst.shape))} is padding, and the model works on it "
-        f"as on the rest: up to {duration(ceiling)} per step",
-        advice="Pad to the longest of the batch, put sequences of like length together, or pack several into one row.",
+        ceiling=packed,
+        message=f"{share(pad)} of the batch {'x'.join(map(str, worst.shape))} is padding{_rows(longest)}, and the "
+        "model works on it as on the rest",
+        advice="Pad to the longest of the batch. Put sequences of like length together, or pack several into one row."
+        if cut > 0
+        else "Put sequences of like length together, or pack several into one row.",
         where=_padded_at(ledger) or first_span(worst.span),
-        evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)},
+        evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)}
+        | ({"longest": count(longest)} if longest is not None else {}),
         confidence="inferred",
-        of=[op for op in ledger.ops if op.phase in ("forward", "loss", "backward")],
+        of=[op for op in ledger.ops if op.phase in MODEL],
     )
 
 
+def _longest(batches: list[InputFacts]) -> float | None:
+    """Length of the longest row of a batch, over those that were looked at."""
+    known = [batch.longest for batch in batches if batch.longest is not None]
+    return mean(known) if known else None
+
+
+def _rows(longest: float | None) -> str:
+    return f", its longest row has {longest:.0f}" if longest is not None else ""
+
+
+def _per_op(ledger: Ledger) -> float:
+    """What shorter rows do not make shorter: Python between the model's ops, and torch's own cost for each."""
+    between = sum(gap.ns for gap in ledger.host if gap.phase in MODEL)
+    return between + sum(op.dispatch_ns for op in ledger.ops if op.phase in MODEL)
+
+
+MODEL = ("forward", "loss", "backward")
 PADDED = 0.10
 """diagnosis G17."""
 LARGE = 0.25

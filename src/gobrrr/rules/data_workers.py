@@ -10,6 +10,7 @@ from gobrrr.rules.cores import (
     batches_per_step,
     cores_busy,
     first_span,
+    free_cores,
     main_loader,
     other_load,
     recovers,
@@ -17,7 +18,6 @@ from gobrrr.rules.cores import (
 )
 from gobrrr.rules.data import WORKERS, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.lines import slack
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.waits import SATURATED, Wait, cause, wait
 from gobrrr.rules.waits_rare import start_cost
@@ -45,7 +45,7 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
         low=0.4 * part * cost,
         expected=0.85 * part * cost,
         # Starts are in rare steps, not in the usual one; new workers fetch ahead on the cores of those after them.
-        ceiling=1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost)) + slack(ledger),
+        ceiling=1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost)),
         message=f"{loader.num_workers} workers start anew in each of {epochs} epochs of "
         f"{loader.num_batches / epochs:.0f} batches: {duration(cost)} per step "
         f"({share(cost / ledger.wall)} of a usual one)",
@@ -72,25 +72,29 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found, why = wait(ledger, machine), cause(ledger, machine)
     if found is None or why not in ("BRR401", "BRR403", "BRR405"):
         return
-    cores = machine.effective_cores.median
+    cores = free_cores(ledger, machine)
+    idle = _idle_cores(ledger, found, cores)
     gain, workers = _hidden_reading(ledger, found) if why == "BRR405" else _hidden_work(ledger, found, cores)
     part = UNSEEN_GAIN if "offline" in ledger.signals else 0.9
     if not worth_telling(ledger, part * gain):
         return
-    sure = why == "BRR405" or _idle_cores(ledger, found, cores) >= 0.5
+    sure = why == "BRR405" or idle >= 0.5
     yield finding(
         "BRR405",
         ledger,
         low=0.4 * gain if sure else 0.0,
         expected=part * gain,
-        ceiling=found.ns + recovers(ledger, machine, found.ns) + slack(ledger),
+        ceiling=found.ns + recovers(ledger, machine, found.ns),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
-        + ("which comes in one sample after the other" if why == "BRR405" else "and cores stand idle meanwhile"),
+        + ("which comes in one sample after the other" if why == "BRR405" else f"while {_cores(idle)} idle"),
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
         where=first_span(found.loader.created_span) or found.where,
-        evidence=quantities(found, ledger)
-        | {"effective_cores": count(cores), "idle_cores": count(_idle_cores(ledger, found, cores))},
+        evidence=quantities(found, ledger) | {"free_cores": count(cores), "idle_cores": count(idle)},
     )
+
+
+def _cores(number: float) -> str:
+    return f"{number:.1f} cores stand" if number >= 1 else f"{number:.1f} of a core stands"
 
 
 def _hidden_reading(ledger: Ledger, found: Wait) -> tuple[float, int]:
@@ -143,7 +147,7 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.0,
         expected=expected,
-        ceiling=max(expected, slowed + start) + slack(ledger),
+        ceiling=max(expected, slowed + start),
         message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
         f"keep {busy:.1f} busy with the step: they take them from it",
         advice=f"DataLoader(..., num_workers={max(1, round(cores))}).",

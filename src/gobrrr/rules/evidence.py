@@ -5,6 +5,10 @@ from __future__ import annotations
 from gobrrr.ledger.model import Ledger
 from gobrrr.rules.model import NOTE, Quantity
 
+SLOWED = 2.0
+"""Profiled over plain step from which the shares within it are doubted (BRR903). With all of its options torch.profiler
+makes a step of tiny ops 18 times longer."""
+
 
 def time(ns: float) -> Quantity:
     """Nanoseconds per step."""
@@ -34,3 +38,9 @@ def rate(flop_per_s: float) -> Quantity:
 def worth_telling(ledger: Ledger, expected_ns: float) -> bool:
     """The expected saving reaches a note (3 % of the step): less than that is not shown at all."""
     return ledger.wall > 0 and expected_ns >= NOTE * ledger.wall
+
+
+def slowed(ledger: Ledger) -> float:
+    """How many times as long a profiled step took as a plain one; 0 where either was not seen."""
+    step = ledger.step
+    return step.wall_ns / ledger.wall if step.profiled_count and ledger.wall > 0 else 0.0

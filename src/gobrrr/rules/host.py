@@ -25,7 +25,6 @@ from gobrrr.rules.lines import (
     claimed,
     key,
     own_name,
-    slack,
     spent,
     telling,
 )
@@ -39,6 +38,9 @@ IN_STEP = 0.05
 ENGINE = (Functions(("torch.autograd.",)), Functions(("torch._tensor.",), frozenset({"backward"})))
 MOSTLY = 0.5
 """Share of a line's time that Python must have for its ops to be part of the same work."""
+ENOUGH = 10
+"""Samples of a line from which the function is named that most of them saw (proposed): with five of ten, half or more
+is a matter of chance."""
 CROWD = 0.01
 """Lines below this share of the step do not make a cluster."""
 
@@ -49,7 +51,8 @@ class Cluster(NamedTuple):
     where: tuple[Span, ...]
     ns: float
     with_ops_ns: float
-    libraries: tuple[str, ...]
+    library: str
+    """The function of a library that has most of it, if any."""
     num_lines: int
 
     @property
@@ -65,15 +68,16 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     for found in _clusters(ledger, machine):
         if found.ns < IN_STEP * ledger.wall or not worth_telling(ledger, 0.7 * found.ns):
             continue
-        library = f" in {brief_name(found.libraries[0])}" if found.libraries else ""
+        library = f" in {brief_name(found.library)}" if found.library else ""
+        ops = f", {duration(found.most)} with its ops" if found.most == found.with_ops_ns else ""
         yield finding(
             "BRR302",
             ledger,
             low=0.3 * found.ns,
             expected=0.7 * found.ns,
-            ceiling=found.most + slack(ledger),
-            message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step) is Python{library} at this "
-            "line, while no op runs",
+            ceiling=found.most,
+            message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} at "
+            "this line, while no op runs",
             advice="Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read.",
             where=found.where,
             evidence={
@@ -114,9 +118,15 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
     if not crowded(ledger, machine) and sum(line.ns for line in sampled if line.waiting) > 0.5 * between:
         between = 0.0  # it sleeps or waits for a file
     others = [line for line in sampled if line.phase != "backward"] or sampled
-    functions = (name for line in others for name, _ in line.libraries[:1] if not name.startswith("torch."))
     where = max(groups, key=lambda g: g.ns).where
-    return Cluster(where, between, between + total(ops), tuple(functions), 1)
+    return Cluster(where, between, between + total(ops), _named(others), 1)
+
+
+def _named(sampled: list[LineGroup]) -> str:
+    """The library function that has most of the samples of a line, where there are enough to say so."""
+    seen = [line for line in sampled if line.num_samples is None or line.num_samples >= ENOUGH]
+    most = ((ns, name) for line in seen for name, ns in line.libraries[:1] if ns >= MOSTLY * line.ns)
+    return next((name for _, name in most if not name.startswith("torch.")), "")
 
 
 def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
@@ -132,7 +142,7 @@ def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
         places = {key(line.where) for line in around}
         ops = total(op for op in ledger.ops if key(op.where) in places and op.phase not in ("backward", "data"))
         ns = min(ns, max(0.0, sum(line.ns for line in around) - ops))
-    return Cluster(top.where, ns, sum(line.with_ops_ns for line in lines), top.libraries, len(lines))
+    return Cluster(top.where, ns, sum(line.with_ops_ns for line in lines), top.library, len(lines))
 
 
 def _around(at: Span, where: tuple[Span, ...]) -> bool:
@@ -248,7 +258,7 @@ def _rare(
         ledger,
         low=0.6 * line.ns,
         expected=0.95 * line.ns,
-        ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns) + slack(ledger),
+        ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
         message=message,
         advice=advice,
         where=line.where,
@@ -275,7 +285,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=(0.6 if span else 0.2) * cost,
         expected=(0.95 if span else 0.8) * cost,
-        ceiling=max((1 + SAMPLING) * cost, at_line) + slack(ledger),
+        ceiling=max((1 + SAMPLING) * cost, at_line),
         message=f"{who} {_how_often(runs)} and takes {duration(cost)} ({share(cost / ledger.wall)}) per step",
         advice="Remove gc.collect() from the loop: it frees cycles only, never a tensor that is still referenced."
         if span

@@ -136,14 +136,6 @@ def claimed(ledger: Ledger) -> frozenset[Key]:
     return frozenset(place for place in lines if place is not None)
 
 
-def slack(ledger: Ledger) -> float:
-    """Half the 95 % interval of the median step: what this run cannot resolve, which a ceiling must allow for."""
-    step = ledger.step
-    if "offline" in ledger.signals:
-        return 0.0  # of these very steps, not of others like them
-    return max(0.0, step.high_ns - step.low_ns) / 2 if 0 < step.low_ns <= step.high_ns else 0.0
-
-
 def loop_line(ledger: Ledger) -> tuple[Span, ...]:
     """A line of the loop itself, for what is nobody's line: the optimizer's step, the model's call, the loader."""
     facts = ledger.facts

@@ -23,6 +23,11 @@ TINY = 10.0
 kernels TraceLens draws the same line)."""
 
 
+SLACK = 0.10
+"""Of a ceiling, the most that is added to it for what the run cannot resolve. On the planted programs half the interval
+of the step is less (decision 0005); on a crowded machine it is as long as the step."""
+
+
 class Saving(msgspec.Struct, frozen=True):
     """Nanoseconds per step that a remedy may give back: low <= expected <= ceiling. The ceiling is the ledger's."""
 
@@ -153,9 +158,10 @@ def finding(
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
-    `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
-    plain steps, where the profile does not say it best. `rare`: it is about slow
-    steps that only the mean holds. `bound` is the rule's unless what it found says otherwise.
+    `ceiling` is what the finding holds and what goes with it: what the run cannot resolve is added here, for all rules
+    alike. `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
+    plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps
+    that only the mean holds. `bound` is the rule's unless what it found says otherwise.
     """
     declared = REGISTRY[code]
     most = max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
@@ -165,7 +171,9 @@ def finding(
         low, expected = low * share, expected * share
     if ledger.device is not None and declared.bound in OF_THE_HOST:
         most = min(most, ledger.device.idle_ns)
-    ceiling = max(0.0, min(ceiling, most))
+    if holds is not None:
+        most = min(most, holds)
+    ceiling = max(0.0, min(ceiling + min(slack(ledger), SLACK * ceiling), most))
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low, expected))
     time = tuple(of) if of is not None else () if declared.bound == "data" else tuple(_below(ledger, where))
@@ -177,6 +185,14 @@ def finding(
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
         confidence, lies,
     )  # fmt: skip
+
+
+def slack(ledger: Ledger) -> float:
+    """Half the 95 % interval of the median step: what this run cannot resolve."""
+    step = ledger.step
+    if "offline" in ledger.signals:
+        return 0.0  # of these very steps, not of others like them
+    return max(0.0, step.high_ns - step.low_ns) / 2 if 0 < step.low_ns <= step.high_ns else 0.0
 
 
 def _bound(bound: str, time: tuple[OpGroup | HostGroup, ...]) -> str:

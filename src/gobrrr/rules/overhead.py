@@ -8,7 +8,7 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, time, worth_telling
-from gobrrr.rules.lines import SAMPLING, TRACEBACKS, Functions, below, body, loop_line, slack, spent
+from gobrrr.rules.lines import SAMPLING, TRACEBACKS, Functions, below, body, loop_line, spent
 from gobrrr.rules.loops import Loop, is_tiny, loops
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line, total
@@ -51,7 +51,7 @@ def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
         ledger,
         low=0.3 * gain,
         expected=0.7 * gain,
-        ceiling=gain + slack(ledger),
+        ceiling=gain,
         message=f"{loop.num_ops:.0f} tiny ops of a loop take {duration(loop.ns)} "
         f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} "
         f"{loop.calls:.0f} times per step",
@@ -114,7 +114,7 @@ def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.6 * seen,
         expected=expected,
-        ceiling=max(expected, checks + max(1.3 * stacks, forward) + between) + slack(ledger),
+        ceiling=max(expected, checks + max(1.3 * stacks, forward) + between),
         message=f"anomaly detection is on: it records a stack per op and searches every gradient for NaN, "
         f"{duration(expected)} ({share(expected / ledger.wall)}) per step",
         advice="Switch it off (torch.autograd.set_detect_anomaly(False)) once the NaN is found.",
@@ -143,7 +143,7 @@ def _deterministic(ledger: Ledger) -> Iterator[Finding]:
         ledger,
         low=0.3 * cost,
         expected=0.9 * cost,
-        ceiling=cost + slack(ledger),
+        ceiling=cost,
         message=f"deterministic mode fills every fresh tensor with NaN before it is written: {duration(cost)} "
         f"({share(cost / ledger.wall)}) per step in {sum(op.calls for op in fills):.0f} fills",
         advice="Set torch.utils.deterministic.fill_uninitialized_memory = False, or leave deterministic mode.",
@@ -171,7 +171,7 @@ def _profiled(ledger: Ledger) -> Iterator[Finding]:
         ledger,
         low=0.5 * parsing,
         expected=in_step + parsing,
-        ceiling=with_all + (1 + SAMPLING) * parsing + slack(ledger),
+        ceiling=with_all + (1 + SAMPLING) * parsing,
         message=f"the program's own torch profiler is on in every step: {duration(in_step + parsing)} for "
         f"{calls:.0f} ops",
         advice="Profile a few steps (torch.profiler.schedule) and close the profiler.",

@@ -10,7 +10,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import DenormalFacts
 from gobrrr.rules.cores import crowded
 from gobrrr.rules.evidence import ratio, time, worth_telling
-from gobrrr.rules.lines import key, slack
+from gobrrr.rules.lines import key
 from gobrrr.rules.loops import is_tiny
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, total
@@ -47,7 +47,7 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.3 * lost,
         expected=0.8 * lost,
-        ceiling=max(lost, above, ledger.account("inefficiency")) + slack(ledger),
+        ceiling=max(lost, above, ledger.account("inefficiency")),
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops on them "
         f"take {times:.0f} times their floor: {duration(lost)} lost",
         advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",

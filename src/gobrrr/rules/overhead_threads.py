@@ -8,8 +8,9 @@ from math import log2
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.rules.cores import STARVED, free_cores, left_by_others, starved
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.lines import loop_line, slack
+from gobrrr.rules.lines import loop_line
 from gobrrr.rules.loops import is_tiny
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import CEILINGS, float_dtype, total
@@ -26,13 +27,13 @@ REALISED = 0.7
 
 @rule("BRR309", "wrong-number-of-threads", "overhead", needs={"plain", "ops", "facts"}, remedies=("intraop_threads",))
 def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Intra-op threads against effective cores: idle cores, or threads that wait for each other."""
+    """Intra-op threads against the cores that were free: idle ones, or threads that wait for each other."""
     threads = ledger.facts.settings.threads or ledger.threads
-    cores = machine.effective_cores.median
+    cores, free = machine.effective_cores.median, free_cores(ledger, machine)
     if cores <= 0:
         return
-    if threads < TOO_FEW * cores:
-        yield from _too_few(ledger, machine, threads, cores)
+    if threads < TOO_FEW * free:
+        yield from _too_few(ledger, machine, threads, free)
     elif threads > TOO_MANY * cores and threads > _default(machine):
         yield from _too_many(ledger, machine, threads, cores)
 
@@ -47,24 +48,30 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
     if busy is not None and busy > 0.8 * cores:
         return  # loader workers or other threads of the program have the cores already
     heavy = [op for op in ledger.ops if op.phase != "data" and not is_tiny(op, machine)]
-    gain = sum(op.ns * (1 - 1 / _speed_up(op, machine, threads)) for op in heavy)
+    # Effective cores are a median of a bad and a good moment; at most all threads get what strangers left.
+    most = max(1.0, min(max(cores, machine.threads), left_by_others(ledger, machine)) / threads)
+    gain = sum(op.ns * (1 - 1 / min(most, _speed_up(op, machine, threads))) for op in heavy)
     if not worth_telling(ledger, REALISED * gain):
         return
-    # Effective cores are a median of a bad and a good moment; a ceiling is what all of the threads would do.
-    ideal = total(heavy) * (1 - threads / max(cores, machine.threads, threads))
+    sure = (starved(ledger) or 0.0) <= STARVED
     yield finding(
         "BRR309",
         ledger,
-        low=0.4 * gain,
+        low=0.4 * gain if sure else 0.0,
         expected=REALISED * gain,
-        ceiling=max(gain, ideal) + slack(ledger),
-        message=f"ops run on {threads} of {cores:.1f} effective cores, and {duration(total(heavy))} "
+        ceiling=total(heavy) * (1 - 1 / most),
+        message=f"ops run on {threads} of {cores:.1f} cores{_left(ledger, machine)}, and {duration(total(heavy))} "
         f"({share(total(heavy) / ledger.wall)}) of the step is work that divides",
         advice=f"Remove what limits the threads (torch.set_num_threads, OMP_NUM_THREADS), or set {_fitting(cores)}.",
         where=_place(ledger),
         evidence=_evidence(ledger, threads, cores, heavy),
         of=heavy,
+        level=None if sure else "note",  # more threads wait for each other where the ones that there are get no core
     )
+
+
+def _left(ledger: Ledger, machine: Machine) -> str:
+    return " that other processes left it" if left_by_others(ledger, machine) < machine.effective_cores.median else ""
 
 
 def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> Iterator[Finding]:
@@ -78,7 +85,7 @@ def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> I
         ledger,
         low=0.25 * expected,
         expected=expected,
-        ceiling=lost + slack(ledger),
+        ceiling=lost,
         message=f"{threads} threads share {cores:.1f} effective cores, and every parallel op waits for its slowest "
         f"thread: about {share(expected / ledger.wall)} of the step",
         advice=f"Call torch.set_num_threads({_fitting(cores)}), or set OMP_NUM_THREADS before the program starts.",

@@ -14,8 +14,7 @@ from statistics import mean
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import ratio, time
-from gobrrr.rules.lines import slack
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, rule, slack
 from gobrrr.units import duration, share
 
 TOLERANCE = 0.05
@@ -98,14 +97,16 @@ def _windows(ledger: Ledger) -> Iterator[Finding]:
     step = ledger.step
     if "offline" in ledger.signals or not step.profiled_count or not step.plain_count or step.wall_ns <= 0:
         return
-    slowed = step.wall_ns / ledger.wall
-    if FASTEST <= slowed <= SLOWEST:
+    beside = step.beside_ns or ledger.wall  # where steps grow, a window is like those around it
+    least, most = sorted((beside, ledger.wall))
+    if FASTEST * least <= step.wall_ns <= SLOWEST * most:
         return
+    around = least if step.wall_ns < least else most
     message = (
-        f"a step took {duration(step.wall_ns)} while it was looked at closely and {duration(ledger.wall)} otherwise: "
+        f"a step took {duration(step.wall_ns)} while it was looked at closely and {duration(around)} otherwise: "
         "these are not steps of one kind"
     )
-    yield _doubt(ledger, message, TWO_KINDS, {"profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)})
+    yield _doubt(ledger, message, TWO_KINDS, {"profiled_step": time(step.wall_ns), "plain_step": time(around)})
 
 
 def _doubt(ledger: Ledger, message: str, advice: str, evidence: dict[str, Quantity]) -> Finding:

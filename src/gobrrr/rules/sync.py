@@ -8,7 +8,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.lines import key, slack
+from gobrrr.rules.lines import key
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import duration, share, size
@@ -36,7 +36,7 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             low=0.3 * idle,
             expected=0.8 * idle,
-            ceiling=idle + slack(ledger),
+            ceiling=idle,
             message=f"{call} stops the host {calls:.0f} times per step, and the device idles {duration(idle)} "
             f"({share(idle / ledger.wall)}) until the next kernel comes",
             advice="Keep the value on the device and read it every few hundred steps.",
@@ -63,7 +63,7 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=(0.4 if slow else 0.2) * device.exposed_copy_ns,
         expected=0.7 * device.exposed_copy_ns,
-        ceiling=device.exposed_copy_ns + slack(ledger),
+        ceiling=device.exposed_copy_ns,
         message=f"copies of {size(num_bytes)} hold up the device for {duration(device.exposed_copy_ns)} "
         f"({share(device.exposed_copy_ns / ledger.wall)}) per step{part}",
         advice="DataLoader(..., pin_memory=True) and .to(device, non_blocking=True), one batch ahead.",
@@ -135,7 +135,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.2 * launching,
         expected=0.6 * launching,
-        ceiling=launching + slack(ledger),
+        ceiling=launching,
         message=f"the device idles {share(device.idle_ns / ledger.wall)} of the step, {duration(launching)} of it "
         + (
             f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"

@@ -7,22 +7,26 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import CROWDED, other_load, starved, usable_cores
-from gobrrr.rules.evidence import count, ratio, time
+from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
+from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.units import duration, share
 
 UNTRUSTED_STEPS, FEW_STEPS = 3, 20
 """Below three there is no spread; TraceML calls nothing critical below 20 steps."""
+START_UP, HARDLY = 15e9, 0.1
+"""ns of CPU time that imports, and our own start and ends of windows, may take; share of what the program took beside
+from which its steps are worth a diagnosis. Imports took 2 to 6.6 s on four cores that others used (measured)."""
 UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
 """Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
-SLOWED, VERY_SLOWED = 2.0, 10.0
-"""Profiled over plain step. With all of its options torch.profiler makes a step of tiny ops 18 times longer."""
+GROWN = 1.5
+"""Median plain step over those around the profiled ones from which these are said to be others (proposed)."""
+VERY_SLOWED = 10.0
+"""As evidence.SLOWED: from here it is a warning."""
 VERY_CROWDED = 0.5
 """Share of the cores that others kept busy; a quarter (CROWDED) moves medians by 10 % (proposed)."""
-STARVED, VERY_STARVED = 0.10, 0.25
-"""Share of the time that the program's threads wanted a core and had none: as the quartiles that make steps unsteady
-(proposed)."""
+VERY_STARVED = 0.25
+"""As cores.STARVED: from here it is a warning (proposed)."""
 WORTH_NAMING = 0.1
 """Cores' worth of stolen time that is named."""
 WATCHED = 0.01
@@ -58,7 +62,9 @@ def _doubt(
 
 @rule("BRR901", "too-few-steps", "host")
 def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Fewer than three plain steps tell nothing, fewer than twenty little; and a device's start-up is no step."""
+    """Fewer than three plain steps tell nothing, fewer than twenty little, steps that are hardly any of the program
+    nothing of it; and a device's start-up is no step."""
+    yield from _hardly_the_program(ledger)
     steps = ledger.step.plain_count
     start_up = ledger.device.start_up_ns if ledger.device else 0.0
     if start_up > MOSTLY * ledger.wall:
@@ -84,10 +90,28 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
+def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
+    step, load = ledger.step, ledger.facts.process_load
+    own = (step.process_cpu_ns or 0.0) - START_UP
+    if step.seen_ns <= 0 or step.seen_ns * max(1.0, load or 1.0) >= HARDLY * own:
+        return
+    spent = step.process_cpu_ns or 0.0
+    yield _doubt(
+        "BRR901",
+        ledger,
+        "critical",
+        f"the steps that were seen take {duration(step.seen_ns)}, and the program had taken {duration(spent)} of CPU "
+        "time by then: what costs lies elsewhere",
+        "Mark what takes the time: `with gobrrr.watch(): ...` around it, or `for part in gobrrr.steps(parts): ...`.",
+        {"seen": time(step.seen_ns), "process_cpu": time(spent)},
+    )
+
+
 @rule("BRR902", "unsteady-steps", "host", needs={"plain"})
 def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Steps that differ, or get slower or faster while they are watched."""
     step = ledger.step
+    yield from _grown(ledger)
     worst = max(step.quartile_spread, abs(step.drift))
     if step.plain_count < UNTRUSTED_STEPS or worst <= UNSTEADY or ledger.wall <= 0:
         return
@@ -104,6 +128,22 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
+def _grown(ledger: Ledger) -> Iterator[Finding]:
+    """Steps that were looked at closely were shorter than most, as were those around them."""
+    step = ledger.step
+    if not step.profiled_count or not 0 < step.beside_ns * GROWN < ledger.wall:
+        return
+    yield _doubt(
+        "BRR902",
+        ledger,
+        "warning",
+        f"the profiled steps were shorter than most: those around them took {duration(step.beside_ns)}, the median one "
+        f"takes {duration(ledger.wall)}; later steps are longer, and ops and lines have the shares of the early ones",
+        "Watch the program where its steps are as long as they get (gobrrr.steps around that part of the loop).",
+        {"around": time(step.beside_ns), "plain_step": time(ledger.wall)},
+    )
+
+
 @rule("BRR903", "profiler-overhead", "host", needs={"plain"})
 def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
@@ -117,17 +157,17 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "Hold the step against one without profiler before you count on milliseconds of the host.",
         )
         return
-    slowed = step.wall_ns / ledger.wall if ledger.wall > 0 else 0.0
-    if not step.profiled_count or slowed <= SLOWED:
+    times = slowed(ledger)
+    if times <= SLOWED:
         return
     yield _doubt(
         "BRR903",
         ledger,
-        "warning" if slowed > VERY_SLOWED else "note",
-        f"a step took {duration(step.wall_ns)} under the profiler, {slowed:.1f} times {duration(ledger.wall)}: "
+        "warning" if times > VERY_SLOWED else "note",
+        f"a step took {duration(step.wall_ns)} under the profiler, {times:.1f} times {duration(ledger.wall)}: "
         "shares of small ops are too high",
         "Trust the plain step and the sampled lines more than the split between ops.",
-        {"slowed": ratio(slowed), "profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)},
+        {"slowed": ratio(times), "profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)},
     )
 
 
