@@ -135,6 +135,41 @@ def test_statements_about_the_model_stand_before_its_optimizer_once() -> None:
     ast.parse(after)
 
 
+UPDATE = """import torch
+
+def update(model, opt):
+    grads = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    opt.step()
+
+def main():
+    teacher = torch.nn.Linear(4, 4)
+    kept = list(teacher.parameters())
+    ema = Average(teacher.parameters())
+    model = torch.nn.Linear(4, 4)
+    OPT
+    ema.step(model.parameters())
+"""
+
+
+@pytest.mark.parametrize(
+    "opt",
+    [
+        "opt = torch.optim.SGD(model.parameters(), 0.1)",
+        "optimizer: Any = Shampoo(model.parameters())\n    optimizer.step()",
+        "from torch.optim import AdamW as A; a = 1\n    other = A(model.parameters())",
+        "self.optimizer = make_optimizer(model.parameters())",
+        "x = 1; opt = SGD(model.parameters())\n    opt = torch.optim.SGD(model.parameters())",
+    ],
+)
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast"])
+def test_only_what_makes_an_optimizer_is_its_place(opt: str, name: str) -> None:
+    edit = registry.remedy(name).edit
+    assert edit is not None
+    lines = patched(UPDATE.replace("OPT", opt), [edit]).splitlines()
+    (at,) = [n for n, line in enumerate(lines) if line.startswith(("    model.compile", "    model.forward ="))]
+    assert lines[at + 1].strip() == opt.splitlines()[-1 - ("step" in opt)].strip()
+
+
 @pytest.mark.parametrize(
     "source", ["import torch\nx = f(net)\n", "net = f(m.parameters())\n", "import torch\nx=1; o = f(m.parameters())\n"]
 )
