@@ -121,8 +121,10 @@ class Saved:
         self._look(tensor, {"file": place.file, "function": place.function, "line": place.line} if place.file else {})
 
     def _in_memory(self, tensor: Any, size: int) -> int:
-        """Bytes of a storage that are kept: of one larger than all that the process has in memory (a file that is
-        mapped and hardly read) the tensor's own."""
+        """Bytes of a storage that are kept: none on the meta device; of one larger than all that the process has in
+        memory (a file that is mapped and hardly read) the tensor's own."""
+        if tensor.device.type == "meta":
+            return 0
         if size > self._resident and tensor.device.type == "cpu":
             self._resident = dict(vitals()).get(marks.RSS, math.inf)
             if size > self._resident:
