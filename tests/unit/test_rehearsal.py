@@ -82,18 +82,6 @@ class TestOutcome:
         assert found is not None and found.saving.expected_ns == pytest.approx(30 * MS)
         assert found.today_ns == 40 * MS
 
-
-def finding(*names: str, cost_bytes: int | None = None, ceiling: float = 30 * MS) -> Finding:
-    saving = Saving(5 * MS, 20 * MS, ceiling)
-    return Finding("BRR102", "x", "compute", "critical", saving, "m", remedies=names, cost_bytes=cost_bytes)
-
-
-def known(**expected: float) -> dict[str, Rehearsed]:
-    return {
-        name: Rehearsed(name, Saving(0.0, max(0.0, ns), max(0.0, 1.2 * ns)), -ns, 50 * MS)
-        for name, ns in expected.items()
-    }
-
     def test_what_it_may_spare_and_cost_outside_widens_it(self) -> None:
         played = rounds((40 * MS, 20 * MS))
         plain, worse, better = (
@@ -118,6 +106,18 @@ def known(**expected: float) -> dict[str, Rehearsed]:
         assert found is None or (found.saving.low_ns > 0) == low
         if times > 1000:
             assert unlike(scene, played) == "its ops ran 2000 times slower than in the step"
+
+
+def finding(*names: str, cost_bytes: int | None = None, ceiling: float = 30 * MS) -> Finding:
+    saving = Saving(5 * MS, 20 * MS, ceiling)
+    return Finding("BRR102", "x", "compute", "critical", saving, "m", remedies=names, cost_bytes=cost_bytes)
+
+
+def known(**expected: float) -> dict[str, Rehearsed]:
+    return {
+        name: Rehearsed(name, Saving(0.0, max(0.0, ns), max(0.0, 1.2 * ns)), -ns, 50 * MS)
+        for name, ns in expected.items()
+    }
 
 
 class TestFindings:
@@ -213,11 +213,6 @@ class TestScenes:
                                shapes=(((8, 8), 1),))  # fmt: skip
         case = Case(facts=Facts(optimizers=(facts,)), phases=(("optimizer", 20 * MS),))
         assert scene("fused_optimizer", case.ledger, machine(), 3.0) is None
-
-    def test_the_first_part_is_played_however_little_it_is(self) -> None:
-        nothing = part(op("mul", (64, 64), ms=0.0))
-        picked, _ = chosen([msgspec.structs.replace(nothing, ns=1e-9)])
-        assert len(picked) == 1
 
     def test_every_remedy_that_is_rehearsed_exists(self) -> None:
         assert set(MAKERS) <= set(registry.OWN)

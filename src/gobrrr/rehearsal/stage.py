@@ -129,9 +129,9 @@ class _Side:
         """ns of one call."""
         if self._run is None:
             return 0.0
-        with self._setting() as changed:
-            if changed:
-                self._run()  # threads that were just made are no part of the remedy
+        with self._setting():
+            if "threads" in self._script["changed"]:
+                self._run()  # threads that were just made are no part of what is timed, on either side
             self._wait()
             start = self._clock()
             for _ in range(self._calls):
@@ -144,7 +144,7 @@ class _Side:
             self._torch.cuda.synchronize()
 
     @contextlib.contextmanager
-    def _setting(self) -> Iterator[bool]:
+    def _setting(self) -> Iterator[None]:
         threads, precision = self._spec.get("threads"), self._spec.get("precision")
         torch, script = self._torch, self._script
         if threads:
@@ -152,7 +152,7 @@ class _Side:
         if precision:
             torch.set_float32_matmul_precision(precision)
         try:
-            yield bool(threads)
+            yield
         finally:
             if threads:
                 torch.set_num_threads(script["threads"])
