@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.remedies import registry
-from gobrrr.remedies.model import AddStatement, SetKeyword, SwitchOff
+from gobrrr.remedies.model import AddStatement, BeforeOptimizer, SetKeyword, SwitchOff
 from gobrrr.remedies.patch import diff, patched
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
@@ -176,3 +176,12 @@ def test_only_what_makes_an_optimizer_is_its_place(opt: str, name: str) -> None:
 def test_where_no_optimizer_is_seen_or_nothing_fits_the_source_stays(source: str) -> None:
     edit = registry.remedy("bf16_autocast").edit
     assert edit is not None and patched(source, [edit]) == source
+
+
+def test_of_several_optimizers_the_first_in_the_source_counts() -> None:
+    source = (
+        "import torch\ndef main(net, head):\n    if head:\n        a = torch.optim.SGD(net.parameters())\n"
+        "    b = torch.optim.SGD(head.parameters())\n"
+    )
+    lines = patched(source, [BeforeOptimizer("{model}.compile()")]).splitlines()
+    assert [line for line in lines if "compile" in line] == ["        net.compile()"]
