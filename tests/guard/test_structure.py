@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from gobrrr.guard import structure
+from gobrrr.guard import judge, structure
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.seen import Seen
@@ -45,6 +45,26 @@ def run(second: Step | None = None, **more: Any) -> Observation:
 def data(n: int, **more: Any) -> Step:
     """A step that is given something else."""
     return step(n, calls=(call(n, data=msgspec.structs.replace(call(n).data, **more)),))
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict"),
+    [
+        ((2.0, 60.0, 80.0), "unverified"), ((2.0, math.nan, 3.0), "unverified"),
+        ((2.0, 60.0, 3.0), "wrong"), ((2.0, 3.0, 19.0), "wrong"), ((0.0, 3.0, 19.0), "wrong"),
+    ],
+)  # fmt: skip
+def test_where_the_baseline_diverges_nothing_is_called_wrong(losses: tuple[float, ...], verdict: str) -> None:
+    """A remedy of another rounding or order ends where gradients are zero, and the baseline might have."""
+
+    def of(**more: Any) -> Observation:
+        return run(steps=tuple(step(n, losses=(loss,), **more) for n, loss in enumerate(losses)))
+
+    dead = of(gradients={"a": seen(0.0), "b": seen(2.0), "frozen": None})
+    found = judge(of(), dead, again=of(), reference=None)
+    assert found.verdict == verdict, found
+    assert ("diverges by itself" in found.reasons[0]) == (verdict == "unverified")
+    assert judge(of(), of(), again=of(), reference=of()).verdict in ("exact", "unverified")
 
 
 WRONG = {

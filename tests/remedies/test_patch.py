@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.remedies import registry
-from gobrrr.remedies.model import AddStatement, SetKeyword, SwitchOff
+from gobrrr.remedies.model import AddStatement, BeforeOptimizer, SetKeyword, SwitchOff
 from gobrrr.remedies.patch import diff, patched
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
@@ -135,9 +135,53 @@ def test_statements_about_the_model_stand_before_its_optimizer_once() -> None:
     ast.parse(after)
 
 
+UPDATE = """import torch
+
+def update(model, opt):
+    grads = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    opt.step()
+
+def main():
+    teacher = torch.nn.Linear(4, 4)
+    kept = list(teacher.parameters())
+    ema = Average(teacher.parameters())
+    model = torch.nn.Linear(4, 4)
+    OPT
+    ema.step(model.parameters())
+"""
+
+
+@pytest.mark.parametrize(
+    "opt",
+    [
+        "opt = torch.optim.SGD(model.parameters(), 0.1)",
+        "optimizer: Any = Shampoo(model.parameters())\n    optimizer.step()",
+        "from torch.optim import AdamW as A; a = 1\n    other = A(model.parameters())",
+        "self.optimizer = make_optimizer(model.parameters())",
+        "x = 1; opt = SGD(model.parameters())\n    opt = torch.optim.SGD(model.parameters())",
+    ],
+)
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast"])
+def test_only_what_makes_an_optimizer_is_its_place(opt: str, name: str) -> None:
+    edit = registry.remedy(name).edit
+    assert edit is not None
+    lines = patched(UPDATE.replace("OPT", opt), [edit]).splitlines()
+    (at,) = [n for n, line in enumerate(lines) if line.startswith(("    model.compile", "    model.forward ="))]
+    assert lines[at + 1].strip() == opt.splitlines()[-1 - ("step" in opt)].strip()
+
+
 @pytest.mark.parametrize(
     "source", ["import torch\nx = f(net)\n", "net = f(m.parameters())\n", "import torch\nx=1; o = f(m.parameters())\n"]
 )
 def test_where_no_optimizer_is_seen_or_nothing_fits_the_source_stays(source: str) -> None:
     edit = registry.remedy("bf16_autocast").edit
     assert edit is not None and patched(source, [edit]) == source
+
+
+def test_of_several_optimizers_the_first_in_the_source_counts() -> None:
+    source = (
+        "import torch\ndef main(net, head):\n    if head:\n        a = torch.optim.SGD(net.parameters())\n"
+        "    b = torch.optim.SGD(head.parameters())\n"
+    )
+    lines = patched(source, [BeforeOptimizer("{model}.compile()")]).splitlines()
+    assert [line for line in lines if "compile" in line] == ["        net.compile()"]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -103,8 +108,68 @@ def test_a_script_is_played_in_a_process_of_its_own() -> None:
 
 def test_another_torch_plays_nothing() -> None:
     scene = Scene("fused_optimizer", (Part(WHOLES[1], WHOLES[2], 1.0, 1e6),))
-    assert "fused_optimizer" not in perform(script(scene, torch="2.6.0"), sys.executable)
+    found = perform(script(scene, torch="2.6.0"), sys.executable)["fused_optimizer"]
+    assert not found.rounds and "the program's was 2.6.0" in found.why
 
 
 def test_an_interpreter_that_does_not_start_plays_nothing() -> None:
-    assert perform(script(), "no-such-python") == {}
+    scene = Scene("fused_optimizer", (Part(WHOLES[1], WHOLES[2], 1.0, 1e6),))
+    assert "does not start" in perform(script(scene), "no-such-python")["fused_optimizer"].why
+
+
+def test_rows_that_lie_far_apart_take_no_more_than_themselves() -> None:
+    """6 GB from the first to the last, as a sparse file that is mapped; the strides are in the recording."""
+    side = {"make": "op", "name": "aten::mm", "shapes": [[256, 2048], [2048, 8]], "dtypes": ["float"] * 2,
+            "strides": [[5_859_375, 1], [8, 1]], "concrete": []}  # fmt: skip
+    made: list[int] = []
+    real = torch.ones
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch, name)
+
+        def ones(self, *shape: Any, **how: Any) -> Any:
+            result = real(*shape, **how)
+            made.append(result.numel())
+            return result
+
+    makers.make(Counting(), side, "cpu")()
+    assert max(made) == 256 * 2048
+
+
+def test_what_ended_the_process_is_said(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\ncat > /dev/null\nkill -9 $$\n")
+    python.chmod(0o755)
+    scene = Scene("fused_optimizer", (Part(WHOLES[1], WHOLES[2], 1.0, 1e6),))
+    assert "its process was ended" in perform(script(scene), str(python))["fused_optimizer"].why
+
+
+def test_the_users_sitecustomize_does_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    scene = Scene("fused_optimizer", (Part(None, WHOLES[0]), Part(WHOLES[1], WHOLES[2], 1.0, 1e6)), seconds=0.5)
+    assert perform(script(scene), sys.executable)["fused_optimizer"].rounds, "torch is found all the same"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a parent's death is told on Linux only")
+def test_the_stage_does_not_outlive_who_waits_for_it(tmp_path: Path) -> None:
+    """A script without an end: the stage waits for the rest of it, and its standard input stays open."""
+    stage = "from gobrrr.rehearsal.stage import main; main()"
+    ours, theirs = os.pipe()
+    code = (
+        f"import os, subprocess, sys; command = [sys.executable, '-c', {stage!r}, str(os.getpid())]; "
+        f"print(subprocess.Popen(command, stdin={ours}).pid, flush=True); input()"
+    )
+    try:
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              pass_fds=[ours]) as parent:  # fmt: skip
+            assert parent.stdout is not None
+            child = psutil.Process(int(parent.stdout.readline()))
+            parent.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.wait(30)
+    finally:
+        os.close(theirs)
+        os.close(ours)

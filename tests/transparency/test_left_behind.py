@@ -57,7 +57,8 @@ TAKES_OFF = {
     "profiled.Profiled._disable", "workers.WorkerSampling.close", "journal.JournalWriter.close",
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
-    "kept.KeptCalls.remove", "lookup.EngineLookup.remove", "recorder._forked", "unseen._let_through",
+    "kept.KeptCalls.remove", "kept.KeptCalls._put_back", "lookup.EngineLookup.remove", "recorder._forked",
+    "unseen._let_through",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {

@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rules": {"errors", "units", "machine", "recording", "ledger"},
     "report": {"errors", "units", "machine", "recording", "ledger", "rules", "guard", "trial"},
     "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture"},
-    "rehearsal": {"errors", "units", "machine", "recording", "ledger", "rules", "remedies"},
+    "rehearsal": {"errors", "units", "machine", "recording", "ledger", "rules", "remedies", "capture"},
     "guard": {"errors", "capture"},
     "trial": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "remedies", "guard", "capture"},
 }

@@ -40,6 +40,18 @@ def test_one_thread_and_all_bound_each_other(one: float, most: float) -> None:
     assert (first, second) >= (one * 1e9, most * 1e9)
 
 
+def test_one_thread_is_no_less_than_its_part_of_all() -> None:
+    found = bounded(machine(matmul={"1": products(fp32=40), "all": products(fp32=100)}))
+    assert found.flop_rate("fp32", 1) == pytest.approx(50e9)
+
+
+@pytest.mark.parametrize("one", [30e9, 60e9])
+def test_a_doubtful_figure_says_nothing_of_the_cores(one: float) -> None:
+    doubted = {"1": {"fp32": figure(one, "FLOP/s", spread=2.0)}, "all": products(fp32=100)}
+    found = bounded(machine(effective_cores=figure(1.0, "cores"), matmul=doubted, copy=()))
+    assert found.effective_cores.median == 1.0
+
+
 def test_copies_bound_each_other() -> None:
     copies = (CopyCeiling(1 << 20, 1, figure(50e9, "B/s")), CopyCeiling(1 << 20, 2, figure(30e9, "B/s")))
     assert bounded(machine(copy=copies)).byte_rate(1 << 20, 2) == pytest.approx(50e9)

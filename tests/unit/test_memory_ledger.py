@@ -45,6 +45,14 @@ def test_every_kind_of_byte_has_its_place() -> None:
     assert found.bytes_per_parameter == 16.0
 
 
+def test_what_is_more_than_was_ever_in_memory_is_not_known() -> None:
+    facts = Facts(optimizers=(adam(),), inputs=(InputFacts(num_bytes=101 * MB),), saved_total=5000 * MB,
+                  peak_rss_bytes=100 * MB)  # fmt: skip
+    found = memory_ledger(facts)
+    assert found.activations is None and found.inputs is None and found.parameters == 4 * MB
+    assert found.workspace == (100 - 16) * MB and "inputs" not in dict(found.alive_at_peak)
+
+
 def test_nothing_seen_is_null_and_not_zero() -> None:
     found = memory_ledger(Facts())
     assert found.parameters is found.gradients is found.optimizer_state is found.activations is None

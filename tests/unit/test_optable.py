@@ -11,12 +11,13 @@ from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.optable import Calls, is_communication, op_groups
 from gobrrr.ledger.places import replay
-from gobrrr.ledger.pricing import Prices
+from gobrrr.ledger.pricing import ELSEWHERE, Prices
 from tests.unit.handmade import machine
 from tests.unit.timelines import MS, US, Timeline
 
 DISPATCH = 1000.0
 COPY = 1 << 28
+KINDS = (("aten::mm", "compute"), ("aten::add", "bandwidth"))
 
 
 def calls(timeline: Timeline, folder: Path, prices: Prices | None = None, **changes: Any) -> Calls:
@@ -153,14 +154,33 @@ def test_what_runs_again_belongs_to_the_line_that_asked_for_it(tmp_path: Path) -
     assert [[at.line for at in g.where] for g in groups if g.name == "aten::mm"] == [[40, 20]]
 
 
+@pytest.mark.parametrize(("times", "counted"), [(0.9, True), (1.1, False)])
+def test_what_ran_far_above_its_ceiling_ran_elsewhere(times: float, counted: bool, tmp_path: Path) -> None:
+    """A linear layer on the meta device takes as long as torch needs to look at the shapes."""
+    floors = {"aten::mm": 1e9 * 2 * 512**3 / 100e9, "aten::add": 1e9 * 12 * (1 << 22) / 20e9}
+
+    def step(timeline: Timeline) -> None:
+        for share in (0.5, 1.5):  # one call that ran late says nothing: all of them together do
+            ns = {name: int(share * floors[name] / ELSEWHERE[bound] / times) for name, bound in KINDS}
+            timeline.leaf("aten::mm", ns["aten::mm"], (512, 512), (512, 512))
+            timeline.leaf("aten::add", ns["aten::add"], (1 << 22,), (1 << 22,))
+        timeline.leaf("aten::mm", 10 * MS, (512, 256), (256, 512))
+        timeline.boundary()
+
+    groups = calls(window_of(step), tmp_path).groups
+    assert [g.bound is not None for g in groups] == [counted, counted, True]
+    assert [(g.flops is not None, g.floor_ns > 0) for g in groups[:2]] == [(counted, counted)] * 2
+    assert [g.elsewhere for g in groups] == [not counted, not counted, False]
+
+
 def test_a_floor_is_no_longer_than_the_op(tmp_path: Path) -> None:
     def step(timeline: Timeline) -> None:
-        timeline.leaf("aten::mm", 1, (512, 512), (512, 512))
+        timeline.leaf("aten::mm", MS, (512, 512), (512, 512))
         timeline.leaf("aten::add", MS, (1 << 18,), (1 << 18,))
         timeline.boundary()
 
     named = by_name(window_of(step), tmp_path)
-    assert named["aten::mm"].floor_ns == named["aten::mm"].ns == 1
+    assert named["aten::mm"].floor_ns == named["aten::mm"].ns == MS
     assert named["aten::mm"].dispatch_ns == 0
     added = named["aten::add"]
     assert added.bound == "bandwidth" and added.bytes == 3 * 4 * (1 << 18)

@@ -60,6 +60,13 @@ def test_a_single_lucky_call_is_no_measurement(tmp_path: Path) -> None:
     assert raised(before, recorded(tmp_path, *products(MS, count=2)), "highest") == before
 
 
+def test_what_no_cpu_reaches_was_not_done_here(tmp_path: Path) -> None:
+    """On the meta device a large product takes as long as its shapes."""
+    before, huge = slow_machine(), (100 * SIDE, 100 * SIDE)
+    ops = [("aten::mm", 400_000, (huge, huge)), ("aten::add", 200_000, ((64 * SIDE, 1024), (64 * SIDE, 1024)))] * 4
+    assert raised(before, recorded(tmp_path, *ops), "highest") == before
+
+
 def test_ops_as_short_as_the_clock_is_coarse_do_not_count(tmp_path: Path) -> None:
     before = slow_machine()
     assert raised(before, recorded(tmp_path, *products(50_000)), "highest") == before

@@ -9,14 +9,16 @@ import pytest
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.recording.facts import Facts, OptimizerFacts
-from gobrrr.rehearsal import autocast
+from gobrrr.recording.run import Start
+from gobrrr.rehearsal import autocast, findings
 from gobrrr.rehearsal.findings import judged
-from gobrrr.rehearsal.outcome import outcome
+from gobrrr.rehearsal.outcome import ALIKE, FAITHFUL, outcome, unlike
 from gobrrr.rehearsal.parts import chosen, part
 from gobrrr.rehearsal.perform import OF_A_FINDING, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Part, Played, Scene
 from gobrrr.remedies import registry
+from gobrrr.rules import judge
 from gobrrr.rules.model import Finding, Rehearsed, Saving
 from tests.unit.handmade import MS, Case, machine, op, product
 
@@ -85,6 +87,31 @@ class TestOutcome:
         assert found is not None and found.saving.expected_ns == pytest.approx(30 * MS)
         assert found.today_ns == 40 * MS
 
+    def test_what_it_may_spare_and_cost_outside_widens_it(self) -> None:
+        played = rounds((40 * MS, 20 * MS))
+        plain, worse, better = (
+            outcome(a_scene(40 * MS, **more), played, 100 * MS)
+            for more in ({}, {"worse_ns": 3 * MS}, {"better_ns": 5 * MS})
+        )
+        assert plain is not None and worse is not None and better is not None
+        assert plain.saving.low_ns - worse.saving.low_ns == pytest.approx(3 * MS)
+        assert better.saving.ceiling_ns - plain.saving.ceiling_ns == pytest.approx(5 * MS)
+        assert plain.saving.low_ns == pytest.approx((20 - FAITHFUL * 20 - ALIKE * 40) * MS)
+        assert plain.saving.ceiling_ns == pytest.approx((20 + FAITHFUL * 20 + ALIKE * 40) * MS)
+
+    @pytest.mark.parametrize(
+        ("times", "low", "known"),
+        [(1.0, True, True), (2.5, True, True), (0.4, True, True), (4.0, False, True), (0.25, False, True),
+         (11.0, False, False), (0.09, False, False), (2000.0, False, False)],
+    )  # fmt: skip
+    def test_a_stage_far_from_the_step_promises_nothing(self, times: float, low: bool, known: bool) -> None:
+        scene, played = a_scene(40 * MS), rounds((times * 40 * MS, times * 4 * MS))
+        found = outcome(scene, played, 100 * MS)
+        assert (found is not None) == known == (not unlike(scene, played))
+        assert found is None or (found.saving.low_ns > 0) == low
+        if times > 1000:
+            assert unlike(scene, played) == "its ops ran 2000 times slower than in the step"
+
 
 def finding(*names: str, cost_bytes: int | None = None, ceiling: float = 30 * MS) -> Finding:
     saving = Saving(5 * MS, 20 * MS, ceiling)
@@ -124,8 +151,74 @@ class TestFindings:
     def test_findings_that_nobody_rehearsed_stay_as_they_are(self) -> None:
         assert judged([finding("c")], known(a=-MS), self.ledger) == ([finding("c")], [])
 
+    def test_a_winner_is_expected_to_win(self) -> None:
+        """Within its interval a loser may win as well."""
+        unsure = Rehearsed("a", Saving(0.0, 0.0, 9 * MS), MS, 50 * MS)
+        assert judged([finding("a")], {"a": unsure}, self.ledger)[0] == []
+
+    def test_a_winner_of_next_to_nothing_is_no_finding(self) -> None:
+        kept, dropped = judged([finding("a")], known(a=0.001 * MS), self.ledger)
+        assert not kept and [code for code, _ in dropped] == ["BRR102"]
+
+    def test_why_a_rehearsal_failed_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        scenes = {name: msgspec.structs.replace(a_scene(40 * MS), remedy=name) for name in ("a", "b", "c")}
+        results = {
+            "a": Played("a", why="it would take 9 MB, and 1 MB are free"), "b": Played("b", why="no kernel"),
+            "c": msgspec.structs.replace(rounds((40 * MS, 20 * MS)), remedy="c"),
+        }  # fmt: skip
+        monkeypatch.setattr(findings, "remedies", lambda names: dict.fromkeys(scenes, 1.0))
+        monkeypatch.setattr(findings, "scene", lambda name, *rest: scenes[name])
+        monkeypatch.setattr(findings, "perform", lambda script, interpreter: results)
+        start = Start(pid=1, torch="2.13.0")
+        kept, skipped = findings.rehearsed([finding("a"), finding("b", "c")], self.ledger, machine(), start, "python")
+        assert [f.basis for f in kept] == ["estimated", "rehearsed"]
+        assert ("BRR102", "a could not be rehearsed: it would take 9 MB, and 1 MB are free") in skipped
+
+
+class TestJudge:
+    """What looks at all findings sees the savings that were rehearsed."""
+
+    ledger: Ledger = Case(ops=(product(512, 512, 512),), ms=100.0).ledger
+
+    def test_a_rehearsed_saving_above_its_account_is_doubted(self) -> None:
+        found, _ = judge(self.ledger, machine(), rehearsed=lambda _: ([finding("a", ceiling=999 * MS)], []))
+        assert [f.code for f in found] == ["BRR102"]
+        more = msgspec.structs.replace(finding("a"), saving=Saving(0.0, 300 * MS, 300 * MS))
+        found, _ = judge(self.ledger, machine(), rehearsed=lambda _: ([more], []))
+        assert {f.code for f in found} == {"BRR102", "BRR910"}
+
+    def test_a_rehearsal_that_raises_costs_itself_alone(self) -> None:
+        def broken(_: list[Finding]) -> Any:
+            raise ValueError("strides")
+
+        plain, told = judge(self.ledger, machine())
+        found, skipped = judge(self.ledger, machine(), rehearsed=broken)
+        assert found == plain and skipped == [*told, ("rehearsal", skipped[-1][1])]
+        assert "ValueError: a defect of gobrrr" in skipped[-1][1]
+        with pytest.raises(ValueError, match="strides"):
+            judge(self.ledger, machine(), strict=True, rehearsed=broken)
+
 
 class TestScenes:
+    def test_strides_that_are_missing_are_dense(self) -> None:
+        image = msgspec.structs.replace(op("mkldnn_convolution", (1, 8, 4, 4), (8, 8, 3, 3)), strides=())
+        found = scene("channels_last", Case(ops=(image,)).ledger, machine(), 3.0)
+        assert found is not None and found.parts[0].then is not None
+        assert found.parts[0].then["strides"] == [[128, 1, 32, 8], [72, 1, 24, 8]]
+
+    def test_as_many_threads_as_cores_need_no_rehearsal(self) -> None:
+        ledger = Case(ops=(product(64, 64, 64),)).ledger
+        same, more = (msgspec.structs.replace(machine(), usable_cores=ledger.threads + count) for count in (0, 1))
+        assert scene("intraop_threads", ledger, same, 3.0) is None
+        found = scene("intraop_threads", ledger, more, 3.0)
+        assert found is not None and found.parts[0].then["threads"] == ledger.threads + 1  # type: ignore[index]
+
+    def test_a_fused_optimizer_is_not_rehearsed_once_more(self) -> None:
+        facts = OptimizerFacts(1, "AdamW", supports_fused=True, fused=True, num_tensors=1, num_elements=64,
+                               shapes=(((8, 8), 1),))  # fmt: skip
+        case = Case(facts=Facts(optimizers=(facts,)), phases=(("optimizer", 20 * MS),))
+        assert scene("fused_optimizer", case.ledger, machine(), 3.0) is None
+
     def test_every_remedy_that_is_rehearsed_exists(self) -> None:
         assert set(MAKERS) <= set(registry.OWN)
 
@@ -169,6 +262,10 @@ class TestAutocast:
     def test_products_are_lowered_with_casts_of_input_and_weight(self) -> None:
         named, casts = self.lowered(product(32, 64, 16))
         assert named == ["aten::mm"] and casts == [(2048, "float", LOW), (1024, "float", LOW)]
+
+    def test_a_weight_is_cast_though_a_tensor_of_its_size_is_lowered_already(self) -> None:
+        _, casts = self.lowered(product(32, 64, 16), product(32, 16, 32))
+        assert casts.count((512, "float", LOW)) == 1, "the second weight; its input, of as many elements, is lowered"
 
     def test_what_follows_a_product_is_lowered_and_needs_no_cast(self) -> None:
         named, casts = self.lowered(product(32, 64, 16), op("gelu", (32, 16)), product(32, 16, 8))

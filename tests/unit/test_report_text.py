@@ -287,6 +287,13 @@ def test_the_costliest_ops_are_named_with_line_share_and_rate() -> None:
     assert "op9 x2" in brief(costly(), ops=True) and "op9 x2" in render(costly())
 
 
+@pytest.mark.parametrize(("us", "told"), [(4, False), (6, True)])
+def test_calls_as_short_as_the_clock_is_coarse_have_no_rate(us: float, told: bool) -> None:
+    mm = OpGroup("aten::mm", calls=10.0, ns=10_000 * us, flops=1e6, bytes=1e4, bound="compute")
+    (share,) = build(samples.starved_ledger(ops=(mm,)), samples.machine(), []).ops
+    assert (share.flops_per_s is not None, share.bytes_per_s is not None) == (told, told)
+
+
 def test_a_terminal_gets_colors_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     show(samples.starved(), stream)

@@ -60,6 +60,11 @@ def test_what_is_not_modelled_is_named_with_its_share() -> None:
     assert found.not_counted[0] == ("mine::op11", pytest.approx(11 / 200))
 
 
+def test_what_ran_elsewhere_is_not_counted_though_it_calls_others() -> None:
+    found = roofline([OpGroup("aten::addmm", ns=MS, leaf=False, elsewhere=True)], 10 * MS, prices())
+    assert found.not_counted == (("aten::addmm", pytest.approx(0.1)),)
+
+
 def test_calls_of_one_op_on_two_lines_are_one_name() -> None:
     groups = [OpGroup("mine::op", ns=MS, phase=phase) for phase in ("forward", "backward")]
     assert roofline(groups, 10 * MS, prices()).not_counted == (("mine::op", pytest.approx(0.2)),)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +106,14 @@ def test_a_view_saves_its_whole_storage_once() -> None:
         (a * b).sum().backward()
 
     assert total(watching(program)) == FLOAT * 64 * 8
+
+
+def test_of_a_mapped_file_only_what_is_read_is_kept(tmp_path: Path) -> None:
+    (file := tmp_path / "big").touch()
+    os.truncate(file, FLOAT * 10**10)
+    x = torch.from_file(str(file), size=10**10, shared=True).as_strided((4, 8), (10**9, 1))
+    weight = torch.randn(8, 2, requires_grad=True)
+    assert total(watching(lambda: (x @ weight).sum().backward())) == FLOAT * 4 * 8
 
 
 def test_buffers_and_parameters_are_nobodys_activations() -> None:

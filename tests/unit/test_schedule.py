@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gobrrr.capture import schedule
+from gobrrr.machine import probe
 from gobrrr.recording import marks, vitals
 
 STAT = """cpu  400 0 40 9000 100 0 0 60 0 0
@@ -29,6 +30,16 @@ def test_busy_cpus_are_those_of_the_affinity(
     tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     assert schedule.busy(str(tmp_path)) == [(marks.BUSY, busy * tick), (marks.STOLEN, stolen * tick)]
     assert schedule.cores() == len(allowed)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="affinities are Linux's")
+@pytest.mark.parametrize(("quota", "cores"), [(None, 8), (2.5, 3), (64.0, 8)])
+def test_cores_are_those_of_the_affinity_cut_by_the_quota(
+    monkeypatch: pytest.MonkeyPatch, quota: float | None, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    monkeypatch.setattr(probe, "_quota", lambda root: quota)
+    assert schedule.cores() == cores
 
 
 def tasks(tmp_path: Path, *waited: int) -> Path:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from gobrrr.capture import parts, schedule, source, trainers
 from gobrrr.capture.recorder import Recorder
+from gobrrr.machine.probe import memory_limit
 
 _DEBUG_ENV = (
     "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG",
@@ -202,14 +202,7 @@ def memory() -> dict[str, Any]:
         for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"), ("swap_used", "VmSwap")):
             if key in status:
                 found[name] = int(status[key].split()[0]) * 1024
-        found["memory_limit"] = _memory_limit()
+        found["memory_limit"] = memory_limit()
     except (OSError, ValueError, IndexError):
         pass
     return found
-
-
-def _memory_limit() -> int | None:
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    groups = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-    texts = [Path(path).read_text(encoding="utf-8").strip() for path in groups if os.access(path, os.R_OK)]
-    return min([*limits, *(int(text) for text in texts if text.isdigit())])

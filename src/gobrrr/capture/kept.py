@@ -53,24 +53,28 @@ class KeptCalls:
         return True
 
     def find_spec(self, name: str, *_: object) -> None:
-        """A finder that finds nothing: the compiler is being imported."""
+        """A finder that finds nothing: the compiler is being imported. It stays where it is: importlib is going through
+        the list, and would pass over the finder behind it."""
         if name == _COMPILER:
             self._compiles()
 
     def _compiles(self, *_: object) -> None:
         self._never = True
-        self.remove()
+        self._put_back()
 
     def remove(self) -> None:
-        """Put back what stood there; safe to call twice."""
+        """Put back what stood there, and watch for the compiler no more; safe to call twice."""
+        self._put_back()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        handler = getattr(sys.modules.get(f"{_COMPILER}.callback"), "callback_handler", None)
+        if handler is not None and self._compiles in handler.start_callbacks:
+            handler.remove_start_callback(self._compiles)
+
+    def _put_back(self) -> None:
         from torch.nn import Module
 
         owner: Any = Module
         if self.on and owner.__dict__["_call_impl"] is self._mine:
             owner._call_impl = self._plain
         self._plain = None
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-        handler = getattr(sys.modules.get(f"{_COMPILER}.callback"), "callback_handler", None)
-        if handler is not None and self._compiles in handler.start_callbacks:
-            handler.remove_start_callback(self._compiles)

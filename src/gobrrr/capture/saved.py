@@ -8,6 +8,7 @@ is told.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,9 @@ from typing import Any, NamedTuple
 from gobrrr.capture import linelog
 from gobrrr.capture.counted import tensors_in, version
 from gobrrr.capture.linelog import LineLog
+from gobrrr.capture.recorder import vitals
 from gobrrr.capture.unseen import is_transformed, sees_every_op, unseen
+from gobrrr.recording import marks
 
 MAX_NODES = 200_000
 """Of one graph that is walked; looking at one takes some microseconds."""
@@ -47,6 +50,7 @@ class Saved:
         self._owned, self._look = owned, look
         self._places = Places(log)
         self._num_nodes = 0
+        self._resident = 0.0
         self._kept: dict[int, tuple[Any, Saver, int]] = {}  # by storage: a weak reference, who saved it, its bytes
         self._most: dict[Saver, list[int]] = {}
         self._most_bytes = 0
@@ -104,7 +108,7 @@ class Saved:
         from torch.multiprocessing.reductions import StorageWeakRef
 
         storage = tensor.untyped_storage()
-        size, number = storage.nbytes(), storage._cdata
+        size, number = self._in_memory(tensor, storage.nbytes()), storage._cdata
         if not size or number in self._owned or number in self._kept:
             return
         place = self._places.at(_number(node))
@@ -115,6 +119,17 @@ class Saved:
             size,
         )
         self._look(tensor, {"file": place.file, "function": place.function, "line": place.line} if place.file else {})
+
+    def _in_memory(self, tensor: Any, size: int) -> int:
+        """Bytes of a storage that are kept: none on the meta device; of one larger than all that the process has in
+        memory (a file that is mapped and hardly read) the tensor's own."""
+        if tensor.device.type == "meta":
+            return 0
+        if size > self._resident and tensor.device.type == "cpu":
+            self._resident = dict(vitals()).get(marks.RSS, math.inf)
+            if size > self._resident:
+                return min(size, int(tensor.numel()) * int(tensor.element_size()))
+        return size
 
 
 def _nodes(roots: Iterable[Any]) -> list[Any]:

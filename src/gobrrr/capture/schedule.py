@@ -5,19 +5,20 @@ Standard library only: the watched process reads it, once a second at most.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+from gobrrr.machine import quiet
 from gobrrr.recording import marks as ev
 
 MOST_THREADS = 256
 """More threads than this are not asked one by one: it would take a millisecond and more."""
-_TICK_NS = 1_000_000_000 // (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)
 
 
 def cores() -> int:
-    """CPUs on which this process may run."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """CPUs that this process may keep busy: its affinity, cut by its group's quota."""
+    from gobrrr.machine.probe import usable_cores  # what it imports is not for a program that has just started
+
+    return usable_cores()
 
 
 def busy(root: str = "/proc") -> list[tuple[int, int]]:
@@ -25,24 +26,8 @@ def busy(root: str = "/proc") -> list[tuple[int, int]]:
 
     Raises OSError, ValueError, IndexError where the system does not tell.
     """
-    with open(f"{root}/stat", "rb") as file:  # noqa: PTH123  (hot path)
-        whole = file.readline().split()
-        mine = _mine()
-        rows = [whole] if mine is None else [row for row in map(bytes.split, file) if row and row[0] in mine]
-    spent = stolen = 0
-    for row in rows:
-        user, nice, system, _idle, _wait, irq, soft, steal = (int(x) for x in row[1:9])
-        spent += user + nice + system + irq + soft + steal
-        stolen += steal
-    return [(ev.BUSY, spent * _TICK_NS), (ev.STOLEN, stolen * _TICK_NS)]
-
-
-def _mine() -> frozenset[bytes] | None:
-    """Names of the rows that count; None where every CPU does."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    allowed = os.sched_getaffinity(0)
-    return None if len(allowed) >= (os.cpu_count() or 1) else frozenset(b"cpu%d" % number for number in allowed)
+    spent, stolen = quiet.spent(root)
+    return [(ev.BUSY, spent), (ev.STOLEN, stolen)]
 
 
 class Waited:

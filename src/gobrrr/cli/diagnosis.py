@@ -7,6 +7,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -103,16 +104,13 @@ def judged(
     `stage`: the Python that rehearses what the findings promise; without one they stay estimated.
     """
     from gobrrr.ledger.build import build_ledger
+    from gobrrr.rehearsal.findings import rehearsed
     from gobrrr.report.build import build
     from gobrrr.rules import judge
 
     ledger = build_ledger(recording, machine)
-    findings, skipped = judge(ledger, machine, portability=portability)
-    if stage:
-        from gobrrr.rehearsal.findings import rehearsed
-
-        findings, lost = rehearsed(findings, ledger, machine, recording.start, stage)
-        skipped += lost
+    play = partial(rehearsed, ledger=ledger, machine=machine, start=recording.start, interpreter=stage)
+    findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play if stage else None)
     known = machine if machine.fingerprint else None
     return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)
 

@@ -24,14 +24,20 @@ def judge(
     again: the baseline once more, the noise floor. reference: the same program in float64. naive: the program with
     nothing but the candidate's lower `precision` (bfloat16, float16 or tf32). seeds: the baseline from other seeds.
     order_may_change: other draws or another order of samples are what was asked for.
+
+    Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
     """
     evidence: dict[str, float | None] = {}
+    lost = trajectory.diverges(baseline)
     sane = closeness.sane_steps(baseline, candidate, reference)
     found = list(_diverges(sane, baseline, candidate))
     baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision)
     found += _checks(runs, seeds, order_may_change, evidence)
     verdict = worst(found, evidence)
+    if lost and verdict.verdict not in (*GREEN, "unverified"):
+        said = f"observed: {lost}: the program diverges by itself, and no change of it can be told from that"
+        return Guarded("unverified", (said, *verdict.reasons), evidence=evidence)
     if verdict.verdict in GREEN or verdict.first_module.count("#") == 0:
         return verdict
     module = closeness.first_to_diverge(runs) or verdict.first_module

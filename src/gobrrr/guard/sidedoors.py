@@ -129,9 +129,10 @@ def _printed(
         return Check(name, "exact")
     for line, rows in baseline.printed.items():
         same, found = again.printed.get(line, ()), candidate.printed.get(line, ())
-        if abs(len(same) - len(rows)) > 1:
+        unsteady = abs(len(same) - len(rows))
+        if unsteady > 1:
             continue
-        if abs(len(found) - len(rows)) > (len(rows) > CUT):  # the last of many may be cut off
+        if abs(len(found) - len(rows)) > max(unsteady, len(rows) > CUT):  # the last of many may be cut off
             reason = f"{len(found)} lines like {line[:60]!r} are printed, the baseline prints {len(rows)}"
             return Check(name, "changed", reason)
         columns = [] if order_may_change else [list(zip(*r, strict=False)) for r in (rows, same, found)]

@@ -15,6 +15,9 @@ OTHER_DATA = 1.5
 """Times the baseline's farthest other seed: what a run that draws other numbers may be away. It is another seed itself,
 so that of two others the nearest would be nearer in two of three honest cases."""
 NAME = "trajectory"
+GROWN = 10.0
+"""Times its first loss that every one of a program's last losses is where its training diverges: where it learns they
+fall, and where it learns nothing they stay. (SGD with a rate of 4: 29 to 130 times, a rate that is merely high: 2.)"""
 
 
 def check(
@@ -52,6 +55,17 @@ def check(
     if not late <= band_late:
         return Check(NAME, "changed", f"the last losses are {late:.2g} away from the baseline's")
     return Check(NAME, "equivalent")
+
+
+def diverges(run: Observation) -> str:
+    """How a run's own losses show that its training diverges; nothing where they do not."""
+    found = losses(run)
+    if not all(map(math.isfinite, found)):
+        return "its own losses are not finite"
+    first, last = found[:1], found[len(found) - len(found) // 3 :]
+    if not last or not min(last) > GROWN * first[0] > 0:
+        return ""
+    return f"its own losses grow to {min(last) / first[0]:.0f} times the first and stay there"
 
 
 def losses(run: Observation | None) -> list[float]:

@@ -26,6 +26,9 @@ from gobrrr.recording.vitals import rates
 # Ops shorter than this say more of dispatch and of the clock than of the machine.
 MIN_NS = 100_000
 MIN_CALLS = 3
+MOST = 10.0
+"""Times its ceiling beyond which work was not done on this machine (on the meta device, say): no moment is so crowded.
+Proposed."""
 _PRODUCTS = frozenset({"matmul", "convolution"})
 _STREAMS = frozenset({"elementwise", "copy"})
 
@@ -75,14 +78,20 @@ def _matmul(machine: Machine, reached: Mapping[str, list[float]], threads: int) 
     key = "1" if threads <= 1 else "all" if threads == machine.threads else ""
     found = {name: dict(ceilings) for name, ceilings in machine.matmul.items()}
     for dtype, seen in reached.items():
-        if dtype in found.get(key, {}) and len(seen) >= MIN_CALLS:
-            found[key][dtype] = at_least(found[key][dtype], float(np.percentile(seen, 75)))
+        if dtype in found.get(key, {}):
+            found[key][dtype] = _lifted(found[key][dtype], seen)
     return found
 
 
 def _copy(ceiling: CopyCeiling, machine: Machine, streams: list[tuple[float, float]], threads: int) -> CopyCeiling:
     smaller = max((c.working_set for c in machine.copy if c.working_set < ceiling.working_set), default=0)
     seen = [rate for num_bytes, rate in streams if smaller < num_bytes <= ceiling.working_set]
-    if ceiling.threads != min(threads, machine.threads) or len(seen) < MIN_CALLS:
+    if ceiling.threads != min(threads, machine.threads):
         return ceiling
-    return msgspec.structs.replace(ceiling, rate=at_least(ceiling.rate, float(np.percentile(seen, 75))))
+    return msgspec.structs.replace(ceiling, rate=_lifted(ceiling.rate, seen))
+
+
+def _lifted(ceiling: Measured, reached: list[float]) -> Measured:
+    """The ceiling, no lower than the upper quartile of what was reached here."""
+    here = [rate for rate in reached if rate <= MOST * ceiling.median]
+    return at_least(ceiling, float(np.percentile(here, 75))) if len(here) >= MIN_CALLS else ceiling

@@ -68,6 +68,8 @@ class OpGroup(msgspec.Struct, frozen=True):
     """It calls no other op: the work is here, not in its children."""
     recomputed: bool = False
     """A forward op that ran again in backward."""
+    elsewhere: bool = False
+    """It took far less than its work takes here (on the meta device, say): that work is not counted."""
 
 
 class HostGroup(msgspec.Struct, frozen=True):

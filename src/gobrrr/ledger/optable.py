@@ -100,6 +100,7 @@ class _Work(NamedTuple):
     flops: float = 0.0
     bytes: float = 0.0
     bound: str | None = None
+    elsewhere: bool = False
 
 
 def _work_sums(by: Grouping, priced: RowPrices) -> list[_Work]:
@@ -110,7 +111,9 @@ def _work_sums(by: Grouping, priced: RowPrices) -> list[_Work]:
             flops[row], moved[row] = work.flops, work.bytes
             bound[group] = bound.get(group) or priced.bound[row]
     sums = zip(by.sums(np.array(priced.floor)).tolist(), by.sums(flops).tolist(), by.sums(moved).tolist(), strict=True)
-    return [_Work(*each, bound.get(i)) for i, each in enumerate(sums)]
+    groups = zip(by.rows.tolist(), by.group.tolist(), strict=True)
+    elsewhere = {group for row, group in groups if row in priced.elsewhere}
+    return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]
 
 
 def _group(
@@ -127,7 +130,7 @@ def _group(
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, dispatch) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[row],
-        row, bool(host.leaf[row]), bool(by.again[row]),
+        row, bool(host.leaf[row]), bool(by.again[row]), work.elsewhere,
     )  # fmt: skip
 
 

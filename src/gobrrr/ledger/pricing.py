@@ -3,6 +3,7 @@ ceilings."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,10 @@ CEILING_OF = {
     "unsigned char": "int8", "c10::complex<float>": "fp32", "c10::complex<double>": "fp64",
 }  # fmt: skip
 BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn"})
+ELSEWHERE = {"compute": 4.0, "bandwidth": 10.0}
+"""Times its ceiling from which work was not done here: tensors on the meta device, work of another device that only was
+queued. A ceiling from a crowded moment is some 2 too low, and caches are some 5 times as fast as what a copy of that
+size reaches. Proposed."""
 
 
 class Prices:
@@ -55,6 +60,8 @@ class RowPrices:
     floor: list[float]
     work: list[Work | None]
     bound: list[str | None]
+    elsewhere: frozenset[int] = frozenset()
+    """Rows whose work was not done here."""
 
 
 def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str, float]) -> RowPrices:
@@ -71,13 +78,32 @@ def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str
     works = assign(names, parents, recorded, updated)
     owner = owners(names, parents, recorded)
     spare, bound = _priced(host, works, recorded, prices)
+    elsewhere = _elsewhere(host, owner, spare, bound)
+    for row in elsewhere:
+        works[row], bound[row], spare[row] = None, None, 0.0
     floor = [0.0] * count
     for row, own in enumerate(host.own.tolist()):
         above = owner[row]
         floor[row] = min(spare[above], float(own))
         spare[above] -= floor[row]
         bound[row] = bound[above] if floor[row] else bound[row]
-    return RowPrices(floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound)
+    return RowPrices(floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound, elsewhere)
+
+
+_Call = tuple[int, int, str | None]
+"""Name, inputs and bound."""
+
+
+def _elsewhere(host: HostOps, owner: list[int], floors: list[float], bound: list[str | None]) -> frozenset[int]:
+    """Rows of ops whose calls with the same inputs took, with all that they own, far less than any work here takes."""
+    calls = list(zip(host.ops.name.tolist(), host.ops.signature.tolist(), bound, strict=True))
+    least: dict[_Call, float] = defaultdict(float)
+    spent: dict[_Call, float] = defaultdict(float)
+    for row, own in enumerate(host.own.tolist()):
+        least[calls[row]] += floors[row]
+        spent[calls[owner[row]]] += own
+    gone = {call for call, floor in least.items() if call[2] and floor > ELSEWHERE[call[2]] * spent[call]}
+    return frozenset(row for row, call in enumerate(calls) if call in gone)
 
 
 def _priced(

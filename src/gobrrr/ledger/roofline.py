@@ -25,7 +25,7 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     mfu, hfu = _utilisation(flops, sum(op.flops or 0.0 for op in counted if op.recomputed), ceiling, plain)
     missing: dict[str, float] = defaultdict(float)
     for op in ops:
-        if op.phase != "data" and op.leaf and op.bound is None:
+        if op.phase != "data" and (op.leaf or op.elsewhere) and op.bound is None:
             missing[op.name] += op.ns
     floor = sum(op.floor_ns for op in counted)
     ranked = sorted(missing.items(), key=lambda item: -item[1])[:MAX_NAMED]

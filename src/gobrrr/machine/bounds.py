@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gobrrr.machine.figures import figures, replaced
+from gobrrr.machine.figures import doubtful, figures, replaced
 from gobrrr.machine.model import Machine, Measured
 
 
@@ -49,6 +49,7 @@ def _pairs(machine: Machine, known: dict[str, Measured]) -> list[tuple[str, str]
 def _cores(machine: Machine, busy: float) -> Measured:
     """Effective cores, at least what threads gained where both figures are steady, and what a program kept busy."""
     most = float(machine.usable_cores or machine.logical_cores)
-    known = figures(machine)
-    gains = [known[all_].median / known[one].median for one, all_ in _pairs(machine, known) if known[one].median]
+    known, doubted = figures(machine), set(doubtful(machine))
+    steady = [pair for pair in _pairs(machine, known) if not doubted & set(pair) and known[pair[0]].median]
+    gains = [known[all_].median / known[one].median for one, all_ in steady]
     return at_least(machine.effective_cores, min(most, max([busy, *gains])) if most else 0.0)

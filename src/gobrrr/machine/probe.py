@@ -48,6 +48,13 @@ class Hardware:
         return asdict(self)
 
 
+def usable_cores(root: Path = Path("/")) -> int:
+    """As Hardware.usable_cores, without reading the rest."""
+    return granted(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, _quota(root)
+    )
+
+
 def granted(cores: int, quota: float | None) -> int:
     """So many CPUs, cut by the quota rounded up."""
     return max(1, min(cores, -int(-quota // 1))) if quota else cores
@@ -64,7 +71,7 @@ def probe(root: Path = Path("/")) -> Hardware:
         logical_cores=os.cpu_count() or 1,
         affinity=tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None,
         quota=_quota(root),
-        memory_bytes=_memory(root),
+        memory_bytes=memory_limit(root) or 0,
         caches=_caches(root),
         mhz=_mhz(_number(freq / "scaling_cur_freq"), info.get("cpu MHz")),
         max_mhz=_mhz(_number(freq / "cpuinfo_max_freq"), None),
@@ -165,17 +172,37 @@ def _quota(root: Path) -> float | None:
     return min(grants, default=None)
 
 
-def _memory(root: Path) -> int:
-    """Bytes that this process may use: the tightest cgroup's limit, or the host's memory."""
-    limits = [_number(folder / name) for folder in _cgroups(root) for name in ("memory.max", "memory.limit_in_bytes")]
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Bytes that this process may use: the tightest cgroup's limit, or the host's memory; None where nobody tells."""
+    limits = [limit for limit, _ in _memory_groups(root)]
     sizes = [size for size in (*limits, _total_memory(root)) if size and 0 < size < _UNLIMITED]
-    return min(sizes, default=0)
+    return min(sizes, default=None)
+
+
+def free_memory(root: Path = Path("/")) -> float | None:
+    """Bytes that this process can still get: what the system calls available, within every cgroup's limit."""
+    left = [limit - used for limit, used in _memory_groups(root) if limit < _UNLIMITED and used is not None]
+    known = [size for size in (*left, _meminfo(root, "MemAvailable")) if size is not None]
+    return float(min(known)) if known else None
+
+
+def _memory_groups(root: Path) -> list[tuple[int, int | None]]:
+    """(limit, bytes in use) of every cgroup that has a limit, v2 or v1."""
+    names = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+    found = [(_number(folder / limit), _number(folder / used)) for folder in _cgroups(root) for limit, used in names]
+    return [(limit, used) for limit, used in found if limit is not None]
+
+
+def _meminfo(root: Path, name: str) -> int | None:
+    for line in (_text(root / "proc/meminfo") or "").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None
 
 
 def _total_memory(root: Path) -> int | None:
-    for line in (_text(root / "proc/meminfo") or "").splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
+    if (said := _meminfo(root, "MemTotal")) is not None:
+        return said
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, AttributeError):

@@ -9,38 +9,46 @@ from msgspec.structs import replace
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.run import Start
-from gobrrr.rehearsal.outcome import outcome
+from gobrrr.rehearsal.outcome import outcome, unlike
 from gobrrr.rehearsal.perform import SECONDS, perform, remedies
 from gobrrr.rehearsal.scenes import scene
 from gobrrr.rehearsal.script import Played, Scene, Script
+from gobrrr.rules import Skipped
 from gobrrr.rules.evidence import worth_telling
 from gobrrr.rules.model import Finding, Rehearsed, severity
 from gobrrr.units import duration
-
-Skipped = tuple[str, str]
 
 
 def rehearsed(
     findings: Sequence[Finding], ledger: Ledger, machine: Machine, start: Start, interpreter: str
 ) -> tuple[list[Finding], list[Skipped]]:
-    """The findings as rehearsed here, and (code, why) of those whose every remedy would bring nothing."""
+    """The findings as rehearsed here, and (code, why) of those whose every remedy would bring nothing, or that stay
+    estimated since a rehearsal failed."""
     wanted = remedies([f.remedies for f in findings if f.saving.ceiling_ns > 0])
     scenes = [made for name, seconds in wanted.items() if (made := scene(name, ledger, machine, seconds)) is not None]
     if not scenes:
         return list(findings), []
-    return judged(findings, played(scenes, ledger, start, interpreter), ledger)
+    known, why_not = played(scenes, ledger, start, interpreter)
+    kept, dropped = judged(findings, known, ledger)
+    failed = [(f.code, why_not[name]) for f in kept for name in f.remedies if f.saving.ceiling_ns and name in why_not]
+    return kept, [*dropped, *dict.fromkeys(failed)]
 
 
 def played(
     scenes: Sequence[Scene], ledger: Ledger, start: Start, interpreter: str, seconds: float = SECONDS
-) -> dict[str, Rehearsed]:
-    """What each remedy brings, of those whose scene could be played."""
+) -> tuple[dict[str, Rehearsed], dict[str, str]]:
+    """What each remedy brings, and of those whose scene could not be played why not."""
     precision = ledger.facts.settings.matmul_precision or "highest"
     device = "cpu" if ledger.device is None else "cuda"
     script = Script(start.torch, device, ledger.threads, precision, tuple(scenes), seconds)
     results = perform(script, interpreter)
-    found = (outcome(each, results.get(each.remedy, Played(each.remedy)), ledger.wall) for each in scenes)
-    return {each.remedy: each for each in found if each is not None}
+    found = {each.remedy: outcome(each, results[each.remedy], ledger.wall) for each in scenes}
+    lost = {each.remedy: _why_not(each, results[each.remedy]) for each in scenes if found[each.remedy] is None}
+    return {name: each for name, each in found.items() if each is not None}, lost
+
+
+def _why_not(scene: Scene, played: Played) -> str:
+    return f"{scene.remedy} could not be rehearsed: {played.why or unlike(scene, played) or 'nothing was played'}"
 
 
 def judged(

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from gobrrr.rehearsal import wholes
+from gobrrr.rehearsal import layout, wholes
 from gobrrr.rehearsal.dtypes import DTYPES, of_torch
 
 Run = Callable[[], object]
@@ -115,18 +115,8 @@ def _tensor(torch: Any, shape: list[int], strides: list[int], dtype: str, device
     kind = of_torch(torch, dtype)
     if not shape:
         return torch.ones((), dtype=kind, device=device)
-    strides = strides if len(strides) == len(shape) else []
-    if not strides or 0 in shape:
-        strides = _dense(shape)
-    room = 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True)) if 0 not in shape else 0
-    flat = torch.ones(room, dtype=kind, device=device)
+    strides = layout.affordable(shape, strides)
+    flat = torch.ones(layout.span(shape, strides), dtype=kind, device=device)
     if kind.is_floating_point:
         flat.uniform_(0.1, 0.9)
     return flat.as_strided(shape, strides)
-
-
-def _dense(shape: list[int]) -> list[int]:
-    strides, step = [1] * len(shape), 1
-    for i in range(len(shape) - 1, -1, -1):
-        strides[i], step = step, step * max(1, shape[i])
-    return strides

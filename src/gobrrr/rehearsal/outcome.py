@@ -12,6 +12,10 @@ FAITHFUL, ALIKE = 0.25, 0.05
 """Shares of what a part changes, and of its own time, by which the stage differs from the step: other neighbours in the
 caches, other pages, tensors that come in another format than we read off the order. Proposed;
 `python -m benchmarks.rehearsed` says how often they are enough."""
+UNSURE, UNLIKE = 3.0, 10.0
+"""Times that the parts took longer or shorter as timed than as recorded: a stage that is so far from the step promises
+nothing, or says nothing at all. Twice is what a shared machine does within a minute, and what warm caches spare.
+Proposed."""
 
 
 def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
@@ -21,13 +25,13 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
     speed that the machine had during the step (all parts as recorded over all parts as timed). They agree where the
     stage is like the step; where not, low and ceiling hold both, and no ceiling is above what the ops hold.
     """
-    parts = scene.parts[: len(played.rounds[0])] if played.rounds else ()
-    if not any(part.ns for part in parts) or any(len(each) != len(parts) for each in played.rounds):
+    parts = _parts(scene, played)
+    if not parts or unlike(scene, played):
         return None
     today = sum(part.ns for part in parts)
     left = scene.left_ns + sum(part.ns for part in scene.parts[len(parts) :])
     more = 1.0 + left / today  # what was left out does as the rest
-    speed = today / (sum(p.calls * _medians(played, i)[0] for i, p in enumerate(parts)) or today)
+    speed = today / (_took(played, parts) or today)
     added = [speed * sum(_timed(p, s) for p, s in zip(parts, each, strict=True) if not p.ns) for each in played.rounds]
     shares = [sum(_by_share(p, s) for p, s in zip(parts, each, strict=True) if p.ns) for each in played.rounds]
     timed = [speed * sum(map(_timed, parts, each)) for each in played.rounds]
@@ -36,11 +40,34 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
     expected = float(np.median(scaled))
     margin = FAITHFUL * sum(abs(_by_share(p, _medians(played, i))) for i, p in enumerate(parts)) + ALIKE * today
     low = min(median_interval(sure)[0], median_interval(timed)[0]) - margin - scene.worse_ns
+    low = low if 1 / UNSURE <= speed <= UNSURE else 0.0
     high = max(median_interval(scaled)[1], median_interval(timed)[1]) + more * margin + scene.better_ns
     holds = (1.0 + SLACK) * (today + left) + scene.better_ns
     ceiling = max(0.0, min(high, holds, wall_ns))
     saving = Saving(max(0.0, min(low, expected)), max(0.0, min(expected, ceiling)), ceiling)
     return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=today)
+
+
+def unlike(scene: Scene, played: Played) -> str:
+    """How far the stage was from the step, in words; nothing where it was near enough."""
+    parts = _parts(scene, played)
+    today, took = sum(part.ns for part in parts), _took(played, parts)
+    if not took or 1 / UNLIKE <= today / took <= UNLIKE:
+        return ""
+    times, word = (took / today, "slower") if took > today else (today / took, "faster")
+    return f"its ops ran {times:.0f} times {word} than in the step"
+
+
+def _parts(scene: Scene, played: Played) -> tuple[Part, ...]:
+    """Those that were played; none where no op of the recording is among them."""
+    parts = scene.parts[: len(played.rounds[0])] if played.rounds else ()
+    whole = any(part.ns for part in parts) and all(len(each) == len(parts) for each in played.rounds)
+    return parts if whole else ()
+
+
+def _took(played: Played, parts: tuple[Part, ...]) -> float:
+    """ns per step of the parts of today, as timed."""
+    return sum(part.calls * _medians(played, i)[0] for i, part in enumerate(parts))
 
 
 def _by_share(part: Part, sides: tuple[float, float]) -> float:

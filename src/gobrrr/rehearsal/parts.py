@@ -50,7 +50,7 @@ def chosen(parts: Iterable[Part]) -> tuple[tuple[Part, ...], float]:
     known = [p for p in ranked if p.ns]
     total, took, picked = sum(p.ns for p in known), 0.0, 0
     for each in known[:MOST_PARTS]:
-        if picked and took >= COVERED * total:
+        if took >= COVERED * total:
             break
         took, picked = took + each.ns, picked + 1
     return (*(p for p in ranked if not p.ns), *known[:picked]), total - took

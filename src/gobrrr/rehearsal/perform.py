@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,28 +11,31 @@ from pathlib import Path
 import msgspec
 
 from gobrrr.rehearsal.script import Played, Script
+from gobrrr.rehearsal.stage import GRACE
 
 SECONDS, OF_A_FINDING = 10.0, 3.0
 """For all scenes, the start of the process included, and for those of one finding."""
-GRACE = 5.0
-"""Seconds after which a process that hangs in one call is ended; what it has said until then counts."""
-# As for the ceilings: the other interpreter's own packages come first, and the current folder is not looked into.
+# Started without site (-S), which then comes without the user's sitecustomize: that is the program's, and has run.
+# Where torch is found by it alone (some distributions set their paths there) it runs all the same. As for the ceilings:
+# the other interpreter's own packages come first, and the current folder is not looked into.
 _START = (
-    "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
+    "import sys; sys.path[:] = [p for p in sys.path if p]; import importlib.util, site; "
+    "custom = site.execsitecustomize; site.execsitecustomize = site.execusercustomize = lambda: None; site.main(); "
+    "importlib.util.find_spec('torch') or custom(); sys.path.append(sys.argv.pop(1)); "
     "from gobrrr.rehearsal.stage import main; sys.exit(main())"
 )
 
 
 def perform(script: Script, interpreter: str) -> dict[str, Played]:
-    """What was played, by remedy; a remedy that is missing was not. Nothing here raises: a rehearsal is a bonus."""
+    """What came of every scene, by remedy. Nothing here raises: a rehearsal is a bonus."""
     root = str(Path(__file__).resolve().parents[2])
     try:
         process = subprocess.Popen(
-            [interpreter, "-c", _START, root], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            [interpreter, "-S", "-c", _START, root, str(os.getpid())], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-    except OSError:
-        return {}
+    except OSError as error:
+        return _each(script, {}, f"{interpreter} does not start: {error.strerror}")
     with process:
         try:
             said, _ = process.communicate(msgspec.json.encode(script), script.seconds + GRACE)
@@ -40,7 +45,19 @@ def perform(script: Script, interpreter: str) -> dict[str, Played]:
         except BaseException:
             process.kill()
             raise
-    return {played.remedy: played for line in said.splitlines() if (played := _read(line)) is not None}
+    found = {played.remedy: played for line in said.splitlines() if (played := _read(line)) is not None}
+    return _each(script, found, found[""].why if "" in found else _ended(process.returncode))
+
+
+def _each(script: Script, found: dict[str, Played], why_not: str) -> dict[str, Played]:
+    return {s.remedy: found.get(s.remedy, Played(s.remedy, why=why_not)) for s in script.scenes}
+
+
+def _ended(code: int) -> str:
+    """How a process ended that has not said what came of a scene."""
+    if code in (-signal.SIGALRM, -signal.SIGKILL):
+        return "its process was ended: the time was up, or the memory"
+    return f"its process ended with {code}" if code >= 0 else f"its process was ended by signal {-code}"
 
 
 def _read(line: bytes) -> Played | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import zip_longest
 from math import prod
 
 from gobrrr.ledger.model import Ledger, OpGroup
@@ -98,9 +99,11 @@ def _channels_last(ledger: Ledger, machine: Machine) -> Found:
 def _last(op: OpGroup) -> list[list[int]]:
     """Strides of channels_last where a tensor has four dimensions."""
     found = []
-    for shape, strides in zip(op.shapes, op.strides, strict=True):
-        dense = len(shape) == 4
-        found.append([shape[1] * shape[2] * shape[3], 1, shape[1] * shape[3], shape[1]] if dense else list(strides))
+    for shape, strides in zip_longest(op.shapes, op.strides[: len(op.shapes)], fillvalue=()):
+        if len(shape) == 4:
+            _, channels, height, width = shape
+            strides = (channels * height * width, 1, channels * width, channels)
+        found.append(list(strides))
     return found
 
 

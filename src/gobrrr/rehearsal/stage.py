@@ -9,22 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gobrrr.capture.parent import die_with_the_parent
+
 MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
 """Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""
+GRACE = 5.0
+"""Seconds after which a process that hangs in one call is ended; what it has said until then counts."""
 CALL_NS = 300_000
 """Calls are repeated until they take this long: the clock and what is around a call then weigh nothing."""
 Run = Callable[[], object]
 
 
 def main() -> int:
-    """Play until the time is up; a scene that fails says why and costs nothing else."""
+    """Play until the time is up; a scene that fails says why and costs nothing else. The first argument is the process
+    that waits for it."""
+    from gobrrr.rehearsal import room
+
     begin = time.monotonic()
+    die_with_the_parent(starter=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     script = json.load(sys.stdin)
+    signal.alarm(math.ceil(script["seconds"] + GRACE))  # a call that hangs in torch hears no exception
     import torch
 
     if script["torch"] != str(torch.__version__):
@@ -34,6 +45,7 @@ def main() -> int:
     torch.set_num_threads(script["threads"])
     torch.set_float32_matmul_precision(script["precision"])
     torch.manual_seed(0)
+    room.confine(script["device"])
     for scene in script["scenes"]:
         left = script["seconds"] - (time.monotonic() - begin)
         if left <= 0:
@@ -117,9 +129,9 @@ class _Side:
         """ns of one call."""
         if self._run is None:
             return 0.0
-        with self._setting() as changed:
-            if changed:
-                self._run()  # threads that were just made are no part of the remedy
+        with self._setting():
+            if "threads" in self._script["changed"]:
+                self._run()  # threads that were just made are no part of what is timed, on either side
             self._wait()
             start = self._clock()
             for _ in range(self._calls):
@@ -132,7 +144,7 @@ class _Side:
             self._torch.cuda.synchronize()
 
     @contextlib.contextmanager
-    def _setting(self) -> Iterator[bool]:
+    def _setting(self) -> Iterator[None]:
         threads, precision = self._spec.get("threads"), self._spec.get("precision")
         torch, script = self._torch, self._script
         if threads:
@@ -140,7 +152,7 @@ class _Side:
         if precision:
             torch.set_float32_matmul_precision(precision)
         try:
-            yield bool(threads)
+            yield
         finally:
             if threads:
                 torch.set_num_threads(script["threads"])

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class IntraopThreads(Remedy):
-    """torch.set_num_threads(cores of the affinity), at the start and again before the first forward."""
+    """torch.set_num_threads(schedule.cores()), at the start and again before the first forward."""
 
     name = "intraop_threads"
     title = "gives every op as many threads as the process may use cores"
     safety = "tolerance"
     codes = ("BRR309",)
-    by_hand = "torch.set_num_threads(len(os.sched_getaffinity(0)))"
-    edit = AddStatement("import os\n\ntorch.set_num_threads(len(os.sched_getaffinity(0)))")
+    by_hand = f"torch.set_num_threads({schedule.cores()})  # the cores that the process may use here"
+    edit = AddStatement(by_hand)
 
     def apply(self, seams: Seams) -> None:
         import torch

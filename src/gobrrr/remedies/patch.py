@@ -124,28 +124,46 @@ def _statement(tree: ast.Module, edit: AddStatement, text: _Text) -> list[Change
 
 
 def _before_optimizer(tree: ast.Module, edit: BeforeOptimizer, text: _Text) -> list[Change]:
-    """In front of the first statement in which `NAME.parameters()` is an argument; nothing where there is none."""
-    for node in ast.walk(tree):
-        model = _given_parameters(node) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr)) else ""
-        if not model:
-            continue
-        assert isinstance(node, ast.stmt)
+    """In front of the first statement that makes an optimizer of `NAME.parameters()` and has a line of its own; nothing
+    where there is none."""
+    helper = _statement(tree, AddStatement(edit.helper), text) if edit.helper else []
+    if edit.helper and not helper:
+        return []
+    made, stepped = _optimizer_classes(tree), _stepped(tree)
+    statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
+        model = _optimized(node, made, stepped)
         at, line = text.at(node.lineno, node.col_offset), text.at(node.lineno, 0)
         code, indent = edit.code.replace("{model}", model), text.data[line:at].decode()
-        if indent.strip() or code.splitlines()[-1] in text.data.decode():
-            return []
-        helper = _statement(tree, AddStatement(edit.helper), text) if edit.helper else []
-        if edit.helper and not helper:
+        if not model or indent.strip():
+            continue
+        if code.splitlines()[-1] in text.data.decode():
             return []
         return [*helper, (at, at, "".join(f"{each}\n{indent}" for each in code.splitlines()))]
     return []
 
 
-def _given_parameters(statement: ast.AST) -> str:
-    """The name whose parameters() a call in this statement is given first."""
-    for call in ast.walk(statement):
-        first = call.args[0] if isinstance(call, ast.Call) and call.args else None
-        if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr == "parameters":
-            if isinstance(first.func.value, ast.Name):
-                return first.func.value.id
-    return ""
+def _optimizer_classes(tree: ast.AST) -> set[str]:
+    """Names that are imported from an `optim`."""
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and "optim" in (n.module or "").split(".")]
+    return {alias.asname or alias.name for node in found for alias in node.names}
+
+
+def _stepped(tree: ast.AST) -> set[str]:
+    """Names of what has its .step() called, with nothing given to it: an average of weights is given these."""
+    calls = [call for call in _calls(tree, ["step"]) if not call.args and not call.keywords]
+    return {_last_name(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
+
+
+def _optimized(statement: ast.Assign | ast.AnnAssign, made: set[str], stepped: set[str]) -> str:
+    """The name whose parameters() the assignment gives an optimizer first: one of `made`, something of an `optim`, what
+    is called an optimizer, or what is `stepped`. Whatever else takes parameters (clipping, counting) makes none."""
+    call, targets = statement.value, statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    first = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    if not (isinstance(call, ast.Call) and isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute)):
+        return ""
+    if first.func.attr != "parameters" or not isinstance(first.func.value, ast.Name):
+        return ""
+    *places, name = ast.unparse(call.func).split(".")
+    named = "optim" in places or name in made or name.lower().endswith("optimizer")
+    return first.func.value.id if named or stepped & set(map(_last_name, targets)) else ""

@@ -18,6 +18,8 @@ from gobrrr.rules.model import REGISTRY, Finding
 NUM_KERNELS = NUM_OPS = 10
 NUM_SAVED = 10
 """Savers of activations that the report keeps: the rest is in the recording."""
+SHORT = 5_000
+"""ns of a call up to which it has no rate: its time is the clock's, the profiler's and torch's own."""
 
 
 def build(
@@ -163,10 +165,11 @@ def _ops(ledger: Ledger) -> tuple[OpShare, ...]:
 
 def _op(ops: list[OpGroup], wall: float) -> OpShare:
     first, ns = ops[0], sum(op.ns for op in ops)
-    counted = all(op.flops is not None for op in ops)
+    calls = sum(op.calls for op in ops)
+    counted = all(op.flops is not None for op in ops) and ns > SHORT * calls
     flops, moved = sum(op.flops or 0.0 for op in ops), sum(op.bytes or 0.0 for op in ops)
     return OpShare(
-        first.name, sum(op.calls for op in ops), ns, ns / wall, first.phase,
+        first.name, calls, ns, ns / wall, first.phase,
         1e9 * flops / ns if counted else None, 1e9 * moved / ns if counted else None, first.bound,
         first.where[0] if first.where else None,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 
 import msgspec
@@ -15,6 +16,8 @@ from gobrrr.rules.model import REGISTRY, Finding, Rule
 from gobrrr.rules.sanity import against
 from gobrrr.rules.trainers import with_argument
 
+Skipped = tuple[str, str]
+"""(code, why it could not be judged)."""
 BANDS = (
     "compute",
     "compute_attention",
@@ -55,16 +58,19 @@ def load() -> dict[str, Rule]:
 
 
 def judge(
-    ledger: Ledger, machine: Machine, *, portability: bool = False, strict: bool = False
-) -> tuple[list[Finding], list[tuple[str, str]]]:
+    ledger: Ledger, machine: Machine, *, portability: bool = False, strict: bool = False,
+    rehearsed: Callable[[list[Finding]], tuple[list[Finding], list[Skipped]]] | None = None,
+) -> tuple[list[Finding], list[Skipped]]:  # fmt: skip
     """Put every rule to `ledger`: (findings, largest saving first; (code, why) of rules that could not judge).
 
     Rules of another device's costs are asked under `portability` only. A rule that raises is a defect: with `strict`
     its exception passes, else it is a skipped rule, so that one defect never costs a person the whole report.
-    Findings may explain the same nanoseconds; each saving is true alone, and they are never added.
+    `rehearsed` gives the findings with the savings that were measured here; the same holds for it, and whatever looks
+    at all findings sees those. Findings may explain the same nanoseconds; each saving is true alone, and they are never
+    added.
     """
     findings: list[Finding] = []
-    skipped: list[tuple[str, str]] = []
+    skipped: list[Skipped] = []
     there = device_view(ledger, machine)
     for code, rule in load().items():
         if rule.portability and not portability:
@@ -77,9 +83,21 @@ def judge(
         except Exception as error:
             if strict:
                 raise
-            skipped.append((code, f"failed with {type(error).__name__}: a defect of gobrrr, not of the program"))
+            skipped.append((code, _defect(error)))
+    if rehearsed is not None:
+        try:
+            findings, lost = rehearsed(findings)
+            skipped += lost
+        except Exception as error:
+            if strict:
+                raise
+            skipped.append(("rehearsal", _defect(error)))
     findings = [with_argument(finding, ledger.facts.settings) for finding in unknown_only(findings)]
     return sorted([*findings, *against(ledger, findings)], key=_rank), skipped
+
+
+def _defect(error: Exception) -> str:
+    return f"failed with {type(error).__name__}: a defect of gobrrr, not of the program"
 
 
 def unknown_only(findings: list[Finding]) -> list[Finding]:
