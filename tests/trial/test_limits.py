@@ -126,3 +126,17 @@ def test_a_confined_command_is_the_same_process_with_the_same_words(tmp_path: Pa
         kernel.confined([sys.executable, "-c", code], kernel.means(), os.devnull), stdout=subprocess.PIPE, text=True
     )
     assert process.communicate()[0] == f"{process.pid} ['-c'] 0\n"
+
+
+def test_of_a_long_stderr_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(limits, "_READ_BYTES", 100)
+    with (tmp_path / limits.STDERR).open("ab", buffering=0) as program:
+        program.write(b"short\n")
+        limits.shorten(tmp_path)
+        assert limits.last_lines(tmp_path, 9) == ["short"]
+        program.write(b"x" * 2000 + b"\nsecond\n")
+        limits.shorten(tmp_path)
+        program.write(b"last\n")  # it goes on where the file ends now
+        assert (tmp_path / limits.STDERR).stat().st_size == 105
+        assert limits.last_lines(tmp_path, 2) == ["second", "last"]
