@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,14 @@ def test_what_torch_compile_has_made_already_is_found_there_all_the_same(
 
 @pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
 def test_a_project_below_the_temporary_files_leaves_nothing_there(places: Path) -> None:
-    from gobrrr.cli import tuning
+    from gobrrr.cli import firstrun
 
     (places / "temporary" / "deep").mkdir()
     code = "import tempfile; open(tempfile.mkdtemp() + '/x', 'w')"
     within = Limits(caches=places / "ours")
-    made = tuning._watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within, 60.0)
-    assert made == 0 and [entry.name for entry in (places / "temporary").iterdir()] == ["deep"]
+    clock = firstrun.Clock(time.monotonic(), 200.0)
+    made = firstrun.watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within, clock)
+    assert made == (0, False, None) and [entry.name for entry in (places / "temporary").iterdir()] == ["deep"]
 
 
 def test_a_cache_that_exists_stays_and_one_that_does_not_is_made_among_ours(places: Path) -> None:

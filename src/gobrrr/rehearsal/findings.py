@@ -21,14 +21,20 @@ Skipped = tuple[str, str]
 
 
 def rehearsed(
-    findings: Sequence[Finding], ledger: Ledger, machine: Machine, start: Start, interpreter: str
+    findings: Sequence[Finding],
+    ledger: Ledger,
+    machine: Machine,
+    start: Start,
+    interpreter: str,
+    seconds: float = SECONDS,
 ) -> tuple[list[Finding], list[Skipped]]:
-    """The findings as rehearsed here, and (code, why) of those whose every remedy would bring nothing."""
+    """The findings as rehearsed here in so many seconds, and (code, why) of those whose every remedy would bring
+    nothing."""
     wanted = remedies([f.remedies for f in findings if f.saving.ceiling_ns > 0])
-    scenes = [made for name, seconds in wanted.items() if (made := scene(name, ledger, machine, seconds)) is not None]
+    scenes = [made for name, each in wanted.items() if (made := scene(name, ledger, machine, each)) is not None]
     if not scenes:
         return list(findings), []
-    return judged(findings, played(scenes, ledger, start, interpreter), ledger)
+    return judged(findings, played(scenes, ledger, start, interpreter, min(seconds, SECONDS)), ledger)
 
 
 def played(

@@ -12,8 +12,10 @@ from gobrrr.rehearsal.script import Played, Script
 
 SECONDS, OF_A_FINDING = 10.0, 3.0
 """For all scenes, the start of the process included, and for those of one finding."""
-GRACE = 5.0
-"""Seconds after which a process that hangs in one call is ended; what it has said until then counts."""
+GRACE = 0.5
+"""Share of its seconds after which a process that hangs in one call is ended; what it has said until then counts."""
+FEWEST = 2.0
+"""Seconds that are too few to start the process in and play anything."""
 # As for the ceilings: the other interpreter's own packages come first, and the current folder is not looked into.
 _START = (
     "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
@@ -23,6 +25,8 @@ _START = (
 
 def perform(script: Script, interpreter: str) -> dict[str, Played]:
     """What was played, by remedy; a remedy that is missing was not. Nothing here raises: a rehearsal is a bonus."""
+    if script.seconds < FEWEST:
+        return {}
     root = str(Path(__file__).resolve().parents[2])
     try:
         process = subprocess.Popen(
@@ -33,7 +37,7 @@ def perform(script: Script, interpreter: str) -> dict[str, Played]:
         return {}
     with process:
         try:
-            said, _ = process.communicate(msgspec.json.encode(script), script.seconds + GRACE)
+            said, _ = process.communicate(msgspec.json.encode(script), (1 + GRACE) * script.seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             said, _ = process.communicate()

@@ -69,6 +69,7 @@ class Arm:
         self._remedies, self._env = tuple(remedies), dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._family: Family | None = None
+        self._over = False
         self._ask: protocol.Line | None = None
         self._told: protocol.Line | None = None
         self.applied: dict[str, str] = {}
@@ -103,8 +104,8 @@ class Arm:
         return observation.read(self._folder / protocol.OBSERVED)
 
     def _launch(self, mode: str, **watched: Any) -> None:
-        """Start it in a folder of its own, its group its own, its output into files: what it prints only where the guard
-        reads it."""
+        """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,
+        which reads it."""
         self._folder.mkdir(parents=True)
         work = Workspace(self._source, self._folder / "work").make()
         command = [inside(word, self._source, work) for word in self._command]
@@ -124,6 +125,8 @@ class Arm:
                 stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
         self._family = Family(self._process.pid)
+        if self._over:  # another thread ended it while it was made
+            self.kill()
 
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
         """Let it make so many steps, then stop it. Raises ArmError where it dies, ends or hangs."""
@@ -150,12 +153,14 @@ class Arm:
 
     def end(self) -> None:
         """End it as its own sys.exit() would; kill what is left of the family. Safe at any moment, and twice."""
-        process = self._process
+        self._over, process = True, self._process
         if process is None:
             return
+        if self._side.waits:  # in the middle of its steps it hears nothing
+            self.kill()
         with contextlib.suppress(OSError):
             self.resume()
-            if process.poll() is None and self._ask is not None:
+            if not self._side.waits and process.poll() is None and self._ask is not None:
                 self._ask.send("end")
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(GRACE_S)
@@ -170,6 +175,7 @@ class Arm:
 
     def kill(self) -> None:
         """End it at once, from any thread: who waits for it hears that it is gone. `end` is still to be called."""
+        self._over = True
         self._members()  # what it has started since it was last looked at
         self._signal(signal.SIGKILL)
 

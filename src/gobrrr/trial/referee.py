@@ -112,6 +112,11 @@ class LiveReferee:
         """End these arms of the race, or all."""
         self.field.end(stacks)
 
+    def stop(self) -> None:
+        """Kill whatever runs, and start nothing any more; from any thread. `close` is still to be called."""
+        self._until = -math.inf
+        self._kill_all()
+
     def close(self) -> None:
         """End whatever runs, for good."""
         if self._watch is not None:
