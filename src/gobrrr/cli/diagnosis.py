@@ -39,6 +39,8 @@ def explain(
         _write(folder / _file(recording, recordings[0]), to_json(report), files.write)
     if json_file:
         _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
+    if not reports[0].step.count:
+        raise _no_whole_step(folder, code)
     _show(reports, shown or {})
 
 
@@ -52,7 +54,10 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code, late)
-    return _diagnose(load_run(folder)[0], folder, command, code, **how)
+    report = _diagnose(load_run(folder)[0], folder, command, code, **how)
+    if not report.step.count:
+        raise late or _no_whole_step(folder, code)
+    return report
 
 
 def tell(folder: Path, command: list[str], code: int, **how: Any) -> None:
@@ -209,6 +214,13 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
         "nothing was recorded: the program made no step that could be seen",
         "mark its loop with `for batch in gobrrr.steps(loader): ...` or wrap it in `with gobrrr.watch(): ...`",
     )
+
+
+def _no_whole_step(folder: Path, code: int) -> GobrrrError:
+    """Of a program that ended too soon: a step is known by the end of the one before it."""
+    hint = _mend(folder) if code else "let it make more steps: more epochs, more data"
+    said = _last_words(folder) if code else ""
+    return GobrrrError(f"there is no step to judge: the program {_ended(code)} before its second step{said}", hint)
 
 
 def _ended(code: int) -> str:

@@ -104,7 +104,7 @@ def _made(
     seen = watched(command, source, folder, within, clock)
     if seen.start_s is not None and seen.start_s > clock.left:
         raise _too_late(f"the program takes {seen.start_s:.0f} s until its first step", seen.start_s, clock)
-    late = _too_late(f"its first step did not come within {clock.spent:.0f} s", clock.spent, clock)
+    late = _too_late(f"no whole step of it came within {clock.spent:.0f} s", clock.spent, clock)
     try:
         report = diagnosis.report_of(
             folder, list(command), seen.code, patterns=patterns, late=late if seen.cut else None,

@@ -23,6 +23,7 @@ from gobrrr.machine import files
 from gobrrr.remedies import registry
 from gobrrr.remedies.model import SAFETY
 from gobrrr.remedies.probing import unable
+from gobrrr.report.escape import plain
 from gobrrr.report.model import Report
 from gobrrr.rules.model import Saving
 from gobrrr.trial import limits
@@ -42,6 +43,8 @@ JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
 )  # fmt: skip
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 """Raced on every program, after what findings call for."""
+MOST_SHOWN = 400
+"""Characters of a command line in a recipe, where it is for people alone."""
 LATE = 0.05
 """Share of a tuning's time by which the rest may be late before it is killed: half of what is promised, to clear up
 in."""
@@ -207,7 +210,7 @@ def recipe_of(receipt: Receipt) -> Recipe:
     assert receipt.speedup is not None
     final = receipt.speedup
     return Recipe(
-        recipes.SCHEMA, program=" ".join(receipt.command[1:]), date=receipt.date, gobrrr=__version__,
+        recipes.SCHEMA, program=plain(" ".join(receipt.command[1:]), MOST_SHOWN), date=receipt.date, gobrrr=__version__,
         speedup=(final.median, final.low, final.high), guard=receipt.guard.verdict,
         fits=Fits(torch=receipt.versions.get("torch", ""), python=receipt.versions.get("python", ""),
                   machine=receipt.machine, script_sha256=receipt.script_sha256),
