@@ -65,15 +65,19 @@ def test_a_slow_start_is_ours_to_tell_and_not_the_programs_failure(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_in_good_order_once(number: signal.Signals) -> None:
-    handler, heard = signal.getsignal(number), threading.Event()
-    with Interrupts() as interrupts:
-        interrupts.first = heard.set
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-            time.sleep(1)
-        os.kill(os.getpid(), number)  # while the first one is obeyed
-        assert interrupts.exit_code == 128 + number and heard.wait(10)
-    assert signal.getsignal(number) == handler
+    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    before, heard = signal.signal(number, usual), threading.Event()  # a job in the background has it ignored
+    try:
+        with Interrupts() as interrupts:
+            interrupts.first = heard.set
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), number)
+                time.sleep(1)
+            os.kill(os.getpid(), number)  # while the first one is obeyed
+            assert interrupts.exit_code == 128 + number and heard.wait(10)
+        assert signal.getsignal(number) == usual
+    finally:
+        signal.signal(number, before)
 
 
 def test_what_nohup_ignores_stays_ignored() -> None:

@@ -74,8 +74,9 @@ class Outcome(NamedTuple):
 
 
 def tune(
-    command: Sequence[str], source: Path, folder: Path, wishes: Wishes, stream: TextIO, interrupts: Interrupts
-) -> Outcome:
+    command: Sequence[str], source: Path, folder: Path, wishes: Wishes, stream: TextIO,
+    interrupts: Interrupts | None = None,
+) -> Outcome:  # fmt: skip
     """The whole of it. Raises GobrrrError where the program cannot be diagnosed or a name is unknown."""
     registry.composed(())  # names are checked before anything is run
     for name in (*wishes.named, *wishes.without, *wishes.only):
@@ -105,7 +106,7 @@ def tune(
 
 def _raced(
     chosen: Sequence[Candidate], program: Program, folder: Path, arms: Path, wishes: Wishes, clock: firstrun.Clock,
-    stream: TextIO, interrupts: Interrupts,
+    stream: TextIO, interrupts: Interrupts | None,
 ) -> Receipt:  # fmt: skip
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
     from gobrrr.report import live
@@ -113,7 +114,8 @@ def _raced(
     listener = live.listener(stream, clock.left)
     referee = LiveReferee(program, arms, seed=wishes.seed, progress=listener.progress, overrun=1.0,
                           until=clock.ends + LATE * clock.seconds)  # fmt: skip
-    interrupts.first = referee.stop
+    if interrupts is not None:
+        interrupts.first = referee.stop
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
                     listener=listener)  # fmt: skip
