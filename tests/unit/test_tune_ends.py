@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import signal
@@ -19,7 +20,9 @@ from gobrrr.cli import diagnosis, firstrun, tune, tuning
 from gobrrr.cli.firstrun import Clock, Seen
 from gobrrr.cli.interrupts import Interrupts
 from gobrrr.errors import GobrrrError
-from gobrrr.trial.receipt import Receipt
+from gobrrr.trial.receipt import Receipt, TrialResult
+from gobrrr.trial.referee import Program
+from gobrrr.trial.tuning import Journal
 
 ENDLESS = "import time; print('ready', flush=True)\nwhile True: time.sleep(1)"
 
@@ -176,3 +179,13 @@ def test_minutes_are_more_than_none(words: tuple[str, ...], says: float | str) -
     with pytest.raises(argparse.ArgumentTypeError) as caught:
         more_than_zero(*words)
     assert says in str(caught.value) and len(str(caught.value)) < 100
+
+
+def test_trials_that_others_wrote_are_told_of(tmp_path: Path) -> None:
+    trial = TrialResult(remedies=("fused_optimizer",), verdict="slower")
+    Journal(tmp_path / tuning.JOURNAL, "another program").append(trial)
+    said = io.StringIO()
+    program = Program(("python", "train.py"), tmp_path, 1e6)
+    clock = Clock(time.monotonic(), 60.0)
+    found = tuning._raced([], program, tmp_path, tmp_path / "arms-x", tuning.Wishes(), clock, said, None)
+    assert "1 trials there were not measured here" in said.getvalue() and found.complete and not found.trials
