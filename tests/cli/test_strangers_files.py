@@ -307,8 +307,9 @@ class TestReceipts:
 class TestTunings:
     def test_a_stranger_s_diagnosis_is_made_anew_and_kept(self, tmp_path: Path, recorded: Path) -> None:
         import io
+        import time
 
-        from gobrrr.cli import tuning
+        from gobrrr.cli import firstrun
 
         folder = tmp_path / "diagnosis"
         copied(recorded, folder)
@@ -316,8 +317,9 @@ class TestTunings:
         (tmp_path / "p").mkdir()
         (tmp_path / "p" / "t.py").write_text("import torch")
         said = io.StringIO()
-        with pytest.raises(tuning.diagnosis.GobrrrError, match="no step"):
-            tuning._diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, (), 60.0)
+        clock = firstrun.Clock(time.monotonic(), 200.0)
+        with pytest.raises(firstrun.GobrrrError, match="no step"):
+            firstrun.diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, (), clock)
         assert (tmp_path / "diagnosis-1" / "thesis.tex").exists()
         assert not (folder / "thesis.tex").exists() and "diagnosing" in said.getvalue()
 
@@ -326,6 +328,10 @@ class TestTunings:
 
         with pytest.raises(tune.GobrrrError, match="holds no tuning"):
             tune._resumed(str(tmp_path))
+        (tmp_path / "diagnosis").mkdir()
+        (tmp_path / "diagnosis" / "report.mark").touch()
+        assert tune._resumed(str(tmp_path)) == tmp_path
+        (tmp_path / "diagnosis" / "report.mark").unlink()
         (tmp_path / "receipt.json").touch()
         assert tune._resumed(str(tmp_path)) == tmp_path
 

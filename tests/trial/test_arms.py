@@ -97,6 +97,49 @@ def test_a_waiting_arm_and_its_workers_stand_still(started, tmp_path: Path) -> N
     assert (tmp_path / "arm" / "work" / "samples").stat().st_size > before
 
 
+LOUD_WITH_A_STRAY = """
+import subprocess, sys, torch
+child = subprocess.Popen(["sleep", "100"], start_new_session=True)
+open("child", "w").write(str(child.pid))
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    print("x" * 100_000)
+    print("y" * 100_000, file=sys.stderr)
+"""
+
+
+def test_what_it_starts_in_a_session_of_its_own_stands_still_and_ends_and_its_words_are_not_kept(
+    tmp_path: Path,
+) -> None:
+    work = tmp_path / "source"
+    work.mkdir()
+    (work / "t.py").write_text(LOUD_WITH_A_STRAY)
+    one = Arm([sys.executable, "t.py"], tmp_path / "arm", source=work)
+    try:
+        one.start(100)
+        one.run(60)
+        child = psutil.Process(int((tmp_path / "arm" / "work" / "child").read_text()))
+        time.sleep(0.1)
+        assert child.status() == psutil.STATUS_STOPPED
+        assert sum(file.stat().st_size for file in (tmp_path / "arm").glob("std*")) < 1 << 20
+    finally:
+        one.end()
+    time.sleep(0.1)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_an_arm_that_is_ended_while_it_is_made_does_not_stay(tmp_path: Path) -> None:
+    one = arm(tmp_path)
+    one.end()
+    with pytest.raises(ArmError):
+        one.start(60)
+    one.end()
+
+
 def test_blocks_tell_of_graphs_their_breaks_and_those_made_anew(started, tmp_path: Path) -> None:
     one = started("compiles", "20")
     graphs = [one.run(5).graphs for _ in range(6)]

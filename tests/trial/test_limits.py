@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -63,13 +64,14 @@ def test_what_torch_compile_has_made_already_is_found_there_all_the_same(
 
 @pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
 def test_a_project_below_the_temporary_files_leaves_nothing_there(places: Path) -> None:
-    from gobrrr.cli import tuning
+    from gobrrr.cli import firstrun
 
     (places / "temporary" / "deep").mkdir()
     code = "import tempfile; open(tempfile.mkdtemp() + '/x', 'w')"
     within = Limits(caches=places / "ours")
-    made = tuning._watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within, 60.0)
-    assert made == 0 and [entry.name for entry in (places / "temporary").iterdir()] == ["deep"]
+    clock = firstrun.Clock(time.monotonic(), 200.0)
+    made = firstrun.watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within, clock)
+    assert made == (0, False, None) and [entry.name for entry in (places / "temporary").iterdir()] == ["deep"]
 
 
 def test_a_cache_that_exists_stays_and_one_that_does_not_is_made_among_ours(places: Path) -> None:
@@ -126,3 +128,17 @@ def test_a_confined_command_is_the_same_process_with_the_same_words(tmp_path: Pa
         kernel.confined([sys.executable, "-c", code], kernel.means(), os.devnull), stdout=subprocess.PIPE, text=True
     )
     assert process.communicate()[0] == f"{process.pid} ['-c'] 0\n"
+
+
+def test_of_a_long_stderr_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(limits, "_READ_BYTES", 100)
+    with (tmp_path / limits.STDERR).open("ab", buffering=0) as program:
+        program.write(b"short\n")
+        limits.shorten(tmp_path)
+        assert limits.last_lines(tmp_path, 9) == ["short"]
+        program.write(b"x" * 2000 + b"\nsecond\n")
+        limits.shorten(tmp_path)
+        program.write(b"last\n")  # it goes on where the file ends now
+        assert (tmp_path / limits.STDERR).stat().st_size == 105
+        assert limits.last_lines(tmp_path, 2) == ["second", "last"]

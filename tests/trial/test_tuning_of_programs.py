@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("torch")
 
 from gobrrr.cli import tuning
 from gobrrr.report.model import Report, Step, Verdict
-from gobrrr.rules.model import Finding, Saving
+from gobrrr.rules.model import Finding, Rehearsed, Saving
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
 
@@ -58,12 +59,14 @@ def test_remedies_are_tried_where_a_finding_calls_for_them_and_staples_always() 
 
 
 def test_staples_come_after_what_findings_call_for_and_a_rehearsal_has_the_last_word() -> None:
-    found = {c.name: c for c in tuning.candidates(report("BRR208"), tuning.Wishes())}
+    called_for = report("BRR208")
+    found = {c.name: c for c in tuning.candidates(called_for, tuning.Wishes())}
     assert found["fused_optimizer"].predicted.expected_ns > found["compile"].predicted.expected_ns == 0
     assert found["compile"].predicted.ceiling_ns > 0
-    priors = {"compile": Saving(0.0, 0.0, 0.0), "fused_optimizer": Saving(1.0, 2.0, 3.0)}
-    rehearsed = {c.name: c for c in tuning.candidates(report("BRR208"), tuning.Wishes(), priors)}
-    assert "compile" not in rehearsed and rehearsed["fused_optimizer"].predicted == Saving(1.0, 2.0, 3.0)
+    here = (Rehearsed("fused_optimizer", Saving(1.0, 2.0, 3.0)),)
+    played = replace(called_for, findings=(replace(called_for.findings[0], rehearsed=here),))
+    rehearsed = {c.name: c for c in tuning.candidates(played, tuning.Wishes())}
+    assert rehearsed["fused_optimizer"].predicted == Saving(1.0, 2.0, 3.0)
 
 
 def test_semantic_remedies_are_tried_only_when_named() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
+from gobrrr.errors import GobrrrError
+from gobrrr.machine import files
 from gobrrr.trial import workspace
 from gobrrr.trial.workspace import Workspace, inside
 
@@ -74,3 +79,65 @@ def test_words_of_the_command_move_with_it(home: Path, tmp_path: Path) -> None:
     assert inside(str(home / "train.py"), home, work) == str(work / "train.py")
     for word in ("train.py", "--epochs", sys.executable, str(home / "missing.py")):
         assert inside(word, home, work) == word
+
+
+def test_relative_words_that_lead_out_become_absolute(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "main.py").write_text("print(1)\n")
+    work = Workspace(home, tmp_path / "elsewhere" / "work").make()
+    assert inside("../lib/main.py", home, work) == str(tmp_path / "lib" / "main.py")
+    assert inside("data/../../lib", home, work) == str(tmp_path / "lib")
+    assert inside("../home/train.py", home, work) == str(work / "train.py")
+    assert inside("--data=../lib", home, work) == f"--data={tmp_path / 'lib'}"
+    assert inside(f"--data={home / 'data'}", home, work) == f"--data={work / 'data'}"
+    for word in ("../missing", "data", ".", "--epochs=3", "..." * 4000, "import torch\nprint('a/../../b')", "a\0b", ""):
+        assert inside(word, home, work) == word
+
+
+def test_of_files_no_more_is_copied_than_they_say_that_they_hold(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of /proc/kmsg, which is empty by its size and never ends; and pipes, which nobody writes to."""
+    os.mkfifo(home / "pipe")
+    (home / "locked").write_text("x")
+    (home / "locked").chmod(0)
+    (home / "zzz.py").write_text("z")
+    taken: list[int] = []
+    opened = files.opened
+
+    class Endless(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            taken.append(-1 if size is None else size)
+            return super().read(size)
+
+    def endless(path: Path, *, follow: bool = True) -> BinaryIO:
+        with opened(path, follow=follow):
+            if path.name == "locked":
+                raise PermissionError
+            return Endless(b"x" * 1000)
+
+    monkeypatch.setattr(files, "opened", endless)
+    work = Workspace(home, tmp_path / "work").make()
+    assert (work / "pipe").is_symlink() and (work / "locked").is_symlink()
+    assert (work / "train.py").stat().st_size == len("print(1)\n") and (work / "zzz.py").read_bytes() == b"x"
+    assert taken and min(taken) >= 0
+
+
+def test_folders_of_other_file_systems_are_links(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = Workspace(home, tmp_path / "work")
+    copied._device += 1
+    work = copied.make()
+    assert (work / "data").is_symlink() and not (work / "train.py").is_symlink()
+
+
+@pytest.mark.parametrize("place", ["/", "/proc/self/root", "/proc/self", "/sys"])
+def test_of_the_whole_computer_no_copy_is_made(place: str) -> None:
+    if not Path(place).exists():
+        pytest.skip("Linux has it")
+    with pytest.raises(GobrrrError) as caught:
+        workspace.check(Path(place))
+    assert "\n" not in caught.value.message
+
+
+def test_of_other_folders_it_is(home: Path) -> None:
+    workspace.check(home)

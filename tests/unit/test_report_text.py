@@ -321,3 +321,17 @@ def test_what_was_rehearsed_here_says_so() -> None:
     found = msgspec.structs.replace(samples.finding(), basis="rehearsed")
     report = msgspec.structs.replace(samples.starved(), findings=(found,))
     assert "(rehearsed here 30.0, at least 12.0)" in render(report)
+
+
+@pytest.mark.parametrize(("command", "code", "next_one"), [
+    (("python", "train.py", "a b"), 0, "gobrrr tune train.py 'a b'"),
+    (("python", "-m", "pkg"), 0, "gobrrr tune -m pkg"),
+    (("python", "-c", "import x"), 0, "gobrrr tune -- python -c 'import x'"), (("python", "-c", "import x\ny"), 0, ""),
+    (("python", "train.py"), 130, "gobrrr tune train.py"), (("python", "train.py"), 1, ""), (("bash", "x"), 0, ""),
+])  # fmt: skip
+def test_tune_is_advised_as_it_can_be_typed_where_the_program_did_not_fail(
+    command: tuple[str, ...], code: int, next_one: str
+) -> None:
+    report = msgspec.structs.replace(samples.starved(), command=command, exit_code=code)
+    text = " ".join(render(report).split())
+    assert next_one in text and ("gobrrr tune" in text) == bool(next_one)

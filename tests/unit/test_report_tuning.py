@@ -64,6 +64,12 @@ def test_each_that_was_kept_and_all_together_are_drawn_beside_the_program_as_it_
     assert "all together" in lines[3] and "2.40x (2.30 to 2.50), equivalent" in lines[3]
 
 
+def test_a_step_is_of_the_program_as_written_whatever_a_race_ran_against() -> None:
+    raced = trial("fused_optimizer", median=2.0, baseline_step_ns=300 * MS)
+    text = tuning.render(receipt(raced, kept=("fused_optimizer",), speedup=Speedup(2.1, 2.0, 2.2)))
+    assert "100 ms" in text and "150 ms" not in text
+
+
 def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:
     made = Compiled(3, 2, 4)
     won = trial("compile", median=1.25, compiled=made, purpose="final")
@@ -123,10 +129,12 @@ def test_nothing_measured_open_and_nothing_to_try_are_three_things() -> None:
 
 
 def test_pay_back_counts_what_the_tuning_took() -> None:
-    """6 trials of 60 s; 1 - 1/2.4 of the time comes back: 360 s / 0.583 = 0.17 h; of 2.00 per hour 1.17."""
+    """360 s, whatever its trials took; 1 - 1/2.4 of the time comes back: 360 s / 0.583 = 0.17 h; of 2.00 per hour
+    1.17."""
     out = io.StringIO()
-    tuning.show(TUNED, out, "gobrrr run --recipe recipe.toml train.py", price_per_hour=2.0)
+    tuning.show(TUNED, out, "gobrrr run --recipe recipe.toml train.py", seconds=360.0, price_per_hour=2.0)
     text = flat(out.getvalue())
+    assert "tuning took 6.0 min" in text
     assert "paid after 0.2 hours" in text and "1.17 of every 2.00 per hour" in text
     assert "gobrrr run --recipe recipe.toml train.py" in text
 

@@ -92,13 +92,24 @@ def test_any_text_survives(program: str, options: dict[str, str | int | bool]) -
         ('schema = "gobrrr.recipe/1"\n' + '[[remedies]]\nname = "identity"\n' * 65, "more than there are"),
         ('schema = "gobrrr.recipe/1"\n[[remedies]]\nname = "identity"\noptions = {a = [1]}', "no recipe"),
         ('schema = "gobrrr.recipe/1"\n[fits]\ntorch = 2', "no recipe"),
-        ('schema = "gobrrr.recipe/1"\nx = ' + "[" * 5000, "no recipe"),
+        ('schema = "gobrrr.recipe/1"\nx = ' + "[" * 900, "no recipe"),
+        ('schema = "gobrrr.recipe/1"\n' + "a." * 20_000 + "a = 1", "a line of more than"),
+        ('schema = "gobrrr.recipe/1"\nx = ' + "7" * 900, "no recipe"),
     ],
 )
 def test_what_is_no_recipe_is_refused_in_one_line(text: str, why: str) -> None:
     with pytest.raises(GobrrrError) as caught:
         recipe.parse(text, "recipe.toml", frozenset({"identity"}))
     assert why in caught.value.message and "recipe.toml" in caught.value.message and "\n" not in caught.value.message
+
+
+def test_a_number_that_python_does_not_read_is_no_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def loads(_: str) -> object:
+        raise ValueError("Exceeds the limit (640 digits) for integer string conversion")
+
+    monkeypatch.setattr(recipe.tomllib, "loads", loads)
+    with pytest.raises(GobrrrError, match="640 digits"):
+        recipe.parse("x = 7", "recipe.toml")
 
 
 def test_every_truncation_is_refused_or_a_shorter_recipe_and_never_another_error() -> None:

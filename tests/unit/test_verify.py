@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from pathlib import Path
+
 import pytest
 
-from gobrrr.cli.verify import _verdict
+from gobrrr.cli.verify import _named, _verdict
+from gobrrr.errors import GobrrrError
 from gobrrr.guard.model import Guarded
-from gobrrr.trial.receipt import Speedup
+from gobrrr.trial.receipt import Receipt, Speedup
 from gobrrr.trial.tuning import Measured
 
 RECEIPT = Speedup(1.5, 1.4, 1.6)
@@ -28,3 +32,20 @@ RECEIPT = Speedup(1.5, 1.4, 1.6)
 def test_only_what_is_faster_with_its_numbers_intact_holds(trial: str, here: Speedup, numbers: str, said: str) -> None:
     found = Measured(verdict=trial, speedup=here, reason="why" if trial == "inconclusive" else "")
     assert _verdict(RECEIPT, found, Guarded(numbers)) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "folder", "why"),
+    [
+        (("python", "a\0b"), ".", "no computer starts"),
+        (("python", "x" * (4 << 20)), ".", "no computer starts"),
+        (("python", *["x"] * (1 << 20)), ".", "no computer starts"),
+        (("python", "train.py"), "a\0b", "no computer starts"),
+        (("python", "train.py"), "/", "none is made of /"),
+        (("python", "train.py"), "/gone", "is gone"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_in_one_line(words: tuple[str, ...], folder: str, why: str) -> None:
+    with pytest.raises(GobrrrError) as caught:
+        _named(Receipt(command=words, folder=folder), Path("receipt.json"), Namespace(yes=True))
+    assert why in caught.value.message and len(caught.value.message) < 200

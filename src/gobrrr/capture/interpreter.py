@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 _PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]*")
@@ -22,31 +22,36 @@ def kept_out_by(command: Sequence[str]) -> str:
     Seen are Python itself, also behind another command (env, nice, numactl), and the first line of a script. What a
     shell script starts cannot be known.
     """
+    return next((f"-{letter}" for letter, _ in _options(command) if letter and letter in _KEEP_OUT), "")
+
+
+def program_of(command: Sequence[str]) -> str:
+    """The module or the script that this command's Python runs, as it is named there; "" where there is neither."""
+    *_, (letter, value) = [("c", ""), *_options(command)]
+    return value if letter in ("m", "") else ""
+
+
+def _options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Letters of the options of this command's Python, with their values, and what it runs, which ends them: that of
+    -c or -m, or ("", script)."""
     words = [*_first_line(command[0]), *command]
     at = next((i for i, word in enumerate(words) if _is_python(word)), len(words))
-    return _option(words[at + 1 :])
-
-
-def _option(words: Sequence[str]) -> str:
-    """The first option of Python's own that keeps us out. Options end where Python's own reading of them ends."""
-    rest = iter(words)
+    rest = iter(words[at + 1 :])
     for word in rest:
         if word in ("-", "--") or not word.startswith("-"):
-            return ""
+            yield "", next(rest, "") if word == "--" else word
+            return
         if word.startswith("--"):
             if word == "--check-hash-based-pycs":
                 next(rest, None)
             continue
         for place, letter in enumerate(word[1:], 2):
-            if letter in _KEEP_OUT:
-                return f"-{letter}"
+            takes = letter in _TAKE_A_VALUE + _LAST
+            yield letter, (word[place:] or next(rest, "")) if takes else ""
             if letter in _LAST:
-                return ""
-            if letter in _TAKE_A_VALUE:
-                if not word[place:]:
-                    next(rest, None)
+                return
+            if takes:
                 break
-    return ""
 
 
 def _is_python(word: str) -> bool:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LIBC: ctypes.CDLL | None = None
 if sys.platform == "linux":
     with contextlib.suppress(OSError):
@@ -28,6 +28,12 @@ def die_with_the_parent(parent: int | None = None, starter: int = 0) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent or (starter and _is_gone(starter)):  # it ended before the wish was made
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def adopt_orphans(yes: bool) -> None:
+    """Whether this process becomes the parent of what its children leave behind, instead of init; on Linux only."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
 
 
 def _is_gone(process: int) -> bool:

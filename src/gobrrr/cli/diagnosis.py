@@ -18,6 +18,7 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine import files
 from gobrrr.machine.model import Machine
 from gobrrr.recording.run import Recording
+from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.model import Report
 
 
@@ -39,20 +40,25 @@ def explain(
         _write(folder / _file(recording, recordings[0]), to_json(report), files.write)
     if json_file:
         _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
+    if not reports[0].step.count:
+        raise _no_whole_step(folder, code)
     _show(reports, shown or {})
 
 
-def report_of(folder: Path, command: list[str], code: int, **how: Any) -> Report:
-    """The first rank's report of a run's folder. `how`: portability, patterns to redact, rehearsal or not, python whose
-    ceilings to take and which rehearses.
+def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError | None = None, **how: Any) -> Report:
+    """The first rank's report of a run's folder. `how`: portability, patterns to redact, rehearsal or not and its
+    seconds at most, python whose ceilings to take and which rehearses; `late`: as of why_empty().
 
     Raises GobrrrError where there is nothing to judge.
     """
     from gobrrr.recording.run import load_run
 
     if not any(folder.glob("rank*.journal")):
-        raise why_empty(folder, code)
-    return _diagnose(load_run(folder)[0], folder, command, code, **how)
+        raise why_empty(folder, code, late)
+    report = _diagnose(load_run(folder)[0], folder, command, code, **how)
+    if not report.step.count:
+        raise late or _no_whole_step(folder, code)
+    return report
 
 
 def tell(folder: Path, command: list[str], code: int, **how: Any) -> None:
@@ -81,6 +87,7 @@ def _file(recording: Recording, first: Recording) -> str:
 def _diagnose(
     recording: Recording, folder: Path, command: list[str], code: int, *,
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
+    rehearsal_s: float = SECONDS,
 ) -> Report:  # fmt: skip
     from gobrrr.ledger.ceilings import raised
 
@@ -89,7 +96,8 @@ def _diagnose(
     machine = raised(ceilings(recording, here), recording, precision)
     start, stage = recording.start, here if rehearsal else ""
     report = judged(
-        recording, machine, portability=portability, stage=stage, command=redaction.shown(command), exit_code=code,
+        recording, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s,
+        command=redaction.shown(command), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
         recording=str(folder),
     )[1]  # fmt: skip
@@ -97,11 +105,19 @@ def _diagnose(
 
 
 def judged(
-    recording: Recording, machine: Machine, /, *, portability: bool = False, stage: str = "", **told: Any
+    recording: Recording,
+    machine: Machine,
+    /,
+    *,
+    portability: bool = False,
+    stage: str = "",
+    rehearsal_s: float = SECONDS,
+    **told: Any,
 ) -> tuple[Ledger, Report]:
     """Account, rules, report: what every verb does with a recording. `told` goes into the report as it is.
 
-    `stage`: the Python that rehearses what the findings promise; without one they stay estimated.
+    `stage`: the Python that rehearses what the findings promise, in `rehearsal_s` at most; without one they stay
+    estimated.
     """
     from gobrrr.ledger.build import build_ledger
     from gobrrr.rehearsal.findings import rehearsed
@@ -109,7 +125,8 @@ def judged(
     from gobrrr.rules import judge
 
     ledger = build_ledger(recording, machine)
-    play = partial(rehearsed, ledger=ledger, machine=machine, start=recording.start, interpreter=stage)
+    play = partial(rehearsed, ledger=ledger, machine=machine, start=recording.start, interpreter=stage,
+                   seconds=rehearsal_s)  # fmt: skip
     findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play if stage else None)
     known = machine if machine.fingerprint else None
     return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)
@@ -144,8 +161,9 @@ def _unwritable(folder: Path) -> OSError | None:
     return None
 
 
-def why_empty(folder: Path, code: int) -> GobrrrError:
-    """Why a folder holds no step: no Python reached, no torch, too old a torch, or a program without steps."""
+def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> GobrrrError:
+    """Why a folder holds no step: no Python reached, no torch, too old a torch, steps of its children only, a program
+    that failed or has none. `late`: we have cut it off, and this is what to say of it if nothing else explains it."""
     seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seen-*.json"))]
     if (error := _unwritable(folder)) is not None:
         return GobrrrError(
@@ -166,6 +184,19 @@ def why_empty(folder: Path, code: int) -> GobrrrError:
     if versions and all(_too_old(version) for version in versions):
         oldest = ".".join(map(str, OLDEST))
         return GobrrrError(f"torch {versions[0]} is too old to watch", f"gobrrr needs torch {oldest} or newer")
+    if (children := _work_of_children(folder)) is not None:
+        return GobrrrError(
+            "nothing was recorded: the program made no step itself, the processes that it started did "
+            f"({children}){ended}",
+            "ranks: gobrrr run -- torchrun --nproc_per_node N script.py; a script: gobrrr run that one; else put "
+            "`with gobrrr.watch():` into the function that they run",
+        )
+    if late is not None:
+        return (
+            late
+            if versions
+            else GobrrrError(f"{late.message}; torch was not imported by then", late.hint, late.exit_code)
+        )
     install = f"{seen[0].get('executable', 'python')} -m pip install torch"
     if code:
         before = "before it made a step" if versions else "and never imported torch"
@@ -178,16 +209,17 @@ def why_empty(folder: Path, code: int) -> GobrrrError:
             "nothing was recorded: the program never imported torch",
             f"if it should have: {install}; if it starts another program that does: gobrrr run that one",
         )
-    if (children := _work_of_children(folder)) is not None:
-        return GobrrrError(
-            f"nothing was recorded: the program made no step itself, the processes that it started did ({children})",
-            "ranks: gobrrr run -- torchrun --nproc_per_node N script.py; a script: gobrrr run that one; else put "
-            "`with gobrrr.watch():` into the function that they run",
-        )
     return GobrrrError(
         "nothing was recorded: the program made no step that could be seen",
         "mark its loop with `for batch in gobrrr.steps(loader): ...` or wrap it in `with gobrrr.watch(): ...`",
     )
+
+
+def _no_whole_step(folder: Path, code: int) -> GobrrrError:
+    """Of a program that ended too soon: a step is known by the end of the one before it."""
+    hint = _mend(folder) if code else "let it make more steps: more epochs, more data"
+    said = _last_words(folder) if code else ""
+    return GobrrrError(f"there is no step to judge: the program {_ended(code)} before its second step{said}", hint)
 
 
 def _ended(code: int) -> str:

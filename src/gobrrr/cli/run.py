@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import redaction, streams
+from gobrrr.cli import numbers, redaction, streams
 from gobrrr.cli.report import add_options
 from gobrrr.errors import GobrrrError
 
@@ -32,10 +32,10 @@ class Run:
         parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the recording (default .gobrrr/<run>)")
         parser.add_argument("--json", metavar="FILE", help="write the report as JSON (gobrrr.report/1)")
         parser.add_argument(
-            "--steps", type=_positive, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
+            "--steps", type=numbers.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
         )
         parser.add_argument(
-            "--stop-after", type=_positive, default=0, metavar="N", help="end the program after N steps"
+            "--stop-after", type=numbers.at_least_one, default=0, metavar="N", help="end the program after N steps"
         )
         parser.add_argument(
             "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
@@ -118,13 +118,6 @@ def program_of(words: list[str]) -> list[str]:
     if words[:1] == ["--"]:
         return command_line(words[1:], module=False, command=True)
     return command_line(words, module=False, command=False)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
 
 
 def parse_budget(text: str) -> tuple[int, int]:

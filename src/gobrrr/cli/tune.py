@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import redaction, writes
+from gobrrr.cli import numbers, redaction, writes
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "a
              "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
 OPEN, UNMEASURED = 3, 5
 """Exit codes; see docs/decisions/0014-tune-is-a-race.md."""
+LEFT = ("journal.jsonl", "receipt.json", "diagnosis/report.mark")
+"""What a tuning that was interrupted leaves, one of these at least."""
 
 
 class Tune:
@@ -33,21 +34,25 @@ class Tune:
         parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
         parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the results (default .gobrrr/<run>)")
         parser.add_argument(
-            "--minutes", type=_more_than_zero, default=10.0, metavar="M", help="wall time to spend, all in all (10)"
+            "--minutes",
+            type=numbers.more_than_zero,
+            default=10.0,
+            metavar="M",
+            help="wall time to spend, all in all (10)",
         )
         parser.add_argument(
-            "--try", dest="named", type=_names, default=(), metavar="A,B",
+            "--try", dest="named", type=names, default=(), metavar="A,B",
             help="remedies to try whatever the diagnosis says; semantic ones are tried only so",
         )  # fmt: skip
-        parser.add_argument("--without", type=_names, default=(), metavar="A,B", help="remedies not to try")
+        parser.add_argument("--without", type=names, default=(), metavar="A,B", help="remedies not to try")
         parser.add_argument(
-            "--remedies", "--only", dest="only", type=_names, default=(), metavar="A,B", help="these alone"
+            "--remedies", "--only", dest="only", type=names, default=(), metavar="A,B", help="these alone"
         )
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         writes.add_options(parser)
         parser.add_argument(
-            "--price-per-hour", type=_more_than_zero, metavar="X", help="also say what it saves in money"
+            "--price-per-hour", type=numbers.more_than_zero, metavar="X", help="also say what it saves in money"
         )
         redaction.add_option(parser)
 
@@ -56,36 +61,46 @@ class Tune:
         from gobrrr.capture import folders
         from gobrrr.cli import run as run_verb
         from gobrrr.cli import tuning
+        from gobrrr.cli.interrupts import Interrupts
+        from gobrrr.trial import workspace
 
         command = run_verb.program_of(args.program)
         _check_ranks(command)
+        workspace.check(Path.cwd())
         limits = writes.limits(args)
         folder = _resumed(args.resume) if args.resume else folders.of_run(args.folder, command, "tune-")
         wishes = tuning.Wishes(
             seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
             limits=limits, redact=args.redact,
         )  # fmt: skip
-        outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr)
-        tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, args.price_per_hour)
-        return exit_code(outcome.receipt)
+        with Interrupts() as interrupts:
+            try:
+                outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts)
+                tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, args.price_per_hour)
+            except KeyboardInterrupt:
+                return interrupts.exit_code
+        return exit_code(outcome.receipt, interrupts.exit_code)
 
 
 def _check_ranks(command: Sequence[str]) -> None:
     """Raises GobrrrError for a program of several ranks: an arm is one process, and nothing was run yet."""
-    words = [*(Path(word).name for word in command[:2]), *(command[2:3] if command[1:2] == ["-m"] else [])]
+    from gobrrr.capture.interpreter import program_of
+    from gobrrr.trial.process import world_size
+
+    words = (Path(command[0]).name, Path(program_of(command)).name)
     launcher = next((word for word in words if word in LAUNCHERS), "")
-    if launcher or int(os.environ.get("WORLD_SIZE") or 1) > 1:
+    if launcher or world_size() > 1:
         raise GobrrrError(
             f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr tune measures programs of one process",
             "tune one rank's program by itself: gobrrr tune train.py",
         )
 
 
-def exit_code(receipt: Receipt) -> int:
+def exit_code(receipt: Receipt, interrupted: int = 130) -> int:
     """0: something was kept, or none of what was measured helps. OPEN: something may help and was not confirmed.
-    UNMEASURED: nothing is known of any remedy. 130: interrupted."""
+    UNMEASURED: nothing is known of any remedy. `interrupted`: of what did not come to its end, 128 and the signal."""
     if not receipt.complete:
-        return 130
+        return interrupted
     if not receipt.measured:
         return UNMEASURED
     ends = [trial.verdict for trial in receipt.trials if trial.purpose in ("guard", "final")]
@@ -96,8 +111,7 @@ def exit_code(receipt: Receipt) -> int:
 def _resumed(folder: str) -> Path:
     """The folder of an earlier tuning. Raises GobrrrError for what is none, and where a link would lead out of it."""
     found = Path(folder)
-    left = ("journal.jsonl", "receipt.json")  # interrupted in its first trial it has no journal
-    if not any((found / name).is_file() for name in left):
+    if not any((found / name).is_file() for name in LEFT):
         raise GobrrrError(f"{folder} holds no tuning to go on with", "name the folder that `gobrrr tune` wrote into")
     for entry in (*found.iterdir(), *(found / "diagnosis").glob("*")):
         if entry.is_symlink():
@@ -105,15 +119,9 @@ def _resumed(folder: str) -> Path:
     return found
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
+    """Words between commas."""
     return tuple(filter(None, (word.strip() for word in text.split(","))))
-
-
-def _more_than_zero(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value
 
 
 command = Tune()

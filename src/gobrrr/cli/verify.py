@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import writes
+from gobrrr.cli import numbers, writes
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ DIFFERS = 3
 """Exit code where the repeated measurement contradicts the receipt."""
 LONGEST_STEP_NS = 600e9
 """What a receipt may say of a step's length: patience follows from it."""
+LONGEST_WORD, LONGEST_COMMAND = 128 << 10, 1 << 20
+"""Characters of a word, which Linux bounds (MAX_ARG_STRLEN), and of a command: half of what it takes by default."""
 
 
 class Verify:
@@ -43,7 +45,11 @@ class Verify:
             "program", nargs="*", help="the program, where the receipt does not hold all of its command"
         )
         parser.add_argument(
-            "--minutes", type=float, default=2.0, metavar="M", help="time for the measurement, starts among it (2)"
+            "--minutes",
+            type=numbers.more_than_zero,
+            default=2.0,
+            metavar="M",
+            help="time for the measurement, starts among it (2)",
         )
         parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
         writes.add_options(parser)
@@ -70,6 +76,7 @@ def _typed(before: Receipt, words: list[str]) -> Program:
     from gobrrr.cli import consent, redaction
     from gobrrr.cli.run import program_of
     from gobrrr.report.escape import command_line
+    from gobrrr.trial import workspace
     from gobrrr.trial.referee import Program
 
     command = program_of(words)
@@ -79,6 +86,7 @@ def _typed(before: Receipt, words: list[str]) -> Program:
             f"this is not the program of the receipt, which is {command_line(stored)}",
             "type what stands there, with its masked values in full",
         )
+    workspace.check(Path.cwd())
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
     return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop)
 
@@ -102,20 +110,33 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     from gobrrr.cli import consent
     from gobrrr.recording.secrets import MASK
     from gobrrr.trial import receipt as receipts
+    from gobrrr.trial import workspace
     from gobrrr.trial.referee import Program
 
     if not before.command:
         raise GobrrrError(f"{file} names no program", "tune again, or type it: gobrrr verify receipt.json -- script.py")
+    if not _can_start((*before.command, before.folder)):
+        raise GobrrrError(f"{file} names a command that no computer starts", "tune the program again")
     if any(MASK in word for word in (*before.command, before.folder)):
         typed = f"gobrrr verify {shlex.quote(str(file))} -- {shlex.join(_as_typed(before.command))}"
         raise GobrrrError(f"{file} does not hold all of its command: a key or password was masked", f"type it: {typed}")
     source = Path(before.folder).absolute()
     if not source.is_dir():
         raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
+    workspace.check(source)
     consent.show(before.command, str(source), _doing(before))
     if not args.yes and not receipts.is_own(before):
         consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
     return Program(before.command, source, _step_ns(before), before.loop)
+
+
+def _can_start(words: Sequence[str]) -> bool:
+    """Whether a system takes these words: none with a NUL in it, none too long."""
+    return (
+        not any("\0" in word for word in words)
+        and all(len(word) < LONGEST_WORD for word in words)
+        and sum(map(len, words)) < LONGEST_COMMAND
+    )
 
 
 def _doing(before: Receipt) -> str:
@@ -160,6 +181,7 @@ def _repeated(
 ) -> tuple[Measured, Guarded]:
     """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
     from gobrrr.report import live
+    from gobrrr.trial.family import adopted
     from gobrrr.trial.referee import LiveReferee
     from gobrrr.trial.search import Plan
     from gobrrr.trial.workspace import mark_output
@@ -168,7 +190,7 @@ def _repeated(
     seconds, plan = args.minutes * 60, Plan((), kept)
     listener = live.listener(sys.stderr, seconds)
     referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress)
-    with listener:
+    with adopted(), listener:
         listener.began(plan, 1)
         found = referee.measure(plan)
         if found.speedup is None:

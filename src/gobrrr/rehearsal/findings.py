@@ -20,15 +20,20 @@ from gobrrr.units import duration
 
 
 def rehearsed(
-    findings: Sequence[Finding], ledger: Ledger, machine: Machine, start: Start, interpreter: str
+    findings: Sequence[Finding],
+    ledger: Ledger,
+    machine: Machine,
+    start: Start,
+    interpreter: str,
+    seconds: float = SECONDS,
 ) -> tuple[list[Finding], list[Skipped]]:
-    """The findings as rehearsed here, and (code, why) of those whose every remedy would bring nothing, or that stay
-    estimated since a rehearsal failed."""
+    """The findings as rehearsed here in so many seconds, and (code, why) of those whose every remedy would bring
+    nothing, or that stay estimated since a rehearsal failed."""
     wanted = remedies([f.remedies for f in findings if f.saving.ceiling_ns > 0])
-    scenes = [made for name, seconds in wanted.items() if (made := scene(name, ledger, machine, seconds)) is not None]
+    scenes = [made for name, each in wanted.items() if (made := scene(name, ledger, machine, each)) is not None]
     if not scenes:
         return list(findings), []
-    known, why_not = played(scenes, ledger, start, interpreter)
+    known, why_not = played(scenes, ledger, start, interpreter, min(seconds, SECONDS))
     kept, dropped = judged(findings, known, ledger)
     failed = [(f.code, why_not[name]) for f in kept for name in f.remedies if f.saving.ceiling_ns and name in why_not]
     return kept, [*dropped, *dict.fromkeys(failed)]

@@ -15,6 +15,8 @@ from gobrrr.rehearsal.stage import GRACE
 
 SECONDS, OF_A_FINDING = 10.0, 3.0
 """For all scenes, the start of the process included, and for those of one finding."""
+FEWEST = 2.0
+"""Seconds that are too few to start the process in and play anything."""
 # Started without site (-S), which then comes without the user's sitecustomize: that is the program's, and has run.
 # Where torch is found by it alone (some distributions set their paths there) it runs all the same. As for the ceilings:
 # the other interpreter's own packages come first, and the current folder is not looked into.
@@ -28,6 +30,8 @@ _START = (
 
 def perform(script: Script, interpreter: str) -> dict[str, Played]:
     """What came of every scene, by remedy. Nothing here raises: a rehearsal is a bonus."""
+    if script.seconds < FEWEST:
+        return _each(script, {}, "there was no time for it")
     root = str(Path(__file__).resolve().parents[2])
     try:
         process = subprocess.Popen(
@@ -38,7 +42,7 @@ def perform(script: Script, interpreter: str) -> dict[str, Played]:
         return _each(script, {}, f"{interpreter} does not start: {error.strerror}")
     with process:
         try:
-            said, _ = process.communicate(msgspec.json.encode(script), script.seconds + GRACE)
+            said, _ = process.communicate(msgspec.json.encode(script), (1 + GRACE) * script.seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             said, _ = process.communicate()

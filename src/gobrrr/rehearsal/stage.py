@@ -20,8 +20,8 @@ from gobrrr.capture.parent import die_with_the_parent
 
 MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
 """Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""
-GRACE = 5.0
-"""Seconds after which a process that hangs in one call is ended; what it has said until then counts."""
+GRACE = 0.5
+"""Share of its seconds after which a process that hangs in one call is ended; what it has said until then counts."""
 CALL_NS = 300_000
 """Calls are repeated until they take this long: the clock and what is around a call then weigh nothing."""
 Run = Callable[[], object]
@@ -35,7 +35,7 @@ def main() -> int:
     begin = time.monotonic()
     die_with_the_parent(starter=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     script = json.load(sys.stdin)
-    signal.alarm(math.ceil(script["seconds"] + GRACE))  # a call that hangs in torch hears no exception
+    signal.alarm(math.ceil((1 + GRACE) * script["seconds"]))  # a call that hangs in torch hears no exception
     import torch
 
     if script["torch"] != str(torch.__version__):

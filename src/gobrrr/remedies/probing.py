@@ -28,13 +28,15 @@ def main(names: Sequence[str]) -> None:
     print(json.dumps(found))
 
 
-def unable(names: Sequence[str], interpreter: str = sys.executable) -> dict[str, str]:
-    """Remedy -> why it cannot be applied there. Empty where the interpreter does not answer: the trials will say it."""
+def unable(names: Sequence[str], interpreter: str = sys.executable, seconds: float = TIMEOUT_S) -> dict[str, str]:
+    """Remedy -> why it cannot be applied there. Empty where the interpreter does not answer in so many seconds: the
+    trials will say it."""
     place = str(Path(gobrrr.__file__).parent.parent)
     try:
         done = subprocess.run(
-            [interpreter, "-c", _START, place, *names], capture_output=True, text=True, timeout=TIMEOUT_S, check=True
-        )
+            [interpreter, "-c", _START, place, *names], capture_output=True, text=True,
+            timeout=min(TIMEOUT_S, seconds), check=True,
+        )  # fmt: skip
         found = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return {}

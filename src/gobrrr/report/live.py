@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import TextIO
@@ -14,12 +13,15 @@ from rich.text import Text
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.tuning import STYLES, label, times, why
-from gobrrr.trial.heat import Heat
+from gobrrr.trial.heat import Heat, verdict
 from gobrrr.trial.receipt import Speedup, TrialResult
 from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Listener
 
 BAR = 20
+LOOKS = {
+    "faster": "looks faster", "slower": "looks slower", "equivalent": "looks equally fast", "inconclusive": "is open",
+}  # fmt: skip
 EVERY_S = 15.0
 """Between two lines on how a race stands, where lines stay."""
 
@@ -42,14 +44,13 @@ def racing(heat: Heat) -> str:
 
 
 def standing(heat: Heat) -> list[str]:
-    """A line for each arm of a heat: what it has shown so far, and whether it still runs."""
+    """A line for each arm of a heat: how it looks so far, and whether it still runs. No figures: nobody has checked
+    its numbers."""
     found = []
     for stack in heat.contenders:
         name, seen = " + ".join(name for name in stack if name not in heat.reference), heat.standing(stack)
         if seen.num:
-            sure = math.isfinite(seen.high)
-            said = times(Speedup(*map(math.exp, seen[:3]))) if sure else f"about {math.exp(seen.mean):.2f}x"
-            found.append(f"{name} {said}{'' if stack in heat.live else ', settled'}")
+            found.append(f"{name} {LOOKS[verdict(seen)]}{'' if stack in heat.live else ', settled'}")
     return found
 
 
@@ -57,8 +58,8 @@ def outcome(result: TrialResult) -> str:
     """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers equivalent'."""
     name = "all together" if result.purpose == "final" else " + ".join(result.remedies)
     said = why(result)
-    if result.purpose == "add" and result.verdict == "faster" and result.speedup is not None:
-        return f"{name}: faster, {times(result.speedup)}"  # its numbers are checked in the stack that is recommended
+    if result.purpose == "add" and result.verdict == "faster":  # its numbers are checked in what is recommended
+        return f"{name}: {LOOKS['faster']}, its numbers are not checked yet"
     if result.verdict == "faster" and result.guard.green and result.speedup is not None:
         said = f"{times(result.speedup)}, numbers {result.guard.verdict}"
     return f"{name}: {label(result)}, {said}"

@@ -21,6 +21,8 @@ from gobrrr.rules.model import Finding
 UNDERFILLED = 0.2
 """Share of kernel time in kernels too small for the device from which it is said."""
 NUM_OPS, OP_WIDTH = 4, 28
+DONE = (None, 0, 130, -2)
+"""Exit codes of programs that did not fail: unknown, the end, Ctrl-C."""
 NUM_SKIPPED = 3
 """Rules skipped for one reason that are named."""
 SLOW_STEPS = 0.01
@@ -171,9 +173,13 @@ def next_steps(report: Report, page: Page, brief: bool = False) -> list[Renderab
 
 
 def _tunable(report: Report) -> str:
-    """What to give to gobrrr tune, where findings name remedies to try."""
+    """What to give to gobrrr tune, where findings name remedies to try and the program came to its end, or to Ctrl-C:
+    that of a script or a module by itself, any other behind two dashes. A word of several lines is left to people."""
     python, *program = report.command or ("",)
     remedies = any(finding.remedies for finding in report.findings)
-    if not (program and remedies) or report.verdict.bound == "unreliable":
+    if not (program and remedies) or report.verdict.bound == "unreliable" or report.exit_code not in DONE:
         return ""
-    return shlex.join(program) if PurePath(python).name.startswith("python") else ""
+    if not PurePath(python).name.startswith("python") or any("\n" in word for word in program):
+        return ""
+    plainly = program[0] == "-m" or not program[0].startswith("-")
+    return shlex.join(program if plainly else ["--", python, *program])

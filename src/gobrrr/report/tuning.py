@@ -24,14 +24,16 @@ def render(receipt: Receipt, *, width: int = 100, color: bool = False, ascii_onl
     return laid_out(blocks(receipt, page), page.width, color)
 
 
-def show(receipt: Receipt, stream: TextIO, next_command: str = "", price_per_hour: float | None = None) -> None:
-    """Write it to a stream as suits that."""
+def show(
+    receipt: Receipt, stream: TextIO, next_command: str = "", seconds: float = 0.0, price_per_hour: float | None = None
+) -> None:
+    """Write it to a stream as suits that. `seconds`: wall time of the tuning."""
     from gobrrr.report.text import laid_out, suited
 
     width, color, ascii_only = suited(stream)
     page = Page(width, ascii_only)
     told = blocks(receipt, page)
-    told.append(_pay_back(receipt, page, price_per_hour))
+    told.append(_pay_back(receipt, page, seconds, price_per_hour))
     if next_command:
         told.append([page.row("next", Text(page.clean(next_command)))])
     stream.write(laid_out(told, page.width, color))
@@ -90,16 +92,11 @@ def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
     if not receipt.kept or not receipt.step_ns or final is None or not receipt.guard.green:
         return []
     rows = [("as written", receipt.step_ns, "")]
-    for trial in receipt.trials:
-        if (
-            trial.purpose == "add"
-            and trial.verdict == "faster"
-            and trial.speedup
-            and set(trial.remedies) <= set(receipt.kept)
-        ):
+    for trial in _raced(receipt, kept=True):
+        if trial.purpose == "add" and trial.verdict == "faster" and trial.speedup:
             onto = f" on top of {' + '.join(trial.onto)}" if trial.onto else ""
-            step = trial.baseline_step_ns or receipt.step_ns
-            rows.append((" + ".join(trial.remedies), step / trial.speedup.median, f"{times(trial.speedup)}{onto}"))
+            step = receipt.step_ns / trial.speedup.median  # of the step above: in the race others ran beside it
+            rows.append((" + ".join(trial.remedies), step, f"{times(trial.speedup)}{onto}"))
     said = next((compiled(t.compiled) for t in receipt.trials if t.purpose == "final" and t.compiled), "")
     together = f"{times(final)}, {receipt.guard.verdict}"
     rows.append((" + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together", receipt.step_ns / final.median,
@@ -118,9 +115,7 @@ def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
 
 def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
     """All that was tried and not kept, with why."""
-    lost = [
-        t for t in receipt.trials if t.remedies and t.purpose != "final" and not set(t.remedies) <= set(receipt.kept)
-    ]
+    lost = _raced(receipt, kept=False)
     if not lost:
         return []
     names = [page.clean(" + ".join(t.remedies)) for t in lost]
@@ -204,9 +199,8 @@ def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
     return block
 
 
-def _pay_back(receipt: Receipt, page: Page, price_per_hour: float | None) -> list[RenderableType]:
+def _pay_back(receipt: Receipt, page: Page, spent: float, price_per_hour: float | None) -> list[RenderableType]:
     """What the tuning took, after how much of the program's own time it is paid, and money per hour of it."""
-    spent = sum(trial.seconds for trial in receipt.trials)
     if receipt.speedup is None or not receipt.guard.green or receipt.speedup.median <= 1.0:
         return []
     part = 1 - 1 / receipt.speedup.median

@@ -1,4 +1,4 @@
-"""One arm from outside: the user's program in a process group of its own, which runs only while it is its turn."""
+"""One arm from outside: the user's program and all that it starts, which run only while it is its turn."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gobrrr.guard import observation
 from gobrrr.guard.observation import Observation
 from gobrrr.recording.steps import LOOP_NAMES
 from gobrrr.trial import limits, protocol
+from gobrrr.trial.family import Family
 from gobrrr.trial.handshake import RefereeSide
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.workspace import Workspace, inside
@@ -55,7 +56,7 @@ class ArmError(Exception):
 
 
 class Arm:
-    """Start it, run blocks, end it. Between blocks its whole group is stopped, so that no worker runs ahead."""
+    """Start it, run blocks, end it. Between blocks its whole family is stopped, so that no worker runs ahead."""
 
     def __init__(
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
@@ -69,6 +70,7 @@ class Arm:
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
         self._remedies, self._env = tuple(remedies), dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._family: Family | None = None
         self._ask: protocol.Line | None = None
         self._told: protocol.Line | None = None
         self._killed = ""
@@ -104,7 +106,8 @@ class Arm:
         return observation.read(self._folder / protocol.OBSERVED)
 
     def _launch(self, mode: str, **watched: Any) -> None:
-        """Start it in a folder of its own, its output into files, its group its own."""
+        """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,
+        which reads it."""
         self._folder.mkdir(parents=True)
         work = Workspace(self._source, self._folder / "work").make()
         command = [inside(word, self._source, work) for word in self._command]
@@ -117,13 +120,15 @@ class Arm:
         self._told = protocol.Line(self._folder / protocol.TOLD)
         start = limits.start(command, environment(config) | self._env, self._folder, self._source, self._limits)
         self._scratch = start.scratch
-        with (self._folder / protocol.STDOUT).open("wb") as out, (self._folder / limits.STDERR).open("wb") as err:
+        printed = self._folder / protocol.STDOUT if mode == "observe" else Path(os.devnull)
+        with printed.open("wb") as out, (self._folder / limits.STDERR).open("ab") as err:
             self._process = subprocess.Popen(
                 start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
-        if self._killed:  # while its folder was being made
-            self._signal(signal.SIGKILL)
+        self._family = Family(self._process.pid)
+        if self._killed:  # while it was being made
+            self.kill(self._killed)
 
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
         """Let it make so many steps, then stop it. Raises ArmError where it dies, ends or hangs."""
@@ -139,22 +144,26 @@ class Arm:
         )
 
     def pause(self) -> None:
-        """Stop every process of its group."""
+        """Stop every process of its family."""
         self._note_memory()
         self._signal(signal.SIGSTOP)
+        limits.shorten(self._folder)
 
     def resume(self) -> None:
         """Let them go on."""
         self._signal(signal.SIGCONT)
 
     def end(self) -> None:
-        """End it as its own sys.exit() would; kill what is left of the group. Safe at any moment, and twice."""
+        """End it as its own sys.exit() would; kill what is left of the family. Safe at any moment, and twice."""
+        self._killed = self._killed or "it was ended"
         process = self._process
         if process is None:
             return
+        if self._side.waits:  # in the middle of its steps it hears nothing
+            self.kill(self._killed)
         with contextlib.suppress(OSError):
             self.resume()
-            if process.poll() is None and self._ask is not None:
+            if not self._side.waits and process.poll() is None and self._ask is not None:
                 self._ask.send("end")
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(GRACE_S)
@@ -170,27 +179,27 @@ class Arm:
     def kill(self, why: str = SPENT) -> None:
         """End it at once, from any thread, started or not: who waits for it hears why. `end` is still to be called."""
         self._killed = why
+        self._members()  # what it has started since it was last looked at
         self._signal(signal.SIGKILL)
 
     def resident(self) -> int:
-        """Bytes that the group holds now."""
-        if self._process is None:
-            return 0
+        """Bytes that the family holds now."""
         total = 0
-        with contextlib.suppress(psutil.Error):
-            root = psutil.Process(self._process.pid)
-            for each in (root, *root.children(recursive=True)):
-                with contextlib.suppress(psutil.Error):
-                    total += each.memory_info().rss
+        for each in self._members():
+            with contextlib.suppress(psutil.Error):
+                total += each.memory_info().rss
         return total
 
     def _cpu_s(self) -> float:
         """Seconds of CPU time that its processes have used, those that ended among them."""
-        with contextlib.suppress(psutil.Error):
-            root = psutil.Process(self._process.pid) if self._process is not None else None
-            each = [root, *root.children(recursive=True)] if root is not None else []
-            return sum(sum(process.cpu_times()[:4]) for process in each)
-        return 0.0
+        total = 0.0
+        for each in self._members():
+            with contextlib.suppress(psutil.Error):
+                total += sum(each.cpu_times()[:4])
+        return total
+
+    def _members(self) -> list[psutil.Process]:
+        return self._family.members() if self._family is not None and self._process is not None else []
 
     def _idles(self, since: float, cpu_s: float, waited: float) -> bool:
         """Whether its processes have computed next to nothing since then."""
@@ -200,9 +209,8 @@ class Arm:
         self.peak_bytes = max(self.peak_bytes, self.resident())
 
     def _signal(self, number: int) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, number)
+        if self._family is not None and self._process is not None:
+            self._family.signal(number)
 
     def _expect(self, kind: str, seconds: float) -> protocol.Message:
         """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
@@ -229,6 +237,8 @@ class Arm:
 
     def _heard(self, message: protocol.Message, kind: str) -> bool:
         """Whether a message is the one that is waited for. Raises ArmError."""
+        if message["kind"] == "ended":
+            self._members()  # once it is gone nothing leads to what it has started
         if self._side.told(message) or (message["kind"] == kind == "ended"):
             return True
         if message["kind"] == "applied":

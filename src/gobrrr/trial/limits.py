@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -10,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gobrrr.machine import files
 from gobrrr.trial import kernel
 from gobrrr.trial.writes import PROTECTION, PYTHON, REFUSED, UNPROTECTED, WRITABLE
 
@@ -33,6 +35,8 @@ _DENIED = re.compile(
 )
 _LAST_LINES = 30
 """Of stderr, in which the reason why a program ended is looked for."""
+_READ_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
+"""Of the end of stderr, what is read; and what it may grow to before the rest is cut off."""
 
 
 class Limits(NamedTuple):
@@ -115,7 +119,26 @@ def refusal(folder: Path) -> str:
 
 def last_lines(folder: Path, count: int) -> list[str]:
     """What a program wrote to stderr at last; nothing where its stderr is no file of this folder."""
-    return _read(folder / STDERR).strip().splitlines()[-count:]
+    return _end(folder / STDERR).decode(errors="replace").strip().splitlines()[-count:]
+
+
+def shorten(folder: Path) -> None:
+    """Keep of a large stderr the end, which is all that is ever read. A program appends to it, whatever its length."""
+    file = folder / STDERR
+    with contextlib.suppress(OSError):
+        if file.stat().st_size > _MOST_BYTES:
+            end = _end(file)
+            os.truncate(file, 0)
+            files.append(file, end)
+
+
+def _end(file: Path) -> bytes:
+    try:
+        with files.opened(file, follow=False) as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - _READ_BYTES))
+            return opened.read(_READ_BYTES)
+    except OSError:
+        return b""
 
 
 def _read(file: Path) -> str:

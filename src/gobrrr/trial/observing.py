@@ -14,6 +14,7 @@ from gobrrr.capture import loops
 from gobrrr.capture.config import Config
 from gobrrr.capture.parent import die_with_the_parent
 from gobrrr.capture.session import StopProgram
+from gobrrr.machine import files
 from gobrrr.trial import protocol
 from gobrrr.trial.process import applied_remedies
 
@@ -75,12 +76,12 @@ class Observing:
 
     def _printed(self) -> dict[str, tuple[tuple[str, ...], ...]] | None:
         """What the program has written to stdout, which is a file of the arm's folder."""
-        from gobrrr.guard.effects import printed
+        from gobrrr.guard.effects import MOST_TEXT, printed
 
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
         with contextlib.suppress(OSError):
-            return printed((self._folder / protocol.STDOUT).read_text(errors="replace"))
+            return printed(files.read(self._folder / protocol.STDOUT, MOST_TEXT).decode(errors="replace"))
         return None
 
     def _step(self, updates: int, calls: int) -> None:

@@ -11,6 +11,12 @@ from gobrrr.errors import GobrrrError
 from gobrrr.trial import protocol
 
 
+def world_size() -> int:
+    """Ranks of the job that this process is of, as its launcher says; 1 where nothing that is a number is said."""
+    said = os.environ.get("WORLD_SIZE", "")
+    return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 1
+
+
 def applied_remedies(config: Config, told: protocol.Line) -> Any:
     """The seams with an arm's remedies installed; the referee hears which ones took hold."""
     from gobrrr.remedies.seams import Seams
@@ -20,7 +26,7 @@ def applied_remedies(config: Config, told: protocol.Line) -> Any:
 
     seams = Seams(lambda name, detail: told.send("applied", remedy=name, detail=detail), failed)
     try:
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if world_size() > 1:
             raise GobrrrError("it runs in several ranks, and a trial measures one process")
         seams.install(config.names())
     except Exception as error:

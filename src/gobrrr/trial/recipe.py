@@ -19,7 +19,9 @@ else:
     import tomli as tomllib
 
 SCHEMA = "gobrrr.recipe/1"
-MAX_BYTES = 1 << 20
+MAX_BYTES = 64 << 10
+MAX_LINE = 1024
+"""Characters. The reader of TOML takes time with the square of a dotted key: a second for a whole file of such."""
 MAX_REMEDIES = 64
 HINT = "gobrrr tune writes a recipe.toml; `gobrrr remedies` lists what may stand in one"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63})?")
@@ -113,9 +115,11 @@ def read(file: Path, known: frozenset[str] | None = None) -> Recipe:
 
 def parse(text: str, source: str, known: frozenset[str] | None = None) -> Recipe:
     """A recipe from its text; see `read`."""
+    if max(map(len, text.splitlines()), default=0) > MAX_LINE:
+        raise GobrrrError(f"{source} is no recipe: it has a line of more than {MAX_LINE} characters", HINT)
     try:
         recipe = msgspec.convert(tomllib.loads(text), Recipe)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (ValueError, msgspec.ValidationError, RecursionError) as error:  # a number of too many digits, say
         raise GobrrrError(f"{source} is no recipe: {error}", HINT) from None
     if recipe.schema != SCHEMA:
         raise GobrrrError(f"{source} has the schema {recipe.schema!r}, not {SCHEMA}", "tune again with this version")

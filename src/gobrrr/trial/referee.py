@@ -67,7 +67,7 @@ class LiveReferee:
         self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", schedule.cores())
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
-            self._watch = threading.Timer(max(0.0, until - time.monotonic()), self._kill_all)
+            self._watch = threading.Timer(max(0.0, until - time.monotonic()), self.stop)
             self._watch.daemon = True
             self._watch.start()
 
@@ -111,6 +111,12 @@ class LiveReferee:
         """End these arms of the race, or all."""
         self.field.end(stacks)
 
+    def stop(self) -> None:
+        """Kill whatever runs, and start nothing any more; from any thread. `close` is still to be called."""
+        self._until = -math.inf
+        for arm in list(self._all):
+            arm.kill()
+
     def close(self) -> None:
         """End whatever runs, for good."""
         if self._watch is not None:
@@ -120,12 +126,6 @@ class LiveReferee:
     def _kill(self, stack: Stack) -> None:
         if stack in self._alive:
             self._alive[stack].kill()
-
-    def _kill_all(self) -> None:
-        """End all that runs, and let nothing start any more."""
-        self._until = -math.inf
-        for arm in list(self._all):
-            arm.kill()
 
     def _side(self, folder: Path, stack: tuple[str, ...]) -> Side:
         late = {name for name in stack if registry.remedy(name).late}
@@ -196,7 +196,7 @@ class LiveReferee:
                 runs = [pool.submit(self._watched, key[0], 0, key[2], f"watched{n}") for n, key in enumerate(wanted)]
                 self._seen.update({key: run.result() for key, run in zip(wanted, runs, strict=True)})
             except BaseException:  # Ctrl-C: arms have sessions of their own and do not hear it
-                self._kill_all()
+                self.stop()
                 raise
 
     def _tried(

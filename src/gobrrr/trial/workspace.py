@@ -2,7 +2,8 @@
 
 Folders are made anew, small files copied, large ones linked; links that lead from one to another lead to these. What
 the arm opens for writing through a link is copied first (`trial.writes`), and what it would write elsewhere is refused
-(`trial.limits`).
+(`trial.limits`). Folders of other file systems (/proc, a share) are links: what lies there is not the program's folder,
+and may have no end.
 """
 
 from __future__ import annotations
@@ -12,12 +13,17 @@ import os
 import shutil
 from pathlib import Path
 
+from gobrrr.errors import GobrrrError
+from gobrrr.machine import files
+
 SMALL_BYTES, MOST_COPIED_BYTES = 1 << 20, 128 << 20
 """Files up to the first are copied, until the second is spent; the rest are links."""
 MOST_ENTRIES = 20_000
 """Entries that are mirrored one by one; a folder beyond that becomes one link, and is read-only to the arm."""
 OUTPUT_MARK = ".gobrrr-output"
 LEFT_OUT = frozenset((".git", ".hg", ".gobrrr", ".venv", "venv", "node_modules", "__pycache__"))
+PSEUDO = ("/proc", "/sys")
+"""Below these lie the kernel's answers, no files."""
 
 
 class Workspace:
@@ -25,6 +31,7 @@ class Workspace:
 
     def __init__(self, source: Path, folder: Path) -> None:
         self.source, self.folder = source.resolve(), folder.resolve()
+        self._device = self.source.stat().st_dev
         self._entries = 0
         self._copied = 0
         self._links: list[tuple[Path, Path, Path]] = []
@@ -51,12 +58,10 @@ class Workspace:
                 place = target / entry.name
                 if entry.is_symlink() and (own := self._counterpart(entry)) is not None:
                     self._links.append((place, Path(entry.path), own))
-                elif entry.is_dir(follow_symlinks=False) and self._entries < MOST_ENTRIES:
+                elif entry.is_dir(follow_symlinks=False) and self._is_entered(entry):
                     place.mkdir()
                     found.append((Path(entry.path), place))
-                elif entry.is_file(follow_symlinks=False) and self._is_copied(entry):
-                    shutil.copy2(entry.path, place)
-                else:
+                elif not entry.is_file(follow_symlinks=False) or not self._is_copied(entry, place):
                     place.symlink_to(entry.path)
         return found
 
@@ -67,12 +72,34 @@ class Workspace:
         except (ValueError, OSError, RuntimeError):  # elsewhere, or round and round
             return None
 
-    def _is_copied(self, entry: os.DirEntry[str]) -> bool:
+    def _is_entered(self, entry: os.DirEntry[str]) -> bool:
+        return self._entries < MOST_ENTRIES and entry.stat(follow_symlinks=False).st_dev == self._device
+
+    def _is_copied(self, entry: os.DirEntry[str], place: Path) -> bool:
+        """Copy a file, if it is small and can be read: at most as many bytes as it says that it has."""
         size = entry.stat(follow_symlinks=False).st_size
         if size > SMALL_BYTES or self._copied + size > MOST_COPIED_BYTES:
             return False
+        try:
+            with files.opened(Path(entry.path), follow=False) as file:
+                data = file.read(size)
+        except OSError:
+            return False
+        place.write_bytes(data)
+        shutil.copystat(entry.path, place)
         self._copied += size
         return True
+
+
+def check(source: Path) -> None:
+    """Raises GobrrrError for a folder of which no copy can be made: all of the computer, or what is no folder of files.
+    By any name: /proc/self/root is / as well."""
+    real = source.resolve()
+    if source.samefile("/") or any(real.is_relative_to(place) for place in PSEUDO):
+        raise GobrrrError(
+            f"trials run in a copy of the working directory, and none is made of {real}",
+            "start it in the program's own folder",
+        )
 
 
 def mark_output(folder: Path) -> None:
@@ -86,12 +113,17 @@ def _is_output(entry: os.DirEntry[str]) -> bool:
 
 
 def inside(word: str, source: Path, folder: Path) -> str:
-    """A word of the command line as the arm must have it: an absolute path into the user's folder becomes its own."""
-    path = Path(word)
-    if not path.is_absolute() or not path.exists():
+    """A word of the command line as the arm must have it: a path into the user's folder becomes its own, and a relative
+    one that leads out of it absolute, for the arm's copy lies elsewhere. The path of --name=path too."""
+    if word.startswith("-") and "=" in word:
+        name, _, value = word.partition("=")
+        return f"{name}={inside(value, source, folder)}"
+    path = Path(source, word)
+    leaves = not word.startswith("/") and os.path.normpath(word).split("/")[0] == ".."
+    if not (word.startswith("/") or leaves) or not os.path.exists(path):  # noqa: PTH110  (any word: code, say)
         return word
     with contextlib.suppress(ValueError):
         moved = folder / path.resolve().relative_to(source.resolve())
         if moved.exists():
             return str(moved)
-    return word
+    return os.path.normpath(path) if leaves else word
