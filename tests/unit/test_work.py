@@ -358,6 +358,8 @@ def test_views_do_nothing() -> None:
         ("aten::convolution", ((1, 1, 2, 2), (1, 1, 9, 9)), (F, F)),
         ("aten::mul", ((10**200, 10**200),), (F,)),
         ("", (), ()),
+        ("aten::_scaled_mm_v2", ((2, 2),), (F,)),
+        ("aten::_scaled_mm", ((2, 2),), (F,)),
     ],
 )
 def test_what_makes_no_sense_is_not_counted_and_does_not_raise(

@@ -86,14 +86,15 @@ def int_mm(call: Call) -> Work:
 @formula("_scaled_mm")
 def scaled_mm(call: Call) -> Work:
     """_scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): float8 inputs, out_dtype written."""
-    return product(*call.tensors(0, 2), *call.tensors(2, 6), out_size=call.dtype_size(6, call.tensor(0).itemsize))
+    out_size = call.dtype_size(6, call.tensor(0).itemsize)
+    return product(call.tensor(0), call.tensor(1), *call.tensors(2, 6), out_size=out_size)
 
 
 @formula("_scaled_mm_v2")
 def scaled_mm_v2(call: Call) -> Work:
     """_scaled_mm_v2(self, mat2, scales...: lists, bias at 8, out_dtype at 9)."""
     out_size = call.dtype_size(9, call.tensor(0).itemsize)
-    return product(*call.tensors(0, 2), call.maybe(8), out_size=out_size)
+    return product(call.tensor(0), call.tensor(1), call.maybe(8), out_size=out_size)
 
 
 @formula("_grouped_mm")
