@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gobrrr.capture.session import TRANSFORMED
 from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import Facts, Settings
 from gobrrr.rules import load
@@ -141,3 +142,17 @@ def test_steal_is_shared_with_those_who_ran_beside():
 
 def test_nothing_is_said_of_waiting_where_the_kernel_does_not_tell():
     assert starved(Case(facts=Facts(process_load=0.5)).ledger) is None
+
+
+@pytest.mark.parametrize(
+    ("missing", "advice"),
+    [
+        (TRANSFORMED, "Steps end inside a transform of torch.func; mark them: for batch in gobrrr.steps(loader)."),
+        ("no profiled window: the program ended", "Let the program make more steps: those that are looked at closely"),
+    ],
+)
+def test_why_nothing_was_looked_at_closely_is_said_where_it_is_known(missing: str, advice: str):
+    case = Case(accounts=(Account("unattributed", 100 * MS, 1.0),), signals=frozenset({"plain"}),
+                extra={"missing": (missing,)})  # fmt: skip
+    (found,) = load()["BRR908"].check(case.ledger, case.machine)
+    assert found.advice.startswith(advice)

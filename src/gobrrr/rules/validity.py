@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
+from gobrrr.recording.marks import NO_WINDOW
 from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
 from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
@@ -251,6 +252,14 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
+def _unseen(ledger: Ledger) -> str:
+    """Why no step was looked at closely, where the run itself has told."""
+    told = next((text.removeprefix(f"{NO_WINDOW}: ") for text in ledger.missing if text.startswith(NO_WINDOW)), "")
+    if "gobrrr.steps" in told:
+        return f"{told[0].upper()}{told[1:]}."
+    return "Let the program make more steps: those that are looked at closely come after the first ones."
+
+
 @rule("BRR908", "unexplained-time", "host", needs={"plain"})
 def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Time that no account owns, or that the median step does not show."""
@@ -264,7 +273,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             f"{share(unowned)} of the step ({duration(unowned * ledger.wall)}) could not be charged to anything",
             "Work on other threads or in compiled code that calls no torch op hides here; let it make more steps."
             if "ops" in ledger.signals
-            else "Let the program make more steps: those that are looked at closely come after the first ones.",
+            else _unseen(ledger),
             {"unattributed": ratio(unowned)},
         )
     rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
