@@ -20,11 +20,13 @@ class Theirs:
 
 assert "torch._dynamo" not in sys.modules
 sys.meta_path.insert(0, Theirs())
+before = list(sys.meta_path)
 kept = KeptCalls(lambda module, frame: None, lambda error: None)
 kept.begin()
 assert kept.on
 import torch._dynamo
-assert "torch._dynamo" in Theirs.asked and not kept.on
+assert Theirs.asked.count("torch._dynamo") == 1 and not kept.on
+assert sys.meta_path == before, "nothing of ours is left to see"
 kept.begin()
 assert not kept.on
 kept.remove()

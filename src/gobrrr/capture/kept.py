@@ -52,11 +52,17 @@ class KeptCalls:
         handler.register_start_callback(self._compiles)
         return True
 
-    def find_spec(self, name: str, *_: object) -> None:
-        """A finder that finds nothing: the compiler is being imported. It stays where it is: importlib is going through
-        the list, and would pass over the finder behind it."""
-        if name == _COMPILER:
-            self._compiles()
+    def find_spec(self, name: str, *where: object) -> object:
+        """A finder that finds nothing, until the compiler is being imported: then it goes. importlib is going through
+        the list and would pass over the finder that takes its place, so that one is asked here."""
+        if name != _COMPILER:
+            return None
+        self._compiles()
+        finders: list[Any] = sys.meta_path
+        place = finders.index(self)
+        del finders[place]
+        asked = getattr(finders[place], "find_spec", None) if place < len(finders) else None
+        return asked(name, *where) if asked is not None else None
 
     def _compiles(self, *_: object) -> None:
         self._never = True
