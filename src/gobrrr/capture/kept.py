@@ -52,13 +52,13 @@ class KeptCalls:
         handler.register_start_callback(self._compiles)
         return True
 
-    def find_spec(self, name: str, *where: object) -> object:
+    def find_spec(self, name: str, *where: Any) -> Any:
         """A finder that finds nothing, until the compiler is being imported: then it goes. importlib is going through
         the list and would pass over the finder that takes its place, so that one is asked here."""
         if name != _COMPILER:
             return None
         self._compiles()
-        finders: list[Any] = sys.meta_path
+        finders = sys.meta_path
         place = finders.index(self)
         del finders[place]
         asked = getattr(finders[place], "find_spec", None) if place < len(finders) else None
