@@ -67,6 +67,8 @@ def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path, fields: dict) ->
     referee = FakeReferee({"fused": 1.5}, **fields)
     receipt = tuned(referee, CANDIDATES[:1], tmp_path, seconds=100).receipt()
     assert receipt.kept == () and receipt.likely == ("fused",) and exit_code(receipt) == OPEN
+    (said,) = (note for note in receipt.notes if "minutes after the diagnosis would do" in note)
+    assert said.startswith("the race took ")
 
 
 def test_a_red_guard_stands_though_the_time_is_over(tmp_path: Path) -> None:

@@ -138,6 +138,7 @@ class Tuning:
         self.results: list[TrialResult] = []
         self.kept: Stack = ()
         self.complete = False
+        self._raced = 0.0
         self._likely: Stack = ()
         """What went into guard and confirmation."""
 
@@ -145,6 +146,7 @@ class Tuning:
         """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
         try:
             self._racing.run()
+            self._raced = self._clock() - self._began
             self._confirm(self.race.best())
             self.complete = True
         except KeyboardInterrupt:
@@ -246,9 +248,13 @@ class Tuning:
     def _notes(self) -> Iterator[str]:
         if self._racing.broken:
             yield f"the program as it is could not be run: {self._racing.broken}"
-        start = self._racing.slowest()[0]
+        start, proof = self._racing.slowest()[0], self._proof()
         if start and not any(result.speedup for result in self.results):
-            enough = (1 + LEAST_HEATS) * start + self._proof()
-            yield f"a start takes {start:.0f} s here: {enough / 60:.0f} minutes after the diagnosis would do"
+            enough = (1 + LEAST_HEATS) * start + proof
+            yield f"a start takes {start:.0f} s here: {math.ceil(enough / 60)} minutes after the diagnosis would do"
+        elif self._likely and not self.kept:
+            enough = self._raced + proof
+            yield (f"the race took {self._raced:.0f} s, and checking and confirming is thought to take {proof:.0f}: "
+                   f"{math.ceil(enough / 60)} minutes after the diagnosis would do")  # fmt: skip
         for name, why in self.race.untried("the time was spent before").items():
             yield f"{name} was not tried: {why}"
