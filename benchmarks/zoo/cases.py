@@ -51,7 +51,7 @@ CASES = (
     ),
     Case(
         "trl_sft", (*HF, "trl"), "training", "the activations of a small model are recomputed (trl's default)",
-        ("compute",), ("BRR111",), ("args = SFTConfig(", "trainer.train()"),
+        ("compute",), ("BRR111",), ("args = SFTConfig(", "bf16=False", "trainer.train()"),
         (("bf16=False", "bf16=False, gradient_checkpointing=False"),),
     ),
     Case(
@@ -113,7 +113,7 @@ CASES = (
     Case(
         "sb3_ppo", ("stable_baselines3", "gymnasium"), "training",
         "simulator and one forward per step of it; small ops in the updates",
-        ("host", "overhead"), (*SMALL, "BRR208"), ("model.learn(",),
+        ("host", "overhead"), (*SMALL, "BRR208", "BRR312"), ("model.learn(",),
     ),
     Case(
         "sb3_dqn", ("stable_baselines3", "gymnasium"), "training",

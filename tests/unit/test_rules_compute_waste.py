@@ -182,6 +182,17 @@ def test_micro_batches_that_reuse_memory_are_no_repeats():
     assert not twice(repeated=0.0).raised("BRR108")
 
 
+def test_a_small_module_that_comes_again_is_not_charged_with_its_line():
+    """A softplus that keeps a length positive is called at the line of the loss, as everything is."""
+    case = twice()
+    (again,) = case.facts.modules
+    net = replace(again, id=7, kind="Net", num_params=100 * (again.num_params or 1), repeated_inputs=0.0)
+    case.facts = replace(case.facts, modules=(replace(again, num_params=0, kind="Softplus"), net))
+    assert not case.raised("BRR108")
+    case.facts = replace(case.facts, modules=(again, replace(net, num_params=again.num_params)))
+    assert case.raised("BRR108")
+
+
 CALL = Span("train.py", 40, "Deep.forward")
 
 

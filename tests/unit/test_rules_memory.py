@@ -86,7 +86,12 @@ def test_a_device_without_known_memory_is_not_judged_by_the_hosts_peak():
 
 @pytest.mark.parametrize(("each", "raised"), [(16.0, False), (18.0, False), (24.0, True), (None, False)])
 def test_bytes_per_parameter(each, raised):
-    parts = {"parameters": 400, "gradients": 400, "optimizer_state": 1600} if each else {}
+    parts = {"parameters": 400 << 20, "gradients": 400 << 20, "optimizer_state": 1600 << 20} if each else {}
     found = Case(extra={"memory": MemoryLedger(bytes_per_parameter=each, **parts)}).raised("BRR603")
     assert bool(found) == raised
-    assert not found or (found[0].severity == "note" and found[0].cost_bytes == 600)
+    assert not found or (found[0].severity == "note" and found[0].cost_bytes == 600 << 20)
+
+
+def test_few_bytes_are_nobodys_concern_whatever_they_are_per_parameter():
+    few = MemoryLedger(bytes_per_parameter=24.0, parameters=400, gradients=400, optimizer_state=1600)
+    assert not Case(extra={"memory": few}).raised("BRR603")

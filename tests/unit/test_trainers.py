@@ -43,6 +43,14 @@ def test_the_place_is_where_the_argument_is_set_and_not_where_the_trainer_runs()
     assert with_argument(replace(slow, code="BRR999"), RUN).where == (TRAIN,), "no argument helps there"
 
 
+def test_a_loaders_argument_is_not_looked_for_where_the_trainer_is_made() -> None:
+    slow = Finding("BRR405", "too-few-workers", "data", "warning", Saving(0, 1, 2), "Waits.", where=(TRAIN,))
+    lightning = replace(RUN, trainer="lightning")
+    assert with_argument(slow, lightning).where == (TRAIN,)
+    assert with_argument(slow, RUN).where == (MAKES,), "TrainingArguments has dataloader_num_workers"
+    assert with_argument(replace(slow, code="BRR102"), lightning).where == (MAKES,), "Trainer(precision=...)"
+
+
 def test_padding_points_at_the_call_that_pads() -> None:
     loader = replace(PADDED, where=(Span("train.py", 50, "main"),))
     assert with_argument(loader, Settings(padding_span=PADS)).where == (PADS,)

@@ -66,7 +66,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR312", "evaluates-often", "host", needs={"plain"})
+@rule("BRR312", "forwards-without-update", "host", needs={"plain"})
 def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Evaluation in every step, or so much of it between steps that training waits for it."""
     inside = [(node, ns) for node, ns in _beside(ledger) if _evaluates(ledger, node)] if _looked(ledger) else []

@@ -15,6 +15,9 @@ from gobrrr.units import duration, share
 from gobrrr.units import size as bytes_text
 
 PAGE = 4096
+LARGE = 0.1
+"""Of the parameters of the largest module that the program calls: the line of a smaller one (a softplus that keeps a
+length positive) is not its own, and so is the time at it."""
 ROOM = 0.7
 """Share of the memory below which a peak is no reason to compute activations again; the batch may vary."""
 
@@ -121,9 +124,10 @@ def _kept(ledger: Ledger) -> str:
 @rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"})
 def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A module called again in one step with the very tensors that it was given before."""
+    largest = max((module.num_params for module in ledger.facts.modules), default=0)
     for module in ledger.facts.modules:
         repeats = _repeats(ledger, module)
-        if repeats < 0.5:
+        if repeats < 0.5 or module.num_params < LARGE * largest:
             continue
         again = _again(ledger, module, repeats)
         if not worth_telling(ledger, 0.85 * again):

@@ -25,6 +25,8 @@ PRESSURE, CRITICAL_PRESSURE = 0.90, 0.97
 SWAPPED = 64 << 20
 # Parameter, gradient and two moments in fp32 are 16 bytes; mixed precision with a 16-bit copy 18.
 BYTES_PER_PARAMETER = 18.0
+WORTH_BYTES = 16 << 20
+"""Less is nobody's concern, whatever it is per parameter."""
 
 
 @rule("BRR601", "memory-grows", "memory")
@@ -187,6 +189,8 @@ def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if each <= BYTES_PER_PARAMETER * 1.02 or not held:
         return
     spare = round(held * (1 - BYTES_PER_PARAMETER / each))
+    if spare < WORTH_BYTES:
+        return
     yield finding(
         "BRR603",
         ledger,

@@ -103,9 +103,10 @@ def with_argument(finding: Finding, settings: Settings) -> Finding:
 
 
 def _place(argument: str, settings: Settings) -> Span | None:
-    """The line where the user gives the first argument that is named and given, else the call that would take it."""
+    """The line where the user gives the first argument that is named and given, else the call that would take it; none
+    where the argument is another object's, a loader's say."""
     call = settings.arguments_span
-    if not argument or call is None:
+    if not argument or call is None or not (settings.trainer == "transformers" or re.match(r"\w+\(", argument)):
         return None
     given = (settings.argument_lines.get(name) for name in re.findall(r"\w+", argument))
     return Span(call.file, next((line for line in given if line), call.line), call.function)
