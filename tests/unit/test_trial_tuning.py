@@ -62,6 +62,15 @@ def test_the_race_leaves_guard_and_confirmation_their_time(tmp_path: Path) -> No
     assert receipt.kept[:1] == ("good",) and any("the time was spent" in note for note in receipt.notes)
 
 
+def test_what_only_leans_does_not_end_the_race_for_what_was_not_looked_at(tmp_path: Path) -> None:
+    """One remedy at 5 % was not shown, and the pair that matters had 23 s left to start in."""
+    gains = {"small": 1.05, "large": 1.6}
+    both = [Candidate(name, Saving(0.0, ms * MS, 10 * MS)) for name, ms in (("small", 5), ("large", 1))]
+    referee = FakeReferee(gains, start_s=25, guard_s=30, machine={"noise": 0.05}, room=1)
+    receipt = tuned(referee, both, tmp_path, seconds=280).receipt()
+    assert "large" in receipt.kept or "large" in receipt.likely
+
+
 @pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 70}])
 def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path, fields: dict) -> None:
     referee = FakeReferee({"fused": 1.5}, **fields)

@@ -27,8 +27,8 @@ from gobrrr.trial.search import FAST, Candidate, Plan, Race
 from gobrrr.trial.statistics import FEWEST_ROUNDS
 
 RACE, SEEKING = 0.25, 0.6
-"""Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once there is
-something to confirm, and before."""
+"""Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once something
+was shown to be faster, and before (on two cores a leaning of 5 % cut the start of compile with bf16)."""
 GUARD_RUNS, WATCHED = 3.0, 3.0
 """Runs of the program one after the other that the guard takes (some are made beside each other), and times a plain
 step that a watched one lasts: BERT's, on four cores."""
@@ -160,7 +160,7 @@ class Tuning:
 
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
-        least = RACE if self.race.best() else SEEKING
+        least = RACE if self.race.shown else SEEKING
         return self._began + self._seconds - min(self._proof(), (1 - least) * self._seconds)
 
     def _proof(self) -> float:
