@@ -16,8 +16,8 @@ from gobrrr.units import size as bytes_text
 
 PAGE = 4096
 LARGE = 0.1
-"""Of the parameters of the largest module that the program calls: the line of a smaller one (a softplus that keeps a
-length positive) is not its own, and so is the time at it."""
+"""Of the parameters of the largest module that the program calls, or of what it updates: the line of a smaller one (a
+softplus that keeps a length positive) is not its own, nor is the time at it."""
 ROOM = 0.7
 """Share of the memory below which a peak is no reason to compute activations again; the batch may vary."""
 
@@ -124,7 +124,8 @@ def _kept(ledger: Ledger) -> str:
 @rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"})
 def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A module called again in one step with the very tensors that it was given before."""
-    largest = max((module.num_params for module in ledger.facts.modules), default=0)
+    updated = [optimizer.num_elements for optimizer in ledger.facts.optimizers]
+    largest = max((*updated, *(module.num_params for module in ledger.facts.modules)), default=0)
     for module in ledger.facts.modules:
         repeats = _repeats(ledger, module)
         if repeats < 0.5 or module.num_params < LARGE * largest:
