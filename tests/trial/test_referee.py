@@ -67,7 +67,7 @@ def program(tmp_path: Path) -> Program:
 
 @pytest.fixture
 def referee(program: Program, tmp_path: Path) -> LiveReferee:
-    return LiveReferee(program, tmp_path / "arms")
+    return LiveReferee(program._replace(threads=1), tmp_path / "arms")
 
 
 @pytest.fixture

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from gobrrr.trial.arm import Block
 from gobrrr.trial.lockstep import Side
+from gobrrr.trial.referee import Program
 
 
 class FakeArm:
@@ -47,3 +50,40 @@ def test_graphs_made_anew_are_counted_within_a_process(tmp_path: Path) -> None:
     assert recompiled(tmp_path, (2, 2, 2), (3, 3)) == 0  # another process made one more before its first block ended
     assert recompiled(tmp_path, (2, 4), (2, 2)) == 2  # only the first one recompiled: not forgotten
     assert recompiled(tmp_path, (4, 4), (2, 3)) == 1
+
+
+def test_arms_that_take_each_others_cores_warm_up_in_turn(tmp_path: Path) -> None:
+    """Threads of OpenMP that wait for cores made the steps of three arms at once 60 times as long."""
+    turn, at_once = threading.Semaphore(1), []
+    warming = [0]
+
+    class Warms(FakeArm):
+        def run(self, steps: int, expected_ns: float | None = None) -> Block:
+            warming[0] += 1
+            at_once.append(warming[0])
+            time.sleep(0.005)
+            warming[0] -= 1
+            return super().run(steps, expected_ns)
+
+    sides = [Side(lambda _: Warms((1,)), tmp_path / str(n), (), turn=turn) for n in range(4)]
+    threads = [threading.Thread(target=side.ready) for side in sides]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(at_once) >= 4 and set(at_once) == {1}
+    assert all(side.step_ns for side in sides)
+
+
+def test_how_many_arms_compute_at_once_is_a_matter_of_their_threads() -> None:
+    def abreast(threads: int, cores: int) -> int:
+        return Program(("python",), Path(), threads=threads).abreast(cores)
+
+    assert (abreast(1, 4), abreast(2, 4), abreast(3, 4), abreast(4, 4), abreast(8, 4), abreast(0, 4)) == (
+        4,
+        2,
+        1,
+        1,
+        1,
+        1,
+    )

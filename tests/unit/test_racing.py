@@ -35,6 +35,25 @@ def raced(referee: FakeReferee, *names: str, seconds: float = 900.0) -> tuple[Ra
     return racing, race, kept
 
 
+def test_blocks_are_sized_by_steps_that_were_measured_alone() -> None:
+    """While they were started beside each other steps took 60 times as long."""
+
+    class Crowded(FakeReferee):
+        asked: list[int] = []
+
+        def started(self, stack: Stack) -> tuple[float, float]:
+            return 6.0, 60 * self.step(stack)
+
+        def block(self, stack: Stack, steps: int):
+            self.asked.append(steps)
+            return super().block(stack, steps)
+
+    referee = Crowded({"x": 1.3}, step_ns=20 * MS)
+    racing, _, _ = raced(referee, "x")
+    assert referee.asked[0] == 1 and referee.asked[-1] == 4, "50 ms of the faster one"
+    assert racing.slowest()[1] < 25 * MS
+
+
 def test_nobody_failed_where_the_program_as_it_is_died() -> None:
     """They are tried again by --resume; what is known of them until then stays known."""
     racing, race, kept = raced(Mortal({"x": 1.001, "y": 1.001}, (), at=5), "x", "y")

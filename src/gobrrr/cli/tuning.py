@@ -95,7 +95,8 @@ def tune(
         chosen = candidates(report, wishes)
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
-        program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within)
+        program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
+                          report.threads)  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, interrupts)
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     receipt = _signed(receipt, report, command, source, wishes)

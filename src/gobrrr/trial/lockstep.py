@@ -7,6 +7,7 @@ import statistics as figures
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +30,9 @@ WARM_BAND = 0.15
 MOST_RESTARTS = 20
 ROOM = 1.25
 """A second arm is started beside the first where this many times its memory is free."""
+
+AT_ONCE = nullcontext()
+"""No arm waits for its turn."""
 
 Progress = Callable[[int, int, Speedup | None], None]
 
@@ -53,9 +57,12 @@ class Side:
     """One of the two stacks: its arm, started again where the program came to its end, and what starting costs."""
 
     def __init__(
-        self, make: Callable[[Path], Runner], folder: Path, remedies: tuple[str, ...], late: Collection[str] = ()
-    ) -> None:
-        """`late`: remedies that may take hold after the first step, in an evaluation say."""
+        self, make: Callable[[Path], Runner], folder: Path, remedies: tuple[str, ...], late: Collection[str] = (),
+        turn: AbstractContextManager[object] = AT_ONCE,
+    ) -> None:  # fmt: skip
+        """`late`: remedies that may take hold after the first step, in an evaluation say. `turn`: held while it warms
+        up: threads of OpenMP that wait for a core that another arm has make steps ten times as long."""
+        self._turn = turn
         self._make, self._folder, self._remedies, self._late = make, folder, remedies, late
         self._arm: Runner | None = None
         self._starts = 0
@@ -82,7 +89,8 @@ class Side:
         began = time.monotonic()
         self._arm.start()
         self._took_hold([name for name in self._remedies if name not in self._late], "in its first step")
-        walls = self._warm_up(self._arm)
+        with self._turn:
+            walls = self._warm_up(self._arm)
         self._took_hold(self._remedies, "in this program")
         if self._starts == 1:
             self.step_ns = figures.median(walls[warmup(walls) :] or walls)

@@ -72,6 +72,7 @@ class Racing:
         self._alive: set[Stack] = set()
         self._peaks: dict[Stack, int | None] = {}
         self._starts: dict[Stack, tuple[float, float]] = {}
+        """Seconds of each start, and ns of a step: the shortest of late, for others were started meanwhile."""
         self.broken = ""
         """Why the program as it is could not be run."""
         self._over = False
@@ -135,7 +136,7 @@ class Racing:
     def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> list[Ran]:
         """There and back; an arm that dies is out. With the reference, or the time, the sweep ends, and nobody failed
         for that."""
-        steps = block_steps(min(self._arms.started(stack)[1] for stack in order), EDGE_NS, EDGE_SHARE)
+        steps = block_steps(min(self._starts[stack][1] for stack in order), EDGE_NS, EDGE_SHARE)
         ran: list[Ran] = []
         for stack in (*order, *reversed(order)):
             if stack in failed:
@@ -143,6 +144,8 @@ class Racing:
             try:
                 block = self._arms.block(stack, steps)
                 ran.append(Ran(stack, len(block.walls), block.ns))
+                start, step_ns = self._starts[stack]
+                self._starts[stack] = start, min(step_ns, block.ns / len(block.walls))
             except ArmError as error:
                 self._let_go([stack])
                 if error.reason == SPENT or stack == heat.reference:

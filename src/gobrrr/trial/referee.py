@@ -47,6 +47,12 @@ class Program(NamedTuple):
     loop: str = ""
     limits: Limits = AT_HOME
     """What its arms may write to."""
+    threads: int = 0
+    """Of its ops; 0 where not known, then as many as cores."""
+
+    def abreast(self, cores: int) -> int:
+        """So many of it can compute at once without taking each other's cores."""
+        return max(1, cores // (self.threads or cores))
 
 
 class LiveReferee:
@@ -64,7 +70,10 @@ class LiveReferee:
         self._seen: dict[tuple[tuple[str, ...], int, bool], Observation | ArmError] = {}
         self._alive: dict[Stack, Arm] = {}
         self._all: list[Arm] = []
-        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", schedule.cores())
+        cores = schedule.cores()
+        self._abreast = program.abreast(cores)
+        self._turn = threading.Semaphore(self._abreast)
+        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", cores)
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
             self._watch = threading.Timer(max(0.0, until - time.monotonic()), self.stop)
@@ -129,7 +138,7 @@ class LiveReferee:
 
     def _side(self, folder: Path, stack: tuple[str, ...]) -> Side:
         late = {name for name in stack if registry.remedy(name).late}
-        return Side(lambda place: self._arm(place, stack), folder, stack, late)
+        return Side(lambda place: self._arm(place, stack), folder, stack, late, self._turn)
 
     def _arm(self, folder: Path, stack: Sequence[str]) -> Arm:
         """Raises ArmError when the time is over."""
@@ -183,7 +192,10 @@ class LiveReferee:
         return judged(seeds=seeds)
 
     def _together(self, stack: Stack, lowering: Stack) -> None:
-        """Take the observations that will be asked for beside each other, where memory allows it: none is timed."""
+        """Take the observations that will be asked for beside each other, where cores and memory allow it: none is
+        timed."""
+        if self._abreast == 1:
+            return
         wanted: list[tuple[Stack, int, bool]] = [(stack, 0, False)]
         if any(registry.remedy(name).safety != "exact" for name in stack):
             wanted += [((), 1, False), ((), 0, True), *([(lowering, 0, False)] if lowering not in ((), stack) else [])]
@@ -191,7 +203,7 @@ class LiveReferee:
         largest = max((arm.peak_bytes for arm in self._all), default=0)
         if psutil.virtual_memory().available < WATCHED * len(wanted) * largest:
             return
-        with ThreadPoolExecutor(max(1, len(wanted))) as pool:
+        with ThreadPoolExecutor(max(1, min(self._abreast, len(wanted)))) as pool:
             try:
                 runs = [pool.submit(self._watched, key[0], 0, key[2], f"watched{n}") for n, key in enumerate(wanted)]
                 self._seen.update({key: run.result() for key, run in zip(wanted, runs, strict=True)})
