@@ -79,11 +79,4 @@ def test_how_many_arms_compute_at_once_is_a_matter_of_their_threads() -> None:
     def abreast(threads: int, cores: int) -> int:
         return Program(("python",), Path(), threads=threads).abreast(cores)
 
-    assert (abreast(1, 4), abreast(2, 4), abreast(3, 4), abreast(4, 4), abreast(8, 4), abreast(0, 4)) == (
-        4,
-        2,
-        1,
-        1,
-        1,
-        1,
-    )
+    assert [abreast(threads, 4) for threads in (1, 2, 3, 4, 8, 0)] == [4, 2, 1, 1, 1, 1]
