@@ -115,6 +115,18 @@ def test_calls_of_the_repeating_line_are_counted_whichever_line_comes_first() ->
 
 
 @pytest.mark.usefixtures("untraced")
+def test_what_is_given_again_is_weighed_by_its_size() -> None:
+    """Captum: the picture, fifty copies of it, the picture."""
+    net, line = torch.nn.Linear(8, 8), {"file": "a.py", "line": 3}
+    counted = Counted(True)
+    x = torch.randn(1, 8)
+    for given in (x, torch.randn(50, 8), x):
+        counted._root(net, [given], line)
+    (root,) = counted.roots.values()
+    assert (root["repeated"], root["repeated_size"], root["repeated_span_size"]) == (1, 8, 52 * 8)
+
+
+@pytest.mark.usefixtures("untraced")
 def test_inputs_are_described_once_per_call() -> None:
     counted = called(torch.nn.Embedding(50, 4), torch.randint(2, 50, (4, 16)))
     (given,) = counted.inputs

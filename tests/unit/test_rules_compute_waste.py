@@ -182,6 +182,14 @@ def test_micro_batches_that_reuse_memory_are_no_repeats():
     assert not twice(repeated=0.0).raised("BRR108")
 
 
+def test_calls_of_one_line_count_by_their_size():
+    """A picture is classified, then fifty copies of it, then the picture again."""
+    whole = twice().raised("BRR108")[0].saving.expected_ns
+    case = twice()
+    case.facts = replace(case.facts, modules=(replace(case.facts.modules[0], repeated_share=0.25),))
+    assert case.raised("BRR108")[0].saving.expected_ns == pytest.approx(0.25 * whole)
+
+
 def test_a_small_module_that_comes_again_is_not_charged_with_its_line():
     """A softplus that keeps a length positive is called at the line of the loss, as everything is."""
     case = twice()

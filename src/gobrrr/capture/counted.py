@@ -34,6 +34,7 @@ class Counted:
         self.roots: dict[int, dict[str, Any]] = {}
         self.switches: dict[str, Any] = {}
         self._calls_at: dict[tuple[Any, ...], int] = {}
+        self._size_at: dict[tuple[Any, ...], int] = {}
         self._given: dict[tuple[int, ...], _Given] = {}
         self._look_for_denormals = not flushes_denormals
         self._looked = 0
@@ -66,10 +67,14 @@ class Counted:
         seen["repeated"] += repeats
         if repeats > 0:
             seen["repeated_span"] = span
+        size = sum(tensor.numel() for tensor in tensors)
+        seen["repeated_size"] = seen.get("repeated_size", 0) + repeats * size
         place = (number, *(span or {}).values())
         self._calls_at[place] = self._calls_at.get(place, 0) + 1
+        self._size_at[place] = self._size_at.get(place, 0) + size
         if seen.get("repeated_span") == span:
             seen["repeated_span_calls"] = self._calls_at[place]
+            seen["repeated_span_size"] = self._size_at[place]
         for tensor in tensors[:8]:
             self.inputs.append({**describe(tensor), "span": span})
             self.denormal("input", tensor, span or {})

@@ -98,6 +98,8 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     repeated_span: Span | None = None
     repeated_span_calls: float = 0.0
     """Calls of the module from that line per step, repeats or not."""
+    repeated_share: float | None = None
+    """Elements that it was given again over all that it was given at that line."""
     span: Span | None = None
 
 

@@ -112,6 +112,9 @@ def _module(raw: dict[str, Any], recording: Recording) -> dict[str, Any]:
         "repeated_inputs": math.ceil(_count(root, "repeated") / steps),
         "repeated_span": root.get("repeated_span"),
         "repeated_span_calls": _count(root, "repeated_span_calls") / steps,
+        "repeated_share": _count(root, "repeated_size") / there
+        if (there := _count(root, "repeated_span_size"))
+        else None,
         "span": root.get("span"),
     }
     if "grad_enabled" in root:

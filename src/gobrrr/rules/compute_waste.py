@@ -167,8 +167,10 @@ def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
     at_line = [line for line in ledger.lines if module.repeated_span and _below(line.where, module.repeated_span)]
     forward = max(forward, sum(line.ns for line in at_line if line.phase != "backward"))
     backward = total(op for op in there if op.phase == "backward")
-    part = min(1.0, repeats / (module.repeated_span_calls or module.calls_per_step))
-    return part * (forward + backward)
+    part = repeats / (module.repeated_span_calls or module.calls_per_step)
+    if module.repeated_share is not None:  # calls of one line may differ in size: a picture, and fifty copies of it
+        part = min(part, module.repeated_share)
+    return min(1.0, part) * (forward + backward)
 
 
 def _below(where: tuple[Span, ...], span: Span) -> bool:
