@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -176,6 +177,26 @@ def test_an_arm_that_was_killed_says_why_whenever_it_was(started, tmp_path: Path
     with pytest.raises(ArmError, match="not wanted"):
         early.start()
     early.end()
+
+
+def test_who_waits_for_an_arm_that_another_thread_ends_hears_it(started) -> None:
+    """SIGTERM while arms were started: the main thread ended them, and waited for ever for the thread that still read
+    from one, whose descriptor was gone."""
+    running = started("hangs", "4")
+    heard: list[str] = []
+
+    def waits() -> None:
+        try:
+            running.run(50)
+        except ArmError as error:
+            heard.append(error.reason)
+
+    waiting = threading.Thread(target=waits, daemon=True)
+    waiting.start()
+    time.sleep(0.3)
+    running.end()
+    waiting.join(20)
+    assert not waiting.is_alive() and heard == ["it was ended"]
 
 
 def test_a_remedy_takes_hold_in_an_unmodified_program(started) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
+import threading
 from array import array
 from pathlib import Path
 
@@ -94,3 +96,25 @@ def test_a_fifo_that_the_program_closed_is_opened_anew(tmp_path: Path) -> None:
     mine.close()
     other.close()
     os.close(number)
+
+
+def test_a_line_that_another_thread_closes_is_not_read_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """poll() says of a closed descriptor that there is something; the FIFO opened anew has nothing."""
+    protocol.make(tmp_path)
+    line, heard = protocol.Line(tmp_path / protocol.TOLD), []
+
+    class Closed:
+        def register(self, *_: int) -> None: ...
+
+        def poll(self, *_: object) -> list[tuple[int, int]]:
+            line.close()
+            return [(0, select.POLLNVAL)]
+
+    monkeypatch.setattr(protocol.select, "poll", Closed)
+    reads = threading.Thread(target=lambda: heard.append(line.receive(0.05)), daemon=True)
+    reads.start()
+    reads.join(10)
+    assert heard == [None]
+    line.close()

@@ -215,10 +215,10 @@ class Arm:
     def _expect(self, kind: str, seconds: float) -> protocol.Message:
         """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
         assert self._told is not None and self._process is not None
-        began = time.monotonic()
+        process, began = self._process, time.monotonic()
         looked: tuple[float, float] | None = None  # in blocks far too long alone: it goes through all processes
         while True:
-            alive = self._process.poll() is None
+            alive = process.poll() is None
             message = self._told.receive(POLL_S if alive else 0)
             if message is not None:
                 if self._heard(message, kind):
@@ -267,13 +267,12 @@ class Arm:
         return f"{said}, though it computes: longer than a trial waits"
 
     def _gone(self) -> ArmError:
-        """Why the program is no longer there."""
-        assert self._process is not None
+        """Why the program is no longer there. Another thread may have ended it."""
+        if self._killed or self._process is None:
+            return ArmError(self._killed)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
         code = self._process.poll()
-        if self._killed:
-            return ArmError(self._killed)
         if not code:
             return ArmError("the program came to its end", over=True)
         if code == -signal.SIGKILL:

@@ -75,7 +75,8 @@ class Line:
     def _readable(self, seconds: float | None) -> bool:
         poll = select.poll()  # select() takes no high descriptors
         poll.register(self._fd(), select.POLLIN)
-        return bool(poll.poll(None if seconds is None else 1000 * seconds))
+        found = poll.poll(None if seconds is None else 1000 * seconds)
+        return any(event & select.POLLIN for _, event in found)  # not where another thread has closed it meanwhile
 
 
 def _decoded(line: bytes) -> Message | None:
