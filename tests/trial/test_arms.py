@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 from gobrrr.errors import GobrrrError
 from gobrrr.trial import kernel
 from gobrrr.trial.arm import SPENT, Arm, ArmError
-from gobrrr.trial.lockstep import Side, measure
+from gobrrr.trial.lockstep import MOST_WARM_STEPS, Side, measure
 from gobrrr.trial.rounds import Rounds
 
 PROGRAM = Path(__file__).parent / "programs" / "trains.py"
@@ -147,10 +147,11 @@ def test_blocks_tell_of_graphs_their_breaks_and_those_made_anew(started, tmp_pat
     assert graphs[0] == (2, 1) and graphs[-1] == (3, 1)  # the part with the number in it was compiled anew
     work = tmp_path / "source"
     work.mkdir()
-    side = Side(lambda folder: Arm([sys.executable, str(PROGRAM), "compiles", "40"], folder, source=work),
+    later = str(MOST_WARM_STEPS + 20)  # on a crowded machine the warm-up is long
+    side = Side(lambda folder: Arm([sys.executable, str(PROGRAM), "compiles", later], folder, source=work),
                 tmp_path / "side", ())  # fmt: skip
     for _ in range(6):
-        side.block(10)
+        side.block(MOST_WARM_STEPS // 5)
     found = side.compiled
     side.end()
     assert found is not None and (found.graphs, found.graph_breaks, found.recompiled) == (3, 1, 1)
