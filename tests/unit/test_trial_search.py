@@ -181,6 +181,18 @@ def test_a_pair_whose_member_failed_alone_leads_and_is_not_raced_against_the_pro
     assert found.next(4) is None and found.best() == ("c",), "a failed remedy leads nothing"
 
 
+def test_in_a_hurry_all_that_are_as_risky_go_at_once() -> None:
+    risky = [candidate(name, risk=3) for name in ("bf16", "medium")]
+    found = race(candidate("exact"), candidate("mild", risk=1), *risky)
+    stack = ("exact", "mild", "bf16", "medium")
+    assert len(found.refuse(stack)) == 3 and len(found.refused) == 1
+    found.refused.clear()
+    assert found.refuse(stack, hurried=True) == ("exact", "mild") and found.refused == {"bf16", "medium"}
+    assert found.refuse(("exact", "mild"), hurried=True) == ("exact",)
+    plain = race(candidate("a"), candidate("b"))
+    assert len(plain.refuse(("a", "b"), hurried=True)) == 1, "exact ones are not suspected together"
+
+
 def test_a_union_that_nobody_measured_does_not_lead() -> None:
     """The time was over before its first sweep."""
     found = race(candidate("a"), candidate("b"))

@@ -102,6 +102,14 @@ def test_what_is_likely_is_never_what_was_refused(tmp_path: Path, guard_s: float
     assert receipt.likely == ("fused",) and exit_code(receipt) == OPEN
 
 
+def test_two_suspects_do_not_take_the_time_of_the_confirmation(tmp_path: Path) -> None:
+    both = [CANDIDATES[0], *(replace(each, risk=9) for each in CANDIDATES[1:3])]
+    gains = {"fused": 1.5, "malloc": 1.3, "bf16": 1.3}
+    referee = FakeReferee(gains, red=("malloc", "bf16"), guard_s=50)
+    receipt = tuned(referee, both, tmp_path, seconds=200).receipt()
+    assert referee.guarded[-1] == ("fused",) and len(referee.guarded) == 2 and receipt.kept == ("fused",)
+
+
 def test_a_resumed_tuning_takes_over_only_what_it_may_try(tmp_path: Path) -> None:
     """The second time one of them is excluded (--without)."""
     gains = {"fused": 1.2, "bf16": 2.0}

@@ -136,11 +136,14 @@ class Race:
         likely = self._best_of({s: mean for s, mean in self.leaning.items() if mean > LEANS})
         return likely if not set(likely) & self.refused else ()
 
-    def refuse(self, stack: Stack) -> Stack:
-        """The stack without its riskiest remedy, whose numbers are not to be kept, and which is now out."""
-        guilty = max(stack, key=lambda name: (self._by_name[name].risk, -self.shown.get((name,), 0.0)))
-        self.refused.add(guilty)
-        return tuple(name for name in stack if name != guilty)
+    def refuse(self, stack: Stack, hurried: bool = False) -> Stack:
+        """The stack without its riskiest remedy, whose numbers are not to be kept, and which is now out. `hurried`: all
+        that are as risky go at once, where there is no time to look for the guilty one."""
+        riskiest = max(stack, key=lambda name: (self._by_name[name].risk, -self.shown.get((name,), 0.0)))
+        risk = self._by_name[riskiest].risk
+        guilty = {name for name in stack if self._by_name[name].risk == risk} if hurried and risk else {riskiest}
+        self.refused |= guilty
+        return tuple(name for name in stack if name not in guilty)
 
     def _heat(self, reference: Stack, contenders: Sequence[Stack]) -> Heat:
         self._num += 1

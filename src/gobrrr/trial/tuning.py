@@ -36,6 +36,9 @@ UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.75
 """Times what the rounds of a confirmation are thought to take: ViT's took 1.7 times that beside strangers' load, and
 what is not confirmed is lost."""
+HURRY = 3.0
+"""Times what a check took that must be left, for the next one to ask for one remedy less only: a check more, and rounds
+(of GPT with two lower precisions two checks took 3.5 of 6 minutes, and nothing was confirmed)."""
 LEAST_HEATS = 2
 """Heats of a race that can find something: the candidates, and the winners together. Their blocks take about as long as
 their starts."""
@@ -207,7 +210,7 @@ class Tuning:
                 )
             self._keep(TrialResult(remedies=stack, purpose="guard", verdict="faster", guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
-            stack = self.race.refuse(stack)
+            stack = self.race.refuse(stack, hurried=self.left() < HURRY * (self._clock() - began))
         self._likely = ()
 
     def _guarded(self, stack: Stack) -> Guarded:
