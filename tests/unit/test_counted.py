@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, describe, grown, held_graphs, padding, tensors_in  # noqa: E402
+from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, describe, grown, held_graphs, tensors_in  # noqa: E402
 from gobrrr.capture.linelog import LineLog, module_names  # noqa: E402
 from gobrrr.capture.userfiles import UserFiles  # noqa: E402
 
@@ -160,6 +160,11 @@ def rows(*lengths: int, width: int = 20, pad: int = 0) -> Any:
     for row, length in enumerate(lengths):
         found[row, :length] = torch.arange(5, 5 + length)
     return found
+
+
+def padding(tensor: Any) -> tuple[float | None, float | None]:
+    found = describe(tensor)
+    return found["pad_share"], found["pad_value"]
 
 
 def test_padding_is_the_share_of_trailing_repeats() -> None:

@@ -161,36 +161,29 @@ def _items(value: Any, kind: type) -> Iterator[Any]:
 
 def describe(tensor: Any) -> dict[str, Any]:
     """Shape, dtype, bytes and padding of an input, in the shape of recording.facts.InputFacts."""
-    share, value = padding(tensor)
     return {
         "shape": list(tensor.shape),
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "num_bytes": tensor.numel() * tensor.element_size(),
-        "pad_share": share,
-        "pad_value": value,
-        "longest": longest(tensor),
+        **_padding(tensor),
     }
 
 
-def padding(tensor: Any) -> tuple[float | None, float | None]:
-    """Share of a [batch, length] integer tensor that is a trailing run of the value most rows end with.
+def _padding(tensor: Any) -> dict[str, Any]:
+    """Of a [batch, length] integer tensor the share that is a trailing run of the value that most rows end with, that
+    value, and the length of the longest row without it: what the batch must be padded to.
 
     A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
     run of one and the same value, or every value is 0 or 1 (a mask).
     """
     found = _runs(tensor)
     if found is None:
-        return None, None
+        return {"pad_share": None, "pad_value": None, "longest": None}
     runs, value = found
+    longest = int(tensor.shape[1] - runs.min())
     if int((runs > 0).sum()) * 2 < len(runs):
-        return 0.0, None
-    return float(runs.sum()) / tensor.numel(), value
-
-
-def longest(tensor: Any) -> int | None:
-    """Length of the longest row of such a tensor without its trailing run: what a batch must be padded to."""
-    found = _runs(tensor)
-    return None if found is None else int(tensor.shape[1] - found[0].min())
+        return {"pad_share": 0.0, "pad_value": None, "longest": longest}
+    return {"pad_share": float(runs.sum()) / tensor.numel(), "pad_value": value, "longest": longest}
 
 
 def _runs(tensor: Any) -> tuple[Any, float] | None:

@@ -240,12 +240,11 @@ class Session:
         steps while it still waits for its windows."""
         if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
             return False
-        if is_transformed() or is_profiled():
-            self._tell(TRANSFORMED if is_transformed() else PROFILED)
+        if why_not := TRANSFORMED if is_transformed() else PROFILED if is_profiled() else "":
+            self._tell(why_not)
             return False
-        if key[0] not in ev.TRAINS and any(
-            self._waits(other) and now - loop.last < TRAINING_NS for other, loop in self.loops.items()
-        ):
+        recent = [other for other, seen in self.loops.items() if now - seen.last < TRAINING_NS]
+        if key[0] not in ev.TRAINS and any(map(self._waits, recent)):
             return False
         others = [(kind, other) for (kind, _), other in self.loops.items() if other is not loop and other.done]
         rivals = [other for kind, other in others if key[0] not in ev.TRAINS or kind in ev.TRAINS]

@@ -45,6 +45,11 @@ def _name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def _calls(file: str) -> Iterator[ast.Call]:
+    tree = _tree(file)
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else iter(())
+
+
 def call_line(files: list[str], names: tuple[str, ...]) -> dict[str, Any] | None:
     """The last line of the first of the user's files that calls one of `names` (as function or method)."""
     return _last_call(files, lambda call: call.lineno if _name(call.func) in names else None)
@@ -53,9 +58,7 @@ def call_line(files: list[str], names: tuple[str, ...]) -> dict[str, Any] | None
 def argument_lines(files: list[str], names: tuple[str, ...]) -> dict[str, int]:
     """The line of each keyword argument that the last call of one of `names` is given, in the first file with one."""
     for file in files:
-        tree = _tree(file)
-        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
-        made = [call for call in calls if _name(call.func) in names]
+        made = [call for call in _calls(file) if _name(call.func) in names]
         if made:
             last = max(made, key=lambda call: call.lineno)
             return {each.arg: each.value.lineno for each in last.keywords if each.arg}
@@ -74,9 +77,7 @@ def argument_line(files: list[str], name: str, value: object) -> dict[str, Any] 
 
 def _last_call(files: list[str], line: Callable[[ast.Call], int | None]) -> dict[str, Any] | None:
     for file in files:
-        tree = _tree(file)
-        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
-        lines = [found for call in calls if (found := line(call)) is not None]
+        lines = [found for call in _calls(file) if (found := line(call)) is not None]
         if lines:
             return {"file": file, "line": max(lines), "function": ""}
     return None

@@ -6,6 +6,7 @@ from types import FrameType
 from typing import Any
 
 from gobrrr.capture import source
+from gobrrr.capture.loaderfacts import user_line
 
 KNOWN = {
     "transformers.trainer": "transformers",
@@ -32,7 +33,7 @@ def facts(frame: FrameType | None, files: list[str]) -> dict[str, Any]:
     makers = _makers(trainer, outermost) if trainer else ()
     return {
         "trainer": trainer,
-        "trainer_span": _called_from(outermost, files),
+        "trainer_span": user_line(outermost.f_back) if outermost is not None else None,
         "arguments_span": source.call_line(files, makers),
         "argument_lines": source.argument_lines(files, makers),
         "padding_span": source.argument_line(files, "padding", "max_length"),
@@ -48,14 +49,6 @@ def _running(frame: FrameType | None) -> tuple[str, FrameType | None]:
         found = (known, frame) if known else found
         frame = frame.f_back
     return found
-
-
-def _called_from(frame: FrameType | None, files: list[str]) -> dict[str, Any] | None:
-    while frame is not None and frame.f_code.co_filename not in files:
-        frame = frame.f_back
-    if frame is None:
-        return None
-    return {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
 
 
 def _makers(trainer: str, frame: FrameType | None) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from gobrrr.cli import diagnosis, redaction
+from gobrrr.cli.tune import UNMEASURED
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.report.model import Report
@@ -38,8 +39,6 @@ trial.tuning), which have 70 % of the minutes."""
 POLL_S, LOOK_S = 0.05, 0.5
 LAST_LINES = 20
 """Of what a program that failed has said, shown."""
-UNMEASURED = 5
-"""Exit code; see docs/decisions/0014-tune-is-a-race.md."""
 
 
 class Clock(NamedTuple):

@@ -18,8 +18,6 @@ LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "a
              "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
 OPEN, UNMEASURED = 3, 5
 """Exit codes; see docs/decisions/0014-tune-is-a-race.md."""
-LEFT = ("journal.jsonl", "receipt.json", "diagnosis/report.mark")
-"""What a tuning that was interrupted leaves, one of these at least."""
 
 
 class Tune:
@@ -110,6 +108,8 @@ def exit_code(receipt: Receipt, interrupted: int = 130) -> int:
 
 def _resumed(folder: str) -> Path:
     """The folder of an earlier tuning. Raises GobrrrError for what is none, and where a link would lead out of it."""
+    from gobrrr.cli.tuning import LEFT
+
     found = Path(folder)
     if not any((found / name).is_file() for name in LEFT):
         raise GobrrrError(f"{folder} holds no tuning to go on with", "name the folder that `gobrrr tune` wrote into")

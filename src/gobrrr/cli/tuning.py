@@ -41,6 +41,8 @@ from gobrrr.trial.workspace import mark_output
 JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
     "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms-", "diagnosis", "caches-",
 )  # fmt: skip
+LEFT = (JOURNAL, RECEIPT, f"{DIAGNOSIS}/{firstrun.MARK}")
+"""What a tuning that was interrupted leaves, one of these at least."""
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 """Raced on every program, beside what findings call for."""
 COMPILED = 0.1

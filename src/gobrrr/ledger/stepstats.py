@@ -92,7 +92,7 @@ def _beside(main: LoopSteps) -> float:
     profiled = [i for i, step in enumerate(main.steps) if step.window == marks.PROFILE]
     if not profiled:
         return 0.0
-    plain = [(i, step.wall) for i, step in enumerate(main.steps) if not (step.window or step.settling or step.rests)]
+    plain = [(i, step.wall) for i, step in enumerate(main.steps) if step.plain]
     before = [wall for i, wall in plain if i < profiled[0]][-BESIDE:]
     after = [wall for i, wall in plain if i > profiled[-1]][:BESIDE]
     return float(np.median(before + after)) if before or after else 0.0

@@ -33,6 +33,11 @@ class Step:
         """Nanoseconds."""
         return self.end - self.start
 
+    @property
+    def plain(self) -> bool:
+        """Outside windows and rests, and not settling."""
+        return not (self.window or self.settling or self.rests)
+
 
 @dataclass(frozen=True)
 class LoopSteps:
@@ -60,7 +65,7 @@ class LoopSteps:
     @property
     def plain(self) -> list[Step]:
         """Steps outside windows and rests and not settling, warm-up still in."""
-        return [step for step in self.steps if not (step.window or step.settling or step.rests)]
+        return [step for step in self.steps if step.plain]
 
     @property
     def resting(self) -> list[Step]:

@@ -76,7 +76,7 @@ def _written(ledger: Ledger, held: HeldGraph | None) -> float:
     """What ops below the line that keeps their results spend above their floors: on memory that is never warm."""
     if held is None or held.span is None:
         return 0.0
-    place = (held.span.file, held.span.line)
+    place = held.span.place
     below = [op for op in ledger.ops if any(span.place == place for span in op.where)]
     return sum(max(0.0, op.ns - op.floor_ns) for op in below)
 

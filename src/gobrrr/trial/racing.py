@@ -75,7 +75,6 @@ class Racing:
         """Seconds of each start, and ns of a step: the shortest of late, for others were started meanwhile."""
         self.broken = ""
         """Why the program as it is could not be run."""
-        self._over = False
 
     def run(self) -> None:
         """All heats. What the program as it is cannot do ends them."""
@@ -118,10 +117,11 @@ class Racing:
             heat.leave(stack)
         ran: list[list[Ran]] = []
         lasted = 0.0
-        self._over = False
-        while (order := heat.order()) and not self._over and self._left() > lasted:
+        goes_on = True
+        while goes_on and (order := heat.order()) and self._left() > lasted:
             swept = self._clock()
-            ran.append(self._sweep(heat, order, failed))
+            sweep, goes_on = self._sweep(heat, order, failed)
+            ran.append(sweep)
             heat.feed(_times(ran[-1], [stack for stack in order if stack not in failed]))
             self._listener.standing(heat)
             lasted = self._clock() - swept
@@ -133,9 +133,9 @@ class Racing:
         for stack in heat.contenders:
             self._keep(self._result(heat, stack, failed.get(stack, ""), ran, seconds, stack in cut))
 
-    def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> list[Ran]:
-        """There and back; an arm that dies is out. With the reference, or the time, the sweep ends, and nobody failed
-        for that."""
+    def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> tuple[list[Ran], bool]:
+        """There and back, and whether the heat goes on; an arm that dies is out. With the reference, or the time, the
+        heat ends, and nobody failed for that."""
         steps = block_steps(min(self._starts[stack][1] for stack in order), EDGE_NS, EDGE_SHARE)
         ran: list[Ran] = []
         for stack in (*order, *reversed(order)):
@@ -148,16 +148,17 @@ class Racing:
                 self._starts[stack] = start, min(step_ns, block.ns / len(block.walls))
             except ArmError as error:
                 self._let_go([stack])
-                if error.reason == SPENT or stack == heat.reference:
-                    self.broken = "" if error.reason == SPENT or stack else error.reason
-                    self._over = True
-                    return ran
+                if error.reason == SPENT:
+                    return ran, False
+                if stack == heat.reference:
+                    self.broken = "" if stack else error.reason
+                    return ran, False
                 failed[stack] = error.reason
                 heat.leave(stack)
-        return ran
+        return ran, True
 
     def _let_go(self, stacks: Iterable[Stack]) -> None:
-        gone = [stack for stack in list(stacks) if stack in self._alive and stack]
+        gone = [stack for stack in stacks if stack in self._alive and stack]
         self._alive.difference_update(gone)
         self._peaks.update({stack: self._arms.peak(stack) for stack in gone})
         self._arms.end(gone)
