@@ -12,10 +12,11 @@ pytest.importorskip("torch")
 import torch
 
 from gobrrr import guard
-from gobrrr.guard import judging, observation
+from gobrrr.guard import observation
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.float64 import in_float64
 from gobrrr.guard.observation import Observation
+from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.twins import observe
 from tests.guard.training import STEPS, train
 
@@ -150,7 +151,7 @@ def test_what_was_not_run_is_unverified(runs: Runs) -> None:
     assert guard.judge(empty, empty, again=empty).verdict == "unverified"
     short = Observation(steps=runs.plain.steps[:5], trainable=runs.plain.trainable)
     found = guard.judge(short, short, again=short, reference=short, seeds=(short,))
-    assert found.verdict == "unverified" and f"{judging.trajectory.TWIN_STEPS} are needed" in found.reasons[0]
+    assert found.verdict == "unverified" and f"{TWIN_STEPS} are needed" in found.reasons[0]
 
 
 def test_compare_judges_two_callables() -> None:

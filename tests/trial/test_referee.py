@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from gobrrr.guard.model import Guarded
 from gobrrr.trial.arm import SPENT, ArmError
-from gobrrr.trial.referee import LiveReferee, Program
+from gobrrr.trial.referee import LiveReferee, Program, Watched
 from tests.trial.strangers import installed
 
 PROGRAM = '''
@@ -79,7 +79,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_guard_passes_what_is_right_and_catches_what_is_not(referee: LiveReferee, evil: None) -> None:
     assert referee.guard(("identity",)).verdict == "exact"
-    assert set(referee._seen) == {((), 0, False), (("identity",), 0, False)}  # equal bits need no other run
+    assert set(referee._seen) == {Watched(), Watched(("identity",))}  # equal bits need no other run
     assert referee.guard(("fused_optimizer",)).verdict in ("exact", "equivalent")
     lowered = referee.guard(("bf16_autocast",))
     assert lowered.verdict == "bounded", lowered
@@ -100,24 +100,26 @@ def test_what_was_never_applied_is_unverified(referee: LiveReferee) -> None:
 
 def test_an_interruption_ends_the_arms_that_are_watched(referee: LiveReferee, monkeypatch: pytest.MonkeyPatch) -> None:
     """Arms have sessions of their own, so Ctrl-C does not reach them: whoever waits for one would wait for minutes."""
-    ended = threading.Event()
+    began, ended = threading.Event(), threading.Event()
 
-    class Watched:
+    class Running:
         peak_bytes = 0
 
         def kill(self) -> None:
             ended.set()
 
-    def watched(stack: tuple[str, ...], *_: object) -> object:
-        if stack:
+    def watched(wanted: Watched) -> object:
+        if wanted.stack:
+            began.wait(20)
             raise KeyboardInterrupt
-        referee._all.append(Watched())
+        referee._all.append(Running())
+        began.set()
         assert ended.wait(20), "it was not ended"
         raise ArmError("gone")
 
     monkeypatch.setattr(referee, "_watched", watched)
     with pytest.raises(KeyboardInterrupt):
-        referee._together(("bf16_autocast",), ("bf16_autocast",))
+        referee._together([Watched(("bf16_autocast",)), Watched()])
     assert ended.is_set()
     with pytest.raises(ArmError, match=SPENT):
         referee._arm(Path("arm"), ())

@@ -58,7 +58,8 @@ def _drawn(numel: int) -> torch.Tensor:
 
 def digest(tensor: torch.Tensor) -> str:
     """Of a tensor's bytes."""
-    return hashlib.blake2b(raw(tensor), digest_size=12).hexdigest()
+    # The fastest of hashlib's (1.7 GB/s with SHA instructions, where blake2b has 0.7): half of a look is this.
+    return hashlib.sha1(raw(tensor), usedforsecurity=False).hexdigest()[:24]
 
 
 def raw(tensor: torch.Tensor) -> memoryview:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from gobrrr.errors import GobrrrError
+from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.seen import Seen
 
 MAX_BYTES = 4 << 30
@@ -88,6 +89,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
     """What could not be observed, in words."""
     epochs: tuple[Epoch, ...] = ()
+    planned: int = TWIN_STEPS
+    """Steps that were to be watched."""
     printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
     """Numbers in the lines on stdout, line by line, by what stays of a line without them."""
 

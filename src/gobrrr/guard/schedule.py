@@ -8,15 +8,24 @@ from __future__ import annotations
 
 import random
 
-TWIN_STEPS = 30
-"""Steps of a watched run."""
-MOST_ELEMENTS = 1_500_000_000
-"""Looked at in whole steps of one run, all together: 15 s at the 10 ns that one takes."""
+TWIN_STEPS, FEWEST_TWINS = 30, 12
+"""Steps of a watched run, and of one whose steps are long."""
+TWIN_SECONDS = 6.0
+"""What those steps take the plain program, where it may make fewer: a guard watches up to five runs, float64's twice as
+long, and five minutes must hold a race and a confirmation too."""
+MOST_ELEMENTS = 1_000_000_000
+"""Looked at in whole steps of one run, all together: 7 s at the 7 ns that one takes."""
 MOST_SEEN = 24_000
 """Tensors kept of whole steps of one run, 4 KiB each."""
 FEWEST = 4
 """Whole steps at least: the first, the last and two that are drawn."""
 _SEED = 1
+
+
+def twin_steps(step_ns: float) -> int:
+    """Steps of a watched run of a program whose plain step is so long; 0 where that is not known."""
+    affordable = int(TWIN_SECONDS * 1e9 / step_ns) if step_ns > 0 else TWIN_STEPS
+    return max(FEWEST_TWINS, min(TWIN_STEPS, affordable))
 
 
 def whole_steps(expected: int, elements: int, tensors: int) -> frozenset[int]:

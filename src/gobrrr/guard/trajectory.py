@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Observation
-from gobrrr.guard.schedule import TWIN_STEPS
 
 FACTOR = 2.0
 OTHER_DATA = 1.5
@@ -35,8 +34,9 @@ def check(
         return Check(NAME, "unverified", "no loss was captured")
     whole = baseline.complete and candidate.complete
     num = min(len(baseline.steps), len(candidate.steps))
-    if num < TWIN_STEPS and not whole:
-        return Check(NAME, "unverified", f"{num} twin steps were seen, {TWIN_STEPS} are needed")
+    planned = max(baseline.planned, candidate.planned)
+    if num < planned and not whole:
+        return Check(NAME, "unverified", f"{num} twin steps were seen, {planned} are needed")
     if ours == theirs or not apart:
         return Check(NAME, "exact")
     if not same_data and any(step.begun != "own" for step in candidate.steps):

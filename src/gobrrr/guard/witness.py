@@ -52,6 +52,7 @@ class Witness:
         by its own run, and begun from by others. `expected`: steps that are planned for."""
         self._prepare, self._after_step = prepare, after_step
         self._undo: list[Callable[[], object]] = []
+        self._expected = expected
         self.book = Book(expected, states)
         self._epochs = Epochs()
         self._seen_epochs: tuple[Epoch, ...] | None = None
@@ -108,6 +109,7 @@ class Witness:
         return Observation(
             steps=steps, trainable=self.book.trainable(), training=training, complete=self.complete,
             remarks=tuple(dict.fromkeys(self.remarks)), epochs=self._seen_epochs, printed=self.printed,
+            planned=self._expected,
         )  # fmt: skip
 
     def _close(self) -> None:

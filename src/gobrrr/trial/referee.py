@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 import time
@@ -17,7 +18,7 @@ from gobrrr.capture import schedule
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Observation
-from gobrrr.guard.schedule import TWIN_STEPS
+from gobrrr.guard.schedule import twin_steps
 from gobrrr.remedies import registry
 from gobrrr.trial import lockstep, protocol
 from gobrrr.trial.arm import SPENT, START_S, Arm, ArmError, Block
@@ -34,8 +35,20 @@ SEEDS = (1, 2)
 DETAIL_FACTOR = 20.0
 """A watched step takes this many times a plain one, at most: tensors are read, hashed and summed."""
 TRIAL_SECONDS = 90.0
-WATCHED = 3.0
+HELD = 3.0
 """Times what an arm held that a watched one may need, for those that are watched beside each other."""
+
+
+class Watched(NamedTuple):
+    """A run of the program that the guard watches. `again`: what the program itself does otherwise the next time."""
+
+    stack: Stack = ()
+    float64: bool = False
+    again: bool = False
+    seed: int = 0
+
+
+PLAIN, AGAIN, TRUE = Watched(), Watched(again=True), Watched(float64=True)
 
 
 class Program(NamedTuple):
@@ -67,13 +80,13 @@ class LiveReferee:
         self._program, self._folder, self._seed, self._seconds = program, folder, seed, seconds
         self._progress, self._until, self._overrun = progress, until, overrun
         self._num = 0
-        self._seen: dict[tuple[tuple[str, ...], int, bool], Observation | ArmError] = {}
+        self._seen: dict[Watched, Observation | ArmError] = {}
+        self._guards = itertools.count()
         self._alive: dict[Stack, Arm] = {}
         self._all: list[Arm] = []
-        cores = schedule.cores()
-        self._abreast = program.abreast(cores)
-        self._turn = threading.Semaphore(self._abreast)
-        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", cores)
+        self._cores = schedule.cores()
+        self._turn = threading.Semaphore(program.abreast(self._cores))
+        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores)
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
             self._watch = threading.Timer(max(0.0, until - time.monotonic()), self.stop)
@@ -152,97 +165,88 @@ class LiveReferee:
         self._all.append(arm)
         return arm
 
-    def guard(self, stack: tuple[str, ...]) -> Guarded:
+    def guard(self, stack: Stack) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
         the runs that were cut may be those that would have spoken for it."""
         found = self._judged(stack)
         return found if found.green or time.monotonic() <= self._until else Guarded(reasons=(SPENT,))
 
-    def _judged(self, stack: tuple[str, ...]) -> Guarded:
+    def _judged(self, stack: Stack) -> Guarded:
         remedies = [registry.remedy(name) for name in stack]
         lowering = tuple(r.name for r in remedies if r.precision)
+        naive = Watched(lowering if lowering != stack else ())
         try:
-            baseline = self._observe(())
-            self._together(stack, lowering)
-            candidate = self._observe(stack)
+            baseline = self._observe(PLAIN)
+            exact = all(remedy.safety == "exact" for remedy in remedies)
+            self._together([Watched(stack), *([] if exact else [AGAIN, TRUE, naive])])
+            candidate = self._observe(Watched(stack))
             equal = judge(baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
-            again = self._observe((), run=1)
+            again = self._observe(AGAIN)
             equal = judge(baseline, candidate, again=again, reference=baseline)
             if equal.verdict == "exact":  # but for what the program itself does otherwise each time: prints times, say
                 return equal
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
         judged = partial(
-            judge, baseline, candidate, again=again, reference=self._tried(float64=True),
+            judge, baseline, candidate, again=again, reference=self._tried(TRUE),
             order_may_change=_draws_otherwise(stack),
         )  # fmt: skip
         found = judged()
         if found.green:  # other seeds can only widen the band that it kept to
             return found
         # What lowers the precision on some chips keeps it on others; where its rounding explains all it needs no seeds.
-        naive = self._tried(stack=lowering) if lowering and lowering != stack else None
         if lowering:
-            judged = partial(judged, naive=naive, precision=next(r.precision for r in remedies if r.precision))
+            precision = next(r.precision for r in remedies if r.precision)
+            judged = partial(judged, naive=self._tried(naive) if naive.stack else None, precision=precision)
             found = judged()
         if found.green:
             return found
-        seeds = [run for seed in SEEDS if (run := self._tried(run=seed + 1, seed=seed)) is not None]
-        return judged(seeds=seeds)
+        others = [Watched(seed=seed) for seed in SEEDS]
+        self._together(others)
+        return judged(seeds=[run for other in others if (run := self._tried(other)) is not None])
 
-    def _together(self, stack: Stack, lowering: Stack) -> None:
-        """Take the observations that will be asked for beside each other, where cores and memory allow it: none is
-        timed."""
-        if self._abreast == 1:
-            return
-        wanted: list[tuple[Stack, int, bool]] = [(stack, 0, False)]
-        if any(registry.remedy(name).safety != "exact" for name in stack):
-            wanted += [((), 1, False), ((), 0, True), *([(lowering, 0, False)] if lowering not in ((), stack) else [])]
-        wanted = [key for key in wanted if key not in self._seen]
+    def _together(self, wanted: Sequence[Watched]) -> None:
+        """Take the observations that will be asked for beside each other, where memory allows it: none is timed."""
+        wanted = [each for each in dict.fromkeys(wanted) if each not in self._seen]
         largest = max((arm.peak_bytes for arm in self._all), default=0)
-        if psutil.virtual_memory().available < WATCHED * len(wanted) * largest:
-            return
-        with ThreadPoolExecutor(max(1, min(self._abreast, len(wanted)))) as pool:
+        room = psutil.virtual_memory().available // max(1, HELD * largest)
+        with ThreadPoolExecutor(int(max(1, min(self._cores, room, len(wanted))))) as pool:
             try:
-                runs = [pool.submit(self._watched, key[0], 0, key[2], f"watched{n}") for n, key in enumerate(wanted)]
-                self._seen.update({key: run.result() for key, run in zip(wanted, runs, strict=True)})
+                self._seen.update(zip(wanted, pool.map(self._watched, wanted), strict=True))
             except BaseException:  # Ctrl-C: arms have sessions of their own and do not hear it
                 self.stop()
                 raise
 
-    def _tried(
-        self, *, stack: tuple[str, ...] = (), run: int = 0, seed: int = 0, float64: bool = False
-    ) -> Observation | None:
+    def _tried(self, wanted: Watched) -> Observation | None:
         """A run that may fail: a program need not be able to compute in float64."""
         try:
-            return self._observe(stack, run=run, seed=seed, float64=float64)
+            return self._observe(wanted)
         except ArmError:
             return None
 
-    def _observe(self, stack: tuple[str, ...], run: int = 0, seed: int = 0, float64: bool = False) -> Observation:
+    def _observe(self, wanted: Watched) -> Observation:
         """An observation, each taken once. Raises ArmError."""
-        key = (stack, run, float64)
-        if key not in self._seen:
-            self._seen[key] = self._watched(stack, seed, float64)
-        found = self._seen[key]
+        if wanted not in self._seen:
+            self._seen[wanted] = self._watched(wanted)
+        found = self._seen[wanted]
         if isinstance(found, ArmError):
             raise found
         return found
 
-    def _watched(self, stack: tuple[str, ...], seed: int, float64: bool, name: str = "") -> Observation | ArmError:
-        self._num += 1
-        folder = self._folder / (name or f"guard{self._num}")
-        seconds = START_S + DETAIL_FACTOR * TWIN_STEPS * self._program.step_ns / 1e9
-        keeps = not stack and not float64 and not seed and not self._states.exists()
+    def _watched(self, wanted: Watched) -> Observation | ArmError:
+        folder = self._folder / f"guard{next(self._guards)}"
+        steps = twin_steps(self._program.step_ns)
         arm = None
         try:
-            arm = self._arm(folder, stack)
+            arm = self._arm(folder, wanted.stack)
             found = arm.observe(
-                TWIN_STEPS, seed=seed, float64=float64, seconds=seconds,
-                states=None if seed or _draws_otherwise(stack) else self._states, keeps=keeps,
+                steps, seed=wanted.seed, float64=wanted.float64,
+                seconds=START_S + DETAIL_FACTOR * steps * self._program.step_ns / 1e9,
+                states=None if wanted.seed or _draws_otherwise(wanted.stack) else self._states, keeps=wanted == PLAIN,
             )  # fmt: skip
-            if keeps:
+            if wanted == PLAIN:
                 (folder / protocol.STATES).rename(self._states)
             return found
         except ArmError as error:

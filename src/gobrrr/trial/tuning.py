@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from gobrrr.guard.model import Guarded
-from gobrrr.guard.schedule import TWIN_STEPS
+from gobrrr.guard.schedule import twin_steps
 from gobrrr.machine import files
 from gobrrr.rules.model import Saving
 from gobrrr.trial import mark, racing
@@ -170,7 +170,7 @@ class Tuning:
         """Seconds that guard and confirmation are thought to take."""
         start, step_ns = self._racing.slowest()
         rounds = MARGIN * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
-        return rounds + GUARD_RUNS * (start + TWIN_STEPS * WATCHED * step_ns / 1e9)
+        return rounds + GUARD_RUNS * (start + twin_steps(step_ns) * WATCHED * step_ns / 1e9)
 
     def take_over(self) -> str:
         """What an earlier tuning settled of the first looks is not measured again; all else is. Says so in words."""
