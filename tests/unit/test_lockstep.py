@@ -66,13 +66,39 @@ def test_arms_that_take_each_others_cores_warm_up_in_turn(tmp_path: Path) -> Non
             return super().run(steps, expected_ns)
 
     sides = [Side(lambda _: Warms((1,)), tmp_path / str(n), (), turn=turn) for n in range(4)]
-    threads = [threading.Thread(target=side.ready) for side in sides]
+    for side in sides:
+        side.start()
+    threads = [threading.Thread(target=side.warm) for side in sides]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(at_once) >= 4 and set(at_once) == {1}
     assert all(side.step_ns for side in sides)
+
+
+def test_a_later_process_warms_up_as_long_as_the_first_one_had_to(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Cold(FakeArm):
+        """Its first six steps are slow in every process."""
+
+        def run(self, steps: int, expected_ns: float | None = None) -> Block:
+            asked.append(steps)
+            first = self.done
+            self.done += steps
+            walls = tuple(9_000_000 if number < 6 else 1_000_000 for number in range(first, first + steps))
+            return Block(sum(walls), walls)
+
+        done = 0
+
+    side = Side(lambda _: Cold((1,)), tmp_path, ())
+    side.block(1)
+    assert sum(asked) > 12 and side.step_ns == 1_000_000
+    side.end()
+    asked.clear()
+    side.block(1)
+    assert asked == [7, 1]
 
 
 def test_how_many_arms_compute_at_once_is_a_matter_of_their_threads() -> None:

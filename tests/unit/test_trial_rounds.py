@@ -93,9 +93,11 @@ def test_a_round_has_more_quadruples_where_starting_costs_more_and_blocks_scatte
 
 
 def test_three_rounds_are_made_to_fit() -> None:
-    """30 s for a round, 20 of them for its start: 10 s of blocks; where nothing is left they get half of the start."""
+    """30 s for a round, 20 of them for its start: 10 s of blocks; where nothing is left they get half of the start, and
+    where no second more may be taken the fewest that say anything."""
     assert per_round(20.0, 1.0, 0.1, seconds=90.0) == 10
     assert per_round(30.0, 1.0, 0.1, seconds=90.0) == 15
+    assert per_round(30.0, 1.0, 0.1, seconds=90.0, overrun=1.0) == 2
 
 
 @pytest.mark.parametrize("start_s", [2.0, 6.0, 15.0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -10,7 +11,7 @@ import psutil
 
 from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.heat import Stack
-from gobrrr.trial.lockstep import ROOM, Side, clear
+from gobrrr.trial.lockstep import ROOM, Side, clear, end
 
 MOST = 6
 """Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
@@ -47,15 +48,24 @@ class Field:
     def start(self, stacks: Iterable[Stack], seconds: float, kill: Callable[[Stack], None]) -> dict[Stack, str]:
         """Start and warm those that are not there yet, as many at a time as there are cores; the reasons of those that
         did not come up. After `seconds` what is not ready is killed."""
-        waiting: dict[Stack, Future[None]] = {}
-        for stack in stacks:
-            if stack not in self._sides:
-                self._num += 1
-                side = self._sides[stack] = self._make(self._folder / f"arm{self._num}", stack)
-                waiting[stack] = self._pool.submit(side.ready)
-        late = wait(waiting.values(), seconds).not_done
+        new = [stack for stack in dict.fromkeys(stacks) if stack not in self._sides]
+        for stack in new:
+            self._num += 1
+            self._sides[stack] = self._make(self._folder / f"arm{self._num}", stack)
+        until = time.monotonic() + seconds
+        failed: dict[Stack, str] = {}
+        for bring in (Side.start, Side.warm):
+            coming = {stack: self._pool.submit(bring, self._sides[stack]) for stack in new if stack not in failed}
+            failed |= self._late_or_broken(coming, until, seconds, kill)
+        return failed
+
+    def _late_or_broken(
+        self, coming: dict[Stack, Future[None]], until: float, seconds: float, kill: Callable[[Stack], None]
+    ) -> dict[Stack, str]:
+        """Waits for them; who did not come, and why."""
+        late = wait(coming.values(), max(0.0, until - time.monotonic())).not_done
         failed = {}
-        for stack, future in waiting.items():
+        for stack, future in coming.items():
             if future in late and not future.cancel():
                 while not future.done():
                     kill(stack)
@@ -72,10 +82,8 @@ class Field:
 
     def end(self, stacks: Sequence[Stack] | None = None) -> None:
         """End these, or all."""
-        for stack in list(self._sides) if stacks is None else stacks:
-            side = self._sides.pop(stack, None)
-            if side is not None:
-                side.end()
+        gone = [stack for stack in (list(self._sides) if stacks is None else stacks) if stack in self._sides]
+        end([self._sides.pop(stack) for stack in gone])
 
     def close(self) -> None:
         """End all, for good; who waits to be started never is."""

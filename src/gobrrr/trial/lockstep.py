@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import statistics as figures
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -22,7 +22,7 @@ from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import EDGE_NS, PILOT
 
 WARM_STEPS, MOST_WARM_STEPS = 10, 200
-WARM_S = 10.0
+WARM_S = 4.0
 """Seconds of warm-up after which LEAST_WARM steps are enough: what takes so long is no matter of caches any more."""
 LEAST_WARM = 4
 WARM_BAND = 0.15
@@ -61,11 +61,15 @@ class Side:
         turn: AbstractContextManager[object] = AT_ONCE,
     ) -> None:  # fmt: skip
         """`late`: remedies that may take hold after the first step, in an evaluation say. `turn`: held while it warms
-        up: threads of OpenMP that wait for a core that another arm has make steps ten times as long."""
+        up: threads of OpenMP that wait for a core that another arm has make steps ten times as long. For the same
+        reason arms that come up beside each other all make their first step before one of them warms up."""
         self._turn = turn
         self._make, self._folder, self._remedies, self._late = make, folder, remedies, late
         self._arm: Runner | None = None
         self._starts = 0
+        self._cold = False
+        self._enough = 0
+        """Steps after which its first process was warm."""
         self._ends = 0
         self.step_ns = 0.0
         self.ready_seconds = 0.0
@@ -79,23 +83,33 @@ class Side:
         self._recompiled = 0
         self._graphs: tuple[int, int] | None = None
 
-    def ready(self) -> None:
-        """Running and warm. Raises ArmError."""
+    def start(self) -> None:
+        """Up to its first step, where it stands still. Raises ArmError."""
         if self._arm is not None:
             return
         self._starts += 1
-        self._arm = self._make(self._folder / str(self._starts))
-        self._made = 1
         began = time.monotonic()
+        self._arm = self._make(self._folder / str(self._starts))
+        self._made, self._cold = 1, True
         self._arm.start()
         self._took_hold([name for name in self._remedies if name not in self._late], "in its first step")
+        if self._starts == 1:
+            self.ready_seconds = time.monotonic() - began
+
+    def warm(self) -> None:
+        """From its first step until it is warm. Raises ArmError."""
+        if self._arm is None or not self._cold:
+            return
         with self._turn:
+            began = time.monotonic()
             walls = self._warm_up(self._arm)
         self._took_hold(self._remedies, "in this program")
+        self._cold = False
         if self._starts == 1:
             self.step_ns = figures.median(walls[warmup(walls) :] or walls)
             self.warm_seconds = self._arm.start_seconds + sum(walls[: warmup(walls)]) / 1e9
-            self.ready_seconds = time.monotonic() - began
+            self.ready_seconds += time.monotonic() - began
+            self._enough = max(LEAST_WARM, warmup(walls) + 1)
 
     def _took_hold(self, names: Iterable[str], where: str) -> None:
         """Raises ArmError for a remedy that has not."""
@@ -106,15 +120,13 @@ class Side:
 
     def _warm_up(self, arm: Runner) -> list[int]:
         """Steps until the last ones agree with each other; some programs never do, and are measured all the same."""
+        if self._enough:  # what the program does in its first steps it does in each process
+            self._made += self._enough
+            return list(self._steps(arm, self._enough))
         walls: list[int] = []
         while len(walls) < MOST_WARM_STEPS and (len(walls) < LEAST_WARM or sum(walls) < WARM_S * 1e9):
             steps = WARM_STEPS if walls and max(walls) * WARM_STEPS < WARM_S * 1e9 else LEAST_WARM // 2
-            try:
-                walls += arm.run(steps).walls
-            except ArmError as error:
-                if error.over:
-                    raise ArmError("the program is too short: it ended while it was still warming up") from None
-                raise
+            walls += self._steps(arm, steps)
             self._made += steps
             if len(walls) < WARM_STEPS:
                 continue
@@ -124,10 +136,20 @@ class Side:
                 break
         return walls
 
+    @staticmethod
+    def _steps(arm: Runner, steps: int) -> tuple[int, ...]:
+        try:
+            return arm.run(steps).walls
+        except ArmError as error:
+            if error.over:
+                raise ArmError("the program is too short: it ended while it was still warming up") from None
+            raise
+
     def block(self, steps: int) -> Block:
         """One block; a program that ends in it starts again and makes it anew. Raises ArmError."""
         while True:
-            self.ready()
+            self.start()
+            self.warm()
             assert self._arm is not None
             try:
                 block = self._arm.run(steps, self.step_ns * steps)
@@ -189,20 +211,26 @@ def measure(
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason)
     finally:
-        for side in sides:
-            side.end()
+        end(sides)
         pool.shutdown()
 
 
 def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
     """Start them beside each other: most of a start is one thread's work. Raises ArmError, the baseline's first."""
-    starts = [pool.submit(side.ready) for side in sides]
-    errors = [start.exception() for start in starts]
-    for error, who in zip(errors, ("the program as it is", "with the remedy"), strict=True):
-        if isinstance(error, ArmError):
-            raise ArmError(f"{who}: {error.reason}") from None
-        if error is not None:
-            raise error
+    for bring in (Side.start, Side.warm):
+        errors = [brought.exception() for brought in [pool.submit(bring, side) for side in sides]]
+        for error, who in zip(errors, ("the program as it is", "with the remedy"), strict=True):
+            if isinstance(error, ArmError):
+                raise ArmError(f"{who}: {error.reason}") from None
+            if error is not None:
+                raise error
+
+
+def end(sides: Sequence[Side]) -> None:
+    """All at once: an interpreter with torch in it takes seconds to go."""
+    with ThreadPoolExecutor(max(1, len(sides))) as pool:
+        for ended in [pool.submit(side.end) for side in sides]:
+            ended.result()
 
 
 def _compared(
@@ -211,8 +239,7 @@ def _compared(
     taken: list[tuple[int, int, int, int]] = []
     while (wanted := rounds.next()) is not None:
         if wanted.fresh:  # other processes: memory and threads lie elsewhere
-            for side in sides:
-                side.end()
+            end(sides)
         if apart:  # memory for one arm at a time: the other one starts anew when its turn comes
             sides[1 - wanted.arm].end()
         elif wanted.fresh:

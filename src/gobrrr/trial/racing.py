@@ -19,6 +19,11 @@ SETTLED = ("faster", "slower", "equivalent")
 """Verdicts that a later tuning may take over."""
 
 
+CACHED = 3.0
+"""Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
+15 to 21, plain 10)."""
+
+
 class Arms(Protocol):
     """What a race needs of the arms. What goes wrong inside one is an outcome: only `block` raises, ArmError."""
 
@@ -88,10 +93,12 @@ class Racing:
         self._arms.end()
 
     def slowest(self) -> tuple[float, float]:
-        """Seconds of the slowest start of what is to be confirmed as it stands, and ns of the slowest step."""
+        """Seconds of the slowest later start of what is to be confirmed as it stands, and ns of the slowest step."""
         best = set(self._race.best())
         starts = [found for stack, found in self._starts.items() if set(stack) <= best]
-        return max((start for start, _ in starts), default=0.0), max((step for _, step in starts), default=0.0)
+        slowest = max((start for start, _ in starts), default=0.0)
+        plain = self._starts[()][0] if () in self._starts else math.inf
+        return min(slowest, CACHED * plain), max((step for _, step in starts), default=0.0)
 
     def _left(self) -> float:
         return self._until() - self._clock()

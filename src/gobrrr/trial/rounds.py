@@ -77,7 +77,7 @@ class Rounds:
         if len(self.logs) == 1 and len(self.logs[0]) == PILOT and not self._apart:
             start = self._clock() - self._round_began - self._blocks_s
             scatter = statistics.scatter_of(self.logs[0])
-            self.quadruples = per_round(start, self._blocks_s / PILOT, scatter, self._seconds)
+            self.quadruples = per_round(start, self._blocks_s / PILOT, scatter, self._seconds, self._overrun)
         if len(self.logs[-1]) >= self.quadruples:
             self._round_done()
 
@@ -136,11 +136,14 @@ class Rounds:
         return f"{needed} starts of each arm {settles}"
 
 
-def per_round(start_s: float, quadruple_s: float, scatter: float, seconds: float = math.inf) -> int:
+def per_round(
+    start_s: float, quadruple_s: float, scatter: float, seconds: float = math.inf, overrun: float = OVERRUN
+) -> int:
     """Quadruples of a round for the least time in all: sqrt(cost of a start / of a quadruple x variance of a quadruple
     / of a pair of processes), the usual two-stage sample (Cochran 1977, 10.6); fewer where three rounds would not fit
-    into `seconds`."""
+    into `seconds`. Where starts alone take longer, and those may be overrun, SHARE of a start."""
     ratio = (MEDIAN_LOSS * scatter) ** 2 / (2 * PROCESS_SD**2)
     best = math.sqrt(max(0.0, start_s) / max(quadruple_s, 1e-9) * ratio)
-    room = max(SLACK * seconds / FEWEST_ROUNDS - start_s, SHARE * start_s) / max(quadruple_s, 1e-9)
+    each = SLACK * seconds / FEWEST_ROUNDS
+    room = max(each - start_s, min(SHARE * start_s, each * overrun - start_s)) / max(quadruple_s, 1e-9)
     return int(min(max(math.ceil(best), PILOT), max(room, FEWEST_QUADRUPLES), MOST_QUADRUPLES))

@@ -29,9 +29,9 @@ from gobrrr.trial.statistics import FEWEST_ROUNDS
 RACE, SEEKING = 0.25, 0.6
 """Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once something
 was shown to be faster, and before (on two cores a leaning of 5 % cut the start of compile with bf16)."""
-GUARD_RUNS, WATCHED = 3.0, 3.0
-"""Runs of the program one after the other that the guard takes (some are made beside each other), and times a plain
-step that a watched one lasts: BERT's, on four cores."""
+GUARD_RUNS, WATCHED = 3.0, 2.0
+"""Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
+plain step that a watched one lasts: BERT's, on four cores, 90 s."""
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.75
 """Times what the rounds of a confirmation are thought to take: ViT's took 1.7 times that beside strangers' load, and
