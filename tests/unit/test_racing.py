@@ -92,4 +92,4 @@ def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:
     racing, race, _ = raced(Slow({"x": 1.3, "y": 0.5}), "x", "y")
     assert race.best() == ("x",) and racing.slowest() == pytest.approx((6.0, 20 * MS), rel=0.05)
     racing, race, _ = raced(Slow({"x": 0.5, "y": 1.3}), "x", "y")
-    assert race.best() == ("y",) and racing.slowest()[0] == 60.0
+    assert race.best() == ("y",) and racing.slowest()[0] == 18.0  # what it compiled is kept: three times a plain start

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import numpy as np
 import pytest
 
 from gobrrr.trial import anytime
@@ -13,36 +14,62 @@ from gobrrr.trial.heat import LOOKS, Heat, verdict
 A, B, C = ("a",), ("b",), ("c",)
 
 
-def test_looking_all_the_time_errs_no_more_often_than_promised() -> None:
-    stream, wrong, num = random.Random(3), 0, 1000
+@pytest.mark.parametrize(("arms", "num"), [(2, 600), (5, 300)])
+def test_looking_all_the_time_errs_no_more_often_than_promised(arms: int, num: int) -> None:
+    stream, wrong = random.Random(3), 0
     for _ in range(num):
-        values: list[float] = []
-        for _ in range(40):
-            values.append(stream.gauss(0, 0.05))
-            found = anytime.interval(values, 0.2, process_sd=1e-9)
+        sweeps: list[dict[int, float]] = []
+        for _ in range(30):
+            machine = stream.gauss(0, 0.5)
+            sweeps.append({arm: machine + stream.gauss(0, 0.05) for arm in range(arms)})
+            found = anytime.interval(sweeps, 0, 1, 0.2, process_sd=1e-9)
             if found.low > 0 or found.high < 0:
                 wrong += 1
                 break
-    assert 0.02 < wrong / num < 0.1  # half of the error is the processes'
+    assert 0 < wrong / num < 0.1  # half of the error is the processes'
 
 
 def test_what_two_processes_are_off_by_is_never_averaged_away() -> None:
-    found = anytime.interval([0.02] * 500)
+    found = anytime.interval([{"slow": 0.02, "fast": 0.0}] * 200, "slow", "fast")
     assert found.low < 0 < found.high and found.high - found.mean > 0.03
 
 
 @pytest.mark.parametrize("num", [0, 1, 2])
 def test_so_few_values_say_nothing(num: int) -> None:
-    found = anytime.interval([0.5] * num)
+    found = anytime.interval([{"slow": 0.5, "fast": 0.0}] * num, "slow", "fast")
     assert found.num == num and math.isinf(found.low) and math.isinf(found.high)
 
 
 def test_the_interval_is_where_the_bayes_factor_reaches_the_level() -> None:
     num, level = 7, 0.03
-    t2 = num * anytime.half_width(1.0, num, level) ** 2
+    t2 = num * anytime.half_width(1.0, num, num - 1, level) ** 2
     spread, freedom = 1 + num * anytime.PRIOR, num - 1
     factor = ((1 + t2 / freedom) / (1 + t2 / (freedom * spread))) ** (num / 2) / math.sqrt(spread)
     assert factor == pytest.approx(1 / level)
+
+
+def test_noise_is_that_of_all_arms_as_in_an_analysis_of_variance() -> None:
+    """Two ways, four sweeps of three arms: residuals are what is left of each value after its row's and column's mean;
+    the difference of two columns' means has the variance 2 / 4 of one value's."""
+    stream = random.Random(1)
+    table = np.array([[stream.gauss(arm, 0.3) + sweep for arm in range(3)] for sweep in range(4)])
+    left = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    variance = (left**2).sum() / (3 * 2)
+    found = anytime.interval([dict(enumerate(row)) for row in table], 2, 0, process_sd=0.0)
+    assert found.mean == pytest.approx((table[:, 2] - table[:, 0]).mean())
+    assert found.error == pytest.approx(math.sqrt(variance * 2 / 4))
+    half = anytime.half_width(math.sqrt(2 * variance), 4, 6, anytime.LEVEL / 2)
+    assert (found.high - found.low) / 2 == pytest.approx(half)
+
+
+def test_arms_that_left_still_tell_of_the_noise() -> None:
+    """Two arms alone, and the same two beside a third one that was in the first two sweeps only: the same difference
+    is known better."""
+    stream = random.Random(2)
+    two = [{"slow": 1 + stream.gauss(0, 0.1), "fast": stream.gauss(0, 0.1)} for _ in range(3)]
+    three = [{**sweep, "gone": 0.5 + stream.gauss(0, 0.1)} if n < 2 else sweep for n, sweep in enumerate(two)]
+    alone, beside = (anytime.interval(sweeps, "slow", "fast") for sweeps in (two, three))
+    assert alone.num == beside.num == 3 and beside.high - beside.low < 0.7 * (alone.high - alone.low)
 
 
 def run(heat: Heat, gains: dict, sweeps: int = 100, noise: float = 0.02, drift: float = 0.0) -> int:

@@ -77,7 +77,7 @@ def test_a_pair_that_one_member_beats_is_left_alone() -> None:
 
 def test_what_leaned_alone_is_tried_on_top_all_of_it_together_first() -> None:
     found = race(candidate("a", 30), candidate("b", 20), candidate("c", 10))
-    heats = play(found, {"a": 1.5, "b": 1.025, "c": 1.025})
+    heats = play(found, {"a": 1.5, "b": 1.026, "c": 1.025})
     assert heats[1].reference == ("a",) and heats[1].contenders[0] == ("a", "b", "c")
     assert set(found.best()) == {"a", "b", "c"}
 

@@ -26,7 +26,7 @@ def test_a_whole_tuning_keeps_what_pays_with_green_numbers(tmp_path: Path) -> No
     assert receipt.speedup is not None and receipt.speedup.median == pytest.approx(1.4, rel=0.03)
     by_name = {t.remedies: t for t in receipt.trials if t.purpose == "add" and not t.onto}
     assert by_name[("bf16",)].verdict == "slower"
-    assert by_name[("fused",)].realised_ns == pytest.approx(4 * MS, rel=0.1)
+    assert by_name[("fused",)].realised_ns == pytest.approx(4 * MS, rel=0.2)  # of three sweeps
     assert by_name[("fused",)].predicted == Saving(0.0, 5 * MS, 10 * MS)
     assert exit_code(receipt) == 0 and not referee.alive
 

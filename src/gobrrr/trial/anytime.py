@@ -1,26 +1,32 @@
 """An interval that holds at every moment at once, so that whoever watches a race may stop it at will. Pure.
 
-Log ratios of a pair of processes are taken as normal around mean + bias: their spread is not known, the bias is what
-the two processes are off by (statistics.PROCESS_SD). For the mean plus bias the interval inverts the t-test's Bayes
-factor with a normal prior on mean / spread and Haar's on the spread, a martingale that exceeds 1 / level with a chance
-of level at most (Wang and Ramdas 2025, "Anytime-valid t-tests and confidence sequences for Gaussian means with unknown
-variance"; Ville 1939). The bias is added as a normal interval; each of the two gets half of the error.
+A sweep gives each of its arms a log time: what the machine does to that sweep, plus what the arm takes, plus noise that
+is taken as normal with one unknown deviation for all arms; and each process is off by something of its own
+(statistics.PROCESS_SD). The difference of two arms is estimated by least squares over all sweeps. Its interval inverts
+the t-test's Bayes factor with a normal prior on difference / deviation and Haar's on the sweeps, the other arms and the
+deviation: a martingale that exceeds 1 / level with a chance of level at most (Wang and Ramdas 2025, "Anytime-valid
+t-tests and confidence sequences for Gaussian means with unknown variance"; for a linear model Lindon, Ham, Tingley and
+Bojinov 2022, "Anytime-valid linear models and regression adjusted causal inference"; Ville 1939). What processes are
+off by is added as a normal interval; each of the two gets half of the error.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from statistics import fmean, stdev
-from typing import NamedTuple
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from gobrrr.trial.statistics import LEVEL, PROCESS_SD, quantile
 
 PRIOR = 25.0
-"""Variance of mean / spread in the prior: a gain of 5 deviations is usual in a race. It moves the interval's width (5.8
-deviations after 3 values, 2.6 after 5, 1.3 after 10 at 5 %), never its error."""
+"""Variance of difference / deviation in the prior: a gain of 5 deviations is usual in a race. It moves the interval's
+width (of two arms 5.8 deviations after 3 sweeps, 2.6 after 5, 1.3 after 10 at 5 %; of five arms 2.7 after 3, 1.8 after
+5), never its error."""
 FEWEST = 3
-"""Values below which the interval is infinite at any usual level."""
+"""Sweeps of both below which the interval is infinite."""
+Arm = TypeVar("Arm", bound=Hashable)
 
 
 class Interval(NamedTuple):
@@ -30,27 +36,54 @@ class Interval(NamedTuple):
     low: float
     high: float
     num: int
+    """Sweeps that both arms were in."""
     error: float = math.inf
     """Standard error of the mean, the processes' share in it."""
 
 
-def interval(values: Sequence[float], level: float = LEVEL, process_sd: float = PROCESS_SD) -> Interval:
-    """Of the mean log ratio, over all moments at 1 - level. Infinite for fewer than FEWEST values."""
-    num = len(values)
-    if num < 2:
-        return Interval(values[0] if num else 0.0, -math.inf, math.inf, num)
-    mean, bias = fmean(values), math.sqrt(2) * process_sd
-    error = math.hypot(stdev(values) / math.sqrt(num), bias)
-    blocks = half_width(stdev(values), num, level / 2) if num >= FEWEST else math.inf
+def interval(
+    sweeps: Sequence[Mapping[Arm, float]], slow: Arm, fast: Arm, level: float = LEVEL, process_sd: float = PROCESS_SD
+) -> Interval:
+    """Of the log time of `slow` over that of `fast`, over all moments at 1 - level. Infinite for fewer than FEWEST
+    sweeps of both."""
+    both = [sweep for sweep in sweeps if slow in sweep and fast in sweep]
+    if len(both) < 2:
+        mean = both[0][slow] - both[0][fast] if both else 0.0
+        return Interval(mean, -math.inf, math.inf, len(both))
+    mean, variance, freedom, share = _least_squares(sweeps, slow, fast)
+    bias = math.sqrt(2) * process_sd
+    error = math.hypot(math.sqrt(variance * share), bias)
+    deviation, num = math.sqrt(2 * variance), 2 / share
+    blocks = half_width(deviation, num, freedom, level / 2) if len(both) >= FEWEST else math.inf
     half = blocks + quantile(1 - level / 4) * bias
-    return Interval(mean, mean - half, mean + half, num, error)
+    return Interval(mean, mean - half, mean + half, len(both), error)
 
 
-def half_width(deviation: float, num: int, level: float) -> float:
-    """Where the Bayes factor ((1 + t^2/v) / (1 + t^2/(v g)))^(num/2) / sqrt(g) reaches 1 / level, with v = num - 1 and
-    g = 1 + num PRIOR; infinite where so few values cannot."""
-    spread, freedom = 1 + num * PRIOR, num - 1
-    factor = (spread / level**2) ** (1 / num)
+def half_width(deviation: float, num: float, freedom: int, level: float) -> float:
+    """Where the Bayes factor ((1 + t^2/v) / (1 + t^2/(v g)))^((v + 1)/2) / sqrt(g) reaches 1 / level, with v = freedom
+    and g = 1 + num PRIOR; infinite where so few values cannot. `deviation`: of one difference of two arms."""
+    spread = 1 + num * PRIOR
+    factor = (spread / level**2) ** (1 / (freedom + 1))
     if factor >= spread:
         return math.inf
     return math.sqrt(freedom * (factor - 1) / (1 - factor / spread) / num) * deviation
+
+
+def _least_squares(sweeps: Sequence[Mapping[Arm, float]], slow: Arm, fast: Arm) -> tuple[float, float, int, float]:
+    """The difference, the variance of one log time, its degrees of freedom, and the variance of the difference over
+    that of one log time (2 / n for two arms that were in all n sweeps)."""
+    arms = list(dict.fromkeys(arm for sweep in sweeps for arm in sweep))
+    rows = [(number, arms.index(arm), value) for number, sweep in enumerate(sweeps) for arm, value in sweep.items()]
+    design = np.zeros((len(rows), len(sweeps) + len(arms)))
+    for row, (number, arm, _) in enumerate(rows):
+        design[row, number] = design[row, len(sweeps) + arm] = 1.0
+    times = np.array([value for _, _, value in rows])
+    wanted = np.zeros(design.shape[1])
+    wanted[len(sweeps) + arms.index(slow)], wanted[len(sweeps) + arms.index(fast)] = 1.0, -1.0
+    inverse = np.linalg.pinv(design)
+    fitted = inverse @ times
+    freedom = len(rows) - int(np.linalg.matrix_rank(design))
+    left = times - design @ fitted
+    variance = float(left @ left) / freedom
+    weights = inverse.T @ wanted
+    return float(wanted @ fitted), variance, freedom, float(weights @ weights)

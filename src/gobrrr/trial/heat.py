@@ -67,7 +67,7 @@ class Heat:
     def standing(self, arm: Stack, against: Stack | None = None) -> Interval:
         """How much faster it is than the reference, or another arm, from the sweeps of both; valid at any moment."""
         other = self.reference if against is None else against
-        return anytime.interval([s[other] - s[arm] for s in self.sweeps if arm in s and other in s], self._level)
+        return anytime.interval(self.sweeps, other, arm, self._level)
 
     def _runs_on(self, arm: Stack) -> bool:
         found = self.standing(arm)

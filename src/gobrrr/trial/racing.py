@@ -78,6 +78,7 @@ class Racing:
         self._peaks: dict[Stack, int | None] = {}
         self._starts: dict[Stack, tuple[float, float]] = {}
         """Seconds of each start, and ns of a step: the shortest of late, for others were started meanwhile."""
+        self._running: Heat | None = None
         self.broken = ""
         """Why the program as it is could not be run."""
 
@@ -91,6 +92,12 @@ class Racing:
             ):
                 self._heat(heat)
         self._arms.end()
+
+    def shown(self) -> bool:
+        """Whether something was shown to be faster by now."""
+        heat = self._running
+        faster = heat is not None and any(verdict(heat.standing(stack)) == "faster" for stack in heat.contenders)
+        return faster or bool(self._race.shown)
 
     def slowest(self) -> tuple[float, float]:
         """Seconds of the slowest later start of what is to be confirmed as it stands, and ns of the slowest step."""
@@ -115,7 +122,7 @@ class Racing:
         return failed
 
     def _heat(self, heat: Heat) -> None:
-        began = self._clock()
+        began, self._running = self._clock(), heat
         self._listener.heat(heat)
         failed = self._bring([heat.reference, *heat.contenders])
         if heat.reference in failed:
@@ -135,6 +142,7 @@ class Racing:
             self._let_go(stack for stack in order if stack not in heat.live and not _leads(heat, stack))
         cut = set(heat.live)
         self._race.feed(heat, failed)
+        self._running = None
         self._let_go(self._alive - {self._race.front()})
         seconds = (self._clock() - began) / len(heat.contenders)
         for stack in heat.contenders:

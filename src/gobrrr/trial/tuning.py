@@ -33,17 +33,16 @@ GUARD_RUNS, WATCHED = 3.0, 2.0
 """Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
 plain step that a watched one lasts: BERT's, on four cores, 90 s."""
 UNCHECKED = "the minutes were spent while its numbers were checked"
-MARGIN = 1.75
-"""Times what the rounds of a confirmation are thought to take: ViT's took 1.7 times that beside strangers' load, and
-what is not confirmed is lost."""
+MARGIN = 1.4
+"""Times what the rounds of a confirmation are thought to take beside strangers' load: what is not confirmed is lost."""
 HURRY = 3.0
 """Times what a check took that must be left, for the next one to ask for one remedy less only: a check more, and rounds
 (of GPT with two lower precisions two checks took 3.5 of 6 minutes, and nothing was confirmed)."""
 LEAST_HEATS = 2
 """Heats of a race that can find something: the candidates, and the winners together. Their blocks take about as long as
 their starts."""
-BLOCKS = 16
-"""Of a round, at least."""
+BLOCKS = 11
+"""Of a round, on average: where time is short 16 in the first one and 8 in each of the others."""
 
 
 class Referee(Arms, Protocol):
@@ -163,7 +162,7 @@ class Tuning:
 
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
-        least = RACE if self.race.shown else SEEKING
+        least = RACE if self._racing.shown() else SEEKING
         return self._began + self._seconds - min(self._proof(), (1 - least) * self._seconds)
 
     def _proof(self) -> float:
