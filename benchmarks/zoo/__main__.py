@@ -1,10 +1,10 @@
 """Is gobrrr right on programs that nobody here wrote, and does it make them faster?
 
-    python -m benchmarks.zoo [--truth] [--run] [--tune] [--only NAME ...] [--minutes 5] [--rounds 1] [--anew]
+    python -m benchmarks.zoo [--truth] [--run] [--tune] [--picks] [--only NAME ...] [--minutes 5] [--rounds 1] [--anew]
 
 `--truth`: each program under a clock that knows nothing of gobrrr, and beside it its twin mended by hand. `--run`:
-`gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes, and the best single remedy.
-None of them: all but --tune. What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it.
+`gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. `--picks`: what the remedies
+that people pick bring, each alone. None of them: --truth and --run. What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it.
 The result goes to benchmarks/results/zoo-DATE.{json,md}, unless --only left some out. What to install: requirements.txt
 beside this file; what is missing is skipped.
 """
@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stamp import stamp
-from benchmarks.zoo import running, scoring, table
+from benchmarks.zoo import running, scoring, table, tuning
 from benchmarks.zoo.case import Case
 from benchmarks.zoo.cases import CASES
 
 DONE = Path(".gobrrr") / "zoo.jsonl"
 RESULTS = Path(__file__).parents[1] / "results"
-KINDS = ("truth", "run", "tune")
+KINDS = ("truth", "run", "tune", "picks")
 
 Row = dict[str, Any]
 
@@ -67,12 +67,10 @@ def _arguments(words: Sequence[str] | None, cases: Sequence[Case]) -> argparse.N
 def _work(args: argparse.Namespace) -> dict[str, Callable[[Case], Row]]:
     """What to do with each program, by kind."""
 
-    def tuned(case: Case) -> Row:
-        from benchmarks.zoo import tuning
-
-        return tuning.tuned(case, args.minutes)
-
-    work = {"truth": lambda case: running.truth(case, args.rounds), "run": running.watched, "tune": tuned}
+    work = {
+        "truth": lambda case: running.truth(case, args.rounds), "run": running.watched,
+        "tune": lambda case: tuning.tuned(case, args.minutes), "picks": tuning.picked,
+    }  # fmt: skip
     named = [kind for kind in KINDS if getattr(args, kind)] or ["truth", "run"]
     return {} if args.table else {kind: work[kind] for kind in named}
 

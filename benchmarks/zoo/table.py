@@ -27,12 +27,12 @@ def summary(cases: Sequence[Case], rows: Sequence[Row]) -> Row:
 
 
 def _program(case: Case, seen: dict[tuple[str, str], Row]) -> Row:
-    truth, run, tune = (seen.get((case.name, kind)) for kind in ("truth", "run", "tune"))
+    truth, run, tune, picks = (seen.get((case.name, kind)) for kind in ("truth", "run", "tune", "picks"))
     skipped = next((row["skipped"] for row in (truth, run, tune) if row and row["skipped"]), "")
     done = run is not None and "exit_codes" in run
     return {
         "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped,
-        "truth": truth, "run": _public(run), "tune": _public(tune),
+        "truth": truth, "run": _public(run), "tune": _public(tune), "picks": (picks or {}).get("picks"),
         "scores": scoring.score(case, run) if done else None, "absurd": scoring.absurd(run) if done else [],
     }  # fmt: skip
 
@@ -57,21 +57,25 @@ def bars(programs: Sequence[Row]) -> dict[str, Row]:
         value = sum(held) / len(held) if held else None
         title = f"{TITLES[bar]}, of {len(held)} programs at least {least:.0%}"
         found[title] = {"value": value, "met": value is not None and value >= least}
-    return {**found, **_tuned_bars([p["tune"] for p in programs if p["tune"] and "speedup" in p["tune"]])}
+    return {**found, **_tuned_bars([p for p in programs if p["tune"] and "speedup" in p["tune"]])}
 
 
-def _tuned_bars(tunes: Sequence[Row]) -> dict[str, Row]:
-    if not tunes:
+def _tuned_bars(programs: Sequence[Row]) -> dict[str, Row]:
+    """A program of which nothing was kept has gained 1."""
+    if not programs:
         return {}
-    gains = [row["speedup"][0] if row["speedup"] else 1.0 for row in tunes]
-    of_best = [gain / max(row["picks"].values(), default=1.0) for gain, row in zip(gains, tunes, strict=True)]
+    gains = [p["tune"]["speedup"][0] if p["tune"]["speedup"] else 1.0 for p in programs]
     mean = geometric_mean(gains)
-    return {
-        f"tuned, geometric mean over {len(gains)} programs at least {TUNED}": {"value": mean, "met": mean >= TUNED},
-        f"tuned, least share of the best single remedy at least {OF_BEST}": {
-            "value": min(of_best), "met": min(of_best) >= OF_BEST,
-        },
-    }  # fmt: skip
+    found = {
+        f"tuned, geometric mean over {len(gains)} programs at least {TUNED}": {"value": mean, "met": mean >= TUNED}
+    }
+    of_best = [
+        gain / max(1.0, *p["picks"].values()) for gain, p in zip(gains, programs, strict=True) if p["picks"] is not None
+    ]
+    if of_best:
+        title = f"tuned, least share of the best single remedy in {len(of_best)} programs at least {OF_BEST}"
+        found[title] = {"value": min(of_best), "met": min(of_best) >= OF_BEST}
+    return found
 
 
 def table(found: Row) -> str:
@@ -96,7 +100,7 @@ def _line(program: Row) -> str:
     if program["skipped"]:
         return f"| {program['name']} |  | {program['cause']} | skipped: it needs {program['skipped']} |  |  |  |  |"
     cells = [program["name"], _step(program), _cause(program), _saved(program["truth"]), _says(program),
-             _misses(program), *_tuned(program["tune"])]  # fmt: skip
+             _misses(program), *_tuned(program["tune"], program["picks"] or {})]  # fmt: skip
     return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
 
 
@@ -130,11 +134,11 @@ def _misses(program: Row) -> str:
     return ", ".join([*missed, *program["absurd"]]) or ("none" if scores else "")
 
 
-def _tuned(tune: Row | None) -> tuple[str, str]:
+def _tuned(tune: Row | None, picks: dict[str, float]) -> tuple[str, str]:
     if not tune or "speedup" not in tune:
         return ("failed" if tune else "", "")
     gain = tune["speedup"]
-    best = max(tune["picks"].items(), key=lambda pick: pick[1], default=None)
+    best = max(picks.items(), key=lambda pick: pick[1], default=None)
     shown = f"{gain[0]:.2f} ({gain[1]:.2f} to {gain[2]:.2f}) {', '.join(tune['kept'])}" if gain else "nothing kept"
     return shown, f"{best[1]:.2f} {best[0]}" if best else ""
 

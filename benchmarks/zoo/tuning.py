@@ -18,11 +18,15 @@ PICK_MINUTES = 1.0
 
 
 def tuned(case: Case, minutes: float) -> dict[str, Any]:
-    """A tuning, then one of each pick alone: speed-up (median, low, high), null where nothing was kept."""
-    whole = _tune(case, minutes)
-    picks = {pick: _tune(case, PICK_MINUTES, "--only", pick) for pick in PICKS}
-    gains = {name: found["speedup"][0] for name, found in picks.items() if found["speedup"]}
-    return {**whole, "minutes": minutes, "picks": gains, "pick_runs": picks}
+    """A tuning: speed-up (median, low, high), null where nothing was kept."""
+    return {**_tune(case, minutes), "minutes": minutes}
+
+
+def picked(case: Case) -> dict[str, Any]:
+    """A tuning of each pick alone: the speed-ups of those that were kept."""
+    runs = {pick: _tune(case, PICK_MINUTES, "--only", pick) for pick in PICKS}
+    gains = {name: found["speedup"][0] for name, found in runs.items() if found["speedup"]}
+    return {"picks": gains, "pick_runs": runs}
 
 
 def _tune(case: Case, minutes: float, *options: str) -> dict[str, Any]:
