@@ -4,9 +4,9 @@
 
 `--truth`: each program under a clock that knows nothing of gobrrr, and beside it its twin mended by hand. `--run`:
 `gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. `--picks`: what the remedies
-that people pick bring, each alone. None of them: --truth and --run. What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it.
-The result goes to benchmarks/results/zoo-DATE.{json,md}, unless --only left some out. What to install: requirements.txt
-beside this file; what is missing is skipped.
+that people pick bring, each alone. None of them: --truth and --run. What is done is kept in .gobrrr/zoo.jsonl at once
+and not done again; --anew forgets it. The result goes to benchmarks/results/zoo-DATE.{json,md}, unless --only left some
+out. What to install: requirements.txt beside this file; what is missing is skipped.
 """
 
 from __future__ import annotations
