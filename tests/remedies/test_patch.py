@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.remedies import registry
-from gobrrr.remedies.model import AddStatement, BeforeOptimizer, SetKeyword, SwitchOff
+from gobrrr.remedies.model import AddStatement, BeforeTraining, SetKeyword, SwitchOff
 from gobrrr.remedies.patch import diff, patched
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
@@ -178,10 +178,40 @@ def test_where_no_optimizer_is_seen_or_nothing_fits_the_source_stays(source: str
     assert edit is not None and patched(source, [edit]) == source
 
 
+COPIED = """from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+model = AutoModelForSequenceClassification.from_config(config)
+args = TrainingArguments(output_dir="out")
+TRAINER
+trainer.train()
+"""
+
+
+@pytest.mark.parametrize(
+    "trainer", ["trainer = Trainer(model=model, args=args)", "trainer = Trainer(model, args)", "Trainer(model).train()"]
+)
+def test_a_trainers_model_is_changed_before_the_trainer_gets_it(trainer: str) -> None:
+    edits = [edit for name in ("bf16_autocast", "compile") if (edit := registry.remedy(name).edit) is not None]
+    source = COPIED.replace("TRAINER", trainer)
+    after = patched(source, edits)
+    lines = after.splitlines()
+    at = lines.index(trainer)
+    assert {"model.compile()", "model.forward = in_bfloat16(model.forward)"} <= set(lines[at - 4 : at])
+    assert "import torch" in lines[: lines.index("def in_bfloat16(forward):")] and patched(after, edits) == after
+    ast.parse(after)
+
+
+@pytest.mark.parametrize("trainer", ["trainer = Trainer(model=make(), args=args)", "trainer = Trainer(args=args)"])
+def test_a_trainer_whose_model_has_no_name_is_left_alone(trainer: str) -> None:
+    source = COPIED.replace("TRAINER", trainer)
+    edit = registry.remedy("bf16_autocast").edit
+    assert edit is not None and patched(source, [edit]) == source
+
+
 def test_of_several_optimizers_the_first_in_the_source_counts() -> None:
     source = (
         "import torch\ndef main(net, head):\n    if head:\n        a = torch.optim.SGD(net.parameters())\n"
         "    b = torch.optim.SGD(head.parameters())\n"
     )
-    lines = patched(source, [BeforeOptimizer("{model}.compile()")]).splitlines()
+    lines = patched(source, [BeforeTraining("{model}.compile()")]).splitlines()
     assert [line for line in lines if "compile" in line] == ["        net.compile()"]

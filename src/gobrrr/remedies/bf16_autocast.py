@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import BeforeOptimizer, Remedy
+from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -36,7 +36,7 @@ class Bf16Autocast(Remedy):
     codes = ("BRR102", "BRR110", "BRR602")
     conflicts = ("float32", "float16_autocast")
     by_hand = 'with torch.autocast("cpu", torch.bfloat16):  # or "cuda"'
-    edit = BeforeOptimizer("{model}.forward = in_bfloat16({model}.forward)", HELPER)
+    edit = BeforeTraining("{model}.forward = in_bfloat16({model}.forward)", HELPER)
 
     def probe(self) -> str:
         import torch

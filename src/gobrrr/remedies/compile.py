@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gobrrr.remedies.model import BeforeOptimizer, Remedy
+from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -24,7 +24,7 @@ class Compile(Remedy):
     codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
     conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget")
     by_hand = "model.compile()  # or model = torch.compile(model)"
-    edit: ClassVar[BeforeOptimizer | None] = BeforeOptimizer(f"{DRAWS}\n{{model}}.compile()", NEEDS)
+    edit: ClassVar[BeforeTraining | None] = BeforeTraining(f"{DRAWS}\n{{model}}.compile()", NEEDS)
     mode: str | None = None
 
     def probe(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.remedies.compile import Compile, compile_in_place
-from gobrrr.remedies.model import BeforeOptimizer
+from gobrrr.remedies.model import BeforeTraining
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -21,7 +21,7 @@ class CompileFrozen(Compile):
     codes = ("BRR201", "BRR301", "BRR204", "BRR107")
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "int8_dynamic")
     by_hand = "torch._inductor.config.freezing = True; model.eval().compile()  # under torch.no_grad()"
-    edit: ClassVar[BeforeOptimizer | None] = None  # a program that only infers has no optimizer to stand before
+    edit: ClassVar[BeforeTraining | None] = None  # a program that only infers has no optimizer to stand before
 
     def apply(self, seams: Seams) -> None:
         import torch

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gobrrr.remedies.compile import DRAWS, NEEDS, Compile
-from gobrrr.remedies.model import BeforeOptimizer
+from gobrrr.remedies.model import BeforeTraining
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -24,7 +24,7 @@ class CompileMemoryBudget(Compile):
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen",
                  "activation_checkpointing", "chunked_loss", "pad_vocabulary")  # fmt: skip
     by_hand = "torch._functorch.config.activation_memory_budget = 0.5\nmodel.compile()"
-    edit = BeforeOptimizer(
+    edit = BeforeTraining(
         f"{DRAWS}\ntorch._functorch.config.activation_memory_budget = {BUDGET}\n{{model}}.compile()",
         f"{NEEDS}\nimport torch._functorch.config",
     )

@@ -44,15 +44,15 @@ class AddStatement:
 
 
 @dataclass(frozen=True)
-class BeforeOptimizer:
-    """By hand: statements about `{model}` before the statement that gives its parameters to an optimizer, and what they
-    need behind the imports."""
+class BeforeTraining:
+    """By hand: statements about `{model}` before the statement that gives its parameters to an optimizer, or it to a
+    trainer, and what they need behind the imports."""
 
     code: str
     helper: str = ""
 
 
-Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement | BeforeOptimizer
+Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement | BeforeTraining
 
 
 class Remedy:

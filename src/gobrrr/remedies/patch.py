@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from gobrrr.remedies.model import AddStatement, BeforeOptimizer, Edit, SetKeyword, SwitchOff
+from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
 
 Change = tuple[int, int, str]
 """Byte offsets begin and end, and what stands there instead."""
@@ -43,8 +43,8 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
             changes += [_keyword(call, edit, text) for call in _calls(tree, edit.calls) if _lacks(call, edit)]
         elif isinstance(edit, SwitchOff):
             changes += [change for call in _calls(tree, edit.calls) if (change := _off(call, text)) is not None]
-        elif isinstance(edit, BeforeOptimizer):
-            changes += _before_optimizer(tree, edit, text)
+        elif isinstance(edit, BeforeTraining):
+            changes += _before_training(tree, edit, text)
         elif edit.code not in source:
             changes += _statement(tree, edit, text)
     return text.with_changes(changes)
@@ -123,16 +123,16 @@ def _statement(tree: ast.Module, edit: AddStatement, text: _Text) -> list[Change
     return [(at, at, f"\n\n{edit.code}")]
 
 
-def _before_optimizer(tree: ast.Module, edit: BeforeOptimizer, text: _Text) -> list[Change]:
-    """In front of the first statement that makes an optimizer of `NAME.parameters()` and has a line of its own; nothing
-    where there is none."""
-    helper = _statement(tree, AddStatement(edit.helper), text) if edit.helper else []
+def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> list[Change]:
+    """In front of the first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a
+    line of its own; nothing where there is none."""
+    made, stepped, trainers = _imported(tree, "optim"), _stepped(tree), _trainers(tree)
+    helper = _helper(tree, edit.helper, bool(trainers), text) if edit.helper else []
     if edit.helper and not helper:
         return []
-    made, stepped = _optimizer_classes(tree), _stepped(tree)
-    statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr))]
     for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
-        model = _optimized(node, made, stepped)
+        model = _trained(node, trainers) or ("" if isinstance(node, ast.Expr) else _optimized(node, made, stepped))
         at, line = text.at(node.lineno, node.col_offset), text.at(node.lineno, 0)
         code, indent = edit.code.replace("{model}", model), text.data[line:at].decode()
         if not model or indent.strip():
@@ -143,10 +143,35 @@ def _before_optimizer(tree: ast.Module, edit: BeforeOptimizer, text: _Text) -> l
     return []
 
 
-def _optimizer_classes(tree: ast.AST) -> set[str]:
-    """Names that are imported from an `optim`."""
-    found = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and "optim" in (n.module or "").split(".")]
+def _helper(tree: ast.Module, code: str, bare: bool, text: _Text) -> list[Change]:
+    """What the statements need, behind the imports; a script that is `bare` may do without torch's, as a trainer's."""
+    found = _statement(tree, AddStatement(code), text)
+    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    if found or not bare or not imports:
+        return found
+    at = text.end(imports[-1])
+    return [(at, at, f"\nimport torch\n\n{code}")]
+
+
+def _imported(tree: ast.AST, *packages: str) -> set[str]:
+    """Names that are imported from a module one of whose parts is so called."""
+    nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    found = [node for node in nodes if set(packages) & set((node.module or "").split("."))]
     return {alias.asname or alias.name for node in found for alias in node.names}
+
+
+def _trainers(tree: ast.AST) -> set[str]:
+    """Classes that are imported from transformers or trl and train the model that they are given."""
+    return {name for name in _imported(tree, "transformers", "trl") if name.endswith("Trainer")}
+
+
+def _trained(statement: ast.Assign | ast.AnnAssign | ast.Expr, trainers: set[str]) -> str:
+    """The name of the model that the statement gives a trainer."""
+    for call in _calls(statement, trainers):
+        given = [keyword.value for keyword in call.keywords if keyword.arg == "model"] or call.args[:1]
+        if given and isinstance(given[0], ast.Name):
+            return given[0].id
+    return ""
 
 
 def _stepped(tree: ast.AST) -> set[str]:
