@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -19,6 +19,9 @@ class ActivationCheckpointing(Remedy):
     place = "model"
     codes = ("BRR602",)
     by_hand = "model.gradient_checkpointing_enable()  # or torch.utils.checkpoint.checkpoint(layer, x)"
+    edit = BeforeTraining(
+        '{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'
+    )
 
     def apply(self, seams: Seams) -> None:
         def enable(module: Any) -> None:

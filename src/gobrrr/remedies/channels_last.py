@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -19,6 +19,7 @@ class ChannelsLast(Remedy):
     place = "model"
     codes = ("BRR204",)
     by_hand = "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)"
+    edit = BeforeTraining("{model}.to(memory_format=torch.channels_last)", "import torch")
 
     def apply(self, seams: Seams) -> None:
         import torch

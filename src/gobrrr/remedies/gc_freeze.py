@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -18,6 +18,7 @@ class GcFreeze(Remedy):
     title = "keeps Python's garbage collector away from objects that stay"
     codes = ("BRR306",)
     by_hand = "gc.collect(); gc.freeze(); gc.set_threshold(100_000, 50, 100)"
+    edit = BeforeTraining("gc.collect()\ngc.freeze()\ngc.set_threshold(100_000, 50, 100)", "import gc")
 
     def apply(self, seams: Seams) -> None:
         before = gc.get_threshold()

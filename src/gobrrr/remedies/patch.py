@@ -45,7 +45,7 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
             changes += [change for call in _calls(tree, edit.calls) if (change := _off(call, text)) is not None]
         elif isinstance(edit, BeforeTraining):
             changes += _before_training(tree, edit, text)
-        elif edit.code not in source:
+        elif edit.code.partition("(")[0] not in source:  # a call that is there comes later, and would win
             changes += _statement(tree, edit, text)
     return text.with_changes(changes)
 
@@ -127,8 +127,8 @@ def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> lis
     """In front of the first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a
     line of its own; nothing where there is none."""
     made, stepped, trainers = _imported(tree, "optim"), _stepped(tree), _trainers(tree)
-    helper = _helper(tree, edit.helper, bool(trainers), text) if edit.helper else []
-    if edit.helper and not helper:
+    helper = _helper(tree, edit.helper, bool(trainers), text)
+    if helper is None:
         return []
     statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr))]
     for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
@@ -143,14 +143,17 @@ def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> lis
     return []
 
 
-def _helper(tree: ast.Module, code: str, bare: bool, text: _Text) -> list[Change]:
-    """What the statements need, behind the imports; a script that is `bare` may do without torch's, as a trainer's."""
-    found = _statement(tree, AddStatement(code), text)
+def _helper(tree: ast.Module, code: str, bare: bool, text: _Text) -> list[Change] | None:
+    """What the statements need, behind the imports, unless it is there; None where it can't be put there. A script that
+    is `bare` may do without torch's import, as a trainer's does."""
+    if not code or code in text.data.decode().splitlines():
+        return []
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    found = _statement(tree, AddStatement(code), text)
     if found or not bare or not imports:
-        return found
+        return found or None
     at = text.end(imports[-1])
-    return [(at, at, f"\nimport torch\n\n{code}")]
+    return [(at, at, f"\n{code}" if code.startswith("import torch") else f"\nimport torch\n\n{code}")]
 
 
 def _imported(tree: ast.AST, *packages: str) -> set[str]:
