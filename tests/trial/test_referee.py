@@ -93,6 +93,19 @@ def test_the_guard_passes_what_is_right_and_catches_what_is_not(referee: LiveRef
     assert crashed.verdict == "unverified" and "out of patience" in crashed.reasons[0]
 
 
+@pytest.mark.parametrize(("known", "seen"), [(1 << 28, {Watched()}), (1 << 45, set()), (0, set())])
+def test_while_the_first_arms_start_the_guard_watches_the_program_where_there_is_memory(
+    program: Program, tmp_path: Path, known: int, seen: set[Watched]
+) -> None:
+    referee = LiveReferee(program._replace(threads=1, bytes=known), tmp_path / "arms")
+    try:
+        assert referee.start([()], 120) == {} and set(referee._seen) == seen
+        assert not any(isinstance(found, ArmError) for found in referee._seen.values())
+        assert referee.block((), 1).ns > 0
+    finally:
+        referee.close()
+
+
 def test_what_was_never_applied_is_unverified(referee: LiveReferee) -> None:
     found = referee.guard(("sdpa_attention",))
     assert found.verdict == "unverified" and "never took hold" in found.reasons[0]

@@ -71,7 +71,7 @@ def test_what_only_leans_does_not_end_the_race_for_what_was_not_looked_at(tmp_pa
     assert "large" in receipt.kept or "large" in receipt.likely
 
 
-@pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 70}])
+@pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 85}])
 def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path, fields: dict) -> None:
     referee = FakeReferee({"fused": 1.5}, **fields)
     receipt = tuned(referee, CANDIDATES[:1], tmp_path, seconds=100).receipt()

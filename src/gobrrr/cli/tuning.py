@@ -98,7 +98,7 @@ def tune(
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
-                          report.threads)  # fmt: skip
+                          report.threads, report.memory.peak or 0 if report.device is None else 0)  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, interrupts)
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     receipt = _signed(receipt, report, command, source, wishes)

@@ -24,9 +24,11 @@ class Field:
     """Starts arms, lets one of them run, ends them. `make`: an arm's Side from its folder and stack."""
 
     def __init__(
-        self, make: Callable[[Path, Stack], Side], folder: Path, cores: int,
+        self, make: Callable[[Path, Stack], Side], folder: Path, cores: int, usual_bytes: int = 0,
         free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
     ) -> None:  # fmt: skip
+        """`usual_bytes`: that an arm is thought to hold before any is alive; 0 where that is not known."""
+        self._usual = usual_bytes
         self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
         self._sides: dict[Stack, Side] = {}
         self._num = 0
@@ -42,12 +44,16 @@ class Field:
 
     def places(self) -> int:
         """Arms that there is memory for beside those that are alive."""
-        largest = max((side.resident() for side in self._sides.values()), default=0)
+        largest = max((side.resident() for side in self._sides.values()), default=self._usual)
         return max(1, min(self._most, int(self._free() / (ROOM * largest)))) if largest else self._most
 
-    def start(self, stacks: Iterable[Stack], seconds: float, kill: Callable[[Stack], None]) -> dict[Stack, str]:
+    def start(
+        self, stacks: Iterable[Stack], seconds: float, kill: Callable[[Stack], None],
+        beside: Callable[[], object] | None = None,
+    ) -> dict[Stack, str]:  # fmt: skip
         """Start and warm those that are not there yet, as many at a time as there are cores; the reasons of those that
-        did not come up. After `seconds` what is not ready is killed."""
+        did not come up. After `seconds` what is not ready is killed. `beside`: done while they start, when nothing is
+        timed; whoever warms up waits for it."""
         new = [stack for stack in dict.fromkeys(stacks) if stack not in self._sides]
         for stack in new:
             self._num += 1
@@ -56,6 +62,9 @@ class Field:
         failed: dict[Stack, str] = {}
         for bring in (Side.start, Side.warm):
             coming = {stack: self._pool.submit(bring, self._sides[stack]) for stack in new if stack not in failed}
+            if beside is not None:
+                beside()
+                beside = None
             failed |= self._late_or_broken(coming, until, seconds, kill)
         return failed
 

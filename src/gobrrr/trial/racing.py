@@ -84,13 +84,12 @@ class Racing:
 
     def run(self) -> None:
         """All heats. What the program as it is cannot do ends them."""
-        if self._race.open() and not self._bring([()]):
-            while (
-                not self.broken
-                and self._left() > self.slowest()[0]
-                and (heat := self._race.next(self._arms.places())) is not None
-            ):
-                self._heat(heat)
+        while (
+            not self.broken
+            and self._left() > self.slowest()[0]
+            and (heat := self._race.next(self._arms.places())) is not None
+        ):
+            self._heat(heat)
         self._arms.end()
 
     def shown(self) -> bool:
@@ -114,8 +113,7 @@ class Racing:
         """Start those that are not alive; why some are not."""
         failed = self._arms.start([stack for stack in stacks if stack not in self._alive], max(0.0, self._left()))
         self._alive.update(stack for stack in stacks if stack not in failed)
-        if () in failed:
-            self.broken = failed[()]
+        self.broken = failed.get((), "")
         for stack in stacks:
             if stack not in failed:
                 self._starts[stack] = self._arms.started(stack)
@@ -125,6 +123,8 @@ class Racing:
         began, self._running = self._clock(), heat
         self._listener.heat(heat)
         failed = self._bring([heat.reference, *heat.contenders])
+        if self.broken:
+            return
         if heat.reference in failed:
             failed = dict.fromkeys((heat.reference, *heat.contenders), failed[heat.reference])
         for stack in failed:

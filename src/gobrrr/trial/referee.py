@@ -19,6 +19,7 @@ from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Observation
 from gobrrr.guard.schedule import twin_steps
+from gobrrr.guard.structure import same_data
 from gobrrr.remedies import registry
 from gobrrr.trial import lockstep, protocol
 from gobrrr.trial.arm import SPENT, START_S, Arm, ArmError, Block
@@ -62,6 +63,8 @@ class Program(NamedTuple):
     """What its arms may write to."""
     threads: int = 0
     """Of its ops; 0 where not known, then as many as cores."""
+    bytes: int = 0
+    """Most that it holds of this machine's memory; 0 where not known, or where a device holds its tensors."""
 
     def abreast(self, cores: int) -> int:
         """So many of it can compute at once without taking each other's cores."""
@@ -84,9 +87,10 @@ class LiveReferee:
         self._guards = itertools.count()
         self._alive: dict[Stack, Arm] = {}
         self._all: list[Arm] = []
+        self._watching: list[Arm] = []
         self._cores = schedule.cores()
         self._turn = threading.Semaphore(program.abreast(self._cores))
-        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores)
+        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores, program.bytes)
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
             self._watch = threading.Timer(max(0.0, until - time.monotonic()), self.stop)
@@ -109,8 +113,24 @@ class LiveReferee:
         return found
 
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
-        """Bring arms of a race up; the reasons of those that did not come."""
-        return self.field.start(stacks, seconds, self._kill)
+        """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are
+        idle, the untouched program is watched for the guard."""
+        room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
+        first = PLAIN not in self._seen and room
+        return self.field.start(stacks, seconds, self._kill, partial(self._ahead, seconds) if first else None)
+
+    def _ahead(self, seconds: float) -> None:
+        """What the guard will ask for first; for so long at most, else it is left to the guard."""
+        late = threading.Timer(seconds, self._kill_watched)
+        late.start()
+        found = self._watched(PLAIN)
+        late.cancel()
+        if isinstance(found, Observation) or found.reason != SPENT:
+            self._seen[PLAIN] = found
+
+    def _kill_watched(self) -> None:
+        for arm in self._watching:
+            arm.kill()
 
     def block(self, stack: Stack, steps: int) -> Block:
         """A block of one of them. Raises ArmError."""
@@ -149,9 +169,13 @@ class LiveReferee:
         if stack in self._alive:
             self._alive[stack].kill()
 
-    def _side(self, folder: Path, stack: tuple[str, ...]) -> Side:
+    def _side(self, folder: Path, stack: Stack) -> Side:
+        def made(place: Path) -> Arm:
+            self._alive[stack] = self._arm(place, stack)
+            return self._alive[stack]
+
         late = {name for name in stack if registry.remedy(name).late}
-        return Side(lambda place: self._arm(place, stack), folder, stack, late, self._turn)
+        return Side(made, folder, stack, late, self._turn)
 
     def _arm(self, folder: Path, stack: Sequence[str]) -> Arm:
         """Raises ArmError when the time is over."""
@@ -161,7 +185,6 @@ class LiveReferee:
         program, limits = self._program, self._program.limits
         limits = limits._replace(caches=limits.caches or self._folder / "caches")
         arm = Arm(program.command, folder, stack, source=program.source, env=env, within=limits, loop=program.loop)
-        self._alive[tuple(stack)] = arm
         self._all.append(arm)
         return arm
 
@@ -178,34 +201,36 @@ class LiveReferee:
         try:
             baseline = self._observe(PLAIN)
             exact = all(remedy.safety == "exact" for remedy in remedies)
-            self._together([Watched(stack), *([] if exact else [AGAIN, TRUE, naive])])
+            self._together([Watched(stack), *([] if exact else [TRUE, naive])])
             candidate = self._observe(Watched(stack))
             equal = judge(baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
+            true, lowered = self._tried(TRUE), self._tried(naive) if naive.stack else None
+            precision = next((r.precision for r in remedies if r.precision), "")
+
+            def judged(again: Observation, seeds: Sequence[Observation] = ()) -> Guarded:
+                """What lowers the precision on some chips keeps it on others: so first as if it did not."""
+                same = partial(judge, baseline, candidate, again=again, reference=true, seeds=seeds,
+                               order_may_change=_draws_otherwise(stack))  # fmt: skip
+                found = same()
+                return same(naive=lowered, precision=precision) if precision and not found.green else found
+
+            repeats = any(run is not None and same_data(baseline, run) for run in (candidate, true))
+            if repeats and (found := judged(baseline)).green:  # as if it made no noise of its own: the strictest
+                return found
+            others = [Watched(seed=seed) for seed in SEEDS]
+            self._together([AGAIN, *others])
             again = self._observe(AGAIN)
             equal = judge(baseline, candidate, again=again, reference=baseline)
             if equal.verdict == "exact":  # but for what the program itself does otherwise each time: prints times, say
                 return equal
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
-        judged = partial(
-            judge, baseline, candidate, again=again, reference=self._tried(TRUE),
-            order_may_change=_draws_otherwise(stack),
-        )  # fmt: skip
-        found = judged()
+        found = judged(again)
         if found.green:  # other seeds can only widen the band that it kept to
             return found
-        # What lowers the precision on some chips keeps it on others; where its rounding explains all it needs no seeds.
-        if lowering:
-            precision = next(r.precision for r in remedies if r.precision)
-            judged = partial(judged, naive=self._tried(naive) if naive.stack else None, precision=precision)
-            found = judged()
-        if found.green:
-            return found
-        others = [Watched(seed=seed) for seed in SEEDS]
-        self._together(others)
-        return judged(seeds=[run for other in others if (run := self._tried(other)) is not None])
+        return judged(again, [run for other in others if (run := self._tried(other)) is not None])
 
     def _together(self, wanted: Sequence[Watched]) -> None:
         """Take the observations that will be asked for beside each other, where memory allows it: none is timed."""
@@ -241,6 +266,7 @@ class LiveReferee:
         arm = None
         try:
             arm = self._arm(folder, wanted.stack)
+            self._watching.append(arm)
             found = arm.observe(
                 steps, seed=wanted.seed, float64=wanted.float64,
                 seconds=START_S + DETAIL_FACTOR * steps * self._program.step_ns / 1e9,
@@ -253,6 +279,7 @@ class LiveReferee:
             return ArmError(SPENT) if time.monotonic() > self._until else error
         finally:
             if arm is not None:
+                self._watching.remove(arm)
                 arm.end()
             lockstep.clear(folder)
 
