@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.guard import closeness
+from gobrrr.guard import closeness, trajectory
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.seen import EPS, Seen
@@ -162,6 +162,16 @@ def test_what_a_lower_precision_explains(make: Make, most: float) -> None:
     assert found(NEAR * most).verdict == "bounded"
     beyond = found(FAR * most)
     assert beyond.verdict == "changed" and f"the {most:g} that it explains" in beyond.reason
+
+
+@pytest.mark.parametrize(("off_by", "verdict"), [(0.015, "equivalent"), (0.05, "changed")])
+def test_a_lower_precisions_losses_may_stray_twice_as_far_as_the_naive_versions(off_by: float, verdict: str) -> None:
+    """Of steps that each began from its own weights; float64 is closer, and no other seed was run."""
+    plain, naive, ours = (
+        Observation(steps=tuple(Step(losses=(1.0 + by,), updates={}) for _ in range(30))) for by in (0.0, 0.01, off_by)
+    )
+    found = trajectory.check(plain, ours, (), plain, {}, naive=naive)
+    assert found.verdict == verdict, found
 
 
 def test_a_lower_precision_may_err_what_the_naive_version_errs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -115,6 +116,25 @@ def test_winners_that_no_heat_put_together_yet_are_confirmed_together() -> None:
     for name, mean in (("a", 0.2), ("b", 0.3)):
         found.settle((), (name,), "faster", mean)
     assert found.best() == ("b", "a")
+
+
+def test_what_very_likely_helps_comes_along_where_the_time_ends_early() -> None:
+    """b leans by many errors, c by less than two, d is riskier than what was shown, e conflicts with it."""
+    found = race(
+        candidate("a", 30), candidate("b", 20), candidate("c", 10), candidate("d", 9, risk=3),
+        candidate("e", 8, conflicts=frozenset({"a"})),
+    )  # fmt: skip
+    heat = found.next(5)
+    assert heat is not None
+    stream = random.Random(4)
+    for _ in range(3):
+        arms = {(): 100, ("a",): 40, ("b",): 87, ("c",): 99, ("d",): 87}
+        heat.feed({arm: [ns * math.exp(stream.gauss(0, 0.04))] * 2 for arm, ns in arms.items()})
+    found.feed(heat)
+    found.settle((), ("e",), "inconclusive", 0.2)
+    found.likely.add(("e",))
+    assert found.shown.keys() == {("a",)} and found.likely == {("b",), ("d",), ("e",)}
+    assert found.best() == ("a", "b")
 
 
 def test_alternatives_wait_until_the_first_has_lost() -> None:

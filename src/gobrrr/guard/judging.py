@@ -68,7 +68,7 @@ def _checks(
             yield trajectory.check(baseline, candidate, seeds, None, evidence, same_data=False)
         return
     yield from closeness.checks(runs, evidence)
-    yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart)
+    yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart, naive=runs.naive)
 
 
 def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:

@@ -13,8 +13,8 @@ TWIN_STEPS, FEWEST_TWINS = 30, 12
 TWIN_SECONDS = 6.0
 """What those steps take the plain program, where it may make fewer: a guard watches up to five runs, float64's twice as
 long, and five minutes must hold a race and a confirmation too."""
-MOST_ELEMENTS = 600_000_000
-"""Looked at in whole steps of one run, all together: 4 s at the 7 ns that one takes."""
+MOST_ELEMENTS = 1_000_000_000
+"""Looked at in whole steps of one run, all together: 7 s at the 7 ns that one takes."""
 MOST_SEEN = 24_000
 """Tensors kept of whole steps of one run, 4 KiB each."""
 FEWEST = 4

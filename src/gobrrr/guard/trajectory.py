@@ -21,12 +21,13 @@ fall, and where it learns nothing they stay. (SGD with a rate of 4: 29 to 130 ti
 
 def check(
     baseline: Observation, candidate: Observation, seeds: Sequence[Observation], reference: Observation | None,
-    evidence: dict[str, float | None], apart: bool = True, same_data: bool = True,
+    evidence: dict[str, float | None], apart: bool = True, same_data: bool = True, naive: Observation | None = None,
 ) -> Check:  # fmt: skip
     """Twin runs' losses, step by step; where none of the steps began `apart`, each was compared by itself.
 
-    The band is the distance from the baseline to its nearest other seed, or twice its distance from float64 where that
-    is more; where the data are not the `same_data`, OTHER_DATA times that to its farthest other seed."""
+    The band is the distance from the baseline to its nearest other seed, or twice its distance from float64 or from the
+    `naive` version at the candidate's lower precision where that is more; where the data are not the `same_data`,
+    OTHER_DATA times that to its farthest other seed."""
     ours, theirs = losses(baseline), losses(candidate)
     if not baseline.training:
         return Check(NAME, "exact")
@@ -43,11 +44,12 @@ def check(
         return Check(NAME, "unverified", "steps with other data began from the baseline's weights: they say nothing")
     gap = distance(ours, theirs)
     others = [distance(ours, losses(seed)) for seed in seeds if losses(seed)]
-    from_true = FACTOR * distance(ours, losses(reference)) if reference is not None and losses(reference) else 0.0
+    known = [distance(ours, found) for run in (reference, naive) if (found := losses(run))]
+    from_known = FACTOR * max(known, default=0.0)
     evidence["trajectory_gap"] = gap
-    if not others and not from_true:
+    if not others and not from_known:
         return Check(NAME, "unverified", "no other seed of the baseline was run")
-    band = max(min(others, default=0.0), from_true) if same_data else OTHER_DATA * max(others, default=0.0)
+    band = max(min(others, default=0.0), from_known) if same_data else OTHER_DATA * max(others, default=0.0)
     evidence["trajectory_band"] = band
     if not gap <= band:
         return Check(NAME, "changed", f"losses are {gap:.2g} away from the baseline's, its own seeds {band:.2g}")

@@ -21,6 +21,8 @@ WORTH = 0.01
 """Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
+SURE = 2.0
+"""Standard errors that a remedy leans by which is taken along unproven."""
 NOTHING = Saving()
 FAST = "faster"
 PAIRS: tuple[Stack, ...] = (("compile", "bf16_autocast"), ("compile", "float16_autocast"))
@@ -67,6 +69,8 @@ class Race:
     """Mean log ratio over the program as it is, of stacks that were shown to be faster."""
     leaning: dict[Stack, float] = field(default_factory=dict)
     """The same of those that may be."""
+    likely: set[Stack] = field(default_factory=set)
+    """Of those, the ones that lean by SURE errors."""
     refused: set[str] = field(default_factory=set)
     """Failed, or guilty of other numbers."""
     _looked: set[tuple[Stack, Stack]] = field(default_factory=set)
@@ -97,8 +101,11 @@ class Race:
     def feed(self, heat: Heat, failed: Mapping[Stack, str] | None = None) -> None:
         """How a heat ended; `failed` are those that could not run, with why."""
         for stack in heat.contenders:
+            found = heat.standing(stack)
             self._looked.add((heat.reference, stack))
-            self.settle(heat.reference, stack, self._said(heat, stack, failed or {}), heat.standing(stack).mean)
+            self.settle(heat.reference, stack, self._said(heat, stack, failed or {}), found.mean)
+            if not heat.reference and found.num >= FEWEST and found.mean > max(LEANS, SURE * found.error):
+                self.likely.add(stack)
         if heat.reference:
             self._climb(heat, failed or {})
 
@@ -130,11 +137,21 @@ class Race:
         return tuple(found)
 
     def best(self) -> Stack:
-        """What is to be guarded and confirmed; empty where nothing seems to help."""
+        """What is to be guarded and confirmed; empty where nothing seems to help. Where the time ended before what was
+        shown was put together, what very likely helps too comes with it, if it is no riskier: all of it is measured."""
         if self.leader or self.shown:
-            return self.leader if self._joined else self.union()
+            return self.leader if self._joined else self._with_likely(self.union())
         likely = self._best_of({s: mean for s, mean in self.leaning.items() if mean > LEANS})
         return likely if not set(likely) & self.refused else ()
+
+    def _with_likely(self, stack: Stack) -> Stack:
+        risk = max((self._by_name[name].risk for name in stack), default=0)
+        found = list(stack)
+        for name, *more in sorted(self.likely & self.leaning.keys(), key=lambda each: -self.leaning[each]):
+            fits = not more and name not in {*found, *self.refused} and self._by_name[name].risk <= risk
+            if fits and not any(self._clash(name, other) for other in found):
+                found.append(name)
+        return tuple(found)
 
     def refuse(self, stack: Stack, hurried: bool = False) -> Stack:
         """The stack without its riskiest remedy, whose numbers are not to be kept, and which is now out. `hurried`: all
