@@ -104,7 +104,7 @@ class Race:
             found = heat.standing(stack)
             self._looked.add((heat.reference, stack))
             self.settle(heat.reference, stack, self._said(heat, stack, failed or {}), found.mean)
-            if not heat.reference and found.num >= FEWEST and found.mean > max(LEANS, SURE * found.error):
+            if stack in self.leaning and found.num >= FEWEST and found.mean > max(LEANS, SURE * found.error):
                 self.likely.add(stack)
         if heat.reference:
             self._climb(heat, failed or {})
@@ -147,7 +147,7 @@ class Race:
     def _with_likely(self, stack: Stack) -> Stack:
         risk = max((self._by_name[name].risk for name in stack), default=0)
         found = list(stack)
-        for name, *more in sorted(self.likely & self.leaning.keys(), key=lambda each: -self.leaning[each]):
+        for name, *more in sorted(self.likely, key=lambda each: -self.leaning[each]):
             fits = not more and name not in {*found, *self.refused} and self._by_name[name].risk <= risk
             if fits and not any(self._clash(name, other) for other in found):
                 found.append(name)
