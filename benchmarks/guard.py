@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.guard_table import bars, table
 from benchmarks.stamp import stamp
+from gobrrr.guard.schedule import TWIN_SECONDS, TWIN_STEPS
 
 HERE = Path(__file__).parent
 DONE = Path(".gobrrr") / "guard-bench.jsonl"
@@ -37,15 +38,15 @@ NETS = (
     "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "diverging", "conv_dropout",
     "two_optimizers", "compiled",
 )  # fmt: skip
-INFERS = ("serve", "score")
 CONTROLS = ("identity", "fused_optimizer", "foreach_optimizer")
 """On the sabotages' own program: where these were refused, catching would prove nothing."""
 COST = ("fused_optimizer", "compile")
 ONSETS = ((10, 19), (20, 28), (2, 9), (0, 1))
 """One onset is drawn from each, both ends included, out of the guard's thirty steps; what hides best comes first."""
 SEED = 9
-PATIENT_NS = 1e9
-"""What is said of a plain step: the guard gives up after a multiple of it, and on a busy machine it must not."""
+PATIENT_NS = 1e9 * TWIN_SECONDS / TWIN_STEPS
+"""What is said of a plain step: the guard gives up after a multiple of it, and on a busy machine it must not; of longer
+ones it would watch fewer than thirty."""
 
 
 class Case(NamedTuple):
@@ -194,7 +195,7 @@ def _referee(program: str, place: Path) -> Any:
     shutil.copytree(HERE / ("models" if program == "bert" else "guard_programs"), place / "source")
     tail = ("--steps", "1000000") if program == "bert" else ()
     command = (sys.executable, f"{program}.py", *tail)
-    return LiveReferee(Program(command, place / "source", PATIENT_NS, program in INFERS), place / "arms")
+    return LiveReferee(Program(command, place / "source", PATIENT_NS), place / "arms")
 
 
 def _cpu_s() -> float:
