@@ -57,6 +57,25 @@ def test_a_note_leads_no_report() -> None:
     assert "no rule names a cause" in judge(ledger(host=60.0), [note]).sentence
 
 
+@pytest.mark.parametrize(
+    ("code", "bound", "ms", "said"),
+    [
+        ("BRR408", "data", 13.0, "overhead"),
+        ("BRR408", "data", 25.0, "data"),
+        ("BRR208", "overhead", 13.0, "overhead"),
+        ("BRR306", "host", 13.0, "host"),
+    ],
+)
+def test_a_small_cause_is_not_what_binds_a_step_that_is_mostly_something_else(
+    code: str, bound: str, ms: float, said: str
+) -> None:
+    """60 of 100 ms are dispatch and Python: a third of them is 20."""
+    found = samples.finding(code, ms, name="a-cause", bound=bound, lies=())
+    verdict = judge(ledger(dispatch=35.0, host=25.0, data_wait=ms), [found])
+    assert verdict.bound == said and any(words in verdict.sentence for words in ("a-cause", "loop waits"))
+    assert verdict.sentence.startswith("Overhead-bound: 60.0 ms") == (ms < 20 and bound == "data")
+
+
 def test_what_was_seen_in_plain_steps_stands_beside_what_nobody_could_charge() -> None:
     doubt = samples.finding("BRR908", 0.0, name="unexplained-time", bound="host", severity="critical")
 

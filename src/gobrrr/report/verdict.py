@@ -17,6 +17,10 @@ MAJORITY = 0.5
 """Share of the step from which an account alone is what binds it, and of what the machine can do from which a step is
 near that."""
 
+BESIDE = 1 / 3
+"""Of what owns most of the step, what a finding that lies elsewhere must hold to be the verdict: a step that is 53 %
+Python and dispatch is not bound by the 13 % that it waits for data (tabnet, eight virtual batches)."""
+
 LABELS = {
     "data": "Data-bound", "host": "Host-bound", "overhead": "Overhead-bound", "sync": "Synchronisation-bound",
     "transfer": "Transfer-bound", "bandwidth": "Bandwidth-bound", "compute": "Compute-bound", "memory": "Memory-bound",
@@ -53,10 +57,23 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         doubts = [f for f in doubts if f.code != "BRR908"]
     if doubts or ledger.wall <= 0:
         return _verdict("unreliable", _unreliable(ledger, doubts))
+    if top is not None and (group := _overshadowing(ledger, top)):
+        bound, ns, what = group
+        named = f"the costliest cause that a rule names is another: {_cause(ledger, top)}, {_saving(top)}"
+        return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {named}")
     if top is not None:
         label = INEFFICIENT if top.bound in ROOFS and _is_lost(ledger, top) else ""
         return _verdict(top.bound, f"{_cause(ledger, top)}; {_saving(top)}", label)
     return _from_ledger(ledger)
+
+
+def _overshadowing(ledger: Ledger, top: Finding) -> tuple[str, float, str] | None:
+    """The group of accounts that owns most of the step where the costliest finding lies elsewhere and is small beside
+    it: what that finding says is true, and not what binds the step. On a device the host's accounts bind nothing."""
+    bound, ns, what = largest(ledger)
+    small = max(top.saving.expected_ns, top.holds_ns) < BESIDE * ns
+    elsewhere = bound in ("host", "overhead") and top.bound not in ("host", "overhead")
+    return (bound, ns, what) if ledger.device is None and ns > MAJORITY * ledger.wall and small and elsewhere else None
 
 
 def _stands(ledger: Ledger, finding: Finding) -> bool:
