@@ -12,7 +12,8 @@ pytest.importorskip("torch")
 
 from gobrrr.guard.model import Guarded
 from gobrrr.trial.arm import SPENT, ArmError
-from gobrrr.trial.referee import LiveReferee, Program, Watched
+from gobrrr.trial.guarding import Watched
+from gobrrr.trial.referee import LiveReferee, Program
 from tests.trial.strangers import installed
 
 PROGRAM = '''
@@ -79,7 +80,7 @@ def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_the_guard_passes_what_is_right_and_catches_what_is_not(referee: LiveReferee, evil: None) -> None:
     assert referee.guard(("identity",)).verdict == "exact"
-    assert set(referee._seen) == {Watched(), Watched(("identity",))}  # equal bits need no other run
+    assert set(referee.guarding.seen) == {Watched(), Watched(("identity",))}  # equal bits need no other run
     assert referee.guard(("fused_optimizer",)).verdict in ("exact", "equivalent")
     lowered = referee.guard(("bf16_autocast",))
     assert lowered.verdict == "bounded", lowered
@@ -99,8 +100,8 @@ def test_while_the_first_arms_start_the_guard_watches_the_program_where_there_is
 ) -> None:
     referee = LiveReferee(program._replace(threads=1, bytes=known), tmp_path / "arms")
     try:
-        assert referee.start([()], 120) == {} and set(referee._seen) == seen
-        assert not any(isinstance(found, ArmError) for found in referee._seen.values())
+        assert referee.start([()], 120) == {} and set(referee.guarding.seen) == seen
+        assert not any(isinstance(found, ArmError) for found in referee.guarding.seen.values())
         assert referee.block((), 1).ns > 0
     finally:
         referee.close()
@@ -130,19 +131,19 @@ def test_an_interruption_ends_the_arms_that_are_watched(referee: LiveReferee, mo
         assert ended.wait(20), "it was not ended"
         raise ArmError("gone")
 
-    monkeypatch.setattr(referee, "_watched", watched)
+    monkeypatch.setattr(referee.guarding, "_watched", watched)
     with pytest.raises(KeyboardInterrupt):
-        referee._together([Watched(("bf16_autocast",)), Watched()])
+        referee.guarding.together([Watched(("bf16_autocast",)), Watched()])
     assert ended.is_set()
     with pytest.raises(ArmError, match=SPENT):
-        referee._arm(Path("arm"), ())
+        referee.arm(Path("arm"), ())
 
 
 def test_a_verdict_for_which_runs_were_cut_is_none(referee: LiveReferee, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeds that would have spoken for it may be among them."""
-    monkeypatch.setattr(referee, "_judged", lambda stack: Guarded("changed"))
+    monkeypatch.setattr(referee.guarding, "judged", lambda stack: Guarded("changed"))
     assert referee.guard(("bf16_autocast",)).verdict == "changed"
     monkeypatch.setattr(referee, "_until", 0.0)
     assert referee.guard(("bf16_autocast",)) == Guarded(reasons=(SPENT,))
-    monkeypatch.setattr(referee, "_judged", lambda stack: Guarded("exact"))
+    monkeypatch.setattr(referee.guarding, "judged", lambda stack: Guarded("exact"))
     assert referee.guard(("bf16_autocast",)).green

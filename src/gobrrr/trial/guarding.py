@@ -1,0 +1,201 @@
+"""Which runs of a program the guard needs to judge a stack of remedies: each taken once, beside others, untimed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from gobrrr.guard.judging import judge
+from gobrrr.guard.model import Guarded
+from gobrrr.guard.observation import Observation
+from gobrrr.guard.schedule import twin_steps
+from gobrrr.guard.structure import same_data
+from gobrrr.remedies import registry
+from gobrrr.trial import protocol
+from gobrrr.trial.arm import SPENT, START_S, Arm, ArmError
+from gobrrr.trial.heat import Stack
+from gobrrr.trial.lockstep import clear
+
+SEEDS = (1, 2)
+DETAIL_FACTOR = 20.0
+"""A watched step takes this many times a plain one, at most: tensors are read, hashed and summed."""
+
+
+class Watched(NamedTuple):
+    """A run of the program that the guard watches. `again`: what the program itself does otherwise the next time."""
+
+    stack: Stack = ()
+    float64: bool = False
+    again: bool = False
+    seed: int = 0
+
+
+PLAIN, AGAIN, TRUE = Watched(), Watched(again=True), Watched(float64=True)
+Judged = Callable[[Observation, Sequence[Observation]], Guarded]
+"""The verdict, from a second run of the baseline and from other seeds of it."""
+
+
+class Means(Protocol):
+    """What the guard needs of the referee."""
+
+    def arm(self, folder: Path, stack: Stack) -> Arm:
+        """A new arm. Raises ArmError when the time is over."""
+
+    def at_once(self) -> int:
+        """Watched runs that there are cores and memory for."""
+
+    def is_over(self) -> bool:
+        """Whether the time is."""
+
+    def stop(self) -> None:
+        """Kill whatever runs."""
+
+
+class Guarding:
+    """Judges stacks against the untouched program, whose plain step takes `step_ns`. Its own runs are taken once."""
+
+    def __init__(self, means: Means, folder: Path, step_ns: float) -> None:
+        self._means, self._folder, self._step_ns = means, folder, step_ns
+        self._num = itertools.count()
+        self._running: list[Arm] = []
+        self.seen: dict[Watched, Observation | ArmError] = {}
+
+    def ahead(self, seconds: float) -> None:
+        """Watch the untouched program now, for so long at most: else it is watched when it is asked for."""
+        late = threading.Timer(seconds, self._kill)
+        late.start()
+        found = self._watched(PLAIN)
+        late.cancel()
+        if isinstance(found, Observation) or found.reason != SPENT:
+            self.seen[PLAIN] = found
+
+    def judged(self, stack: Stack) -> Guarded:
+        """What the numbers of a stack are; unverified where the program could not be watched."""
+        try:
+            baseline = self._observe(PLAIN)
+            self.together([Watched(stack), *_needed(stack)])
+            candidate = self._observe(Watched(stack))
+            equal = judge(baseline, candidate, again=baseline, reference=baseline)
+            if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
+                return equal
+            judged = self._with_references(stack, baseline, candidate)
+            # As if the program made no noise of its own: the strictest. Other runs can only widen its limits.
+            if self._repeats(baseline, candidate) and (found := judged(baseline, ())).green:
+                return found
+            return self._in_doubt(baseline, candidate, judged)
+        except ArmError as error:
+            return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
+
+    def _with_references(self, stack: Stack, baseline: Observation, candidate: Observation) -> Judged:
+        """What lowers the precision on some chips keeps it on others: so it is judged first as if it did not."""
+        precision = next((remedy.precision for name in stack if (remedy := registry.remedy(name)).precision), "")
+        plain = partial(
+            judge, baseline, candidate, reference=self._tried(TRUE), order_may_change=_draws_otherwise(stack)
+        )
+        naive = Watched(_lowering(stack))
+        lowered = partial(plain, naive=self._tried(naive) if naive.stack not in ((), stack) else None)
+
+        def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:
+            found = plain(again=again, seeds=seeds)
+            return found if found.green or not precision else lowered(again=again, seeds=seeds, precision=precision)
+
+        return judged
+
+    def _repeats(self, baseline: Observation, candidate: Observation) -> bool:
+        """Whether another run was given the same data: then the program can be repeated."""
+        return any(run is not None and same_data(baseline, run) for run in (candidate, self._tried(TRUE)))
+
+    def _in_doubt(self, baseline: Observation, candidate: Observation, judged: Judged) -> Guarded:
+        """With a second run of the baseline, and its other seeds. Raises ArmError."""
+        others = [Watched(seed=seed) for seed in SEEDS]
+        self.together([AGAIN, *others])
+        again = self._observe(AGAIN)
+        equal = judge(baseline, candidate, again=again, reference=baseline)
+        if equal.verdict == "exact":  # but for what the program itself does otherwise each time: prints times, say
+            return equal
+        found = judged(again, ())
+        seeds = [run for other in others if (run := self._tried(other)) is not None]
+        return found if found.green else judged(again, seeds)
+
+    # the runs
+
+    def together(self, wanted: Sequence[Watched]) -> None:
+        """Take these beside each other, as far as there are cores and memory: none is timed."""
+        wanted = [each for each in dict.fromkeys(wanted) if each not in self.seen]
+        with ThreadPoolExecutor(max(1, min(self._means.at_once(), len(wanted)))) as pool:
+            try:
+                self.seen.update(zip(wanted, pool.map(self._watched, wanted), strict=True))
+            except BaseException:  # Ctrl-C: arms have sessions of their own and do not hear it
+                self._means.stop()
+                raise
+
+    def _tried(self, wanted: Watched) -> Observation | None:
+        """A run that may fail: a program need not be able to compute in float64."""
+        try:
+            return self._observe(wanted)
+        except ArmError:
+            return None
+
+    def _observe(self, wanted: Watched) -> Observation:
+        """An observation, each taken once. Raises ArmError."""
+        if wanted not in self.seen:
+            self.seen[wanted] = self._watched(wanted)
+        found = self.seen[wanted]
+        if isinstance(found, ArmError):
+            raise found
+        return found
+
+    def _watched(self, wanted: Watched) -> Observation | ArmError:
+        folder = self._folder / f"guard{next(self._num)}"
+        steps = twin_steps(self._step_ns)
+        walks_alone = wanted.seed or _draws_otherwise(wanted.stack)
+        arm = None
+        try:
+            arm = self._means.arm(folder, wanted.stack)
+            self._running.append(arm)
+            found = arm.observe(
+                steps, seed=wanted.seed, float64=wanted.float64, states=None if walks_alone else self._states,
+                keeps=wanted == PLAIN, seconds=START_S + DETAIL_FACTOR * steps * self._step_ns / 1e9,
+            )  # fmt: skip
+            if wanted == PLAIN:
+                (folder / protocol.STATES).rename(self._states)
+            return found
+        except ArmError as error:
+            return ArmError(SPENT) if self._means.is_over() else error
+        finally:
+            if arm is not None:
+                self._running.remove(arm)
+                arm.end()
+            clear(folder)
+
+    def _kill(self) -> None:
+        for arm in list(self._running):
+            arm.kill()
+
+    @property
+    def _states(self) -> Path:
+        """The baseline's own states, kept by its first watched run; those from other seeds have other ones."""
+        return self._folder / protocol.STATES
+
+
+def _needed(stack: Stack) -> list[Watched]:
+    """Beside the stack itself: nothing where its remedies promise equal bits."""
+    if all(registry.remedy(name).safety == "exact" for name in stack):
+        return []
+    return [TRUE, *([Watched(lowering)] if (lowering := _lowering(stack)) else [])]
+
+
+def _lowering(stack: Stack) -> Stack:
+    """Those of its remedies that lower the precision: alone, the naive version at that precision."""
+    return tuple(name for name in stack if registry.remedy(name).precision)
+
+
+def _draws_otherwise(stack: Stack) -> bool:
+    """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
+    what it does with other data at the baseline's weights would say nothing of where it goes."""
+    return any(registry.remedy(name).safety == "order" for name in stack)
