@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gobrrr.guard.model import Guarded
 from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.field import LATE
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.receipt import Speedup
@@ -50,7 +51,7 @@ class FakeReferee:
         if stacks:
             self.machine.now += min(seconds, self._start_s)
         if self._start_s > seconds:
-            failed = dict.fromkeys(stacks, "not ready")
+            failed = dict.fromkeys(stacks, f"{LATE} 1 s")
         self.starts += stacks
         self.alive.update({stack: self._off() for stack in stacks if stack not in failed})
         return failed

@@ -6,6 +6,7 @@ import pytest
 
 from gobrrr.rules.model import Saving
 from gobrrr.trial.arm import SPENT, ArmError
+from gobrrr.trial.field import LATE
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.racing import Listener, Racing
 from gobrrr.trial.receipt import TrialResult
@@ -82,6 +83,38 @@ def test_only_what_others_may_be_tried_on_stays_alive() -> None:
     referee = Mortal(gains, ("nobody",), at=1)
     raced(referee, *gains)
     assert referee.most <= 4 + 2, "places, the program as it is, and the one that leads"
+
+
+class Late(FakeReferee):
+    """Arms of `who` alone come up too late, after all of the time that they are given; others at once."""
+
+    def __init__(self, gains: dict[str, float], who: Stack, **fields) -> None:
+        super().__init__(gains, **fields)
+        self.who, self.given = who, 0
+
+    def start(self, stacks, seconds: float) -> dict[Stack, str]:
+        failed = super().start([stack for stack in stacks if stack != self.who], seconds)
+        if self.who not in stacks:
+            return failed
+        self.given += 1
+        self.machine.now += 50.0
+        return failed | {self.who: f"{LATE} 50 s"}
+
+
+def test_who_came_up_too_late_has_not_failed_and_takes_no_stack_of_its_own_along() -> None:
+    """Of a language model compile + bf16 was shown to be faster; compile alone was late, and the pair was out."""
+    gains = {"compile": 1.2, "bf16_autocast": 1.3}
+    referee = Late(gains, ("compile",))
+    _, race, kept = raced(referee, "compile", "bf16_autocast")
+    late = next(result for result in kept if result.remedies == ("compile",))
+    assert late.verdict == "inconclusive" and late.reason == f"{LATE} 50 s"
+    assert not race.refused and set(race.best()) == {"compile", "bf16_autocast"}
+
+
+def test_what_is_known_to_start_too_slowly_for_what_is_left_is_not_begun() -> None:
+    racing, race, _ = raced(Late({"slow": 1.2, "z": 1.4}, ("slow",), room=1), "slow", "z", seconds=100.0)
+    assert race.best() == ("z",) and racing._fits(("z",)) and racing._fits(("other",))
+    assert not racing._fits(("slow",)) and not racing._fits(("slow", "z"))
 
 
 def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:

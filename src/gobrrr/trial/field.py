@@ -16,6 +16,9 @@ from gobrrr.trial.lockstep import ROOM, Side, clear, end
 MOST = 6
 """Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
 
+FIRST_STEP = 0.7
+"""Of the time for a start, what there is until the first step: who is late then no longer holds up the others."""
+LATE = "not ready within"
 KILL_S = 0.5
 """Until an arm that is to be killed is killed again: it may just have been started."""
 
@@ -52,24 +55,24 @@ class Field:
         beside: Callable[[], object] | None = None,
     ) -> dict[Stack, str]:  # fmt: skip
         """Start and warm those that are not there yet, as many at a time as there are cores; the reasons of those that
-        did not come up. After `seconds` what is not ready is killed. `beside`: done while they start, when nothing is
-        timed; whoever warms up waits for it."""
+        did not come up (`is_late` tells which were merely slow). After `seconds` what is not ready is killed.
+        `beside`: done while they start, when nothing is timed; whoever warms up waits for it."""
         new = [stack for stack in dict.fromkeys(stacks) if stack not in self._sides]
         for stack in new:
             self._num += 1
             self._sides[stack] = self._make(self._folder / f"arm{self._num}", stack)
-        until = time.monotonic() + seconds
+        began = time.monotonic()
         failed: dict[Stack, str] = {}
-        for bring in (Side.start, Side.warm):
+        for bring, most in ((Side.start, FIRST_STEP * seconds), (Side.warm, seconds)):
             coming = {stack: self._pool.submit(bring, self._sides[stack]) for stack in new if stack not in failed}
             if beside is not None:
                 beside()
                 beside = None
-            failed |= self._late_or_broken(coming, until, seconds, kill)
+            failed |= self._late_or_broken(coming, began + most, f"{LATE} {most:.0f} s", kill)
         return failed
 
     def _late_or_broken(
-        self, coming: dict[Stack, Future[None]], until: float, seconds: float, kill: Callable[[Stack], None]
+        self, coming: dict[Stack, Future[None]], until: float, late_since: str, kill: Callable[[Stack], None]
     ) -> dict[Stack, str]:
         """Waits for them; who did not come, and why."""
         late = wait(coming.values(), max(0.0, until - time.monotonic())).not_done
@@ -79,7 +82,7 @@ class Field:
                 while not future.done():
                     kill(stack)
                     wait([future], KILL_S)
-            reason = f"not ready within {seconds:.0f} s" if future in late else _reason(future)
+            reason = late_since if future in late else _reason(future)
             if reason:
                 failed[stack] = reason
                 self.end([stack])
@@ -100,6 +103,11 @@ class Field:
         self.end()
         self._pool.shutdown()
         clear(self._folder)
+
+
+def is_late(reason: str) -> bool:
+    """Whether an arm that did not come up might have, in more time."""
+    return reason.startswith(LATE)
 
 
 def _reason(future: Future[None]) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from gobrrr.trial import anytime
 from gobrrr.trial.arm import SPENT, ArmError, Block
+from gobrrr.trial.field import is_late
 from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack, verdict
 from gobrrr.trial.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, block_steps
@@ -78,19 +79,23 @@ class Racing:
         self._peaks: dict[Stack, int | None] = {}
         self._starts: dict[Stack, tuple[float, float]] = {}
         """Seconds of each start, and ns of a step: the shortest of late, for others were started meanwhile."""
+        self._took: dict[Stack, float] = {}
+        """Seconds of each start; of a late one, at least."""
         self._running: Heat | None = None
         self.broken = ""
         """Why the program as it is could not be run."""
 
     def run(self) -> None:
         """All heats. What the program as it is cannot do ends them."""
-        while (
-            not self.broken
-            and self._left() > self.slowest()[0]
-            and (heat := self._race.next(self._arms.places())) is not None
-        ):
+        while not self.broken and (heat := self._race.next(self._arms.places(), self._fits)) is not None:
             self._heat(heat)
         self._arms.end()
+
+    def _fits(self, stack: Stack) -> bool:
+        """Whether it can be started in what is left: others with a remedy of its own tell how long that takes, else
+        the program as it is."""
+        alike = [took for known, took in self._took.items() if set(known) & set(stack)]
+        return self._left() > max(alike, default=self._took.get((), 0.0))
 
     def shown(self) -> bool:
         """Whether something was shown to be faster by now."""
@@ -111,12 +116,17 @@ class Racing:
 
     def _bring(self, stacks: Sequence[Stack]) -> dict[Stack, str]:
         """Start those that are not alive; why some are not."""
+        began = self._clock()
         failed = self._arms.start([stack for stack in stacks if stack not in self._alive], max(0.0, self._left()))
+        late = self._clock() - began
         self._alive.update(stack for stack in stacks if stack not in failed)
         self.broken = failed.get((), "")
         for stack in stacks:
             if stack not in failed:
                 self._starts[stack] = self._arms.started(stack)
+                self._took[stack] = self._starts[stack][0]
+            elif is_late(failed[stack]):
+                self._took[stack] = late
         return failed
 
     def _heat(self, heat: Heat) -> None:
@@ -141,7 +151,7 @@ class Racing:
             lasted = self._clock() - swept
             self._let_go(stack for stack in order if stack not in heat.live and not _leads(heat, stack))
         cut = set(heat.live)
-        self._race.feed(heat, failed)
+        self._race.feed(heat, {stack: why for stack, why in failed.items() if not is_late(why)})
         self._running = None
         self._let_go(self._alive - {self._race.front()})
         seconds = (self._clock() - began) / len(heat.contenders)
@@ -182,11 +192,11 @@ class Racing:
         self, heat: Heat, stack: Stack, failed: str, ran: Sequence[Sequence[Ran]], seconds: float, cut: bool
     ) -> TrialResult:
         found = heat.standing(stack)
-        said = "failed" if failed else verdict(found)
+        said = "failed" if failed and not is_late(failed) else verdict(found)
         samples = _samples(heat, stack, ran)
         before = _per_step(samples, 0)
         reason = failed
-        if said == "inconclusive":
+        if said == "inconclusive" and not failed:
             looks = f"{found.num} looks"
             reason = f"{looks}, then the time was spent" if cut else f"{looks}, and hardly likely to win"
         known = said in SETTLED and before is not None

@@ -10,7 +10,7 @@ Pure; knows no clock, and claims nothing: what it keeps is confirmed in processe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gobrrr.rules.model import Saving
@@ -80,18 +80,20 @@ class Race:
     def __post_init__(self) -> None:
         self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
 
-    def next(self, places: int) -> Heat | None:
-        """The next heat of so many arms beside the reference; None where nothing is open."""
-        openers = [stack for stack in self._openers() if ((), stack) not in self._looked]
+    def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
+        """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is
+        open."""
+        openers = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
         if openers:
             return self._heat((), openers[:places])
         if not self._joined:
-            self._joined = True
-            self.leader = self.front()
-            union = self.union()
-            if union not in ((), self.leader):
+            union, front = self.union(), self.front()
+            if union not in ((), front) and not fits(union):
+                return None
+            self._joined, self.leader = True, front
+            if union not in ((), front):
                 return self._heat(self.leader, [union])
-        on_top = [stack for stack in self._on_top() if (self.leader, stack) not in self._looked]
+        on_top = [stack for stack in self._on_top() if (self.leader, stack) not in self._looked and fits(stack)]
         return self._heat(self.leader, on_top[:places]) if self.leader and on_top else None
 
     def open(self) -> bool:
