@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,21 @@ def test_an_interruption_ends_the_arms_that_are_watched(referee: LiveReferee, mo
     assert ended.is_set()
     with pytest.raises(ArmError, match=SPENT):
         referee.arm(Path("arm"), ())
+
+
+def test_no_timer_outlives_an_interrupted_look_ahead(referee: LiveReferee, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: Watched) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(referee.guarding, "_watched", interrupted)
+    before = threading.active_count()
+    with pytest.raises(KeyboardInterrupt):
+        referee.guarding.ahead(600)
+    for _ in range(100):
+        if threading.active_count() == before:
+            break
+        time.sleep(0.02)
+    assert threading.active_count() == before
 
 
 def test_a_verdict_for_which_runs_were_cut_is_none(referee: LiveReferee, monkeypatch: pytest.MonkeyPatch) -> None:

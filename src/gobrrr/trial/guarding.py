@@ -69,8 +69,10 @@ class Guarding:
         """Watch the untouched program now, for so long at most: else it is watched when it is asked for."""
         late = threading.Timer(seconds, self._kill)
         late.start()
-        found = self._watched(PLAIN)
-        late.cancel()
+        try:
+            found = self._watched(PLAIN)
+        finally:  # Ctrl-C too: a timer that waits keeps the command from ending
+            late.cancel()
         if isinstance(found, Observation) or found.reason != SPENT:
             self.seen[PLAIN] = found
 
