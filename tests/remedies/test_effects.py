@@ -333,6 +333,20 @@ def test_a_compiled_model_keeps_half_of_its_activations() -> None:
     assert config.activation_memory_budget == 1.0
 
 
+def test_threads_that_wait_sleep_soon_where_others_want_the_cores() -> None:
+    """What it says is asked of OpenMP itself, which prints its settings."""
+    import subprocess
+    import sys
+
+    environment = registry.environment(["short_wait"])
+    code = "import torch; torch.ones(9, 9) @ torch.ones(9, 9)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True,
+        env={**os.environ, **environment, "OMP_DISPLAY_ENV": "VERBOSE"},
+    )  # fmt: skip
+    assert done.returncode == 0 and "GOMP_SPINCOUNT = '1000'" in done.stderr.replace('"', "'"), done.stderr
+
+
 def test_threads_are_pinned_before_the_process_starts() -> None:
     import subprocess
     import sys

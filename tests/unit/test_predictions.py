@@ -35,6 +35,13 @@ def test_a_remedy_promises_what_its_finding_does_unless_a_cpu_is_known_to_differ
     assert registry.remedy(name).predicts(report(code, told, GPU)) == told
 
 
+@pytest.mark.parametrize(("threads", "ceiling"), [(4, 1e8), (1, 0.0)])
+def test_threads_of_a_starved_program_may_give_back_anything(threads: int, ceiling: float) -> None:
+    short_wait, starved = registry.remedy("short_wait"), report("BRR905", Saving())
+    assert short_wait.predicts(msgspec.structs.replace(starved, threads=threads)) == Saving(0.0, 0.0, ceiling)
+    assert short_wait.predicts(msgspec.structs.replace(report("BRR904", Saving()), threads=4)) == Saving()
+
+
 def test_no_finding_no_promise_and_none_beyond_the_step() -> None:
     fused = registry.remedy("fused_optimizer")
     assert fused.predicts(report("BRR401", Saving(1.0, 2.0, 3.0))) == Saving()

@@ -34,6 +34,7 @@ OWN = (
     "preloaded_allocator",
     "intraop_threads",
     "thread_affinity",
+    "short_wait",
     "gc_freeze",
     "anomaly_off",
     "deterministic_off",

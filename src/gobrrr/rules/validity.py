@@ -192,7 +192,7 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR905", "other-processes", "host", needs={"facts"})
+@rule("BRR905", "other-processes", "host", needs={"facts"}, remedies=("short_wait",))
 def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A starved program: its threads wait for cores, or others keep the cores busy that it may use."""
     cores, load, lost = usable_cores(ledger, machine), other_load(ledger), starved(ledger) or 0.0
@@ -210,7 +210,8 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
         message,
-        "Stop them or wait, and run again: this step may be much faster alone.",
+        "Stop them or wait, and run again: this step may be much faster alone. Where they stay, let threads that wait "
+        "sleep (GOMP_SPINCOUNT=1000).",
         {"other_load": ratio(load), "cores": count(cores), "starved": ratio(lost)},
     )
 
