@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -308,6 +309,28 @@ def test_counters_are_equal_or_wrong() -> None:
 
     found = judged(counted(3), counted(4), counted(3))
     assert (found.name, found.verdict) == ("buffers", "wrong")
+
+
+@pytest.mark.parametrize(("flipped", "precision", "verdict"), [
+    (15, "bfloat16", "bounded"), (60, "bfloat16", "wrong"), (1, "", "wrong")])  # fmt: skip
+def test_choices_of_a_model_may_flip_as_often_as_the_naive_versions_do(
+    flipped: int, precision: str, verdict: str
+) -> None:
+    """The tokens that a language model guesses, 10 of 2,000 other ones where the naive version is lowered."""
+    drawn = np.random.default_rng(0)
+    guesses = drawn.integers(1000, 2000, 2000).astype(float)
+
+    def guessed(others: int) -> Observation:
+        values = guesses.copy()
+        values[:others] += 500
+        one = seen(values)
+        return run(
+            Step(calls=(Call("m", True, Data("d"), (msgspec.structs.replace(one, dtype="int64"),)),), updates={})
+        )
+
+    naive = guessed(10) if precision else None
+    found = judged(guessed(0), guessed(flipped), guessed(0), precision=precision, naive=naive)
+    assert found.verdict == verdict, found
 
 
 def test_a_lower_precision_on_its_own_way_is_judged_by_its_losses() -> None:

@@ -227,6 +227,7 @@ class _Step:
         self.names = [n for n in self.ours if n in self.true]
         begun = runs.begun[number]
         self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
+        self._worst = worst
         self._own_errors(*worst)
 
     def _of(self, run: Observation | None) -> Tensors:
@@ -321,7 +322,7 @@ class _Step:
         """Another scale or direction, where the tensor is more than rounding."""
         ours, theirs, true = self.ours[name], self.theirs[name], self.true[name]
         if ours.dtype not in EPS:
-            return error > 0 and self.kind != "loss"
+            return error > self._limit(name) * self._own_choices(name) and self.kind != "loss"
         if true.norm < SIGNAL * self.usual[name] or error <= self._limit(name) * self.usual[name]:
             return False
         if not math.isfinite(error):
@@ -330,6 +331,11 @@ class _Step:
         coarse = bool(self.runs.precision) and self.kind in COINS
         ratio, least = (COARSE_RATIO, COARSE_COSINE) if coarse else (SANE_RATIO, SANE_COSINE)
         return low * ratio < high or cosine(theirs, true) < least
+
+    def _own_choices(self, name: str) -> float:
+        """What the plain version, at that precision, is off in choices and counts, in its worst step: no rounding."""
+        noise = distance(self.ours[name], self.again[name]) if name in self.again else 0.0
+        return max(noise, *(worst.of(name, self.ours[name])[1] for worst in self._worst))
 
     def _scale(self, name: str) -> str:
         theirs, true = self.theirs[name], self.true[name]
