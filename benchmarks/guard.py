@@ -44,6 +44,8 @@ COST = ("fused_optimizer", "compile")
 ONSETS = ((10, 19), (20, 28), (2, 9), (0, 1))
 """One onset is drawn from each, both ends included, out of the guard's thirty steps; what hides best comes first."""
 SEED = 9
+BYTES = 400 << 20
+"""That a watched run is taken to hold."""
 PATIENT_NS = 1e9 * TWIN_SECONDS / TWIN_STEPS
 """What is said of a plain step: the guard gives up after a multiple of it, and on a busy machine it must not; of longer
 ones it would watch fewer than thirty."""
@@ -195,7 +197,7 @@ def _referee(program: str, place: Path) -> Any:
     shutil.copytree(HERE / ("models" if program == "bert" else "guard_programs"), place / "source")
     tail = ("--steps", "1000000") if program == "bert" else ()
     command = (sys.executable, f"{program}.py", *tail)
-    return LiveReferee(Program(command, place / "source", PATIENT_NS), place / "arms")
+    return LiveReferee(Program(command, place / "source", PATIENT_NS, bytes=BYTES), place / "arms")
 
 
 def _cpu_s() -> float:

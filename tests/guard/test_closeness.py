@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -165,11 +166,23 @@ def test_what_a_lower_precision_explains(make: Make, most: float) -> None:
     assert beyond.verdict == "changed" and f"the {most:g} that it explains" in beyond.reason
 
 
-@pytest.mark.parametrize(("off_by", "verdict"), [(0.015, "equivalent"), (0.05, "changed")])
-def test_a_lower_precisions_losses_may_stray_twice_as_far_as_the_naive_versions(off_by: float, verdict: str) -> None:
-    """Of steps that each began from its own weights; float64 is closer, and no other seed was run."""
+@pytest.mark.parametrize(
+    ("naive_by", "off_by", "verdict"),
+    [
+        (0.01, 0.015, "equivalent"),
+        (0.01, 0.05, "changed"),
+        (2.0, 2.0, "unverified"),
+        (math.inf, 0.001, "unverified"),
+    ],
+)
+def test_a_lower_precisions_losses_may_stray_twice_as_far_as_the_naive_versions(
+    naive_by: float, off_by: float, verdict: str
+) -> None:
+    """Of steps that each began from its own weights; float64 is closer, and no other seed was run. A naive version that
+    is far away itself, or overflows, says nothing."""
     plain, naive, ours = (
-        Observation(steps=tuple(Step(losses=(1.0 + by,), updates={}) for _ in range(30))) for by in (0.0, 0.01, off_by)
+        Observation(steps=tuple(Step(losses=(1.0 + by,), updates={}) for _ in range(30)))
+        for by in (0.0, naive_by, off_by)
     )
     found = trajectory.check(plain, ours, (), plain, {}, naive=naive)
     assert found.verdict == verdict, found

@@ -57,9 +57,17 @@ def test_noise_is_that_of_all_arms_as_in_an_analysis_of_variance() -> None:
     variance = (left**2).sum() / (3 * 2)
     found = anytime.interval([dict(enumerate(row)) for row in table], 2, 0, process_sd=0.0)
     assert found.mean == pytest.approx((table[:, 2] - table[:, 0]).mean())
-    assert found.error == pytest.approx(math.sqrt(variance * 2 / 4))
-    half = anytime.half_width(math.sqrt(2 * variance), 4, 6, anytime.LEVEL / 2)
+    deviation = max(math.sqrt(2 * variance), (table[:, 2] - table[:, 0]).std(ddof=1))
+    assert found.error == pytest.approx(deviation / math.sqrt(4))
+    half = anytime.half_width(deviation, 4, 6, anytime.LEVEL / 2)
     assert (found.high - found.low) / 2 == pytest.approx(half)
+
+
+def test_an_arm_that_is_noisier_than_the_others_has_its_own_noise() -> None:
+    stream = random.Random(5)
+    sweeps = [{arm: stream.gauss(0, 0.1 if arm == 4 else 0.01) for arm in range(5)} for _ in range(6)]
+    steady, noisy = (anytime.interval(sweeps, 0, arm) for arm in (1, 4))
+    assert noisy.high - noisy.low > 1.3 * (steady.high - steady.low)
 
 
 def test_arms_that_left_still_tell_of_the_noise() -> None:

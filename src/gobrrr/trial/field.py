@@ -48,7 +48,8 @@ class Field:
     def places(self) -> int:
         """Arms that there is memory for beside those that are alive."""
         largest = max((side.resident() for side in self._sides.values()), default=self._usual)
-        return max(1, min(self._most, int(self._free() / (ROOM * largest)))) if largest else self._most
+        fitting = int(self._free() / (ROOM * largest)) if largest else 1  # of what nobody knows one by one
+        return max(1, min(self._most, fitting if self._sides or not largest else fitting - 1))  # one is the reference
 
     def start(
         self, stacks: Iterable[Stack], seconds: float, kill: Callable[[Stack], None],
@@ -79,8 +80,10 @@ class Field:
         failed = {}
         for stack, future in coming.items():
             if future in late and not future.cancel():
-                while not future.done():
-                    kill(stack)
+                while not future.done():  # all of them: one may wait for a turn that another holds
+                    for each in coming:
+                        if coming[each] in late:
+                            kill(each)
                     wait([future], KILL_S)
             reason = late_since if future in late else _reason(future)
             if reason:

@@ -66,14 +66,16 @@ class Guarding:
         self.seen: dict[Watched, Observation | ArmError] = {}
 
     def ahead(self, seconds: float) -> None:
-        """Watch the untouched program now, for so long at most: else it is watched when it is asked for."""
+        """Watch the untouched program now, for so long at most: where that fails it is watched when it is asked for, by
+        itself."""
         late = threading.Timer(seconds, self._kill)
+        late.daemon = True
         late.start()
         try:
             found = self._watched(PLAIN)
         finally:  # Ctrl-C too: a timer that waits keeps the command from ending
             late.cancel()
-        if isinstance(found, Observation) or found.reason != SPENT:
+        if isinstance(found, Observation):
             self.seen[PLAIN] = found
 
     def judged(self, stack: Stack) -> Guarded:
@@ -127,14 +129,19 @@ class Guarding:
     # the runs
 
     def together(self, wanted: Sequence[Watched]) -> None:
-        """Take these beside each other, as far as there are cores and memory: none is timed."""
+        """Take these beside each other, as far as there are cores and memory: none is timed. Who fails so, for want of
+        memory say, is watched by itself when it is asked for."""
         wanted = [each for each in dict.fromkeys(wanted) if each not in self.seen]
-        with ThreadPoolExecutor(max(1, min(self._means.at_once(), len(wanted)))) as pool:
+        at_once = min(self._means.at_once(), len(wanted))
+        if at_once < 2:
+            return
+        with ThreadPoolExecutor(at_once) as pool:
             try:
-                self.seen.update(zip(wanted, pool.map(self._watched, wanted), strict=True))
+                found = list(pool.map(self._watched, wanted))
             except BaseException:  # Ctrl-C: arms have sessions of their own and do not hear it
                 self._means.stop()
                 raise
+        self.seen.update((each, run) for each, run in zip(wanted, found, strict=True) if isinstance(run, Observation))
 
     def _tried(self, wanted: Watched) -> Observation | None:
         """A run that may fail: a program need not be able to compute in float64."""

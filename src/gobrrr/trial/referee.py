@@ -17,7 +17,7 @@ from gobrrr.guard.model import Guarded
 from gobrrr.remedies import registry
 from gobrrr.trial import lockstep
 from gobrrr.trial.arm import SPENT, Arm, ArmError, Block
-from gobrrr.trial.field import Field
+from gobrrr.trial.field import FIRST_STEP, Field
 from gobrrr.trial.guarding import PLAIN, Guarding
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
@@ -94,7 +94,7 @@ class LiveReferee:
         """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are
         idle, the untouched program is watched for the guard."""
         room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
-        ahead = partial(self.guarding.ahead, seconds) if room and PLAIN not in self.guarding.seen else None
+        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds) if room and PLAIN not in self.guarding.seen else None
         return self.field.start(stacks, seconds, self._kill, ahead)
 
     def block(self, stack: Stack, steps: int) -> Block:
@@ -147,9 +147,11 @@ class LiveReferee:
         return time.monotonic() > self._until
 
     def at_once(self) -> int:
-        """Watched runs that there are cores and memory for."""
-        largest = max((arm.peak_bytes for arm in self._all), default=0)
-        return int(max(1, min(self._cores, psutil.virtual_memory().available // max(1, HELD * largest))))
+        """Watched runs that there are cores and memory for; one where it is not known what they hold, and where."""
+        if not self._program.bytes:
+            return 1
+        largest = max(self._program.bytes, *(arm.peak_bytes for arm in self._all), 0)
+        return int(max(1, min(self._cores, psutil.virtual_memory().available // (HELD * largest))))
 
     def arm(self, folder: Path, stack: Stack) -> Arm:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
