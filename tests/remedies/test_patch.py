@@ -220,6 +220,40 @@ def test_a_trainer_whose_model_has_no_name_is_left_alone(trainer: str) -> None:
     assert edit is not None and patched(source, [edit]) == source
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        'from trl import SFTTrainer\nmodel_id = "facebook/opt-350m"\ntrainer = SFTTrainer(model=model_id)\n',
+        "from trl import PPOTrainer, PPOConfig\nconfig = PPOConfig(a=1)\ntrainer = PPOTrainer(config, model)\n",
+        "from transformers import Trainer\ndef model_init():\n    return 1\ntrainer = Trainer(model_init, args)\n",
+        "from trl import SFTTrainer\nname = args.model\ntrainer = SFTTrainer(model=name)\n",
+        "from other import Trainer\ntrainer = Trainer(model=net)\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast", "gc_freeze"])
+def test_what_a_trainer_takes_in_place_of_a_model_is_left_alone(source: str, name: str) -> None:
+    edit = registry.remedy(name).edit
+    assert edit is not None and patched(source, [edit]) == source
+
+
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast", "gc_freeze", "channels_last"])
+def test_what_statements_need_is_imported_above_them(name: str) -> None:
+    """An import that comes later, or stands in a docstring, is none."""
+    edit = registry.remedy(name).edit
+    source = '"""\nimport torch\nimport gc\n"""\nimport torch\n\nopt = torch.optim.SGD(model.parameters())\nimport gc\n'
+    after = patched(source, [edit]) if edit is not None else ""
+    at = after.splitlines().index("opt = torch.optim.SGD(model.parameters())")
+    above = ast.parse("\n".join(after.splitlines()[:at]))
+    needed = {"compile": "torch._inductor.config", "gc_freeze": "gc"}.get(name, "torch")
+    assert needed in {alias.name for node in above.body if isinstance(node, ast.Import) for alias in node.names}
+
+
+def test_a_comment_about_a_switch_is_not_the_switch() -> None:
+    edit = registry.remedy("matmul_precision").edit
+    source = "import torch\n\n# torch.set_float32_matmul_precision is for GPUs\n"
+    assert edit is not None and "set_float32_matmul_precision(" in patched(source, [edit])
+
+
 def test_of_several_optimizers_the_first_in_the_source_counts() -> None:
     source = (
         "import torch\ndef main(net, head):\n    if head:\n        a = torch.optim.SGD(net.parameters())\n"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
             changes += [change for call in _calls(tree, edit.calls) if (change := _off(call, text)) is not None]
         elif isinstance(edit, BeforeTraining):
             changes += _before_training(tree, edit, text)
-        elif edit.code.partition("(")[0] not in source:  # a call that is there comes later, and would win
+        elif not _calls(tree, [_name_of(edit.code)]):  # a call that is there comes later, and would win
             changes += _statement(tree, edit, text)
     return text.with_changes(changes)
 
@@ -113,11 +114,26 @@ def _off(call: ast.Call, text: _Text) -> Change | None:
     return text.at(first.lineno, first.col_offset), text.end(first), "False"
 
 
-def _statement(tree: ast.Module, edit: AddStatement, text: _Text) -> list[Change]:
+def _name_of(code: str) -> str:
+    """Of the function that a statement calls."""
+    return code.partition("(")[0].rpartition(".")[2]
+
+
+def _imports(tree: ast.Module, above: int | None = None) -> list[ast.Import | ast.ImportFrom]:
+    """At the top level, above a line."""
+    found = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return [node for node in found if above is None or node.lineno < above]
+
+
+def _modules(imports: Iterable[ast.Import | ast.ImportFrom]) -> set[str]:
+    """Modules that are imported under a name of their own."""
+    return {alias.asname or alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
+
+
+def _statement(tree: ast.Module, edit: AddStatement, text: _Text, above: int | None = None) -> list[Change]:
     """Behind the imports at the top; nothing where the file does not import what the statement needs."""
-    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    names = {alias.asname or alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
-    if edit.needs not in names:
+    imports = _imports(tree, above)
+    if edit.needs not in _modules(imports):
         return []
     at = text.end(imports[-1])
     return [(at, at, f"\n\n{edit.code}")]
@@ -126,30 +142,35 @@ def _statement(tree: ast.Module, edit: AddStatement, text: _Text) -> list[Change
 def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> list[Change]:
     """In front of the first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a
     line of its own; nothing where there is none."""
-    made, stepped, trainers = _imported(tree, "optim"), _stepped(tree), _trainers(tree)
-    helper = _helper(tree, edit.helper, bool(trainers), text)
-    if helper is None:
-        return []
+    made, stepped, trainers, others = _imported(tree, "optim"), _stepped(tree), _trainers(tree), _no_models(tree)
     statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr))]
     for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
-        model = _trained(node, trainers) or ("" if isinstance(node, ast.Expr) else _optimized(node, made, stepped))
+        model = _trained(node, trainers, others) or (
+            "" if isinstance(node, ast.Expr) else _optimized(node, made, stepped)
+        )
         at, line = text.at(node.lineno, node.col_offset), text.at(node.lineno, 0)
         code, indent = edit.code.replace("{model}", model), text.data[line:at].decode()
         if not model or indent.strip():
             continue
-        if code.splitlines()[-1] in text.data.decode():
+        helper = _helper(tree, edit.helper, bool(trainers), text, _outermost(tree, node).lineno)
+        if code.splitlines()[-1] in text.data.decode() or helper is None:
             return []
         return [*helper, (at, at, "".join(f"{each}\n{indent}" for each in code.splitlines()))]
     return []
 
 
-def _helper(tree: ast.Module, code: str, bare: bool, text: _Text) -> list[Change] | None:
-    """What the statements need, behind the imports, unless it is there; None where it can't be put there. A script that
-    is `bare` may do without torch's import, as a trainer's does."""
-    if not code or code in text.data.decode().splitlines():
+def _outermost(tree: ast.Module, node: ast.stmt) -> ast.stmt:
+    """The statement at the top level that a statement is a part of."""
+    return max((each for each in tree.body if each.lineno <= node.lineno), key=lambda each: each.lineno)
+
+
+def _helper(tree: ast.Module, code: str, bare: bool, text: _Text, above: int) -> list[Change] | None:
+    """What the statements need, behind the imports that are above them, unless it is there; None where it can't be put
+    there. A script that is `bare` may do without torch's import, as a trainer's does."""
+    imports = _imports(tree, above)
+    if not code or code.removeprefix("import ") in _modules(imports):
         return []
-    imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    found = _statement(tree, AddStatement(code), text)
+    found = _statement(tree, AddStatement(code), text, above)
     if found or not bare or not imports:
         return found or None
     at = text.end(imports[-1])
@@ -168,13 +189,25 @@ def _trainers(tree: ast.AST) -> set[str]:
     return {name for name in _imported(tree, "transformers", "trl") if name.endswith("Trainer")}
 
 
-def _trained(statement: ast.Assign | ast.AnnAssign | ast.Expr, trainers: set[str]) -> str:
-    """The name of the model that the statement gives a trainer."""
+def _trained(statement: ast.Assign | ast.AnnAssign | ast.Expr, trainers: set[str], others: set[str]) -> str:
+    """The name of the model that the statement gives a trainer, by keyword or first; none of the `others`."""
     for call in _calls(statement, trainers):
         given = [keyword.value for keyword in call.keywords if keyword.arg == "model"] or call.args[:1]
-        if given and isinstance(given[0], ast.Name):
+        if given and isinstance(given[0], ast.Name) and given[0].id not in others:
             return given[0].id
     return ""
+
+
+def _no_models(tree: ast.AST) -> set[str]:
+    """Names of functions, and of what is a text or a configuration: trainers take such in place of a model."""
+    found = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            plain = isinstance(node.value, (ast.Constant, ast.JoinedStr, ast.Subscript))
+            made = isinstance(node.value, ast.Call) and re.search(r"(Config|Arguments)\b", ast.unparse(node.value.func))
+            parsed = isinstance(node.value, ast.Attribute)
+            found |= {_last_name(target) for target in node.targets} if plain or made or parsed else set()
+    return found
 
 
 def _stepped(tree: ast.AST) -> set[str]:

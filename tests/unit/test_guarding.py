@@ -1,0 +1,198 @@
+"""Which runs the guard asks for, and what becomes of those that fail; arms and verdicts are played by fakes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.guard.model import Guarded
+from gobrrr.guard.observation import Call, Data, Observation, Step
+from gobrrr.guard.schedule import FEWEST_TWINS, TWIN_STEPS, twin_steps
+from gobrrr.trial import guarding
+from gobrrr.trial.arm import SPENT, ArmError
+from gobrrr.trial.guarding import AGAIN, PLAIN, TRUE, Guarding, Watched
+
+EXACT, GREEN, RED = Guarded("exact"), Guarded("equivalent"), Guarded("changed")
+LOWERED = ("compile", "bf16_autocast")
+SEEDS = [Watched(seed=seed) for seed in guarding.SEEDS]
+
+
+def observation(data: str) -> Observation:
+    """A step whose model was given this."""
+    return Observation(steps=(Step(calls=(Call("m", True, Data(data)),)),))
+
+
+class Means:
+    """Arms that are watched at once; `fails` says why one does, `gives` the data that its model is given."""
+
+    def __init__(self, at_once: int = 4) -> None:
+        self.num, self.over, self.stopped = at_once, False, False
+        self.watched: list[Watched] = []
+        self.options: dict[Watched, dict[str, Any]] = {}
+        self.fails: Callable[[Watched], str] = lambda _: ""
+        self.gives: Callable[[Watched], str] = lambda _: "data"
+
+    def arm(self, folder: Path, stack: tuple[str, ...]) -> FakeArm:
+        return FakeArm(self, folder, stack)
+
+    def at_once(self) -> int:
+        return self.num
+
+    def is_over(self) -> bool:
+        return self.over
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class FakeArm:
+    def __init__(self, means: Means, folder: Path, stack: tuple[str, ...]) -> None:
+        self.means, self.folder, self.stack = means, folder, stack
+        self.killed = threading.Event()
+
+    def observe(self, steps: int, *, seed: int, float64: bool, keeps: bool, **options: Any) -> Observation:
+        again = not (self.stack or float64 or seed or keeps)
+        wanted = Watched(self.stack, float64, again, seed)
+        self.means.watched.append(wanted)
+        self.means.options[wanted] = {**options, "steps": steps}
+        reason = self.means.fails(wanted)
+        if reason == "hangs":
+            assert self.killed.wait(20)
+            reason = SPENT
+        if reason:
+            raise ArmError(reason)
+        if keeps:
+            (self.folder / "states").mkdir(parents=True)
+        return observation(self.means.gives(wanted))
+
+    def kill(self) -> None:
+        self.killed.set()
+
+    def end(self) -> None:
+        """At once."""
+
+
+@pytest.fixture
+def means() -> Means:
+    return Means()
+
+
+Verdicts = list[dict[str, Any]]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Verdicts:
+    """What the verdicts were asked with; each takes the next of `answers`, the last one from there on."""
+    found: Verdicts = []
+
+    def judge(baseline: Observation, candidate: Observation, **given: Any) -> Guarded:
+        found.append(given)
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    answers = [RED]
+    monkeypatch.setattr(guarding, "judge", judge)
+    monkeypatch.setattr(guarding, "answers", answers, raising=False)
+    return found
+
+
+def judged(means: Means, folder: Path, stack: tuple[str, ...], *answers: Guarded) -> Guarded:
+    guarding.answers[:] = answers  # type: ignore[attr-defined]
+    return Guarding(means, folder, 1e6).judged(stack)
+
+
+def test_equal_bits_need_no_other_run(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    assert judged(means, tmp_path, ("identity",), EXACT) is EXACT
+    assert means.watched == [PLAIN, Watched(("identity",))]
+
+
+def test_what_is_green_in_the_strictest_view_is_not_run_again(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    assert judged(means, tmp_path, ("compile",), RED, GREEN) is GREEN
+    assert set(means.watched) == {PLAIN, Watched(("compile",)), TRUE}
+    plain = asked[1]
+    assert plain["again"] == observation("data") and plain["reference"] is not None and not plain["seeds"]
+
+
+def test_in_doubt_the_program_runs_again_and_from_other_seeds(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    means.gives = lambda run: f"data of seed {run.seed}, again {run.again}" if run.seed or run.again else "data"
+    assert judged(means, tmp_path, ("compile",), RED, RED, RED, RED, GREEN) is GREEN
+    assert {AGAIN, *SEEDS} <= set(means.watched)
+    assert asked[2]["again"] == observation("data of seed 0, again True"), "whether the two are equal but for its noise"
+    assert not asked[3]["seeds"] and len(asked[4]["seeds"]) == 2
+
+
+def test_equal_but_for_what_the_program_does_otherwise_each_time_is_exact(
+    means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    assert judged(means, tmp_path, ("compile",), RED, RED, EXACT) is EXACT
+
+
+def test_a_lower_precision_is_first_judged_as_if_it_were_none(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    means.gives = lambda run: "data"
+    assert judged(means, tmp_path, LOWERED, RED, RED, GREEN) is GREEN
+    assert set(means.watched) == {PLAIN, Watched(LOWERED), TRUE, Watched(("bf16_autocast",))}
+    assert "naive" not in asked[1] and asked[2]["naive"] is not None and asked[2]["precision"] == "bfloat16"
+
+
+def test_the_naive_version_is_not_held_against_itself(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    judged(means, tmp_path, ("bf16_autocast",), RED, RED, GREEN)
+    assert asked[2]["naive"] is None and asked[2]["precision"] == "bfloat16"
+
+
+def test_a_program_that_nobody_saw_repeat_itself_is_run_again(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    """Green as it would be otherwise: the data of no other run were those of the first one."""
+    numbers = iter(range(100))
+    means.gives = lambda run: f"data {next(numbers)}"
+    judged(means, tmp_path, ("compile",), RED, GREEN)
+    assert AGAIN in means.watched
+
+
+def test_what_draws_otherwise_walks_its_own_way(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    judged(means, tmp_path, ("loader_workers",), GREEN)
+    assert means.options[Watched(("loader_workers",))]["states"] is None and asked[1]["order_may_change"]
+    assert means.options[TRUE]["states"] is not None
+    judged(means, tmp_path / "2", ("compile",), RED)
+    assert all(means.options[seed]["states"] is None for seed in SEEDS) and not asked[-1]["order_may_change"]
+
+
+def test_who_failed_beside_others_is_watched_by_itself(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    failed: set[Watched] = set()
+
+    def once(wanted: Watched) -> str:
+        first = wanted not in failed and wanted != PLAIN
+        failed.add(wanted)
+        return "it was killed: out of memory, most likely" if first else ""
+
+    means.fails = once
+    assert judged(means, tmp_path, ("compile",), RED, GREEN) is GREEN and asked[1]["reference"] is not None
+    assert means.watched.count(TRUE) == 2
+
+
+def test_a_program_that_cannot_be_watched_is_unverified(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    means.fails = lambda wanted: "it ended with exit code 1" if wanted.stack else ""
+    found = judged(means, tmp_path, ("compile",), GREEN)
+    assert found.verdict == "unverified" and "exit code 1" in found.reasons[0]
+
+
+def test_a_look_ahead_that_takes_too_long_or_fails_is_made_again(means: Means, tmp_path: Path) -> None:
+    guard = Guarding(means, tmp_path, 1e6)
+    means.fails = lambda _: "hangs"
+    guard.ahead(0.01)
+    means.fails = lambda _: "it was killed: out of memory, most likely"
+    guard.ahead(20)
+    assert guard.seen == {}
+    means.fails = lambda _: ""
+    guard.ahead(20)
+    assert set(guard.seen) == {PLAIN}
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "steps"), [(0.0, TWIN_STEPS), (1e6, TWIN_STEPS), (2e8, TWIN_STEPS), (4e8, 15), (3e10, FEWEST_TWINS)]
+)
+def test_long_steps_are_watched_less_often(step_ns: float, steps: int, means: Means, tmp_path: Path) -> None:
+    assert twin_steps(step_ns) == steps
+    Guarding(means, tmp_path, step_ns).ahead(20)
+    assert means.options[PLAIN]["steps"] == steps
