@@ -137,6 +137,12 @@ def test_a_lower_precision_is_first_judged_as_if_it_were_none(means: Means, aske
     assert "naive" not in asked[1] and asked[2]["naive"] is not None and asked[2]["precision"] == "bfloat16"
 
 
+def test_a_lower_precision_that_this_chip_keeps_is_judged_as_any_other(
+    means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    assert judged(means, tmp_path, LOWERED, RED, GREEN, RED) is GREEN and len(asked) == 2
+
+
 def test_the_naive_version_is_not_held_against_itself(means: Means, asked: Verdicts, tmp_path: Path) -> None:
     judged(means, tmp_path, ("bf16_autocast",), RED, RED, GREEN)
     assert asked[2]["naive"] is None and asked[2]["precision"] == "bfloat16"
