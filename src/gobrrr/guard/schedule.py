@@ -11,8 +11,8 @@ import random
 TWIN_STEPS, FEWEST_TWINS = 30, 12
 """Steps of a watched run, and of one whose steps are long."""
 TWIN_SECONDS = 6.0
-"""What those steps take the plain program, where it may make fewer: a guard watches four runs, in doubt seven, float64's twice as
-long, and five minutes must hold a race and a confirmation too."""
+"""What those steps take the plain program, where it may make fewer: a guard watches four runs, in doubt seven,
+float64's twice as long, and five minutes must hold a race and a confirmation too."""
 MOST_ELEMENTS = 1_000_000_000
 """Looked at in whole steps of one run, all together: 7 s at the 7 ns that one takes."""
 MOST_SEEN = 24_000
