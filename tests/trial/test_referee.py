@@ -133,6 +133,7 @@ def test_an_interruption_ends_the_arms_that_are_watched(referee: LiveReferee, mo
         raise ArmError("gone")
 
     monkeypatch.setattr(referee.guarding, "_watched", watched)
+    monkeypatch.setattr(referee, "at_once", lambda: 2)
     with pytest.raises(KeyboardInterrupt):
         referee.guarding.together([Watched(("bf16_autocast",)), Watched()])
     assert ended.is_set()
