@@ -10,6 +10,7 @@ alone.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ DIVIDE = {operator.truediv, operator.itruediv, torch.div, "div", "div_"}
 MULTIPLY = {operator.mul, operator.imul, torch.mul, "mul", "mul_"}
 FILL = {torch.masked_fill, "masked_fill", "masked_fill_"}
 ADD = {operator.add, torch.add, operator.iadd, "add"}
-DROPOUT = {torch.nn.functional.dropout}
+DROPOUT = {inspect.unwrap(torch.nn.functional.dropout)}  # this module may be imported in a watched run
 CONSTANT = {
     "ones", "zeros", "full", "arange", "tril", "triu", "tril_", "triu_", "eq", "ne", "lt", "gt", "le", "ge", "bool",
     "to", "logical_not", "invert", "unsqueeze", "view", "reshape", "getitem", "ones_like", "zeros_like", "expand",
