@@ -6,6 +6,7 @@ nothing after it can be compared. In watched runs the mask is drawn in the order
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,10 @@ def same_masks_in_any_layout() -> Callable[[], None]:
     noise of their dtype, drawn and scaled as torch does it (at::dropout), but contiguous."""
     from torch.nn import functional
 
+    with contextlib.suppress(Exception):  # dynamo lists torch's functions once: never ours
+        from torch._dynamo import trace_rules
+
+        trace_rules.get_torch_obj_rule_map()
     plain = functional.dropout
 
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
