@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
-from gobrrr.remedies.model import Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.seams import Seams
-
-PINNED = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+from gobrrr.remedies.openmp import OpenMP
 
 
-class ThreadAffinity(Remedy):
+class ThreadAffinity(OpenMP):
     """OMP_PROC_BIND and OMP_PLACES. Processes that the program forks, loader workers say, inherit the main thread's
     single core: with workers it loses. No finding calls for it yet; it is tried when named."""
 
     name = "thread_affinity"
     title = "pins the threads of ops to cores of their own (CPU)"
-    safety = "exact"
-    place = "environment"
     codes = ()
     by_hand = "OMP_PROC_BIND=close OMP_PLACES=cores python train.py"
-
-    def probe(self) -> str:
-        import torch
-
-        if "OpenMP" not in torch.__config__.parallel_info():
-            return "this torch computes without OpenMP"
-        return ""
-
-    def environment(self) -> dict[str, str]:
-        return dict(PINNED)
-
-    def apply(self, seams: Seams) -> None:
-        if all(os.environ.get(name) == value for name, value in PINNED.items()):
-            seams.applied(self.name, "close to each other, one per core")
+    variables: ClassVar[dict[str, str]] = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+    does = "close to each other, one per core"
 
 
 REMEDY = ThreadAffinity()
