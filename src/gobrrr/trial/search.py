@@ -25,8 +25,11 @@ SURE = 2.0
 """Standard errors that a remedy leans by which is taken along unproven."""
 NOTHING = Saving()
 FAST = "faster"
-PAIRS: tuple[Stack, ...] = (("compile", "bf16_autocast"), ("compile", "float16_autocast"))
-"""Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away."""
+PAIRS: tuple[Stack, ...] = (
+    ("compile", "bf16_autocast"), ("compile", "float16_autocast"), ("loader_workers", "short_wait"),
+)  # fmt: skip
+"""Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away; and
+workers take cores from ops whose threads spin."""
 
 
 @dataclass(frozen=True)
