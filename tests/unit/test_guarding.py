@@ -14,9 +14,10 @@ from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.schedule import FEWEST_TWINS, TWIN_STEPS, twin_steps
 from gobrrr.trial import guarding
 from gobrrr.trial.arm import SPENT, ArmError
-from gobrrr.trial.guarding import AGAIN, PLAIN, TRUE, Guarding, Watched
+from gobrrr.trial.guarding import PLAIN, Guarding, Watched
 
 EXACT, GREEN, RED = Guarded("exact"), Guarded("equivalent"), Guarded("changed")
+AGAIN, TRUE = Watched(again=True), Watched(float64=True)
 LOWERED = ("compile", "bf16_autocast")
 SEEDS = [Watched(seed=seed) for seed in guarding.SEEDS]
 
@@ -54,9 +55,11 @@ class FakeArm:
         self.means, self.folder, self.stack = means, folder, stack
         self.killed = threading.Event()
 
-    def observe(self, steps: int, *, seed: int, float64: bool, keeps: bool, **options: Any) -> Observation:
+    def observe(
+        self, steps: int, *, seed: int, float64: bool, without_dropout: bool, keeps: bool, **options: Any
+    ) -> Observation:
         again = not (self.stack or float64 or seed or keeps)
-        wanted = Watched(self.stack, float64, again, seed)
+        wanted = Watched(self.stack, float64, again, seed, without_dropout)
         self.means.watched.append(wanted)
         self.means.options[wanted] = {**options, "steps": steps}
         reason = self.means.fails(wanted)
@@ -154,6 +157,17 @@ def test_a_program_that_nobody_saw_repeat_itself_is_run_again(means: Means, aske
     means.gives = lambda run: f"data {next(numbers)}"
     judged(means, tmp_path, ("compile",), RED, GREEN)
     assert AGAIN in means.watched
+
+
+def test_what_makes_dropout_draw_otherwise_is_judged_without_any(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    """All of its runs, from states that such a run kept; and as what gives a model the same data in the same order."""
+    judged(means, tmp_path, ("trim_padding", *LOWERED), RED)
+    assert all(run.without_dropout for run in means.watched) and len(means.watched) == 7
+    changed = means.options[Watched(("trim_padding", *LOWERED), without_dropout=True)]
+    assert changed["states"] == means.options[PLAIN._replace(without_dropout=True)]["states"] is not None
+    assert not asked[-1]["order_may_change"]
+    judged(means, tmp_path, ("trim_padding", "loader_workers"), RED)
+    assert asked[-1]["order_may_change"]
 
 
 def test_what_draws_otherwise_walks_its_own_way(means: Means, asked: Verdicts, tmp_path: Path) -> None:

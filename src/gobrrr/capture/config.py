@@ -13,8 +13,8 @@ class Config:
     taken; `leave`: end the program when enough was seen. `remedies`: names to apply, between commas. `source`: the
     user's working directory, of which this process has a copy and into which it must not write. `mode` says who
     watches: "run"; "arm" of a trial, told through its folder how many steps to make; or "observe", the guard, for
-    `observe` steps, from seeds moved by `seed`, in float64 or not. `loop`: whose steps a trial is of,
-    in a word that capture.loops.read() reads.
+    `observe` steps, from seeds moved by `seed`, in float64 or not, `without_dropout` or with it. `loop`: whose steps a
+    trial is of, in a word that capture.loops.read() reads.
     `states`: folder of the baseline's states, which this process keeps (`keeps`) or begins its steps from. `referee`:
     process id of who started an arm.
     """
@@ -23,14 +23,14 @@ class Config:
         self, folder: str, *, steps: int = 0, stop_after: int = 0, budget_ns: int = 60_000_000_000,
         budget_bytes: int = 1 << 29, pythonpath: str | None = None, plain_ns: int = 500_000_000,
         sample_ns: int = 1_500_000_000, leave: int = 0, mode: str = "run", remedies: str | None = None,
-        source: str | None = None, observe: int = 0, seed: int = 0, float64: int = 0,
+        source: str | None = None, observe: int = 0, seed: int = 0, float64: int = 0, without_dropout: int = 0,
         states: str | None = None, keeps: int = 0, referee: int = 0, loop: str | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.steps, self.stop_after = folder, steps, stop_after
         self.budget_ns, self.budget_bytes = budget_ns, budget_bytes
         self.plain_ns, self.sample_ns, self.leave = plain_ns, sample_ns, leave
         self.pythonpath, self.mode, self.remedies, self.source = pythonpath, mode, remedies, source
-        self.observe, self.seed, self.float64 = observe, seed, float64
+        self.observe, self.seed, self.float64, self.without_dropout = observe, seed, float64, without_dropout
         self.states, self.keeps, self.referee, self.loop = states, keeps, referee, loop
 
     def to_env(self) -> str:

@@ -1,7 +1,8 @@
-"""Dropout that draws the same mask for the same elements, in whatever order a tensor lies in memory.
+"""Dropout that draws the same mask for the same elements, in whatever order a tensor lies in memory; or none at all.
 
 torch fills a mask in the order of memory: a model in channels_last gets another mask from the same random state, and
-nothing after it can be compared. In watched runs the mask is drawn in the order of indices.
+nothing after it can be compared. In watched runs the mask is drawn in the order of indices. A remedy that gives a model
+fewer elements (trim_padding) has no mask in common with the plain program: both are watched without dropout.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+
 
 def same_masks_in_any_layout() -> Callable[[], None]:
     """From now on, until what it gives is called. Only tensors that are not contiguous take another way than torch's:
     noise of their dtype, drawn and scaled as torch does it (at::dropout), but contiguous."""
     from torch.nn import functional
 
-    with contextlib.suppress(Exception):  # dynamo lists torch's functions once: never ours
-        from torch._dynamo import trace_rules
-
-        trace_rules.get_torch_obj_rule_map()
+    _listed_by_dynamo()
     plain = functional.dropout
 
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -31,3 +31,39 @@ def same_masks_in_any_layout() -> Callable[[], None]:
     dropout.__wrapped__ = plain  # type: ignore[attr-defined]  # who looks for torch's own finds it (inspect.unwrap)
     functional.dropout = dropout
     return lambda: setattr(functional, "dropout", plain)
+
+
+def none() -> Callable[[], None]:
+    """No dropout in torch.nn.functional, attention's own among it, until what this gives is called. One that a model
+    draws by other means (an LSTM's between its layers) stays, and shows as other random draws."""
+    from torch.nn import functional
+
+    _listed_by_dynamo()
+    plain = {name: getattr(functional, name) for name in (*DROPOUTS, "scaled_dot_product_attention")}
+    attention = functional.scaled_dot_product_attention
+
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        return input
+
+    def scaled_dot_product_attention(
+        query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *rest: Any, **more: Any
+    ) -> Any:
+        return attention(query, key, value, attn_mask, 0.0, *rest, **more)
+
+    for name in DROPOUTS:
+        setattr(functional, name, dropout)
+    functional.scaled_dot_product_attention = scaled_dot_product_attention
+
+    def undo() -> None:
+        for name, function in plain.items():
+            setattr(functional, name, function)
+
+    return undo
+
+
+def _listed_by_dynamo() -> None:
+    """It lists torch's functions once: never ours."""
+    with contextlib.suppress(Exception):
+        from torch._dynamo import trace_rules
+
+        trace_rules.get_torch_obj_rule_map()

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gobrrr.guard.observation import Epoch
+from gobrrr.guard.padding import cut_of
 from gobrrr.guard.randomness import restore, streams
 from gobrrr.guard.rows import fingerprint
 
@@ -109,8 +110,11 @@ def _items(dataset: Any, drawn: list[Any]) -> dict[Any, Any]:
 
 
 def _collated(loader: Any, items: dict[Any, Any]) -> str | None:
+    if not items or loader.collate_fn is None:
+        return None
     _seed(1000)
-    return fingerprint(loader.collate_fn(list(items.values()))) if items and loader.collate_fn is not None else None
+    batch = loader.collate_fn(list(items.values()))
+    return fingerprint(batch, cut_of((batch,), {}))
 
 
 def _seed(number: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gobrrr.guard.look import raw
 from gobrrr.guard.observation import Data
+from gobrrr.guard.padding import Cut
 
 MOST_ROWS = 4096
 """Samples of one call that are told apart; of longer batches the first ones."""
@@ -62,14 +63,16 @@ def is_plain(tensor: Any) -> bool:
     return bool(tensor.layout == torch.strided and tensor.device.type != "meta")
 
 
-def data_of(arguments: Any, computed: Computed | None = None, rows: bool = True) -> Data:
+def data_of(
+    arguments: Any, computed: Computed | None = None, rows: bool = True, cut: Cut = lambda tensor: tensor
+) -> Data:
     """Digest of the tensors among the arguments that the program gives, and of each sample of theirs.
 
-    What a model computed (it asks for gradients, or lies in a storage of `computed`) differs between runs by rounding,
-    and is left out.
+    `cut` takes padding off each tensor. What a model computed (it asks for gradients, or lies in a storage of
+    `computed`) differs between runs by rounding, and is left out.
     """
     everything = tensors_of(arguments)
-    given = [t for t in everything if not t.requires_grad and not (computed is not None and computed.holds(t))]
+    given = [cut(t) for t in everything if not t.requires_grad and not (computed is not None and computed.holds(t))]
     found = [part for tensor in given for part in _strided(tensor)]
     whole = hashlib.blake2b(digest_size=12)
     for tensor in found:
@@ -119,7 +122,7 @@ def _moments(tensor: Any) -> tuple[float, ...]:
     return float(values.mean()), float(values.std())
 
 
-def fingerprint(value: Any) -> str:
+def fingerprint(value: Any, cut: Cut = lambda tensor: tensor) -> str:
     """Of an item of a data set or a batch: arrays and images by their bytes, anything else by its words or its type."""
     import torch
     from torch.utils._pytree import tree_leaves
@@ -127,7 +130,7 @@ def fingerprint(value: Any) -> str:
     found = hashlib.blake2b(digest_size=12)
     for leaf in tree_leaves(_opened(value)):
         if isinstance(leaf, torch.Tensor):
-            for part in _strided(leaf):
+            for part in _strided(cut(leaf)):
                 found.update(f"{tuple(part.shape)}{part.dtype}".encode())
                 found.update(raw(part))
         elif hasattr(leaf, "tobytes"):

@@ -28,6 +28,7 @@ from gobrrr.guard.book import Book
 from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.modules import watching
 from gobrrr.guard.observation import Call, Epoch, Observation, Step
+from gobrrr.guard.padding import cut_of
 from gobrrr.guard.rows import Computed, data_of, tensors_of
 from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.seen import Seen
@@ -45,14 +46,16 @@ class Witness:
 
     def __init__(
         self, prepare: Prepare | None = None, after_step: AfterStep | None = None, states: States | None = None,
-        expected: int = TWIN_STEPS,
+        expected: int = TWIN_STEPS, without_dropout: bool = False,
     ) -> None:  # fmt: skip
         """`prepare` may change a model and its arguments before each call: a float64 reference does. `after_step` is
         told of updates made and of calls since the last one, and may end the program. `states`: of the baseline, kept
-        by its own run, and begun from by others. `expected`: steps that are planned for."""
+        by its own run, and begun from by others. `expected`: steps that are planned for. `without_dropout`: there is
+        none while it watches."""
         self._prepare, self._after_step = prepare, after_step
         self._undo: list[Callable[[], object]] = []
         self._expected = expected
+        self._dropout = dropout.none if without_dropout else dropout.same_masks_in_any_layout
         self.book = Book(expected, states)
         self._epochs = Epochs()
         self._seen_epochs: tuple[Epoch, ...] | None = None
@@ -75,7 +78,7 @@ class Witness:
             self._watch_calls()
             self._watch_backward()
             self._watch_updates()
-            self._undo += [self._epochs.stop, self.book.writes.stop, dropout.same_masks_in_any_layout()]
+            self._undo += [self._epochs.stop, self.book.writes.stop, self._dropout()]
             self._epochs.start()
             self.book.writes.start()
         except BaseException:
@@ -152,7 +155,8 @@ class Witness:
     def _called(self, model: Any, call: Any, args: Any, kwargs: Any) -> Any:
         self._close()
         label, inside = self.book.label(model), self._inside
-        before = data_of((args, kwargs), self._computed)
+        cut = cut_of(args, kwargs)
+        before = data_of((args, kwargs), self._computed, cut=cut)
         self._depth += 1
         try:
             with self._prepared(model, args, kwargs) as (given, named), watching(model, label, inside):
@@ -161,8 +165,8 @@ class Witness:
             self._depth -= 1
             self._module_call.again()
         self.book.name(model, label)
-        found = tensors_of(result)
-        after = data_of((args, kwargs), self._computed, rows=False)
+        found = [cut(tensor) for tensor in tensors_of(result)]
+        after = data_of((args, kwargs), self._computed, rows=False, cut=cut)
         self._computed.add(found)
         data = before if after.digest == before.digest else msgspec.structs.replace(before, mutated=True)
         self.book.calls.append(Call(label, bool(model.training), data, self.book.outputs(found), dict(inside or {})))

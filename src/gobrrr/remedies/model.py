@@ -70,6 +70,8 @@ class Remedy:
     """It may take hold after the first step, in an evaluation say; who does not and has not by then is out."""
     precision: ClassVar[str] = ""
     """bfloat16, float16 or tf32 where it lowers the precision: then its own rounding is what the guard allows."""
+    judged_without_dropout: ClassVar[bool] = False
+    """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
     by_hand: ClassVar[str] = ""
     """The code that a person would write."""
     edit: ClassVar[Edit | None] = None

@@ -47,6 +47,7 @@ OWN = (
     "fewer_workers",
     "persistent_workers",
     "pin_memory",
+    "trim_padding",
 )
 """Names; each is a module of this package that holds one instance, REMEDY."""
 ENTRY_POINT = "gobrrr.remedies"

@@ -15,7 +15,7 @@ from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import share
 
 
-@rule("BRR409", "padding", "data", needs={"plain", "facts"})
+@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding",))
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
     inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]

@@ -13,9 +13,8 @@ from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.lockstep import ROOM, Side, clear, end
 
-MOST, FEWEST = 6, 3
-"""Arms beside the reference: as many as cores to start them, since who waits for slower starts is not measured; on two
-cores one more, for a heat of two leaves most remedies untried."""
+MOST = 6
+"""Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
 
 FIRST_STEP = 0.7
 """Of the time for a start, what there is until the first step: who is late then no longer holds up the others."""
@@ -33,7 +32,7 @@ class Field:
     ) -> None:  # fmt: skip
         """`usual_bytes`: that an arm is thought to hold before any is alive; 0 where that is not known."""
         self._usual = usual_bytes
-        self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(FEWEST, cores))
+        self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
         self._sides: dict[Stack, Side] = {}
         self._num = 0
         # An arm dies with the thread that started it (capture.parent): the threads live as long as the field.

@@ -33,9 +33,10 @@ class Watched(NamedTuple):
     float64: bool = False
     again: bool = False
     seed: int = 0
+    without_dropout: bool = False
 
 
-PLAIN, AGAIN, TRUE = Watched(), Watched(again=True), Watched(float64=True)
+PLAIN = Watched()
 Judged = Callable[[Observation, Sequence[Observation]], Guarded]
 """The verdict, from a second run of the baseline and from other seeds of it."""
 
@@ -80,29 +81,34 @@ class Guarding:
 
     def judged(self, stack: Stack) -> Guarded:
         """What the numbers of a stack are; unverified where the program could not be watched."""
+        plain = PLAIN._replace(without_dropout=any(registry.remedy(name).judged_without_dropout for name in stack))
+        changed, true = plain._replace(stack=stack), plain._replace(float64=True)
         try:
-            baseline = self._observe(PLAIN)
-            self.together([Watched(stack), *_needed(stack)])
-            candidate = self._observe(Watched(stack))
+            baseline = self._observe(plain)
+            self.together([changed, *([] if _is_exact(stack) else [true, *_naive(changed)])])
+            candidate = self._observe(changed)
             equal = judge(baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
-            judged = self._with_references(stack, baseline, candidate)
+            judged = self._with_references(changed, true, baseline, candidate)
             # As if the program made no noise of its own: the strictest. Other runs can only widen its limits.
-            if self._repeats(baseline, candidate) and (found := judged(baseline, ())).green:
+            repeats = any(run is not None and same_data(baseline, run) for run in (candidate, self._tried(true)))
+            if repeats and (found := judged(baseline, ())).green:  # another run was given the same data
                 return found
-            return self._in_doubt(baseline, candidate, judged)
+            return self._in_doubt(plain, baseline, candidate, judged)
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 
-    def _with_references(self, stack: Stack, baseline: Observation, candidate: Observation) -> Judged:
+    def _with_references(
+        self, changed: Watched, true: Watched, baseline: Observation, candidate: Observation
+    ) -> Judged:
         """What lowers the precision on some chips keeps it on others: so it is judged first as if it did not."""
+        stack = changed.stack
         precision = next((remedy.precision for name in stack if (remedy := registry.remedy(name)).precision), "")
         plain = partial(
-            judge, baseline, candidate, reference=self._tried(TRUE), order_may_change=_draws_otherwise(stack)
+            judge, baseline, candidate, reference=self._tried(true), order_may_change=_draws_otherwise(stack)
         )
-        naive = Watched(_lowering(stack))
-        lowered = partial(plain, naive=self._tried(naive) if naive.stack not in ((), stack) else None)
+        lowered = partial(plain, naive=next((self._tried(naive) for naive in _naive(changed)), None))
 
         def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:
             found = plain(again=again, seeds=seeds)
@@ -110,15 +116,11 @@ class Guarding:
 
         return judged
 
-    def _repeats(self, baseline: Observation, candidate: Observation) -> bool:
-        """Whether another run was given the same data: then the program can be repeated."""
-        return any(run is not None and same_data(baseline, run) for run in (candidate, self._tried(TRUE)))
-
-    def _in_doubt(self, baseline: Observation, candidate: Observation, judged: Judged) -> Guarded:
+    def _in_doubt(self, plain: Watched, baseline: Observation, candidate: Observation, judged: Judged) -> Guarded:
         """With a second run of the baseline, and its other seeds. Raises ArmError."""
-        others = [Watched(seed=seed) for seed in SEEDS]
-        self.together([AGAIN, *others])
-        again = self._observe(AGAIN)
+        others = [plain._replace(seed=seed) for seed in SEEDS]
+        self.together([plain._replace(again=True), *others])
+        again = self._observe(plain._replace(again=True))
         equal = judge(baseline, candidate, again=again, reference=baseline)
         if equal.verdict == "exact":  # but for what the program itself does otherwise each time: prints times, say
             return equal
@@ -161,6 +163,7 @@ class Guarding:
 
     def _watched(self, wanted: Watched) -> Observation | ArmError:
         folder = self._folder / f"guard{next(self._num)}"
+        keeps, states = wanted._replace(without_dropout=False) == PLAIN, self._states(wanted)
         steps = twin_steps(self._step_ns)
         walks_alone = wanted.seed or _draws_otherwise(wanted.stack)
         arm = None
@@ -168,11 +171,12 @@ class Guarding:
             arm = self._means.arm(folder, wanted.stack)
             self._running.append(arm)
             found = arm.observe(
-                steps, seed=wanted.seed, float64=wanted.float64, states=None if walks_alone else self._states,
-                keeps=wanted == PLAIN, seconds=START_S + DETAIL_FACTOR * steps * self._step_ns / 1e9,
+                steps, seed=wanted.seed, float64=wanted.float64, without_dropout=wanted.without_dropout,
+                states=None if walks_alone else states, keeps=keeps,
+                seconds=START_S + DETAIL_FACTOR * steps * self._step_ns / 1e9,
             )  # fmt: skip
-            if wanted == PLAIN:
-                (folder / protocol.STATES).rename(self._states)
+            if keeps:
+                (folder / protocol.STATES).rename(states)
             return found
         except ArmError as error:
             return ArmError(SPENT) if self._means.is_over() else error
@@ -186,25 +190,23 @@ class Guarding:
         for arm in list(self._running):
             arm.kill()
 
-    @property
-    def _states(self) -> Path:
+    def _states(self, wanted: Watched) -> Path:
         """The baseline's own states, kept by its first watched run; those from other seeds have other ones."""
-        return self._folder / protocol.STATES
+        return self._folder / f"{protocol.STATES}{'-without-dropout' if wanted.without_dropout else ''}"
 
 
-def _needed(stack: Stack) -> list[Watched]:
-    """Beside the stack itself: nothing where its remedies promise equal bits."""
-    if all(registry.remedy(name).safety == "exact" for name in stack):
-        return []
-    return [TRUE, *([Watched(lowering)] if (lowering := _lowering(stack)) else [])]
+def _is_exact(stack: Stack) -> bool:
+    """Whether its remedies promise equal bits: then nothing is needed beside the stack itself."""
+    return all(registry.remedy(name).safety == "exact" for name in stack)
 
 
-def _lowering(stack: Stack) -> Stack:
-    """Those of its remedies that lower the precision: alone, the naive version at that precision."""
-    return tuple(name for name in stack if registry.remedy(name).precision)
+def _naive(changed: Watched) -> list[Watched]:
+    """The naive version at a lower precision: those of the remedies that lower it, alone."""
+    lowering = tuple(name for name in changed.stack if registry.remedy(name).precision)
+    return [changed._replace(stack=lowering)] if lowering not in ((), changed.stack) else []
 
 
 def _draws_otherwise(stack: Stack) -> bool:
     """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
     what it does with other data at the baseline's weights would say nothing of where it goes."""
-    return any(registry.remedy(name).safety == "order" for name in stack)
+    return any((each := registry.remedy(name)).safety == "order" and not each.judged_without_dropout for name in stack)

@@ -47,7 +47,13 @@ class Observing:
         prepare = in_float64 if self.config.float64 else None
         states = States(Path(self.config.states), bool(self.config.keeps)) if self.config.states else None
         self._witness = self._outer.enter_context(
-            Witness(prepare=prepare, after_step=self._step, states=states, expected=self.config.observe)
+            Witness(
+                prepare=prepare,
+                after_step=self._step,
+                states=states,
+                expected=self.config.observe,
+                without_dropout=bool(self.config.without_dropout),
+            )
         )
 
     def end(self, reason: str = "exit") -> None:

@@ -1,0 +1,108 @@
+"""Batches without the columns in which every row is padding."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+MASK, LABELS, IGNORED = "attention_mask", "labels", -100
+"""What tokenizers call the mask, 1 where a token is; what the loss is not computed from (cross_entropy's default)."""
+PER_TOKEN = (MASK, LABELS, "input_ids", "token_type_ids", "position_ids", "special_tokens_mask")
+MULTIPLE = 8
+"""Columns that are kept: few lengths for torch.compile, and those that matrix units like (pad_to_multiple_of)."""
+
+
+class TrimPadding(Remedy):
+    """Batches of a DataLoader that are mappings with an `attention_mask` (rows x tokens, 0 or 1): the columns at the
+    end in which every row has 0 are cut off, up to a multiple of 8. A batch with anything else per token, or with
+    labels there, is left alone. The same tokens and labels; dropout draws other masks, as it has fewer elements."""
+
+    name = "trim_padding"
+    title = "cuts each batch to its longest row instead of padding all to one length"
+    safety = "order"
+    judged_without_dropout = True
+    place = "loader"
+    codes = ("BRR409",)
+    by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
+
+    def apply(self, seams: Seams) -> None:
+        def cut(columns: int, of: int) -> None:
+            seams.applied(self.name, f"{columns} of {of} columns in the first batch that it cuts")
+
+        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
+            collate = kwargs.get("collate_fn")
+            if isinstance(collate, Trimming) or not _makes_batches(kwargs):
+                return kwargs
+            if kwargs.get("num_workers"):  # they cannot tell; what they don't cut is no faster, which a trial shows
+                seams.applied(self.name, "in the loader's workers")
+            return {**kwargs, "collate_fn": Trimming(collate or _default(), cut)}
+
+        seams.at_loader(change)
+
+
+class Trimming:
+    """A collate function that cuts what another one made."""
+
+    def __init__(self, collate: Callable[[Any], Any], told: Callable[[int, int], None] | None = None) -> None:
+        self._collate, self._told = collate, told
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers that are not forked get it pickled; who is told lives here."""
+        return {"_collate": self._collate, "_told": None}
+
+    def __call__(self, samples: Any) -> Any:
+        batch = self._collate(samples)
+        width = real_width(batch)
+        if width is None:
+            return batch
+        of = batch[MASK].shape[1]
+        told, self._told = self._told, None
+        if told is not None:
+            told(width, of)
+        trimmed = copy.copy(batch)
+        for name in per_token(batch):
+            trimmed[name] = batch[name][:, :width].contiguous()
+        return trimmed
+
+
+def real_width(batch: Any) -> int | None:
+    """Columns to keep; None where there is nothing to cut, or nobody knows whether it may be."""
+    import torch
+
+    mask = batch.get(MASK) if isinstance(batch, Mapping) else None
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or mask.is_floating_point() or not mask.numel():
+        return None
+    used = (mask != 0).any(0).nonzero()
+    length = mask.shape[1]
+    width = -(-(int(used[-1]) + 1) // MULTIPLE) * MULTIPLE if len(used) else length
+    names = per_token(batch)
+    if width >= length or int(mask.max()) > 1 or not set(names) <= set(PER_TOKEN):
+        return None
+    if LABELS in names and bool((batch[LABELS][:, width:] != IGNORED).any()):
+        return None
+    return width
+
+
+def per_token(batch: Mapping[str, Any]) -> list[str]:
+    """Names of the tensors that have an element, or a vector, for each token."""
+    shape = batch[MASK].shape
+    return [name for name, value in batch.items() if getattr(value, "shape", ())[:2] == shape]
+
+
+def _makes_batches(kwargs: Mapping[str, Any]) -> bool:
+    return kwargs.get("batch_sampler") is not None or kwargs.get("batch_size", 1) is not None
+
+
+def _default() -> Callable[[Any], Any]:
+    from torch.utils.data import default_collate
+
+    return default_collate
+
+
+REMEDY = TrimPadding()

@@ -1,0 +1,176 @@
+"""What is cut from padded batches, what is left alone, and that the guard tells a model that heeds its mask from one
+that does not."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections import UserDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from gobrrr.guard.padding import cut_of  # noqa: E402
+from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.trim_padding import MULTIPLE, Trimming, real_width  # noqa: E402
+from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
+
+ROWS, LENGTH = 3, 64
+
+
+def batch(*lengths: int, length: int = LENGTH, **more: Any) -> dict[str, Any]:
+    """Rows of so many tokens, padded at the end."""
+    mask = (torch.arange(length) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.arange(1, length + 1).repeat(len(lengths), 1) * mask
+    return {"input_ids": ids, "attention_mask": mask, "labels": torch.arange(len(lengths)), **more}
+
+
+@given(st.lists(st.integers(1, LENGTH), min_size=1, max_size=6))
+def test_no_token_is_lost_and_little_padding_is_left(lengths: list[int]) -> None:
+    given = batch(*lengths)
+    found = Trimming(lambda samples: samples)(given)
+    width = found["input_ids"].shape[1]
+    assert found["attention_mask"].shape[1] == width == min(LENGTH, -(-max(lengths) // MULTIPLE) * MULTIPLE)
+    assert all(torch.equal(found[name], given[name][:, :width]) for name in ("input_ids", "attention_mask"))
+    assert found["input_ids"].sum() == given["input_ids"].sum() and torch.equal(found["labels"], given["labels"])
+    assert given["input_ids"].shape[1] == LENGTH, "the program's own batch is left as it is"
+
+
+PER_TOKEN = torch.full((ROWS, LENGTH), -100)
+LABELLED = PER_TOKEN.clone()
+LABELLED[1, 40] = 7
+
+
+@pytest.mark.parametrize(
+    ("why", "left_alone"),
+    [
+        ("nothing to cut", batch(10, 60, 3)),
+        ("a label beyond the tokens", batch(10, 20, 3, labels=LABELLED)),
+        ("something else per token", batch(10, 20, 3, entities=PER_TOKEN)),
+        ("vectors per token", batch(10, 20, 3, images=torch.zeros(ROWS, LENGTH, 2))),
+        ("padding comes first", {name: each.flip(-1) for name, each in batch(10, 20, 3).items()}),
+        ("a mask that is added", batch(10, 20, 3, attention_mask=torch.zeros(ROWS, LENGTH))),
+        ("a mask of kinds", batch(10, 20, 3, attention_mask=2 * batch(10, 20, 3)["attention_mask"])),
+        ("a mask per pair", batch(10, 20, 3, attention_mask=torch.ones(ROWS, 1, LENGTH, LENGTH).long())),
+        ("no tokens", batch(0, 0, 0)),
+        ("no mask", {"input_ids": torch.zeros(ROWS, LENGTH).long()}),
+        ("a tuple", (torch.zeros(ROWS, LENGTH).long(), torch.ones(ROWS))),
+    ],
+)  # fmt: skip
+def test_what_nobody_can_be_sure_of_is_left_alone(why: str, left_alone: Any) -> None:
+    assert real_width(left_alone) is None and Trimming(lambda samples: samples)(left_alone) is left_alone
+
+
+def test_labels_per_token_are_cut_where_none_is_lost() -> None:
+    found = Trimming(lambda samples: samples)(batch(10, 20, 3, labels=PER_TOKEN, decoder_ids=torch.ones(ROWS, 9)))
+    assert found["labels"].shape == found["input_ids"].shape == (ROWS, 24) and found["decoder_ids"].shape == (ROWS, 9)
+
+
+def test_batches_that_are_like_a_mapping_keep_their_kind() -> None:
+    class Encoding(UserDict):  # type: ignore[type-arg]
+        """What tokenizers give."""
+
+    found = Trimming(lambda samples: samples)(Encoding(batch(10, 20, 3)))
+    assert type(found) is Encoding and found["input_ids"].shape == (ROWS, 24)
+
+
+def rows(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
+    whole = batch(*lengths)
+    return [{name: value[i] for name, value in whole.items()} for i in range(len(lengths))]
+
+
+def test_loaders_cut_and_say_so_once() -> None:
+    said: list[str] = []
+    seams = Seams(lambda name, detail: said.append(detail))
+    seams.install(["trim_padding"])
+    try:
+        loader = DataLoader(rows((60, 60, 9, 12, 10, 20)), batch_size=2)
+        unbatched = DataLoader(rows((5, 6)), batch_size=None)
+    finally:
+        seams.remove()
+    assert [each["input_ids"].shape[1] for each in loader] == [LENGTH, 16, 24]
+    assert [each["input_ids"].shape[0] for each in unbatched] == [LENGTH] * 2
+    assert said == ["16 of 64 columns in the first batch that it cuts"]
+    assert pickle.loads(pickle.dumps(loader.collate_fn))(rows((9, 12)))["input_ids"].shape == (2, 16)
+
+
+def test_a_loader_made_of_another_ones_parts_cuts_once() -> None:
+    seams = Seams()
+    seams.install(["trim_padding"])
+    try:
+        collate = DataLoader(rows((9, 12)), batch_size=2).collate_fn
+        assert DataLoader(rows((9, 12)), batch_size=2, collate_fn=collate).collate_fn is collate
+    finally:
+        seams.remove()
+
+
+def test_the_guard_takes_off_what_no_row_uses() -> None:
+    whole = batch(10, 20, 3)
+    cut = cut_of((), whole)
+    assert cut(whole["input_ids"]).shape == (ROWS, 20) and cut(torch.zeros(ROWS, LENGTH, 5)).shape == (ROWS, 20, 5)
+    assert cut(torch.zeros(ROWS, 5)).shape == (ROWS, 5) and cut(torch.zeros(LENGTH)).shape == (LENGTH,)
+    assert torch.equal(cut_of((whole,), {})(whole["input_ids"]), cut(whole["input_ids"]))
+    additive = {"attention_mask": torch.zeros(ROWS, 1, LENGTH, LENGTH)}
+    assert cut_of((), additive)(whole["input_ids"]) is whole["input_ids"]
+
+
+PROGRAM = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places = nn.Embedding(50, 16), nn.Embedding(64, 16)
+        self.mix, self.out, self.drop = nn.Linear(16, 48), nn.Linear(16, 2), nn.Dropout(0.2)
+
+    def forward(self, input_ids, attention_mask, labels):
+        x = self.drop(self.words(input_ids) + self.places(torch.arange(input_ids.shape[1])))
+        q, k, v = self.mix(x).chunk(3, -1)
+        heeded = attention_mask[:, None, :].bool() HEEDS
+        x = x + F.scaled_dot_product_attention(q, k, v, heeded, dropout_p=0.1 if self.training else 0.0)
+        scores = self.out(x[:, 0])
+        return F.cross_entropy(scores, labels), scores
+
+def rows():
+    for _ in range(256):
+        length = int(torch.randint(4, 20, ()))
+        mask = (torch.arange(64) < length).long()
+        yield {"input_ids": torch.randint(1, 50, (64,)) * mask, "attention_mask": mask, "labels": length % 2}
+
+torch.manual_seed(0)
+model, data = Encoder(), list(rows())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+while True:
+    for batch in DataLoader(data, batch_size=8, shuffle=True):
+        optimizer.zero_grad()
+        model(**batch)[0].backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("heeds", "stack", "green"), [
+    ("", ("trim_padding",), True), ("", ("trim_padding", "bf16_autocast"), True), ("", ("fused_optimizer",), True),
+    ("| True", ("trim_padding",), False),
+])  # fmt: skip
+def test_without_dropout_the_numbers_are_those_of_the_padded_program(
+    heeds: str, stack: tuple[str, ...], green: bool, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text(PROGRAM.replace("HEEDS", heeds))
+    referee = LiveReferee(Program((sys.executable, "train.py"), source, 2e6, threads=1), tmp_path / "arms")
+    found = referee.guard(stack)
+    assert found.green is green, found
+    without = {each.without_dropout for each in referee.guarding.seen}
+    assert without == {"trim_padding" in stack}
