@@ -228,10 +228,12 @@ def test_a_trainer_whose_model_has_no_name_is_left_alone(trainer: str) -> None:
         "from transformers import Trainer\ndef model_init():\n    return 1\ntrainer = Trainer(model_init, args)\n",
         "from trl import SFTTrainer\nname = args.model\ntrainer = SFTTrainer(model=name)\n",
         "from other import Trainer\ntrainer = Trainer(model=net)\n",
+        "from transformers import pipeline\nnet = make()\npipe = pipeline(model=net)\n",
+        "from torch.optim import SGD\noptimizer = SGD(net.parameters())\n",
     ],
 )
 @pytest.mark.parametrize("name", ["compile", "bf16_autocast", "gc_freeze"])
-def test_what_a_trainer_takes_in_place_of_a_model_is_left_alone(source: str, name: str) -> None:
+def test_what_gives_no_model_to_a_trainer_or_lacks_an_import_is_left_alone(source: str, name: str) -> None:
     edit = registry.remedy(name).edit
     assert edit is not None and patched(source, [edit]) == source
 

@@ -168,6 +168,8 @@ def test_what_makes_dropout_draw_otherwise_is_judged_without_any(means: Means, a
     assert not asked[-1]["order_may_change"]
     judged(means, tmp_path, ("trim_padding", "loader_workers"), RED)
     assert asked[-1]["order_may_change"]
+    equal = judged(means, tmp_path, ("trim_padding",), EXACT)
+    assert equal.verdict == "equivalent" and equal.reasons == (guarding.WITHOUT_DROPOUT,), "its masks are others"
 
 
 def test_what_draws_otherwise_walks_its_own_way(means: Means, asked: Verdicts, tmp_path: Path) -> None:

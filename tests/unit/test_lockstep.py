@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from gobrrr.trial.arm import Block
-from gobrrr.trial.lockstep import Side
+from gobrrr.trial.lockstep import LEAST_WARM, Side, measure
 from gobrrr.trial.referee import Program
+from tests.unit.short_program import ShortArm
 
 
 class FakeArm:
@@ -99,6 +103,55 @@ def test_a_later_process_warms_up_as_long_as_the_first_one_had_to(tmp_path: Path
     asked.clear()
     side.block(1)
     assert asked == [7, 1]
+
+
+def test_a_steady_program_warms_up_for_a_few_steps_in_later_processes(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Steady(FakeArm):
+        def run(self, steps: int, expected_ns: float | None = None) -> Block:
+            asked.append(steps)
+            return super().run(steps, expected_ns)
+
+    side = Side(lambda _: Steady((1,)), tmp_path, ())
+    side.block(1)
+    side.end()
+    asked.clear()
+    side.block(1)
+    assert asked == [LEAST_WARM, 1]
+
+
+def test_the_steps_of_a_program_are_counted_in_each_of_its_processes(tmp_path: Path) -> None:
+    side = Side(lambda _: ShortArm(), tmp_path, ())
+    counted = set()
+    for _ in range(100):
+        side.block(1)
+        counted.add(side.program_steps)
+    assert counted == {None, 40} and side._ends >= 2
+
+
+@pytest.mark.parametrize("num", [40, 30])
+def test_a_round_ends_with_its_program(num: int, tmp_path: Path) -> None:
+    """Another start of the same arm would wait for the other one, and be another process of the same round."""
+    starts = [0, 0]
+
+    def side(arm: int) -> Side:
+        def made(_: Path) -> ShortArm:
+            starts[arm] += 1
+            return ShortArm(num, 50_000_000 // (1 + arm))
+
+        return Side(made, tmp_path / str(arm), ())
+
+    found = measure(side(0), side(1), seed=1, seconds=600)
+    assert found.verdict == "faster" and found.speedup is not None and found.speedup.median == pytest.approx(2.0)
+    rounds = Counter(found.samples.round)
+    assert starts == [len(rounds)] * 2 == [3, 3]
+    assert all(blocks >= 8 and blocks % 4 == 0 for blocks in rounds.values())
+
+
+def test_a_program_too_short_for_a_round_is_started_within_it(tmp_path: Path) -> None:
+    found = measure(*(Side(lambda _: ShortArm(18), tmp_path / str(arm), ()) for arm in range(2)), seed=1, seconds=600)
+    assert found.verdict == "equivalent" and all(blocks >= 8 for blocks in Counter(found.samples.round).values())
 
 
 def test_how_many_arms_compute_at_once_is_a_matter_of_their_threads() -> None:

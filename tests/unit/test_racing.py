@@ -54,7 +54,7 @@ def test_blocks_are_sized_by_steps_that_were_measured_alone() -> None:
     referee = Crowded({"x": 1.3}, step_ns=20 * MS)
     racing, _, _ = raced(referee, "x")
     assert asked[0] == 1 and asked[-1] == 4, "50 ms of the faster one"
-    assert racing.slowest()[1] < 25 * MS
+    assert racing.slowest(("x",))[1] < 25 * MS
 
 
 def test_nobody_failed_where_the_program_as_it_is_died() -> None:
@@ -117,12 +117,37 @@ def test_what_is_known_to_start_too_slowly_for_what_is_left_is_not_begun() -> No
     assert not racing._fits(("slow",)) and not racing._fits(("slow", "z"))
 
 
+def test_a_start_takes_as_long_as_any_that_shares_a_remedy_with_it_took() -> None:
+    racing, _, _ = raced(FakeReferee({"x": 1.3}), "x")
+    racing._until = lambda: racing._clock() + 30.0
+    racing._took = {(): 6.0, ("compile", "bf16_autocast"): 50.0, ("compile",): 20.0}
+    assert not racing._fits(("compile",)) and not racing._fits(("bf16_autocast", "fused_optimizer"))
+    assert racing._fits(("fused_optimizer",))
+
+
+def test_what_a_running_heat_has_shown_is_shown() -> None:
+    """The race may last no longer than what was shown leaves of the time, not only from the next heat on."""
+    asked: list[tuple[bool, bool]] = []
+
+    class Asks(Listener):
+        def standing(self, heat) -> None:
+            asked.append((bool(race.shown), racing.shown()))
+
+    referee = FakeReferee({"x": 1.5, "y": 1.012}, machine={"noise": 0.02, "burst": 0.0})
+    race = Race([Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in ("x", "y")], referee.step(()))
+    racing = Racing(race, referee, lambda: 900.0, lambda result: None, Asks(), referee.clock)
+    racing.run()
+    assert asked[0] == (False, False) and (False, True) in asked
+
+
 def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:
     class Slow(FakeReferee):
         def started(self, stack: Stack) -> tuple[float, float]:
             return (60.0 if "y" in stack else 6.0), self.step(stack)
 
     racing, race, _ = raced(Slow({"x": 1.3, "y": 0.5}), "x", "y")
-    assert race.best() == ("x",) and racing.slowest() == pytest.approx((6.0, 20 * MS), rel=0.05)
+    assert race.best() == ("x",) and racing.slowest(("x",)) == pytest.approx((6.0, 20 * MS), rel=0.05)
     racing, race, _ = raced(Slow({"x": 0.5, "y": 1.3}), "x", "y")
-    assert race.best() == ("y",) and racing.slowest()[0] == 18.0  # what it compiled is kept: three times a plain start
+    assert (
+        race.best() == ("y",) and racing.slowest(("y",))[0] == 18.0
+    )  # what it compiled is kept: three times a plain start

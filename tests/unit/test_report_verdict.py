@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger, OpGroup, Roofline, StepStats
 from gobrrr.recording.facts import Span
 from gobrrr.report.build import rank_findings
@@ -48,6 +49,35 @@ def test_a_starved_machine_is_the_first_thing_that_is_said() -> None:
 def test_a_machine_that_is_a_little_crowded_is_not_the_first_thing() -> None:
     crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="note", message="crowded")
     assert judge(samples.starved_ledger(), [samples.finding(), crowd]).sentence.startswith("Data-bound:")
+
+
+@pytest.mark.parametrize(
+    ("accounts", "expected", "bound", "said"),
+    [
+        ({"host": 40.0, "dispatch": 15.0}, 13.0, "data", "host"),
+        ({"host": 15.0, "dispatch": 40.0}, 13.0, "data", "overhead"),
+        ({"host": 40.0, "dispatch": 15.0}, 19.0, "data", "data"),  # a third of what owns most of the step
+        ({"host": 35.0, "dispatch": 10.0}, 13.0, "data", "data"),  # no majority
+        ({"host": 40.0, "dispatch": 15.0}, 13.0, "overhead", "overhead"),  # it lies there
+        ({"inefficiency": 55.0}, 13.0, "data", "data"),  # what binds ops is a matter of their own
+    ],
+)
+def test_a_small_finding_elsewhere_does_not_lead_where_python_owns_the_step(
+    accounts: dict[str, float], expected: float, bound: str, said: str
+) -> None:
+    verdict = judge(ledger(**accounts), [samples.finding(expected=expected, bound=bound)])
+    assert verdict.bound == said
+    assert ("a rule names is another" in verdict.sentence) is (said != bound)
+
+
+def test_a_finding_that_holds_much_is_not_small() -> None:
+    held = samples.finding(expected=13.0, bound="data", lies=(("data_wait", 30.0 * MS),))
+    assert judge(ledger(host=40.0, dispatch=15.0), [held]).bound == "data"
+
+
+def test_beside_a_device_the_hosts_accounts_bind_nothing() -> None:
+    step = replace(ledger(host=40.0, dispatch=15.0), device=DeviceLedger("gpu", 50.0 * MS, 50.0 * MS, 0.5))
+    assert judge(step, [samples.finding(expected=13.0)]).bound == "data"
 
 
 def test_a_note_leads_no_report() -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.tune import OPEN, UNMEASURED, exit_code
+from gobrrr.guard.model import Guarded
 from gobrrr.rules.model import Saving
+from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.receipt import Speedup
 from gobrrr.trial.search import Candidate
@@ -209,3 +211,30 @@ def test_the_listener_hears_what_runs_what_it_has_shown_and_what_came_of_it(tmp_
 
     tuned(FakeReferee(GAINS), CANDIDATES[:1], tmp_path, listener=Ear())
     assert heard[:2] == ["heat", "standing"] and heard[-4:] == ["faster", "guarding", "final", "faster"]
+
+
+def test_what_was_judged_without_dropout_says_so(tmp_path: Path) -> None:
+    class Referee(FakeReferee):
+        def guard(self, stack: tuple[str, ...]) -> Guarded:
+            return Guarded("equivalent", (WITHOUT_DROPOUT,)) if "fused" in stack else super().guard(stack)
+
+    for gains, said in ((GAINS, True), ({"malloc": 1.3}, False)):
+        (tmp_path / str(said)).mkdir()
+        receipt = tuned(Referee(gains), CANDIDATES, tmp_path / str(said), seconds=600).receipt()
+        assert receipt.kept and (WITHOUT_DROPOUT in receipt.notes) is said
+
+
+def test_where_all_that_was_shown_takes_too_long_to_confirm_the_best_of_it_is_that_does_not(tmp_path: Path) -> None:
+    """Three times a language model's start, compiled, were more than what was left; a remedy that took 2.1 times less
+    by itself starts as fast as the program."""
+
+    class Slow(FakeReferee):
+        def started(self, stack: tuple[str, ...]) -> tuple[float, float]:
+            return (90.0 if "compiled" in stack else 20.0), self.step(stack)
+
+    both = [Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in ("compiled", "cut")]
+    gains = {"compiled": 1.4, "cut": 2.1}
+    receipt = tuned(Slow(gains, start_s=30.0, guard_s=20.0), both, tmp_path, seconds=240).receipt()
+    assert receipt.kept == ("cut",) and any(note.startswith("cut + compiled") for note in receipt.notes)
+    (tmp_path / "long").mkdir()
+    assert set(tuned(Slow(gains), both, tmp_path / "long", seconds=900).receipt().kept) == {"cut", "compiled"}

@@ -19,6 +19,8 @@ MOST = 6
 FIRST_STEP = 0.7
 """Of the time for a start, what there is until the first step: who is late then no longer holds up the others."""
 LATE = "not ready within"
+NEARLY = 0.75
+"""Of the steps of a program that has come to its end: an arm that has made so many is about to come to its own."""
 KILL_S = 0.5
 """Until an arm that is to be killed is killed again: it may just have been started."""
 
@@ -92,8 +94,23 @@ class Field:
         return failed
 
     def block(self, stack: Stack, steps: int) -> Block:
-        """A block of one of them, all others standing still. Raises ArmError."""
-        return self._sides[stack].block(steps)
+        """A block of one of them, all others standing still. Where the program comes to its end in it, so do others
+        that have made about as many steps: they are started anew with it, beside each other. Raises ArmError."""
+        side = self._sides[stack]
+        try:
+            return side.block(steps, anew=False)
+        except ArmError as error:
+            if not error.over:
+                raise
+        enough = NEARLY * (side.program_steps or 0)
+        due = [side, *(each for each in self._sides.values() if each.made > enough)]
+        end(due)
+        for bring in (Side.start, Side.warm):
+            coming = {each: self._pool.submit(bring, each) for each in due}
+            wait(coming.values())
+            due = [each for each, future in coming.items() if future.exception() is None]
+            end([each for each in coming if each not in due])  # it starts by itself in its turn, and says what is wrong
+        return side.block(steps)
 
     def end(self, stacks: Sequence[Stack] | None = None) -> None:
         """End these, or all."""

@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Observation
@@ -37,6 +39,7 @@ class Watched(NamedTuple):
 
 
 PLAIN = Watched()
+WITHOUT_DROPOUT = "its numbers were compared without dropout, whose masks it changes"
 Judged = Callable[[Observation, Sequence[Observation]], Guarded]
 """The verdict, from a second run of the baseline and from other seeds of it."""
 
@@ -81,7 +84,13 @@ class Guarding:
 
     def judged(self, stack: Stack) -> Guarded:
         """What the numbers of a stack are; unverified where the program could not be watched."""
-        plain = PLAIN._replace(without_dropout=any(registry.remedy(name).judged_without_dropout for name in stack))
+        if not draws_other_masks(stack):
+            return self._judged(stack, PLAIN)
+        found = self._judged(stack, PLAIN._replace(without_dropout=True))
+        verdict = "equivalent" if found.verdict == "exact" else found.verdict
+        return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, WITHOUT_DROPOUT))
+
+    def _judged(self, stack: Stack, plain: Watched) -> Guarded:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
         try:
             baseline = self._observe(plain)
@@ -193,6 +202,11 @@ class Guarding:
     def _states(self, wanted: Watched) -> Path:
         """The baseline's own states, kept by its first watched run; those from other seeds have other ones."""
         return self._folder / f"{protocol.STATES}{'-without-dropout' if wanted.without_dropout else ''}"
+
+
+def draws_other_masks(stack: Stack) -> bool:
+    """Whether dropout has other masks with it, for the same data: then only runs without any can be compared."""
+    return any(registry.remedy(name).judged_without_dropout for name in stack)
 
 
 def _is_exact(stack: Stack) -> bool:

@@ -145,8 +145,13 @@ class Side:
                 raise ArmError("the program is too short: it ended while it was still warming up") from None
             raise
 
-    def block(self, steps: int) -> Block:
-        """One block; a program that ends in it starts again and makes it anew. Raises ArmError."""
+    @property
+    def made(self) -> int:
+        """Steps that its process has made."""
+        return self._made if self._arm is not None else 0
+
+    def block(self, steps: int, anew: bool = True) -> Block:
+        """One block; a program that ends in it starts again and makes it `anew`. Raises ArmError."""
         while True:
             self.start()
             self.warm()
@@ -159,6 +164,8 @@ class Side:
                 self.program_steps = self._made
                 self.end()
                 self._ends += 1
+                if not anew:
+                    raise
                 if self._ends > MOST_RESTARTS:
                     raise ArmError(f"the program is too short: it ended {self._ends} times before enough blocks were "
                                    "measured") from None  # fmt: skip
@@ -244,7 +251,15 @@ def _compared(
             sides[1 - wanted.arm].end()
         elif wanted.fresh:
             _made_ready(sides, pool)
-        number, block = len(rounds.logs), sides[wanted.arm].block(wanted.steps)
+        number = len(rounds.logs)
+        try:
+            block = sides[wanted.arm].block(wanted.steps, anew=not rounds.may_end())
+        except ArmError as error:
+            if not error.over or not rounds.may_end():
+                raise
+            rounds.ended()
+            del taken[len(taken) - len(taken) % 4 :]
+            continue
         rounds.feed(block.ns, len(block.walls))
         taken.append((wanted.arm, len(block.walls), block.ns, number))
         if progress is not None:

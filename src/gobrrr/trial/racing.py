@@ -103,10 +103,9 @@ class Racing:
         faster = heat is not None and any(verdict(heat.standing(stack)) == "faster" for stack in heat.contenders)
         return faster or bool(self._race.shown)
 
-    def slowest(self) -> tuple[float, float]:
-        """Seconds of the slowest later start of what is to be confirmed as it stands, and ns of the slowest step."""
-        best = set(self._race.best())
-        starts = [found for stack, found in self._starts.items() if set(stack) <= best]
+    def slowest(self, confirmed: Stack) -> tuple[float, float]:
+        """Seconds of the slowest later start of what is to be confirmed, and ns of the slowest step."""
+        starts = [found for stack, found in self._starts.items() if set(stack) <= set(confirmed)]
         slowest = max((start for start, _ in starts), default=0.0)
         plain = self._starts[()][0] if () in self._starts else math.inf
         return min(slowest, CACHED * plain), max((step for _, step in starts), default=0.0)

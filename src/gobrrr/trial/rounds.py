@@ -81,6 +81,15 @@ class Rounds:
         if len(self.logs[-1]) >= self.quadruples:
             self._round_done()
 
+    def may_end(self) -> bool:
+        """Whether the round says something as it stands: where its program is over, the next one's may begin."""
+        return not self._apart and len(self.logs[-1]) >= FEWEST_QUADRUPLES
+
+    def ended(self) -> None:
+        """The program is over before the round is: another start is another pair of processes."""
+        self._blocks.drop()
+        self._round_done()
+
     def _round_done(self) -> None:
         now = self._clock()
         self._round_s, self._round_began = now - self._round_began, now

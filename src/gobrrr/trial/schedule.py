@@ -74,6 +74,10 @@ class Quadruples:
             self._arms, self._times = list(self._order), []
         return Block(self._order[0], self.steps)
 
+    def drop(self) -> None:
+        """The blocks of a quadruple that is not whole are of no use: the next one begins another."""
+        self._order = []
+
     def feed(self, ns: float, steps: int | None = None) -> float | None:
         """The block's time, `steps` where the arm made fewer than asked; the log ratio where it was the fourth."""
         self._order.pop(0)

@@ -18,6 +18,7 @@ from gobrrr.guard.schedule import twin_steps
 from gobrrr.machine import files
 from gobrrr.rules.model import Saving
 from gobrrr.trial import mark, racing
+from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.racing import SETTLED, Arms, Racing
@@ -143,13 +144,15 @@ class Tuning:
         self._raced = 0.0
         self._likely: Stack = ()
         """What went into guard and confirmation."""
+        self._put_off: Stack = ()
+        """What would have, with more time."""
 
     def run(self) -> None:
         """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
         try:
             self._racing.run()
             self._raced = self._clock() - self._began
-            self._confirm(self.race.best())
+            self._confirm(self._affordable(self.race.best()))
             self.complete = True
         except KeyboardInterrupt:
             pass
@@ -163,13 +166,23 @@ class Tuning:
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
         least = RACE if self._racing.shown() else SEEKING
-        return self._began + self._seconds - min(self._proof(), (1 - least) * self._seconds)
+        proof = self._proof(self.race.best())
+        return self._began + self._seconds - min(proof, (1 - least) * self._seconds)
 
-    def _proof(self) -> float:
-        """Seconds that guard and confirmation are thought to take."""
-        start, step_ns = self._racing.slowest()
-        rounds = MARGIN * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
+    def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
+        """Seconds that guard and confirmation of a stack are thought to take."""
+        start, step_ns = self._racing.slowest(stack)
+        rounds = margin * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
         return rounds + GUARD_RUNS * (start + twin_steps(step_ns) * WATCHED * step_ns / 1e9)
+
+    def _affordable(self, stack: Stack) -> Stack:
+        """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves, the first
+        for which there is time; all of it where there is time for none."""
+        shown = self.race.shown
+        parts = sorted((part for part in shown if set(part) < set(stack)), key=lambda part: -shown[part])
+        found = next((part for part in (stack, *parts) if self._proof(part, margin=1.0) <= self.left()), stack)
+        self._put_off = stack if found != stack else ()
+        return found
 
     def take_over(self) -> str:
         """What an earlier tuning settled of the first looks is not measured again; all else is. Says so in words."""
@@ -250,7 +263,12 @@ class Tuning:
     def _notes(self) -> Iterator[str]:
         if self._racing.broken:
             yield f"the program as it is could not be run: {self._racing.broken}"
-        start, proof = self._racing.slowest()[0], self._proof()
+        if self.kept and any(WITHOUT_DROPOUT in result.guard.reasons for result in self.results if result.guard):
+            yield WITHOUT_DROPOUT
+        if self._put_off:
+            yield f"{' + '.join(self._put_off)} may be faster still: there was no time to check and confirm it"
+        best = self.race.best()
+        start, proof = self._racing.slowest(best)[0], self._proof(best)
         if start and not any(result.speedup for result in self.results):
             enough = (1 + LEAST_HEATS) * start + proof
             yield f"a start takes {start:.0f} s here: {math.ceil(enough / 60)} minutes after the diagnosis would do"

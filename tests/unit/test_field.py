@@ -1,0 +1,60 @@
+"""Arms of a race whose program comes to its end: who is started anew, when, and what is said of one that can't be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gobrrr.trial.arm import ArmError
+from gobrrr.trial.field import Field
+from gobrrr.trial.heat import Stack
+from gobrrr.trial.lockstep import Side
+from tests.unit.short_program import ShortArm
+
+STACKS: list[Stack] = [(), ("x",), ("y",)]
+
+
+class Made:
+    """A field of arms of 40 steps; `broken` from its second start on."""
+
+    def __init__(self, folder: Path, broken: Stack | None = None) -> None:
+        self.starts: Counter[Stack] = Counter()
+        self._broken = broken
+        self.field = Field(self._side, folder, 4)
+
+    def _side(self, folder: Path, stack: Stack) -> Side:
+        def arm(_: Path) -> ShortArm:
+            self.starts[stack] += 1
+            again = stack == self._broken and self.starts[stack] > 1
+            return ShortArm(broken="the disk is full" if again else "")
+
+        return Side(arm, folder, ())
+
+
+def test_arms_that_come_to_their_end_together_are_started_anew_together(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    assert made.field.start(STACKS[:2], 60, lambda stack: None) == {}
+    for _ in range(6):
+        for stack in STACKS[:2]:
+            assert made.field.block(stack, 4).ns == 200_000_000
+    made.field.start(STACKS[2:], 60, lambda stack: None)
+    assert made.starts == Counter(dict.fromkeys(STACKS, 1))
+    while made.starts[()] == 1:
+        made.field.block((), 4)
+    assert made.starts == {(): 2, ("x",): 2, ("y",): 1}, "y has most of its steps before it"
+    made.field.block(("x",), 4)
+    assert made.starts[("x",)] == 2
+    made.field.close()
+
+
+def test_one_that_can_not_be_started_anew_says_so_in_its_turn(tmp_path: Path) -> None:
+    made = Made(tmp_path, broken=("x",))
+    made.field.start(STACKS, 60, lambda stack: None)
+    with pytest.raises(ArmError, match="the disk is full"):
+        for _ in range(20):
+            for stack in STACKS:
+                made.field.block(stack, 4)
+    assert made.field.block((), 4).ns and made.field.block(("y",), 4).ns
+    made.field.close()
