@@ -17,6 +17,7 @@ from gobrrr import guard
 from gobrrr.guard import sidedoors
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.effects import printed
+from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.look import look
 from gobrrr.guard.observation import Observation
 from gobrrr.guard.states import States
@@ -413,3 +414,41 @@ def test_a_gradient_that_is_rounding_may_be_zero_by_luck() -> None:
         "weight",
         "small",
     ]
+
+
+class OwnDraws(Dataset):
+    """Augmented from a generator that it keeps, as MONAI's transforms do; `shared`: from torch's."""
+
+    def __init__(self, shared: bool = False, plain: bool = False) -> None:
+        self._generator = None if shared else torch.Generator().manual_seed(0)
+        self._plain = plain
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((4,), float(index)) + (0 if self._plain else torch.rand(4, generator=self._generator))
+
+
+def epochs_of(data: OwnDraws) -> Any:
+    watched = Epochs()
+    watched.start()
+    try:
+        for _ in DataLoader(data, batch_size=4):
+            pass
+    finally:
+        watched.stop()
+    return watched.read()
+
+
+def test_samples_with_draws_of_their_own_are_not_held_against_each_other() -> None:
+    """With loader workers the generator of the process that is asked is another one than it was."""
+    own, shared, plain = (epochs_of(data) for data in (OwnDraws(), OwnDraws(shared=True), OwnDraws(plain=True)))
+    assert own[0].draws_alone and not own[0].items and own[0].indices and not shared[0].draws_alone
+
+    def judged(baseline: Any, candidate: Any) -> str:
+        runs = [Observation(epochs=epochs) for epochs in (baseline, candidate, baseline)]
+        return sidedoors._epochs(*runs, order_may_change=True).verdict
+
+    assert judged(own, epochs_of(OwnDraws())) == "bounded" and judged(shared, shared) == "exact"
+    assert judged(own, plain) == "wrong" and judged(plain, own) == "wrong" and judged(shared, plain) == "wrong"

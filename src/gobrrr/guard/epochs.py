@@ -2,7 +2,8 @@
 
 A remedy may change the order of samples or the draws of an augmentation, and no batch can be compared any more. So,
 once the watched steps are over, the sampler is asked for a whole epoch of indices, and some items are fetched, each
-from a random state of its own: then augmentation draws the same in every run.
+from a random state of its own: then augmentation draws the same in every run. Unless it draws from a generator that the
+data set keeps (MONAI's transforms do): that shows where an item is fetched once more.
 """
 
 from __future__ import annotations
@@ -71,11 +72,12 @@ def _epoch(loader: Any) -> Epoch:
     try:
         indices = _indices(loader)
         drawn = random.Random(0).sample(sorted(set(indices)), min(ITEMS, len(set(indices))))
-        items = _items(loader.dataset, drawn)
+        items, draws_alone = _items(loader.dataset, drawn)
         return Epoch(
             found.dataset, found.batch_size, num=len(indices), unique=len(set(indices)),
             indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
-            items={str(index): fingerprint(item) for index, item in items.items()}, batch=_collated(loader, items),
+            items={} if draws_alone else {str(index): fingerprint(item) for index, item in items.items()},
+            batch=None if draws_alone else _collated(loader, items), draws_alone=draws_alone,
         )  # fmt: skip
     except Exception:  # the program's own code, asked for what it does not do by itself
         return found
@@ -98,15 +100,18 @@ def _indices(loader: Any) -> list[Any]:
     return found
 
 
-def _items(dataset: Any, drawn: list[Any]) -> dict[Any, Any]:
-    until = time.monotonic() + SECONDS
-    found = {}
+def _items(dataset: Any, drawn: list[Any]) -> tuple[dict[Any, Any], bool]:
+    """As many as there is time for, and whether one of them was another when it was fetched again."""
+    until, found, draws_alone = time.monotonic() + SECONDS, {}, False
     for number, index in enumerate(drawn):
         _seed(1 + number)
         found[index] = dataset[index]
+        first = fingerprint(found[index])
+        _seed(1 + number)
+        draws_alone = draws_alone or fingerprint(dataset[index]) != first
         if time.monotonic() > until:
             break
-    return found
+    return found, draws_alone
 
 
 def _collated(loader: Any, items: dict[Any, Any]) -> str | None:

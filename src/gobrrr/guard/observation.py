@@ -27,6 +27,8 @@ class Epoch(msgspec.Struct, frozen=True):
     """Digest of some items by their index."""
     batch: str | None = None
     """Digest of those items collated."""
+    draws_alone: bool = False
+    """An item fetched twice from the same random state was another: it has a state of its own, and no digest."""
 
 
 class Data(msgspec.Struct, frozen=True):

@@ -167,12 +167,10 @@ def _epochs(baseline: Observation, candidate: Observation, again: Observation, o
     for b, c, a in zip(baseline.epochs, candidate.epochs, again.epochs, strict=True):
         if reason := _other_epoch(b, c, a):
             return Check(name, "wrong", reason)
-        proven = proven and b.indices is not None and c.indices is not None
+        proven = proven and b.indices is not None and c.indices is not None and not b.draws_alone
     if not order_may_change:
         return Check(name, "exact")
-    words = (
-        "the same samples in an epoch" if proven else "epochs could not be listed: only moments and repeats compared"
-    )
+    words = "the same samples in an epoch" if proven else "not all samples could be compared: moments and repeats were"
     return Check(name, "exact" if proven else "bounded", words)
 
 
@@ -184,6 +182,9 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
         return f"an epoch of {b.dataset} has {c.unique} different samples, the baseline's {b.unique}"
     if b.indices is not None and c.indices is not None and b.indices == a.indices != c.indices:
         return f"an epoch of {b.dataset} holds other samples"
+    if b.draws_alone == a.draws_alone != c.draws_alone:
+        said = "vary no more" if b.draws_alone else "vary"
+        return f"samples of {b.dataset} {said} from the same random state"
     for index in b.items.keys() & c.items.keys():
         if b.items[index] == a.items.get(index) != c.items[index]:
             return f"sample {index} of {b.dataset} is another from the same random state"
