@@ -130,6 +130,25 @@ def test_a_confined_command_is_the_same_process_with_the_same_words(tmp_path: Pa
     assert process.communicate()[0] == f"{process.pid} ['-c'] 0\n"
 
 
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        ("", ""),
+        ("a warning\nthe disk is full\n\n", "the disk is full"),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: a\n\nDuring handling of it:\n\n'
+            'Traceback (most recent call last):\n  File "b.py", line 2, in f\n    g()\n    ^^^\n'
+            "torch._dynamo.exc.Unsupported: no such op\n  a hint\n\nFor more information, try TORCH_LOGS=graph\n",
+            "torch._dynamo.exc.Unsupported: no such op",
+        ),
+        ("Traceback (most recent call last):\n  File", "File"),
+    ],
+)
+def test_the_last_words_of_a_program_are_its_error(stderr: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / limits.STDERR).write_text(stderr)
+    assert limits.last_words(tmp_path) == said
+
+
 def test_of_a_long_stderr_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_MOST_BYTES", 1000)
     monkeypatch.setattr(limits, "_READ_BYTES", 100)

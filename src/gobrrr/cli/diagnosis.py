@@ -227,10 +227,10 @@ def _ended(code: int) -> str:
 
 
 def _last_words(folder: Path) -> str:
-    """The last line that the program wrote to stderr, where that went into a file of the folder."""
-    from gobrrr.trial.limits import last_lines
+    """The error that the program ended with, where its stderr went into a file of the folder."""
+    from gobrrr.trial.limits import last_words
 
-    return "".join(f": {line.strip()[:200]}" for line in last_lines(folder, 1))
+    return f": {said}" if (said := last_words(folder)) else ""
 
 
 def _mend(folder: Path) -> str:

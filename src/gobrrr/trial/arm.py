@@ -283,7 +283,7 @@ class Arm:
             return ArmError("the program came to its end", over=True)
         if code == -signal.SIGKILL:
             return ArmError("it was killed: out of memory, most likely")
-        last = "".join(f": {line[:200]}" for line in limits.last_lines(self._folder, 1))
+        last = f": {said}" if (said := limits.last_words(self._folder)) else ""
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         refused = limits.refusal(self._folder)
         return ArmError(

@@ -122,6 +122,15 @@ def last_lines(folder: Path, count: int) -> list[str]:
     return _end(folder / STDERR).decode(errors="replace").strip().splitlines()[-count:]
 
 
+def last_words(folder: Path) -> str:
+    """Of a program that failed: the error of its last traceback, whose message may have lines of its own after that;
+    else the last line that it wrote to stderr; at most 200 characters."""
+    lines = last_lines(folder, _READ_BYTES)
+    begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (")]
+    errors = [line for line in lines[begins[-1] + 1 :] if line and not line[0].isspace()] if begins else []
+    return (errors or lines[-1:] or [""])[0].strip()[:200]
+
+
 def shorten(folder: Path) -> None:
     """Keep of a large stderr the end, which is all that is ever read. A program appends to it, whatever its length."""
     file = folder / STDERR
