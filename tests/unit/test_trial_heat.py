@@ -59,7 +59,7 @@ def test_noise_is_that_of_all_arms_as_in_an_analysis_of_variance() -> None:
     assert found.mean == pytest.approx((table[:, 2] - table[:, 0]).mean())
     deviation = max(math.sqrt(2 * variance), (table[:, 2] - table[:, 0]).std(ddof=1))
     assert found.error == pytest.approx(deviation / math.sqrt(4))
-    half = anytime.half_width(deviation, 4, 6, anytime.LEVEL / 2)
+    half = anytime.half_width(deviation, 4, 6, anytime.POOLED * anytime.LEVEL / 2)
     assert (found.high - found.low) / 2 == pytest.approx(half)
 
 
@@ -68,6 +68,30 @@ def test_an_arm_that_is_noisier_than_the_others_has_its_own_noise() -> None:
     sweeps = [{arm: stream.gauss(0, 0.1 if arm == 4 else 0.01) for arm in range(5)} for _ in range(6)]
     steady, noisy = (anytime.interval(sweeps, 0, arm) for arm in (1, 4))
     assert noisy.high - noisy.low > 1.3 * (steady.high - steady.low)
+
+
+def test_an_arm_that_is_noisier_than_the_others_does_not_hide_them() -> None:
+    stream = random.Random(5)
+    steady = [{"slow": 0.1 + stream.gauss(0, 0.01), "fast": stream.gauss(0, 0.01)} for _ in range(8)]
+    beside = [{**sweep, "noisy": stream.gauss(0, 1.0)} for sweep in steady]
+    alone, found = (anytime.interval(sweeps, "slow", "fast") for sweeps in (steady, beside))
+    assert found.low > 0 and found.error == pytest.approx(alone.error) and found.mean == pytest.approx(alone.mean)
+    assert found.high - found.low < 1.2 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize("noisy", [0, 1, 4])
+def test_it_errs_no_more_often_where_one_arm_is_noisier(noisy: int) -> None:
+    """The reference, the contender, or one that neither is."""
+    stream, wrong, num = random.Random(7), 0, 300
+    for _ in range(num):
+        sweeps: list[dict[int, float]] = []
+        for _ in range(24):
+            sweeps.append({arm: stream.gauss(0, 0.25 if arm == noisy else 0.05) for arm in range(5)})
+            found = anytime.interval(sweeps, 0, 1, 0.2, process_sd=1e-9)
+            if found.low > 0 or found.high < 0:
+                wrong += 1
+                break
+    assert wrong / num < 0.1
 
 
 def test_arms_that_left_still_tell_of_the_noise() -> None:
