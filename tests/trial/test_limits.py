@@ -37,7 +37,7 @@ def start(places: Path, env: dict[str, str] | None = None, within: Limits = limi
 
 def test_temporary_files_go_where_they_always_go(places: Path) -> None:
     made, writable = start(places)
-    assert made.scratch is None and "TMPDIR" not in made.env and "TORCHINDUCTOR_CACHE_DIR" not in made.env
+    assert made.scratch is None and "TMPDIR" not in made.env
     assert {places / "temporary", places / "arm", Path("/dev"), Path("/proc")} <= writable
     assert not {places, places / "project", places / "home"} & writable
 
@@ -51,15 +51,26 @@ def test_who_works_below_the_temporary_files_gets_others_with_a_short_name(place
     assert Path(made.env["TORCHINDUCTOR_CACHE_DIR"]) == places / "arm" / "caches" / "TORCHINDUCTOR_CACHE_DIR"
 
 
-def test_what_torch_compile_has_made_already_is_found_there_all_the_same(
-    places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("getpass.getuser", lambda: "some/one")
-    usual = places / "temporary" / "torchinductor_some_one"
-    usual.mkdir()
-    (places / "temporary" / "deep").mkdir()
-    made, writable = start(places, source="temporary/deep")
-    assert made.env["TORCHINDUCTOR_CACHE_DIR"] == str(usual) and usual in writable
+@pytest.mark.parametrize("env", [{}, {limits.INDUCTOR: "usual"}, {limits.INDUCTOR: "relative/place"}])
+def test_the_users_compiled_code_is_never_written_to(env: dict[str, str], places: Path) -> None:
+    """A library that an arm was killed over, half written, broke every later program that needed it."""
+    env = {name: str(places / value) if value == "usual" else value for name, value in env.items()}
+    (places / "usual").mkdir()
+    within = Limits(caches=places / "caches")
+    made, writable = start(places, env, within)
+    assert Path(made.env[limits.INDUCTOR]) == places / "caches" / limits.INDUCTOR in writable
+    assert places / "usual" not in writable
+
+
+def test_libraries_that_are_half_written_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / limits.INDUCTOR / "ab"
+    folder.mkdir(parents=True)
+    for name, mode in (("whole.so", 0o755), ("half.so", 0o644), ("code.cpp", 0o644)):
+        (folder / name).touch()
+        (folder / name).chmod(mode)
+    limits.mend(tmp_path)
+    limits.mend(tmp_path / "none")
+    assert {each.name for each in folder.iterdir()} == {"whole.so", "code.cpp"}
 
 
 @pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")

@@ -48,6 +48,7 @@ OWN = (
     "persistent_workers",
     "pin_memory",
     "trim_padding",
+    "batched_fetch",
 )
 """Names; each is a module of this package that holds one instance, REMEDY."""
 ENTRY_POINT = "gobrrr.remedies"

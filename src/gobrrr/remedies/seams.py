@@ -4,6 +4,7 @@ time, a loader is made. The only place that touches torch's seams for remedies."
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import sys
 import weakref
@@ -18,6 +19,12 @@ from gobrrr.errors import GobrrrError
 
 QUIET_CALLS = 20_000
 """Calls of modules after the last new one from which all are taken to be met: looking costs half a microsecond each."""
+
+
+def makes_batches(loader: dict[str, Any]) -> bool:
+    """Whether a DataLoader with these arguments puts samples together."""
+    return loader.get("batch_sampler") is not None or loader.get("batch_size", 1) is not None
+
 
 Said = Callable[[str, str], None]
 _OURS = (__name__, "gobrrr.capture.lookup")
@@ -162,9 +169,13 @@ class Seams:
         from torch.utils.data import DataLoader
 
         plain, changed = DataLoader.__init__, self._guarded(self._changed, lambda given: given)
+        _, *names = inspect.signature(plain).parameters
 
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-            plain(self, *args, **changed(kwargs))
+            given = {**dict(zip(names, args, strict=False)), **kwargs}
+            if len(given) < len(args) + len(kwargs):  # twice, or too many: the program is told so by torch
+                return plain(self, *args, **kwargs)
+            plain(self, **changed(given))
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign]
         self.undo(lambda: setattr(DataLoader, "__init__", plain))

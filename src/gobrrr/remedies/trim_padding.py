@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.seams import makes_batches
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -37,7 +38,7 @@ class TrimPadding(Remedy):
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             collate = kwargs.get("collate_fn")
-            if isinstance(collate, Trimming) or not _makes_batches(kwargs):
+            if isinstance(collate, Trimming) or not makes_batches(kwargs):
                 return kwargs
             if kwargs.get("num_workers"):  # they cannot tell; what they don't cut is no faster, which a trial shows
                 seams.applied(self.name, "in the loader's workers")
@@ -93,10 +94,6 @@ def per_token(batch: Mapping[str, Any]) -> list[str]:
     """Names of the tensors that have an element, or a vector, for each token."""
     shape = batch[MASK].shape
     return [name for name, value in batch.items() if getattr(value, "shape", ())[:2] == shape]
-
-
-def _makes_batches(kwargs: Mapping[str, Any]) -> bool:
-    return kwargs.get("batch_sampler") is not None or kwargs.get("batch_size", 1) is not None
 
 
 def _default() -> Callable[[Any], Any]:

@@ -178,7 +178,7 @@ def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
     return (span,) if span else ()
 
 
-@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"})
+@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"}, remedies=("batched_fetch",))
 def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Tensors in memory that are taken apart into samples and stacked into a batch again."""
     found = _is(ledger, machine, "BRR408")

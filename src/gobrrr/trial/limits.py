@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import re
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,10 +19,11 @@ STDERR = "stderr"
 """File of an arm's folder."""
 SHARED_MEMORY = "/dev/shm"
 TEMPORARY = ("/tmp", "/var/tmp")
+INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 CACHES = (
     ("XDG_CACHE_HOME", "~/.cache", ""), ("TRITON_HOME", "~", ".triton"), ("CUDA_CACHE_PATH", "~/.nv/ComputeCache", ""),
     *((name, "", "") for name in (
-        "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "HF_HOME",
+        "TRITON_CACHE_DIR", INDUCTOR, "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "HF_HOME",
         "HF_DATASETS_CACHE", "HF_HUB_CACHE", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "PYTHONPYCACHEPREFIX")),
 )  # fmt: skip
 """Documented variables of caches, where these are without them, and the part of it that is written to."""
@@ -90,7 +91,7 @@ def start(
     """Of an arm in `folder` that is there; `source` is the user's own. Leaves WRITABLE and PROTECTION in the folder."""
     found, given = protection(source, limits), dict(env)
     temporary, scratch = _temporary(source, given)
-    caches = _caches(limits.caches or folder / "caches", given, source, inductor=scratch is not None)
+    caches = _caches(limits.caches or folder / "caches", given, source)
     places = (folder, *limits.allowed, *temporary, *caches, SHARED_MEMORY, *kernel.DEVICES)
     names = (os.path.realpath(str(place)) for place in places)
     (folder / WRITABLE).write_bytes(b"\0".join(os.fsencode(name) for name in dict.fromkeys(names)))
@@ -169,17 +170,16 @@ def _temporary(source: Path, env: dict[str, str]) -> tuple[list[Path], Path | No
     return [*places, scratch], scratch
 
 
-def _caches(ours: Path, env: dict[str, str], source: Path, *, inductor: bool) -> list[Path]:
-    """Caches that exist stay where they are; one that does not is made among ours, and its variable says so."""
+def _caches(ours: Path, env: dict[str, str], source: Path) -> list[Path]:
+    """Caches that exist stay where they are; one that does not is made among ours, and its variable says so. Inductor's
+    is always ours: it takes a library that was half written, when an arm was killed, for a whole one ever after."""
     found = []
     for variable, default, part in CACHES:
         usual = env.get(variable) or default
-        if variable == "TORCHINDUCTOR_CACHE_DIR" and inductor:
-            usual = env[variable] = usual or _inductors()
         place = Path(os.path.expanduser(usual), part)  # noqa: PTH111
-        if not place.is_absolute():  # none, or one that lies in the arm's own copy
+        if not place.is_absolute() and variable != INDUCTOR:  # none, or one that lies in the arm's own copy
             continue
-        if not place.is_dir() or source.resolve().is_relative_to(place.resolve()):
+        if variable == INDUCTOR or not place.is_dir() or source.resolve().is_relative_to(place.resolve()):
             env[variable] = str(ours.resolve() / variable)
             place = Path(env[variable]) / part
             place.mkdir(parents=True, exist_ok=True)
@@ -187,10 +187,10 @@ def _caches(ours: Path, env: dict[str, str], source: Path, *, inductor: bool) ->
     return found
 
 
-def _inductors() -> str:
-    """Where torch.compile keeps its code by default: among the usual temporary files."""
-    try:
-        user = re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
-    except (KeyError, OSError):  # a container without such a user
-        user = ""
-    return str(Path(tempfile.gettempdir(), f"torchinductor_{user}"))
+def mend(caches: Path) -> None:
+    """Remove libraries that a compiler was killed over: the linker makes them executable at last. To be called when
+    nobody compiles."""
+    for library in (caches / INDUCTOR).rglob("*.so"):
+        with contextlib.suppress(OSError):
+            if not library.stat().st_mode & stat.S_IXUSR:
+                library.unlink()

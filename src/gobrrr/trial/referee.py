@@ -15,7 +15,7 @@ import psutil
 from gobrrr.capture import schedule
 from gobrrr.guard.model import Guarded
 from gobrrr.remedies import registry
-from gobrrr.trial import lockstep
+from gobrrr.trial import limits, lockstep
 from gobrrr.trial.arm import SPENT, Arm, ArmError, Block
 from gobrrr.trial.field import FIRST_STEP, Field
 from gobrrr.trial.guarding import PLAIN, Guarding
@@ -63,6 +63,7 @@ class LiveReferee:
         self._program, self._folder, self._seed, self._seconds = program, folder, seed, seconds
         self._progress, self._until, self._overrun = progress, until, overrun
         self._num = 0
+        self._caches = program.limits.caches or folder / "caches"
         self._alive: dict[Stack, Arm] = {}
         self._all: list[Arm] = []
         self._cores = schedule.cores()
@@ -77,6 +78,7 @@ class LiveReferee:
 
     def measure(self, plan: Plan, seconds: float | None = None) -> Measured:
         """Baseline stack against candidate stack, in pairs of fresh processes."""
+        limits.mend(self._caches)
         self._num += 1
         folder = self._folder / f"trial{self._num}"
         sides = [self._side(folder / name, stack) for name, stack in
@@ -93,6 +95,7 @@ class LiveReferee:
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are
         idle, the untouched program is watched for the guard."""
+        limits.mend(self._caches)
         room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
         ahead = partial(self.guarding.ahead, FIRST_STEP * seconds) if room and PLAIN not in self.guarding.seen else None
         return self.field.start(stacks, seconds, self._kill, ahead)
@@ -157,15 +160,15 @@ class LiveReferee:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
         if self.is_over():
             raise ArmError(SPENT)
-        env = registry.environment(stack)
-        program, limits = self._program, self._program.limits
-        limits = limits._replace(caches=limits.caches or self._folder / "caches")
-        arm = Arm(program.command, folder, stack, source=program.source, env=env, within=limits, loop=program.loop)
+        program, env = self._program, registry.environment(stack)
+        within = program.limits._replace(caches=self._caches)
+        arm = Arm(program.command, folder, stack, source=program.source, env=env, within=within, loop=program.loop)
         self._all.append(arm)
         return arm
 
     def guard(self, stack: Stack) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
         the runs that were cut may be those that would have spoken for it."""
+        limits.mend(self._caches)
         found = self.guarding.judged(stack)
         return found if found.green or not self.is_over() else Guarded(reasons=(SPENT,))

@@ -1,0 +1,182 @@
+"""All rows of a batch from tensors in memory at once, instead of one by one and stacked again."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.seams import makes_batches
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+KNOWN = {"skorch.dataset.Dataset": ("X", "y")}
+"""Classes that index with what they are given, a list too, and where they keep their arrays."""
+PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Dict, ast.Load, ast.Store, ast.Assign, ast.Return)
+
+
+class BatchedFetch(Remedy):
+    """For DataLoaders with torch's own collate function whose data set only indexes tensors or arrays: TensorDataset,
+    skorch's, or a class of which __getitem__ is nothing else (`return self.x[i], self.y[i]`); in a Subset too. The
+    first batch of each loader is made both ways: where they are not equal bit for bit the loader stays as it is."""
+
+    name = "batched_fetch"
+    title = "takes all rows of a batch from memory at once"
+    safety = "exact"
+    place = "loader"
+    codes = ("BRR408",)
+    by_hand = (
+        "DataLoader(data, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last=False), batch_size=None)"
+    )
+
+    def probe(self) -> str:
+        from torch.utils.data._utils import fetch
+
+        return "" if hasattr(fetch, "_MapDatasetFetcher") else "this torch's loaders fetch in a way of their own"
+
+    def apply(self, seams: Seams) -> None:
+        from torch.utils.data import default_collate
+        from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
+
+        plain: Any = Fetcher.fetch
+
+        def fetch(fetcher: Any, indices: Any) -> Any:
+            ours = isinstance(fetcher.collate_fn, Collate) and fetcher.auto_collation
+            return fetcher.collate_fn(Rows(fetcher.dataset, indices)) if ours else plain(fetcher, indices)
+
+        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
+            if kwargs.get("collate_fn") not in (None, default_collate) or not makes_batches(kwargs):
+                return kwargs
+            if not takes_many(kwargs.get("dataset")):
+                return kwargs
+            if kwargs.get("num_workers"):  # they cannot tell
+                seams.applied(self.name, "in the loader's workers")
+            return {**kwargs, "collate_fn": Collate(lambda num: seams.applied(self.name, f"{num} rows in one"))}
+
+        Fetcher.fetch = fetch  # type: ignore[method-assign]
+        seams.undo(lambda: setattr(Fetcher, "fetch", plain))
+        seams.at_loader(change)
+
+
+class Rows(Sequence[Any]):
+    """The samples of some indices: one by one, or whole."""
+
+    def __init__(self, data: Any, indices: Sequence[Any]) -> None:
+        self._data, self._indices = data, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._data[self._indices[place]]
+
+    def whole(self) -> Any:
+        """All at once, as a batch."""
+        from torch.utils.data import Subset, default_convert
+
+        data: Any = self._data
+        indices = list(self._indices)
+        while type(data) is Subset:
+            data, indices = data.dataset, [data.indices[each] for each in indices]
+        return default_convert(data[indices])  # type: ignore[no-untyped-call]
+
+
+class Collate:
+    """torch's collate function, which takes promised rows whole once that was seen to be the same."""
+
+    def __init__(self, told: Callable[[int], None] | None = None) -> None:
+        self._told = told
+        self._same: bool | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers that are not forked get it pickled; who is told lives here."""
+        return {"_told": None, "_same": self._same}
+
+    def __call__(self, samples: Any) -> Any:
+        from torch.utils.data import default_collate
+
+        if not isinstance(samples, Rows):
+            return default_collate(samples)
+        if self._same:
+            return samples.whole()
+        batch = default_collate(list(samples))
+        if self._same is None:
+            self._same = _equal(batch, samples)
+            if self._same and self._told is not None:
+                self._told(len(samples))
+        return batch
+
+
+def takes_many(data: Any) -> bool:
+    """Whether indexing it with a list must give what its rows are, stacked."""
+    from torch.utils.data import Subset, TensorDataset
+
+    while type(data) is Subset:
+        data = data.dataset
+    kind = type(data)
+    if hasattr(kind, "__getitems__"):
+        return False
+    columns: list[Any]
+    if getattr(kind, "__getitem__", None) is TensorDataset.__getitem__:
+        columns = list(data.tensors)
+    else:
+        known = KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
+        names = known or _indexed(getattr(kind, "__getitem__", None))
+        columns = [getattr(data, name, None) for name in names]
+    return bool(columns) and all(map(_is_array, columns))
+
+
+def _indexed(method: Any) -> tuple[str, ...]:
+    """Attributes that a __getitem__ indexes with what it is given, where it does nothing else; else none."""
+    try:
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
+        assert isinstance(function, ast.FunctionDef) and not function.decorator_list
+        me, index = (each.arg for each in function.args.args)
+    except (OSError, TypeError, ValueError, SyntaxError, AssertionError):
+        return ()
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    found = []
+    for node in (each for statement in body for each in ast.walk(statement)):
+        if isinstance(node, ast.Subscript):
+            column, at = node.value, node.slice
+            if not (isinstance(column, ast.Attribute) and isinstance(at, ast.Name) and at.id == index):
+                return ()
+            found.append(column.attr)
+        elif isinstance(node, ast.Attribute):
+            if not (isinstance(node.value, ast.Name) and node.value.id == me):
+                return ()
+        elif not isinstance(node, PLAIN) and not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
+            return ()
+    attributes = sum(isinstance(node, ast.Attribute) for statement in body for node in ast.walk(statement))
+    return tuple(found) if attributes == len(found) else ()
+
+
+def _is_array(column: Any) -> bool:
+    import numpy as np
+    import torch
+
+    if isinstance(column, torch.Tensor):
+        return column.layout == torch.strided and column.dim() > 0
+    return type(column) is np.ndarray and column.ndim > 0 and column.dtype.kind in "fiub"
+
+
+def _equal(batch: Any, rows: Rows) -> bool:
+    """Bit for bit, in the same nest of lists and mappings."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    try:
+        (ours, shape), (whole, other) = tree_flatten(batch), tree_flatten(rows.whole())
+    except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
+        return False
+    return shape == other and all(
+        isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+        for a, b in zip(ours, whole, strict=True)
+    )
+
+
+REMEDY = BatchedFetch()

@@ -1,0 +1,171 @@
+"""Which data sets are taken whole, that the batches are the same bit for bit, and who is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate  # noqa: E402
+
+from gobrrr.remedies.batched_fetch import Collate, Rows, takes_many  # noqa: E402
+from gobrrr.remedies.seams import Seams  # noqa: E402
+
+X, Y = torch.randn(50, 4), torch.arange(50)
+
+
+@contextlib.contextmanager
+def applied(name: str = "batched_fetch") -> Iterator[list[str]]:
+    said: list[str] = []
+    seams = Seams(lambda remedy, detail: said.append(detail))
+    seams.install([name])
+    try:
+        yield said
+    finally:
+        seams.remove()
+
+
+class Pairs(Dataset):
+    """Rows of arrays, and nothing else."""
+
+    def __init__(self, x: Any = X, y: Any = Y) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return 50
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.x[index], self.y[index]
+
+
+class Named(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        """Of row i."""
+        row, label = self.x[i], self.y[i]
+        return {"row": row, "label": label}
+
+
+class Single(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        return self.x[i]
+
+
+class Scaled(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        return self.x[i] * 2, self.y[i]
+
+
+class Called(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        return torch.relu(self.x[i])
+
+
+class Counting(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        self.last = self.x[i]
+        return self.last
+
+
+class Neighbour(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        return self.x[i], self.x[i - 1]
+
+
+class WithIndex(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        return self.x[i], i
+
+
+class Own(Pairs):
+    def __getitems__(self, indices: Any) -> Any:
+        return [self[i] for i in indices]
+
+
+ARRAYS = Pairs(np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32), np.arange(50))
+DATA = [
+    TensorDataset(X, Y), TensorDataset(X), Subset(TensorDataset(X, Y), range(7, 30)), Pairs(), ARRAYS, Named(),
+    Single(), Subset(Subset(Pairs(), range(3, 40)), [5, 3, 9, 9]), Pairs(X.half(), Y.bool()), Pairs(y=np.linspace(0, 1, 50)),
+]  # fmt: skip
+
+
+def batches(data: Any, **fields: Any) -> list[Any]:
+    torch.manual_seed(0)
+    return list(DataLoader(data, batch_size=8, **{"shuffle": True, **fields}))
+
+
+@pytest.mark.parametrize("data", DATA, ids=lambda data: type(data).__name__)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_are_the_same_bit_for_bit(data: Any, workers: int) -> None:
+    expected = batches(data)
+    with applied() as said:
+        found = batches(data, num_workers=workers)
+        assert isinstance(DataLoader(data).collate_fn, Collate)
+    assert str(found) == str(expected) and pickle.dumps(default_collate(found[:1])) is not None
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+    assert said == (["in the loader's workers"] if workers else [f"{min(8, len(data))} rows in one"])
+    assert DataLoader(data).collate_fn is default_collate and str(batches(data)) == str(expected)
+
+
+def test_rows_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+    plain = TensorDataset.__getitem__
+
+    def counted(self: Any, index: Any) -> Any:
+        taken.append(index)
+        return plain(self, index)
+
+    data = TensorDataset(X, Y)
+    with applied():
+        loader = iter(DataLoader(data, batch_size=10))
+        next(loader)
+        monkeypatch.setattr(TensorDataset, "__getitem__", counted)
+        next(loader)
+    assert taken == [list(range(10, 20))]
+
+
+@pytest.mark.parametrize("data", [
+    Scaled(), Called(), Counting(), Neighbour(), Own(), Pairs(X.tolist()), Pairs(X.to_sparse()),
+    Pairs(torch.tensor(1.0)),
+    Pairs(np.array(["a"] * 50)), Subset(Called(), range(9)), [1, 2, 3],
+], ids=lambda data: type(data).__name__)  # fmt: skip
+def test_what_does_more_than_index_or_is_no_array_is_left_alone(data: Any) -> None:
+    assert not takes_many(data)
+    with applied() as said:
+        assert DataLoader(data).collate_fn is default_collate and not said
+
+
+def test_what_turns_out_not_to_be_the_same_is_fetched_row_by_row() -> None:
+    assert takes_many(WithIndex())
+    with applied() as said:
+        assert str(batches(WithIndex())) == str(batches(WithIndex())) and not said
+        found = batches(WithIndex(), shuffle=False)
+    assert torch.equal(found[1][1], torch.arange(8, 16))
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Any:
+        return iter(X)
+
+
+def test_loaders_that_put_together_otherwise_are_left_alone() -> None:
+    with applied() as said:
+        assert DataLoader(TensorDataset(X), batch_size=None).collate_fn is not default_collate
+        assert len(list(DataLoader(TensorDataset(X), 10, False, None, None, 0, list))) == 5
+        assert len(list(DataLoader(Stream(), 10))) == 5
+        assert not said
+        with pytest.raises(TypeError, match="multiple values"):
+            DataLoader(TensorDataset(X), 10, batch_size=10)
+    assert len(Rows([1, 2, 3], [2, 0])) == 2 and list(Rows([1, 2, 3], [2, 0])) == [3, 1]
+
+
+def test_a_stream_given_in_the_first_place_gets_no_workers() -> None:
+    """Each worker would read all of it."""
+    with applied("loader_workers") as said:
+        assert DataLoader(Stream(), 10).num_workers == 0 and not said
