@@ -90,7 +90,8 @@ class Own(Pairs):
 ARRAYS = Pairs(np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32), np.arange(50))
 DATA = [
     TensorDataset(X, Y), TensorDataset(X), Subset(TensorDataset(X, Y), range(7, 30)), Pairs(), ARRAYS, Named(),
-    Single(), Subset(Subset(Pairs(), range(3, 40)), [5, 3, 9, 9]), Pairs(X.half(), Y.bool()), Pairs(y=np.linspace(0, 1, 50)),
+    Single(), Subset(Subset(Pairs(), range(3, 40)), [5, 3, 9, 9]), Pairs(X.half(), Y.bool()),
+    Pairs(y=np.linspace(0, 1, 50)),
 ]  # fmt: skip
 
 
