@@ -358,3 +358,31 @@ def test_threads_are_pinned_before_the_process_starts() -> None:
         [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True
     )
     assert done.returncode == 0 and int(done.stdout) <= 2, done.stderr  # one core; two threads where it has those
+
+
+@pytest.mark.parametrize("compiles", [lambda model: torch.compile(model, backend="eager"), lambda model: model])
+def test_a_model_that_the_program_compiles_is_met_as_any_other(compiles: Any) -> None:
+    seen: list[Any] = []
+    seams = Seams()
+    seams.at_model(seen.append)
+    seams.install([])
+    try:
+        model = compiles(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+        for _ in range(2):
+            model(torch.ones(2, 4))
+    finally:
+        seams.remove()
+    assert seen == [model]
+    torch._dynamo.reset()
+
+
+def test_bf16_takes_hold_in_what_the_program_compiles() -> None:
+    torch.manual_seed(0)
+    model, x = torch.compile(nn.Linear(8, 8), backend="eager"), torch.randn(2, 8)
+    expected = model(x)
+    with applied("bf16_autocast") as said:
+        found = model(x)
+    assert said and not torch.equal(found, expected)
+    torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
+    assert torch.equal(model(x), expected)
+    torch._dynamo.reset()

@@ -43,6 +43,7 @@ OWN = (
     "int8_dynamic",
     "fold_batch_norm",
     "activation_checkpointing",
+    "keep_activations",
     "loader_workers",
     "fewer_workers",
     "persistent_workers",

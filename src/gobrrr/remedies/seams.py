@@ -146,7 +146,7 @@ class Seams:
 
     def _module_runs(self, module: Any) -> None:
         """The first module to run that is new is one that the program calls itself; its parts are met with it."""
-        if self._asks_only():
+        if self._asks_only(module):
             return
         self._quiet += 1
         if self._quiet > QUIET_CALLS and self._calls is not None:
@@ -158,12 +158,15 @@ class Seams:
             for action in self._model:
                 action(module)
 
-    def _asks_only(self) -> bool:
-        """Whether torch.compile looks the method up, which does not mean to call it."""
+    def _asks_only(self, module: Any) -> bool:
+        """Whether torch.compile looks the method up, which does not mean to call it; what the program itself has
+        compiled is called from the compiler's own code."""
         frame: FrameType | None = sys._getframe()
         while frame is not None and frame.f_globals.get("__name__") in _OURS:
             frame = frame.f_back  # None where C calls it: a thread's start, a finalizer
-        return frame is not None and str(frame.f_globals.get("__name__")).startswith("torch._dynamo")
+        if frame is None or not str(frame.f_globals.get("__name__")).startswith("torch._dynamo"):
+            return False
+        return not (hasattr(module, "_orig_mod") and frame.f_code is getattr(type(module).__call__, "__code__", None))
 
     def _hook_loader(self) -> None:
         from torch.utils.data import DataLoader

@@ -177,7 +177,7 @@ def _below(where: tuple[Span, ...], span: Span) -> bool:
     return any(frame.place == span.place for frame in where)
 
 
-@rule("BRR111", "recomputed-with-room", "compute", needs={"ops"}, on_device=True)
+@rule("BRR111", "recomputed-with-room", "compute", needs={"ops"}, remedies=("keep_activations",), on_device=True)
 def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Activations are computed again in backward although memory has room to keep them."""
     ops = [op for op in ledger.ops if op.recomputed]

@@ -1,0 +1,84 @@
+"""Activations are kept for backward instead of being computed again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gobrrr.remedies.model import Remedy, SetKeyword
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "RewardConfig", "GRPOConfig")
+"""Of transformers and trl; trl's have gradient_checkpointing=True where nobody says otherwise."""
+
+
+class KeepActivations(Remedy):
+    """Layers of transformers forget that they are to be checkpointed, and torch.utils.checkpoint.checkpoint calls its
+    function and no more. Calls that do something else beside are left alone: other contexts, random numbers that are
+    not to be the same, and inputs of which none asks for a gradient, which reentrant checkpointing lets through without
+    one. In code that is compiled only the layers are reached: dynamo knows torch's function by its place."""
+
+    name = "keep_activations"
+    title = "keeps activations for backward where memory has room, instead of computing them again"
+    safety = "exact"
+    place = "model"
+    codes = ("BRR111",)
+    conflicts: ClassVar[tuple[str, ...]] = ("activation_checkpointing",)
+    by_hand = "TrainingArguments(..., gradient_checkpointing=False)  # or layer(x) for checkpoint(layer, x)"
+    edit = SetKeyword(ARGUMENTS, "gradient_checkpointing", "False")
+
+    def apply(self, seams: Seams) -> None:
+        seams.at_model(lambda model: self._layers(model, seams))
+        self._calls(seams)
+
+    def _layers(self, model: Any, seams: Seams) -> None:
+        marked = [part for part in model.modules() if part.__dict__.get("gradient_checkpointing") is True]
+        for part in marked:
+            part.gradient_checkpointing = False
+            seams.undo(functools.partial(setattr, part, "gradient_checkpointing", True))
+        if marked:
+            seams.applied(self.name, f"in {len(marked)} layers of {type(model).__name__}")
+
+    def _calls(self, seams: Seams) -> None:
+        from torch.utils import checkpoint as module
+
+        plain = module.checkpoint
+        put_back: list[bool] = []
+        told: list[bool] = []
+
+        @functools.wraps(plain)  # dynamo reads its signature
+        def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if put_back or not _only_recomputes(args, kwargs):
+                return plain(function, *args, **kwargs)
+            if not told:
+                told.append(True)
+                seams.applied(self.name, "in torch.utils.checkpoint")
+            return function(*args, **{name: given for name, given in kwargs.items() if name not in OPTIONS})
+
+        def undo() -> None:
+            put_back.append(True)  # libraries that imported the function have it for good
+            module.checkpoint = plain
+
+        module.checkpoint = checkpoint
+        seams.undo(undo)
+
+
+OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+"""Of checkpoint itself; all other keyword arguments are the function's."""
+
+
+def _only_recomputes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call differs from one of its function by nothing but when activations are computed."""
+    import torch
+    from torch.utils.checkpoint import noop_context_fn
+
+    if not kwargs.get("preserve_rng_state", True) or kwargs.get("context_fn", noop_context_fn) is not noop_context_fn:
+        return False
+    asks = any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+    return kwargs.get("use_reentrant") is False or asks
+
+
+REMEDY = KeepActivations()

@@ -1,0 +1,151 @@
+"""Checkpointed layers run once: the same numbers, bit for bit, and calls that ask for more are left alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.utils import checkpoint as checkpointing  # noqa: E402
+
+from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies.patch import patched  # noqa: E402
+from gobrrr.remedies.seams import Seams  # noqa: E402
+
+
+@contextlib.contextmanager
+def applied() -> Iterator[list[str]]:
+    said: list[str] = []
+    seams = Seams(lambda remedy, detail: said.append(remedy))
+    seams.install(["keep_activations"])
+    try:
+        yield said
+    finally:
+        seams.remove()
+
+
+class Layers(nn.Module):
+    """`recompute` is what a library keeps of torch's function, imported under a name of its own."""
+
+    def __init__(self, recompute: Callable[..., Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), nn.Tanh()) for _ in range(3))
+        self.recompute, self.calls = recompute, 0
+
+    def run(self, layer: nn.Module, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        self.calls += 1
+        return layer(x) * scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = self.recompute(self.run, layer, x, scale=2.0)
+        return x
+
+
+def gradients(recompute: Callable[..., Any], asks: bool = True) -> tuple[list[Any], int]:
+    model = Layers(recompute)
+    torch.manual_seed(1)
+    x = torch.randn(4, 8, requires_grad=asks)
+    loss = model(x).square().sum()
+    if loss.requires_grad:
+        loss.backward()
+    torch.manual_seed(0)
+    return [loss.detach(), *(p.grad for p in model.parameters())], model.calls
+
+
+ONCE = [
+    {"use_reentrant": False}, {"use_reentrant": False, "determinism_check": "none", "early_stop": False},
+    {"use_reentrant": False, "preserve_rng_state": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", ONCE)
+def test_layers_run_once_with_the_same_numbers(options: dict[str, Any]) -> None:
+    expected, twice = gradients(partial(checkpointing.checkpoint, **options))
+    with applied() as said:
+        found, once = gradients(partial(checkpointing.checkpoint, **options))
+    assert (twice, once) == (6, 3) and said == ["keep_activations"]
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def reentrant(*args: Any, **kwargs: Any) -> Any:
+    """It takes no keyword arguments for the function."""
+    function, layer, x = args
+    return checkpointing.checkpoint(partial(function, layer, scale=kwargs["scale"]), x, use_reentrant=True)
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_reentrant_checkpoints_that_lose_gradients_are_left_alone(asks: bool) -> None:
+    expected, _ = gradients(reentrant, asks)
+    with applied() as said:
+        found, calls = gradients(reentrant, asks)
+    assert bool(said) is asks and calls == 3
+    assert all(a is b is None or torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("options", [
+    {"preserve_rng_state": False}, {"context_fn": lambda: (contextlib.nullcontext(), contextlib.nullcontext())},
+])  # fmt: skip
+def test_who_asks_for_more_than_to_recompute_gets_it(options: dict[str, Any]) -> None:
+    with applied() as said:
+        _, calls = gradients(partial(checkpointing.checkpoint, use_reentrant=False, **options))
+    assert calls == 6 and not said
+
+
+def test_a_library_that_keeps_the_function_recomputes_again_afterwards() -> None:
+    with applied():
+        kept = checkpointing.checkpoint
+    assert kept is not checkpointing.checkpoint and gradients(partial(kept, use_reentrant=False))[1] == 6
+
+
+class Marked(nn.Sequential):
+    """Checkpointed as transformers does it: by an attribute of each layer."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self:
+            recomputes = getattr(layer, "gradient_checkpointing", False)
+            x = checkpointing.checkpoint(layer, x, use_reentrant=False) if recomputes else layer(x)
+        return x
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_layers_that_are_marked_forget_it_until_it_is_over(compiled: bool) -> None:
+    def gradient() -> Any:
+        model.zero_grad()
+        run(torch.ones(4, 8)).square().sum().backward()
+        return model[0].weight.grad
+
+    torch.manual_seed(0)
+    model = Marked(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    model[0].gradient_checkpointing = model[1].gradient_checkpointing = True
+    run: Any = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+    expected = gradient().clone()
+    with applied() as said:
+        assert torch.equal(gradient(), expected)
+        assert said == ["keep_activations"] and not model[0].gradient_checkpointing
+    assert model[0].gradient_checkpointing and model[1].gradient_checkpointing and torch.equal(gradient(), expected)
+
+
+def test_compiled_calls_stay_as_they_are() -> None:
+    class Plain(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self:
+                x = checkpointing.checkpoint(layer, x, use_reentrant=False)
+            return x
+
+    with applied() as said:
+        torch.compile(Plain(nn.Linear(8, 8)), backend="aot_eager", fullgraph=True)(torch.ones(4, 8)).sum().backward()
+    assert not said
+
+
+def test_trainers_arguments_are_patched() -> None:
+    edit = registry.remedy("keep_activations").edit
+    assert edit is not None
+    assert "gradient_checkpointing=False" in patched('from trl import SFTConfig\nargs = SFTConfig("out")\n', [edit])
