@@ -71,8 +71,7 @@ def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
             result = forward(*args, **kwargs)
         return tree_map(widened, result)
 
-    module.forward = lowered
-    seams.undo(lambda: module.__dict__.pop("forward", None))
+    seams.replace(module, "forward", lowered)
 
 
 REMEDY = Bf16Autocast()

@@ -37,8 +37,7 @@ class KeepActivations(Remedy):
     def _layers(self, model: Any, seams: Seams) -> None:
         marked = [part for part in model.modules() if part.__dict__.get("gradient_checkpointing") is True]
         for part in marked:
-            part.gradient_checkpointing = False
-            seams.undo(functools.partial(setattr, part, "gradient_checkpointing", True))
+            seams.replace(part, "gradient_checkpointing", False)
         if marked:
             seams.applied(self.name, f"in {len(marked)} layers of {type(model).__name__}")
 

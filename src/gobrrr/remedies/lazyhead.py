@@ -28,8 +28,8 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
 
     def change(model: Any) -> None:
         for head in filter(wanted, model.modules()):
-            head.forward = _lazy(head, LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
-            seams.undo(functools.partial(head.__dict__.pop, "forward", None))
+            lazy = _lazy(head, LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
+            seams.replace(head, "forward", lazy)
 
     seams.at_model(change)
 

@@ -37,8 +37,7 @@ class NoGradEvaluation(Remedy):
                 with torch.no_grad():
                     return forward(*args, **kwargs)
 
-            module.forward = quiet
-            seams.undo(lambda: module.__dict__.pop("forward", None))
+            seams.replace(module, "forward", quiet)
 
         seams.at_model(wrap)
 

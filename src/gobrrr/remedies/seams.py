@@ -72,6 +72,13 @@ class Seams:
         """Called when the remedies are taken away, last one first."""
         self._undo.append(action)
 
+    def replace(self, thing: Any, name: str, value: Any) -> None:
+        """Give an object of the program's another attribute, until the remedies are taken away."""
+        own = vars(thing)
+        had, before = name in own, own.get(name)
+        setattr(thing, name, value)
+        self.undo(lambda: setattr(thing, name, before) if had else vars(thing).pop(name, None))
+
     def applied(self, name: str, detail: str = "") -> None:
         """A remedy took hold; one that never says so was not tried."""
         self._said(name, detail)
