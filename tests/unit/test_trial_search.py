@@ -66,8 +66,16 @@ def test_a_pair_that_only_pays_together_is_found() -> None:
     found = race(candidate("compile", 30), candidate("bf16_autocast", 20))
     gains = {"compile": 1.1, "bf16_autocast": 0.7, ("compile", "bf16_autocast"): 1.8}
     heats = play(found, gains)
-    assert heats[0].contenders == (("compile",), ("compile", "bf16_autocast"), ("bf16_autocast",))
+    assert heats[0].contenders == (("compile", "bf16_autocast"), ("bf16_autocast",), ("compile",))
     assert set(found.best()) == {"compile", "bf16_autocast"}
+
+
+def test_what_starts_slowest_waits_where_a_pair_has_it() -> None:
+    others = candidate("bf16_autocast", 20), candidate("malloc", 1)
+    heat = race(candidate("compile", 30), *others).next(3)
+    assert heat is not None and heat.contenders == (("compile", "bf16_autocast"), ("bf16_autocast",), ("malloc",))
+    heat = race(candidate("compile", 30), candidate("malloc", 1)).next(3)
+    assert heat is not None and heat.contenders == (("compile",), ("malloc",))
 
 
 def test_a_pair_that_one_member_beats_is_left_alone() -> None:

@@ -30,6 +30,9 @@ PAIRS: tuple[Stack, ...] = (
 )  # fmt: skip
 """Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away; and
 workers take cores from ops whose threads spin."""
+SLOWEST = "compile"
+"""Waits until all others were looked at where a pair has it: two arms that compile at once took 70 s of five minutes to
+start, and what it brings by itself matters where the pair does not help."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +207,8 @@ class Race:
         for pair in pairs:  # right behind the first of its members
             at = min((n for n, stack in enumerate(at_once) if stack[0] in pair), default=len(at_once))
             at_once.insert(at + 1, pair)
+        if any(SLOWEST in pair for pair in pairs):
+            at_once.sort(key=lambda stack: stack == (SLOWEST,))
         looked = {stack for reference, stack in self._looked if not reference}
         return at_once if set(at_once) - looked else [*at_once, *((name,) for name in late)]
 

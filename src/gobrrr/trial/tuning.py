@@ -30,12 +30,12 @@ from gobrrr.trial.statistics import FEWEST_ROUNDS
 RACE, SEEKING = 0.25, 0.6
 """Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once something
 was shown to be faster, and before (on two cores a leaning of 5 % cut the start of compile with bf16)."""
-GUARD_RUNS, WATCHED = 3.0, 2.0
+GUARD_RUNS, WATCHED = 2.0, 2.0
 """Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
-plain step that a watched one lasts: BERT's, on four cores, 90 s."""
+plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s."""
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.4
-"""Times what the rounds of a confirmation are thought to take beside strangers' load: what is not confirmed is lost."""
+"""Times what checking and confirming is thought to take beside strangers' load: what is not confirmed is lost."""
 HURRY = 3.0
 """Times what a check took that must be left, for the next one to ask for one remedy less only: a check more, and rounds
 (of GPT with two lower precisions two checks took 3.5 of 6 minutes, and nothing was confirmed)."""
@@ -172,8 +172,8 @@ class Tuning:
     def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns = self._racing.slowest(stack)
-        rounds = margin * FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
-        return rounds + GUARD_RUNS * (start + twin_steps(step_ns) * WATCHED * step_ns / 1e9)
+        rounds = FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
+        return margin * (rounds + GUARD_RUNS * (start + twin_steps(step_ns) * WATCHED * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves, the first
