@@ -70,6 +70,17 @@ def test_compile_comes_before_what_promises_little_and_a_rehearsal_has_the_last_
     assert rehearsed["fused_optimizer"].predicted == Saving(1.0, 2.0, 3.0)
 
 
+def test_a_remedy_that_serves_inference_alone_is_not_tried_on_a_training() -> None:
+    """Of trl's trainer fold_batch_norm never took hold, and took an arm's start to say so."""
+    inference = {"fold_batch_norm", "compile_frozen"}
+    training = report("BRR201", "BRR208")
+    inferring = replace(training, step=replace(training.step, kind="inference"))
+    names = [{c.name for c in tuning.candidates(each, tuning.Wishes())} for each in (training, inferring)]
+    assert not names[0] & inference and inference <= names[1]
+    assert "fused_optimizer" in names[0] - names[1]
+    assert inference <= chosen("BRR201", named=tuple(inference))
+
+
 def test_semantic_remedies_are_tried_only_when_named() -> None:
     assert "flush_denormal" not in chosen("BRR310")
     assert "flush_denormal" in chosen("BRR310", named=("flush_denormal",))

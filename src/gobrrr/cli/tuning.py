@@ -44,7 +44,8 @@ JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
 LEFT = (JOURNAL, RECEIPT, f"{DIAGNOSIS}/{firstrun.MARK}")
 """What a tuning that was interrupted leaves, one of these at least."""
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
-"""Raced on every program, beside what findings call for."""
+"""Raced on every program that they serve, beside what findings call for, as experts do: rules and ceilings miss what
+some of them bring."""
 COMPILED = 0.1
 """Share of the step that compile is expected to bring where no finding says more (1.1 to 1.2 times on BERT, GPT-2 and
 ViT): it starts slowest, so it comes before what promises a few per cent."""
@@ -155,8 +156,10 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         remedy = registry.remedy(name)
         if name in wishes.without or (wishes.only and name not in wishes.only):
             continue
+        if name not in asked and remedy.serves not in ("", report.step.kind):
+            continue
         predicted = remedy.predicts(report)
-        if predicted.ceiling_ns <= 0 and _staple(name, report):
+        if predicted.ceiling_ns <= 0 and name in STAPLES:
             step = float(report.step.plain_wall_ns)
             predicted = Saving(0.0, COMPILED * step if name == "compile" else 0.0, step)
         if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
@@ -164,11 +167,6 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
             risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
             found.append(Candidate(name, predicted, frozenset(remedy.conflicts), name in asked, choice, risk))
     return found
-
-
-def _staple(name: str, report: Report) -> bool:
-    """Whether it is one of those that experts try on any program: rules and ceilings miss what some of them bring."""
-    return name in STAPLES and (report.step.kind == "training" or name != "fused_optimizer")
 
 
 def _own_folder(folder: Path, prefix: str, stack: contextlib.ExitStack) -> Path:

@@ -20,6 +20,7 @@ class CompileFrozen(Compile):
     title = "compiles a model that only infers, with its weights folded in as constants"
     codes = ("BRR201", "BRR301", "BRR204", "BRR107")
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "int8_dynamic")
+    serves = "inference"
     by_hand = "torch._inductor.config.freezing = True; model.eval().compile()  # under torch.no_grad()"
     edit: ClassVar[BeforeTraining | None] = None  # a program that only infers has no optimizer to stand before
 

@@ -20,6 +20,7 @@ class FoldBatchNorm(Remedy):
     safety = "tolerance"
     place = "model"
     codes = ("BRR201",)
+    serves = "inference"
     by_hand = "torch.nn.utils.fusion.fuse_conv_bn_eval(conv, bn)"
 
     def apply(self, seams: Seams) -> None:

@@ -23,6 +23,7 @@ class FusedOptimizer(Remedy):
     place = "optimizer"
     codes = ("BRR208",)
     conflicts = ("foreach_optimizer",)
+    serves = "training"
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
     edit = SetKeyword(KINDS, "fused", "True")
 

@@ -66,6 +66,8 @@ class Remedy:
     codes: ClassVar[tuple[str, ...]] = ()
     """Findings that call for it."""
     conflicts: ClassVar[tuple[str, ...]] = ()
+    serves: ClassVar[str] = ""
+    """training or inference where it serves nothing else, and is tried on nothing else unless it is named."""
     late: ClassVar[bool] = False
     """It may take hold after the first step, in an evaluation say; who does not and has not by then is out."""
     precision: ClassVar[str] = ""
