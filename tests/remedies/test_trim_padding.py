@@ -60,6 +60,8 @@ LABELLED[1, 40] = 7
         ("a mask of kinds", batch(10, 20, 3, attention_mask=2 * batch(10, 20, 3)["attention_mask"])),
         ("a mask per pair", batch(10, 20, 3, attention_mask=torch.ones(ROWS, 1, LENGTH, LENGTH).long())),
         ("no tokens", batch(0, 0, 0)),
+        ("ids where the mask has none", batch(10, 20, 3, input_ids=torch.arange(LENGTH).repeat(ROWS, 1))),
+        ("no ids", {"attention_mask": batch(10, 20, 3)["attention_mask"]}),
         ("no mask", {"input_ids": torch.zeros(ROWS, LENGTH).long()}),
         ("a tuple", (torch.zeros(ROWS, LENGTH).long(), torch.ones(ROWS))),
     ],
@@ -117,8 +119,17 @@ def test_the_guard_takes_off_what_no_row_uses() -> None:
     assert cut(whole["input_ids"]).shape == (ROWS, 20) and cut(torch.zeros(ROWS, LENGTH, 5)).shape == (ROWS, 20, 5)
     assert cut(torch.zeros(ROWS, 5)).shape == (ROWS, 5) and cut(torch.zeros(LENGTH)).shape == (LENGTH,)
     assert torch.equal(cut_of((whole,), {})(whole["input_ids"]), cut(whole["input_ids"]))
-    additive = {"attention_mask": torch.zeros(ROWS, 1, LENGTH, LENGTH)}
-    assert cut_of((), additive)(whole["input_ids"]) is whole["input_ids"]
+    for other in (
+        torch.zeros(ROWS, 1, LENGTH, LENGTH),
+        1.0 - whole["attention_mask"].float(),
+        whole["attention_mask"].flip(-1),
+        torch.zeros_like(whole["attention_mask"]),
+    ):
+        given = {**whole, "attention_mask": other}
+        assert cut_of((), given)(whole["input_ids"]) is whole["input_ids"]
+    meant_otherwise = {**whole, "attention_mask": 1 - whole["attention_mask"].flip(-1)}
+    meant_otherwise["input_ids"] = whole["input_ids"].flip(-1)
+    assert cut_of((), meant_otherwise)(whole["input_ids"]) is whole["input_ids"]
 
 
 PROGRAM = """

@@ -5,24 +5,38 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-MASK = "attention_mask"
+MASK, IDS = "attention_mask", "input_ids"
 Cut = Callable[[Any], Any]
 
 
 def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
-    """Takes the columns at the end that no row of the call's attention mask (rows x tokens, 1 where a token is) uses
-    off a tensor that has an element or a vector for each token; leaves all else as it is."""
+    """Takes the columns at the end that no row of the call's attention mask (rows x tokens, integers, 1 where a token
+    is) uses off a tensor that has an element or a vector for each token; leaves all else as it is, and everything where
+    the ids in those columns are not all the same: then the mask means something else."""
     import torch
 
-    masks = [given.get(MASK) for given in (*args, kwargs) if isinstance(given, Mapping)]
-    mask = next((each for each in masks if isinstance(each, torch.Tensor) and each.dim() == 2), None)
-    if mask is None or mask.layout != torch.strided or mask.device.type == "meta":
+    given = next((each for each in (*args, kwargs) if isinstance(each, Mapping) and MASK in each), {})
+    mask: Any = given.get(MASK)
+    ids: Any = given.get(IDS)
+    if not _is_plain(mask) or not _is_plain(ids) or mask.shape != ids.shape or mask.dim() != 2:
         return lambda tensor: tensor
     used = (mask != 0).any(0).nonzero()
     shape, width = mask.shape, int(used[-1]) + 1 if len(used) else mask.shape[1]
+    padding = ids[:, width:]
+    if not padding.numel() or bool((padding != padding[0, 0]).any()):
+        return lambda tensor: tensor
 
     def cut(tensor: Any) -> Any:
         fits = tensor.layout == torch.strided and not tensor.is_nested and tensor.shape[:2] == shape
         return tensor[:, :width] if fits else tensor
 
     return cut
+
+
+def _is_plain(tensor: Any) -> bool:
+    import torch
+
+    return (
+        isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type != "meta"
+        and not tensor.is_floating_point() and not tensor.is_nested
+    )  # fmt: skip

@@ -12,9 +12,9 @@ from gobrrr.remedies.seams import makes_batches
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
-MASK, LABELS, IGNORED = "attention_mask", "labels", -100
+MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
 """What tokenizers call the mask, 1 where a token is; what the loss is not computed from (cross_entropy's default)."""
-PER_TOKEN = (MASK, LABELS, "input_ids", "token_type_ids", "position_ids", "special_tokens_mask")
+PER_TOKEN = (MASK, LABELS, IDS, "token_type_ids", "position_ids", "special_tokens_mask")
 MULTIPLE = 8
 """Columns that are kept: few lengths for torch.compile, and those that matrix units like (pad_to_multiple_of)."""
 
@@ -22,7 +22,8 @@ MULTIPLE = 8
 class TrimPadding(Remedy):
     """Batches of a DataLoader that are mappings with an `attention_mask` (rows x tokens, 0 or 1): the columns at the
     end in which every row has 0 are cut off, up to a multiple of 8. A batch with anything else per token, or with
-    labels there, is left alone. The same tokens and labels; dropout draws other masks, as it has fewer elements."""
+    labels or different ids there, is left alone. The same tokens and labels; dropout draws other masks, for it has
+    fewer elements."""
 
     name = "trim_padding"
     title = "cuts each batch to its longest row instead of padding all to one length"
@@ -84,6 +85,9 @@ def real_width(batch: Any) -> int | None:
     width = -(-(int(used[-1]) + 1) // MULTIPLE) * MULTIPLE if len(used) else length
     names = per_token(batch)
     if width >= length or int(mask.max()) > 1 or not set(names) <= set(PER_TOKEN):
+        return None
+    ids = batch.get(IDS)
+    if IDS not in names or bool((ids[:, width:] != ids[0, -1]).any()):
         return None
     if LABELS in names and bool((batch[LABELS][:, width:] != IGNORED).any()):
         return None
