@@ -81,6 +81,14 @@ def test_a_remedy_that_serves_inference_alone_is_not_tried_on_a_training() -> No
     assert inference <= chosen("BRR201", named=tuple(inference))
 
 
+@pytest.mark.parametrize(("fusable", "tried"), [(None, True), (True, True), (False, False)])
+def test_an_optimizer_that_is_fused_already_is_left_alone(fusable: bool | None, tried: bool) -> None:
+    """transformers' Trainer fuses its own: an arm was started for it in every tuning, and never took hold."""
+    known = replace(report(), fusable=fusable)
+    assert ("fused_optimizer" in {c.name for c in tuning.candidates(known, tuning.Wishes())}) is tried
+    assert "fused_optimizer" in {c.name for c in tuning.candidates(known, tuning.Wishes(named=("fused_optimizer",)))}
+
+
 def test_semantic_remedies_are_tried_only_when_named() -> None:
     assert "flush_denormal" not in chosen("BRR310")
     assert "flush_denormal" in chosen("BRR310", named=("flush_denormal",))

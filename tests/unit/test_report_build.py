@@ -114,3 +114,14 @@ def test_the_step_line_says_what_it_holds() -> None:
     told = replace(report, step=replace(report.step, holds=holds))
     assert "a step is 5 batches, 1 update of Adam at gan.py:171, 11 backward passes" in brief(told)
     assert "a step is" not in brief(report)
+
+
+@pytest.mark.parametrize(("optimizers", "fusable"), [
+    ((), None), ((OptimizerFacts(0, "AdamW", fused=True, supports_fused=True),), False),
+    ((OptimizerFacts(0, "LBFGS"),), False), ((OptimizerFacts(0, "Adam", fused=None, supports_fused=True),), True),
+    ((OptimizerFacts(0, "AdamW", fused=True, supports_fused=True), OptimizerFacts(1, "SGD", supports_fused=True)), True),
+])  # fmt: skip
+def test_whether_an_optimizer_leaves_its_fused_kernel_unused(
+    optimizers: tuple[OptimizerFacts, ...], fusable: bool | None
+) -> None:
+    assert build(replace(samples.starved_ledger(), facts=Facts(optimizers=optimizers)), None, []).fusable is fusable

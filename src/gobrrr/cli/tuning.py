@@ -156,7 +156,7 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         remedy = registry.remedy(name)
         if name in wishes.without or (wishes.only and name not in wishes.only):
             continue
-        if name not in asked and remedy.serves not in ("", report.step.kind):
+        if name not in asked and remedy.is_pointless(report):
             continue
         predicted = remedy.predicts(report)
         if predicted.ceiling_ns <= 0 and name in STAPLES:

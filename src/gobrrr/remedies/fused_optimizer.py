@@ -9,6 +9,7 @@ from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+    from gobrrr.report.model import Report
 
 KINDS = ("Adam", "AdamW", "SGD", "Adagrad")
 """torch.optim classes with a fused kernel on the CPU; what this build lacks is asked of the optimizer itself."""
@@ -26,6 +27,9 @@ class FusedOptimizer(Remedy):
     serves = "training"
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
     edit = SetKeyword(KINDS, "fused", "True")
+
+    def is_pointless(self, report: Report) -> bool:
+        return super().is_pointless(report) or report.fusable is False
 
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:

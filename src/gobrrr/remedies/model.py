@@ -67,7 +67,7 @@ class Remedy:
     """Findings that call for it."""
     conflicts: ClassVar[tuple[str, ...]] = ()
     serves: ClassVar[str] = ""
-    """training or inference where it serves nothing else, and is tried on nothing else unless it is named."""
+    """training or inference where it serves nothing else."""
     late: ClassVar[bool] = False
     """It may take hold after the first step, in an evaluation say; who does not and has not by then is out."""
     precision: ClassVar[str] = ""
@@ -94,6 +94,10 @@ class Remedy:
             max((s.low_ns for s in called_for), default=0.0), max((s.expected_ns for s in called_for), default=0.0),
             min(wall, sum(s.ceiling_ns for s in called_for)),
         )  # fmt: skip
+
+    def is_pointless(self, report: Report) -> bool:
+        """Whether nothing in this program can be changed by it, so that it is tried only when its name is given."""
+        return self.serves not in ("", report.step.kind)
 
     def environment(self) -> dict[str, str]:
         """Variables that must be set before the process starts."""

@@ -66,6 +66,9 @@ def build(
         rank=rank,
         world_size=world_size,
         threads=ledger.threads,
+        fusable=any(o.supports_fused and not o.fused for o in ledger.facts.optimizers)
+        if ledger.facts.optimizers
+        else None,
         machine=describe(machine) if machine else "",
         versions=dict(versions or {}),
         recording=recording,

@@ -111,6 +111,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None
     world_size: int | None = None
     threads: int = 1
+    fusable: bool | None = None
+    """An optimizer has a fused kernel that it does not use; null where none was seen."""
     machine: str = ""
     versions: dict[str, str] = {}
     offline: bool = False
