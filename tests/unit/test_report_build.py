@@ -116,11 +116,13 @@ def test_the_step_line_says_what_it_holds() -> None:
     assert "a step is" not in brief(report)
 
 
-@pytest.mark.parametrize(("optimizers", "fusable"), [
-    ((), None), ((OptimizerFacts(0, "AdamW", fused=True, supports_fused=True),), False),
-    ((OptimizerFacts(0, "LBFGS"),), False), ((OptimizerFacts(0, "Adam", fused=None, supports_fused=True),), True),
-    ((OptimizerFacts(0, "AdamW", fused=True, supports_fused=True), OptimizerFacts(1, "SGD", supports_fused=True)), True),
-])  # fmt: skip
+FUSED, PLAIN = (OptimizerFacts(0, "AdamW", fused=fused, supports_fused=True) for fused in (True, None))
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "fusable"),
+    [((), None), ((FUSED,), False), ((OptimizerFacts(0, "LBFGS"),), False), ((PLAIN,), True), ((FUSED, PLAIN), True)],
+)
 def test_whether_an_optimizer_leaves_its_fused_kernel_unused(
     optimizers: tuple[OptimizerFacts, ...], fusable: bool | None
 ) -> None:
