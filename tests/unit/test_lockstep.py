@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.trial.arm import Block
+from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.lockstep import LEAST_WARM, Side, measure
 from gobrrr.trial.referee import Program
 from tests.unit.short_program import ShortArm
@@ -128,6 +128,35 @@ def test_the_steps_of_a_program_are_counted_in_each_of_its_processes(tmp_path: P
         side.block(1)
         counted.add(side.program_steps)
     assert counted == {None, 40} and side._ends >= 2
+
+
+class Restless(ShortArm):
+    """Every other step takes ten times as long; it keeps to no pace within WARM_STEPS."""
+
+    def run(self, steps: int, expected_ns: float | None = None) -> Block:
+        first = self._done
+        super().run(steps, expected_ns)
+        walls = tuple(10_000_000 if number % 2 else 100_000_000 for number in range(first, first + steps))
+        return Block(sum(walls), walls)
+
+
+def test_a_program_that_ends_before_its_steps_agree_is_warm_after_a_few(tmp_path: Path) -> None:
+    starts: list[int] = []
+
+    def made(_: Path) -> Restless:
+        starts.append(1)
+        return Restless(35)
+
+    side = Side(made, tmp_path, ())
+    assert side.block(2).ns == 110_000_000 and side.step_ns in (10_000_000, 55_000_000, 100_000_000)
+    assert len(starts) == 2 and side.made == 1 + LEAST_WARM + 2 and side.program_steps == 33
+
+
+def test_a_program_of_a_few_steps_is_too_short(tmp_path: Path) -> None:
+    side = Side(lambda _: ShortArm(7), tmp_path, ())
+    with pytest.raises(ArmError, match="too short") as told:
+        side.block(1)
+    assert not told.value.over
 
 
 @pytest.mark.parametrize("num", [40, 30])

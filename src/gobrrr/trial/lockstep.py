@@ -27,6 +27,7 @@ WARM_S = 4.0
 LEAST_WARM = 4
 WARM_BAND = 0.15
 """Halves of the last WARM_STEPS steps agree within it: the arm is warm."""
+TOO_SHORT = "the program is too short: it ended while it was still warming up"
 MOST_RESTARTS = 20
 ROOM = 1.25
 """A second arm is started beside the first where this many times its memory is free."""
@@ -100,16 +101,22 @@ class Side:
         """From its first step until it is warm. Raises ArmError."""
         if self._arm is None or not self._cold:
             return
+        first = not self.step_ns
         with self._turn:
             began = time.monotonic()
-            walls = self._warm_up(self._arm)
+            try:
+                walls = self._warm_up(self._arm)
+            except ArmError as error:
+                if error.over:
+                    raise ArmError(TOO_SHORT) from None
+                raise
         self._took_hold(self._remedies, "in this program")
         self._cold = False
-        if self._starts == 1:
+        if first:
             self.step_ns = figures.median(walls[warmup(walls) :] or walls)
             self.warm_seconds = self._arm.start_seconds + sum(walls[: warmup(walls)]) / 1e9
             self.ready_seconds += time.monotonic() - began
-            self._enough = max(LEAST_WARM, warmup(walls) + 1)
+            self._enough = self._enough or max(LEAST_WARM, warmup(walls) + 1)
 
     def _took_hold(self, names: Iterable[str], where: str) -> None:
         """Raises ArmError for a remedy that has not."""
@@ -122,11 +129,16 @@ class Side:
         """Steps until the last ones agree with each other; some programs never do, and are measured all the same."""
         if self._enough:  # what the program does in its first steps it does in each process
             self._made += self._enough
-            return list(self._steps(arm, self._enough))
+            return list(arm.run(self._enough).walls)
         walls: list[int] = []
         while len(walls) < MOST_WARM_STEPS and (len(walls) < LEAST_WARM or sum(walls) < WARM_S * 1e9):
             steps = WARM_STEPS if walls and max(walls) * WARM_STEPS < WARM_S * 1e9 else LEAST_WARM // 2
-            walls += self._steps(arm, steps)
+            try:
+                walls += arm.run(steps).walls
+            except ArmError as error:
+                if not error.over or len(walls) < 2 * LEAST_WARM:
+                    raise
+                return walls + self._after_all_of_it()
             self._made += steps
             if len(walls) < WARM_STEPS:
                 continue
@@ -136,14 +148,15 @@ class Side:
                 break
         return walls
 
-    @staticmethod
-    def _steps(arm: Runner, steps: int) -> tuple[int, ...]:
-        try:
-            return arm.run(steps).walls
-        except ArmError as error:
-            if error.over:
-                raise ArmError("the program is too short: it ended while it was still warming up") from None
-            raise
+    def _after_all_of_it(self) -> list[int]:
+        """The program is over, and its steps never agreed with each other (loader workers that hand in every other
+        batch at once, say): so its next process is as warm as it gets after the least."""
+        self.program_steps = self._made
+        self.end()
+        self._enough = LEAST_WARM
+        self.start()
+        assert self._arm is not None
+        return self._warm_up(self._arm)
 
     @property
     def made(self) -> int:
