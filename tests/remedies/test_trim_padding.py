@@ -19,7 +19,9 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from gobrrr.guard.padding import cut_of  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.remedies.trim_padding import MULTIPLE, Trimming, real_width  # noqa: E402
+from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, Trimming, real_width  # noqa: E402
+from gobrrr.report.model import Report, Step, Verdict  # noqa: E402
+from gobrrr.rules.model import Finding, Saving  # noqa: E402
 from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
 
 ROWS, LENGTH = 3, 64
@@ -185,3 +187,11 @@ def test_without_dropout_the_numbers_are_those_of_the_padded_program(
     assert found.green is green, found
     without = {each.without_dropout for each in referee.guarding.seen}
     assert without == {"trim_padding" in stack}
+
+
+@pytest.mark.parametrize(("expected", "ceiling"), [(2e6, 5e6), (0.0, 0.0)])
+def test_batches_that_are_as_long_as_their_longest_row_promise_nothing(expected: float, ceiling: float) -> None:
+    """BRR409 stands all the same: rows of like length together, or packed, would help."""
+    finding = Finding("BRR409", "padding", "data", "note", Saving(0.0, expected, 5e6), "m")
+    report = Report(verdict=Verdict("data", ""), step=Step(10, 10**7, 10**7), findings=(finding,))
+    assert REMEDY.predicts(report).ceiling_ns == ceiling

@@ -391,6 +391,20 @@ def test_shorter_rows_leave_what_torch_and_python_take_per_op():
     assert found.saving.expected_ns == pytest.approx(0.5 * (85 - 10 - 5) * MS)
 
 
+@pytest.mark.parametrize(("share", "longest", "expected"), [(0.5, 384, 0.25), (0.5, 512, 0.0), (0.05, 512, None)])
+def test_labels_that_are_mostly_ignored_are_no_padding(share, longest, expected):
+    """Of a masked language model most labels are -100; what its ids are padded by is what counts."""
+    case = padded(share, longest=longest)
+    ids = case.facts.inputs[0]
+    labels = replace(ids, pad_share=0.9, pad_value=-100.0, longest=60)
+    positions = replace(ids, pad_share=0.0, pad_value=None, longest=512)
+    case.facts = Facts(inputs=(labels, ids, positions))
+    found = case.raised("BRR409")
+    assert [each.saving.expected_ns for each in found] == (
+        [] if expected is None else [pytest.approx(expected * 85 * MS)]
+    )
+
+
 def test_padding_is_told_where_it_is_made():
     pads = op("constant_pad_nd", (300,), phase="data", where=(COLLATE, LOOP), ms=0.1)
     assert padded(0.8, pads).raised("BRR409")[0].where == (COLLATE, LOOP)

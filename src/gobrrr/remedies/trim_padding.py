@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.seams import makes_batches
+from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+    from gobrrr.report.model import Report
 
 MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
 """What tokenizers call the mask, 1 where a token is; what the loss is not computed from (cross_entropy's default)."""
@@ -32,6 +34,11 @@ class TrimPadding(Remedy):
     place = "loader"
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
+
+    def predicts(self, report: Report) -> Saving:
+        """Nothing where batches are as long as their longest row already, and only packing would help."""
+        found = super().predicts(report)
+        return found if found.expected_ns > 0 else Saving()
 
     def apply(self, seams: Seams) -> None:
         def cut(columns: int, of: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from statistics import mean
 
@@ -23,7 +24,9 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
         return
     worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
-    alike = [given for given in padded if (given.shape, given.span) == (worst.shape, worst.span)]
+    alike = _least_padded(inputs, worst)
+    if mean(given.pad_share or 0.0 for given in alike) <= PADDED:
+        return
     pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
     work = sum(ledger.phase(phase) for phase in MODEL)
     attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, worst)))
@@ -50,6 +53,17 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         confidence="inferred",
         of=[op for op in ledger.ops if op.phase in MODEL],
     )
+
+
+def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:
+    """Of the inputs in that place that end in runs, those with the least padding: a column is padding where all have it
+    (labels of a masked language model are mostly -100)."""
+    by_value: dict[float | None, list[InputFacts]] = defaultdict(list)
+    for given in inputs:
+        ends_in_runs = given.pad_value is not None or given == worst
+        if (given.shape, given.span) == (worst.shape, worst.span) and ends_in_runs:
+            by_value[given.pad_value].append(given)
+    return min(by_value.values(), key=lambda alike: mean(given.pad_share or 0.0 for given in alike))
 
 
 def _longest(batches: list[InputFacts]) -> float | None:
