@@ -24,7 +24,8 @@ from typing import Any
 from benchmarks.quiet import Neighbours
 from benchmarks.stamp import stamp
 from gobrrr.trial.arm import Arm
-from gobrrr.trial.lockstep import Side, measure
+from gobrrr.trial.lockstep import measure
+from gobrrr.trial.side import Side
 
 PROGRAM = Path(__file__).parent / "programs" / "regression.py"
 RESULTS = Path(__file__).parent / "results"

@@ -20,8 +20,9 @@ pytest.importorskip("torch")
 from gobrrr.errors import GobrrrError
 from gobrrr.trial import kernel
 from gobrrr.trial.arm import SPENT, Arm, ArmError
-from gobrrr.trial.lockstep import MOST_WARM_STEPS, Side, measure
+from gobrrr.trial.lockstep import measure
 from gobrrr.trial.rounds import Rounds
+from gobrrr.trial.side import MOST_WARM_STEPS, Side
 
 PROGRAM = Path(__file__).parent / "programs" / "trains.py"
 

@@ -10,7 +10,7 @@ import pytest
 from gobrrr.trial.arm import ArmError
 from gobrrr.trial.field import Field
 from gobrrr.trial.heat import Stack
-from gobrrr.trial.lockstep import Side
+from gobrrr.trial.side import Side
 from tests.unit.short_program import ShortArm
 
 STACKS: list[Stack] = [(), ("x",), ("y",)]

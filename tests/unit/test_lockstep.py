@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from gobrrr.trial.arm import ArmError, Block
-from gobrrr.trial.lockstep import LEAST_WARM, Side, measure
+from gobrrr.trial.lockstep import measure
 from gobrrr.trial.referee import Program
+from gobrrr.trial.side import LEAST_WARM, Side
 from tests.unit.short_program import ShortArm
 
 

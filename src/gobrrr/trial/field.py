@@ -11,7 +11,8 @@ import psutil
 
 from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.heat import Stack
-from gobrrr.trial.lockstep import ROOM, Side, clear, end
+from gobrrr.trial.lockstep import ROOM
+from gobrrr.trial.side import Side, clear, end
 
 MOST = 6
 """Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""

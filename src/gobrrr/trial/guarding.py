@@ -21,7 +21,7 @@ from gobrrr.remedies import registry
 from gobrrr.trial import protocol
 from gobrrr.trial.arm import SPENT, START_S, Arm, ArmError
 from gobrrr.trial.heat import Stack
-from gobrrr.trial.lockstep import clear
+from gobrrr.trial.side import clear
 
 SEEDS = (1, 2)
 DETAIL_FACTOR = 20.0

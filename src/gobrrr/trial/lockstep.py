@@ -2,214 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics as figures
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Protocol
 
 import psutil
 
-from gobrrr.recording.warmup import warmup
 from gobrrr.trial import statistics
-from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.arm import ArmError
 from gobrrr.trial.measured import Measured
-from gobrrr.trial.receipt import Compiled, Samples, Speedup, StartUp
+from gobrrr.trial.receipt import Samples, Speedup, StartUp
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import EDGE_NS, PILOT
+from gobrrr.trial.side import Side, end
 
-WARM_STEPS, MOST_WARM_STEPS = 10, 200
-WARM_S = 4.0
-"""Seconds of warm-up after which LEAST_WARM steps are enough: what takes so long is no matter of caches any more."""
-LEAST_WARM = 4
-WARM_BAND = 0.15
-"""Halves of the last WARM_STEPS steps agree within it: the arm is warm."""
-TOO_SHORT = "the program is too short: it ended while it was still warming up"
-MOST_RESTARTS = 20
 ROOM = 1.25
 """A second arm is started beside the first where this many times its memory is free."""
 
-AT_ONCE = nullcontext()
-"""No arm waits for its turn."""
-
 Progress = Callable[[int, int, Speedup | None], None]
-
-
-class Runner(Protocol):
-    """What the referee needs of an arm; `arm.Arm` is one, tests have others."""
-
-    applied: dict[str, str]
-    start_seconds: float
-    peak_bytes: int
-
-    def start(self, seconds: float = ...) -> None: ...
-
-    def run(self, steps: int, expected_ns: float | None = None) -> Block: ...
-
-    def end(self) -> None: ...
-
-    def resident(self) -> int: ...
-
-
-class Side:
-    """One of the two stacks: its arm, started again where the program came to its end, and what starting costs."""
-
-    def __init__(
-        self, make: Callable[[Path], Runner], folder: Path, remedies: tuple[str, ...], late: Collection[str] = (),
-        turn: AbstractContextManager[object] = AT_ONCE,
-    ) -> None:  # fmt: skip
-        """`late`: remedies that may take hold after the first step, in an evaluation say. `turn`: held while it warms
-        up: threads of OpenMP that wait for a core that another arm has make steps ten times as long. For the same
-        reason arms that come up beside each other all make their first step before one of them warms up."""
-        self._turn = turn
-        self._make, self._folder, self._remedies, self._late = make, folder, remedies, late
-        self._arm: Runner | None = None
-        self._starts = 0
-        self._cold = False
-        self._enough = 0
-        """Steps after which its first process was warm."""
-        self._ends = 0
-        self.step_ns = 0.0
-        self.ready_seconds = 0.0
-        """What its first start took in all, warm-up included."""
-        self.warm_seconds = 0.0
-        """From the start of the process to its first warm step; of the first start."""
-        self.program_steps: int | None = None
-        self._peak = 0
-        self._made = 0
-        self._warm: tuple[int, int] | None = None  # of the process that runs, after its first block
-        self._recompiled = 0
-        self._graphs: tuple[int, int] | None = None
-
-    def start(self) -> None:
-        """Up to its first step, where it stands still. Raises ArmError."""
-        if self._arm is not None:
-            return
-        self._starts += 1
-        began = time.monotonic()
-        self._arm = self._make(self._folder / str(self._starts))
-        self._made, self._cold = 1, True
-        self._arm.start()
-        self._took_hold([name for name in self._remedies if name not in self._late], "in its first step")
-        if self._starts == 1:
-            self.ready_seconds = time.monotonic() - began
-
-    def warm(self) -> None:
-        """From its first step until it is warm. Raises ArmError."""
-        if self._arm is None or not self._cold:
-            return
-        first = not self.step_ns
-        with self._turn:
-            began = time.monotonic()
-            try:
-                walls = self._warm_up(self._arm)
-            except ArmError as error:
-                if error.over:
-                    raise ArmError(TOO_SHORT) from None
-                raise
-        self._took_hold(self._remedies, "in this program")
-        self._cold = False
-        if first:
-            self.step_ns = figures.median(walls[warmup(walls) :] or walls)
-            self.warm_seconds = self._arm.start_seconds + sum(walls[: warmup(walls)]) / 1e9
-            self.ready_seconds += time.monotonic() - began
-            self._enough = self._enough or max(LEAST_WARM, warmup(walls) + 1)
-
-    def _took_hold(self, names: Iterable[str], where: str) -> None:
-        """Raises ArmError for a remedy that has not."""
-        assert self._arm is not None
-        missing = next((name for name in names if name not in self._arm.applied), "")
-        if missing:
-            raise ArmError(f"{missing} never took hold {where}")
-
-    def _warm_up(self, arm: Runner) -> list[int]:
-        """Steps until the last ones agree with each other; some programs never do, and are measured all the same."""
-        if self._enough:  # what the program does in its first steps it does in each process
-            self._made += self._enough
-            return list(arm.run(self._enough).walls)
-        walls: list[int] = []
-        while len(walls) < MOST_WARM_STEPS and (len(walls) < LEAST_WARM or sum(walls) < WARM_S * 1e9):
-            steps = WARM_STEPS if walls and max(walls) * WARM_STEPS < WARM_S * 1e9 else LEAST_WARM // 2
-            try:
-                walls += arm.run(steps).walls
-            except ArmError as error:
-                if not error.over or len(walls) < 2 * LEAST_WARM:
-                    raise
-                return walls + self._after_all_of_it()
-            self._made += steps
-            if len(walls) < WARM_STEPS:
-                continue
-            last = sorted(walls[-WARM_STEPS // 2 :]), sorted(walls[-WARM_STEPS : -WARM_STEPS // 2])
-            first, second = (figures.median(half) for half in last)
-            if abs(first - second) <= WARM_BAND * min(first, second) and warmup(walls) < len(walls) - WARM_STEPS // 2:
-                break
-        return walls
-
-    def _after_all_of_it(self) -> list[int]:
-        """The program is over, and its steps never agreed with each other (loader workers that hand in every other
-        batch at once, say): so its next process is as warm as it gets after the least."""
-        self.program_steps = self._made
-        self.end()
-        self._enough = LEAST_WARM
-        self.start()
-        assert self._arm is not None
-        return self._warm_up(self._arm)
-
-    @property
-    def made(self) -> int:
-        """Steps that its process has made."""
-        return self._made if self._arm is not None else 0
-
-    def block(self, steps: int, anew: bool = True) -> Block:
-        """One block; a program that ends in it starts again and makes it `anew`. Raises ArmError."""
-        while True:
-            self.start()
-            self.warm()
-            assert self._arm is not None
-            try:
-                block = self._arm.run(steps, self.step_ns * steps)
-            except ArmError as error:
-                if not error.over:
-                    raise
-                self.program_steps = self._made
-                self.end()
-                self._ends += 1
-                if not anew:
-                    raise
-                if self._ends > MOST_RESTARTS:
-                    raise ArmError(f"the program is too short: it ended {self._ends} times before enough blocks were "
-                                   "measured") from None  # fmt: skip
-                continue
-            self._made += len(block.walls)
-            self._graphs = block.graphs
-            self._warm = self._warm or block.graphs
-            if self._graphs is not None and self._warm is not None:
-                self._recompiled = max(self._recompiled, self._graphs[0] - self._warm[0])
-            return block
-
-    @property
-    def compiled(self) -> Compiled | None:
-        """What torch.compile made; None where it was not used. Recompiled: the most graphs that any one process made
-        after its first block."""
-        return Compiled(*self._graphs, recompiled=self._recompiled) if self._graphs is not None else None
-
-    @property
-    def peak_bytes(self) -> int:
-        """Most that its processes held whenever it was stopped."""
-        return max(self._peak, self._arm.peak_bytes if self._arm is not None else 0)
-
-    def resident(self) -> int:
-        """Bytes that its processes hold."""
-        return self._arm.resident() if self._arm is not None else 0
-
-    def end(self) -> None:
-        """End its arm, if it runs."""
-        if self._arm is not None:
-            self._arm.end()
-            self._peak, self._arm, self._warm = self.peak_bytes, None, None
 
 
 def measure(
@@ -244,13 +55,6 @@ def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
                 raise ArmError(f"{who}: {error.reason}") from None
             if error is not None:
                 raise error
-
-
-def end(sides: Sequence[Side]) -> None:
-    """All at once: an interpreter with torch in it takes seconds to go."""
-    with ThreadPoolExecutor(max(1, len(sides))) as pool:
-        for ended in [pool.submit(side.end) for side in sides]:
-            ended.result()
 
 
 def _compared(
@@ -307,8 +111,3 @@ def _so_far(rounds: Rounds) -> Speedup | None:
 def _per_step(samples: Samples, arm: int) -> float:
     rows = zip(samples.arm, samples.steps, samples.ns, strict=True)
     return figures.median(ns / steps for which, steps, ns in rows if which == arm)
-
-
-def clear(folder: Path) -> None:
-    """Remove the folders of arms that are over."""
-    shutil.rmtree(folder, ignore_errors=True)

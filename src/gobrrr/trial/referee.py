@@ -21,11 +21,12 @@ from gobrrr.trial.field import FIRST_STEP, Field
 from gobrrr.trial.guarding import PLAIN, Guarding
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
-from gobrrr.trial.lockstep import Progress, Side
+from gobrrr.trial.lockstep import Progress
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import OVERRUN
 from gobrrr.trial.search import Plan
+from gobrrr.trial.side import Side, clear
 
 TRIAL_SECONDS = 90.0
 HELD = 3.0
@@ -87,7 +88,7 @@ class LiveReferee:
             *sides, seed=self._seed + self._num, progress=self._progress,
             seconds=self._seconds if seconds is None else seconds, rounds=partial(Rounds, overrun=self._overrun),
         )  # fmt: skip
-        lockstep.clear(folder)
+        clear(folder)
         if found.verdict == "failed" and self.is_over():
             return Measured(verdict="inconclusive", reason=SPENT)
         return found
