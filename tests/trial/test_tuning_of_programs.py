@@ -34,6 +34,9 @@ for step in range(100_000):
 '''
 
 
+COMPILERS = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget", "compile_frozen")
+
+
 def gobrrr(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "gobrrr", *words], cwd=cwd, capture_output=True, text=True)
 
@@ -79,6 +82,12 @@ def test_a_remedy_that_serves_inference_alone_is_not_tried_on_a_training() -> No
     assert not names[0] & inference and inference <= names[1]
     assert "fused_optimizer" in names[0] - names[1]
     assert inference <= chosen("BRR201", named=tuple(inference))
+
+
+def test_a_program_that_compiles_itself_is_not_compiled_again() -> None:
+    known = replace(report("BRR301"), compiled=True)
+    assert not {c.name for c in tuning.candidates(known, tuning.Wishes())} & set(COMPILERS)
+    assert {"compile"} == {c.name for c in tuning.candidates(known, tuning.Wishes(only=("compile",)))}
 
 
 @pytest.mark.parametrize(("fusable", "tried"), [(None, True), (True, True), (False, False)])

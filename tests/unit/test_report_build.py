@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, StepStats
-from gobrrr.recording.facts import Facts, OptimizerFacts, SavedTensor, Span
+from gobrrr.recording.facts import Facts, ModuleFacts, OptimizerFacts, SavedTensor, Span
 from gobrrr.report.build import NUM_SAVED, build, describe
 from gobrrr.report.json import to_json
 from gobrrr.report.text import brief
@@ -127,3 +127,11 @@ def test_whether_an_optimizer_leaves_its_fused_kernel_unused(
     optimizers: tuple[OptimizerFacts, ...], fusable: bool | None
 ) -> None:
     assert build(replace(samples.starved_ledger(), facts=Facts(optimizers=optimizers)), None, []).fusable is fusable
+
+
+@pytest.mark.parametrize(("modules", "compiled"), [
+    ((), False), ((ModuleFacts(0, num_params=9, compiled=True), ModuleFacts(1)), True),
+    ((ModuleFacts(0, num_params=9, compiled=True), ModuleFacts(1, num_params=9)), False),
+])  # fmt: skip
+def test_whether_a_program_compiles_itself(modules: tuple[ModuleFacts, ...], compiled: bool) -> None:
+    assert build(replace(samples.starved_ledger(), facts=Facts(modules=modules)), None, []).compiled is compiled

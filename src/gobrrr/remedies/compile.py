@@ -9,6 +9,7 @@ from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+    from gobrrr.report.model import Report
 
 DRAWS = "torch._inductor.config.fallback_random = True  # the random numbers of eager mode"
 NEEDS = "import torch._inductor.config"
@@ -38,6 +39,9 @@ class Compile(Remedy):
         if not torch.cuda.is_available() and not any(map(shutil.which, (os.environ.get("CXX", ""), "g++", "clang++"))):
             return "no C++ compiler is installed (g++ or clang++)"
         return ""
+
+    def is_pointless(self, report: Report) -> bool:
+        return super().is_pointless(report) or report.compiled
 
     def apply(self, seams: Seams) -> None:
         def compile_it(module: Any) -> None:

@@ -69,6 +69,7 @@ def build(
         fusable=any(o.supports_fused and not o.fused for o in ledger.facts.optimizers)
         if ledger.facts.optimizers
         else None,
+        compiled=all(modules) if (modules := [m.compiled for m in ledger.facts.modules if m.num_params]) else False,
         machine=describe(machine) if machine else "",
         versions=dict(versions or {}),
         recording=recording,

@@ -113,6 +113,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     fusable: bool | None = None
     """An optimizer has a fused kernel that it does not use; null where none was seen."""
+    compiled: bool = False
+    """Of the modules that the program calls, all with parameters are compiled by itself."""
     machine: str = ""
     versions: dict[str, str] = {}
     offline: bool = False
