@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -169,6 +170,25 @@ def test_loaders_that_put_together_otherwise_are_left_alone() -> None:
         with pytest.raises(TypeError, match="multiple values"):
             DataLoader(TensorDataset(X), 10, batch_size=10)
     assert len(Rows([1, 2, 3], [2, 0])) == 2 and list(Rows([1, 2, 3], [2, 0])) == [3, 1]
+
+
+def test_a_loader_that_somebody_else_has_wrapped_is_made_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = DataLoader.__init__
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        plain(self, *args, **kwargs)
+
+    monkeypatch.setattr(DataLoader, "__init__", wrapped)
+    with applied() as said:
+        assert len(list(DataLoader(TensorDataset(X), 10))) == 5
+        assert [len(rows[0]) for rows in DataLoader(dataset=TensorDataset(X), batch_size=25)] == [25, 25]
+    assert said == ["25 rows in one"]
+
+
+def test_a_loaders_arguments_can_be_looked_at() -> None:
+    plain = inspect.signature(DataLoader.__init__)
+    with applied():
+        assert inspect.signature(DataLoader.__init__) == plain
 
 
 def test_a_stream_given_in_the_first_place_gets_no_workers() -> None:

@@ -4,6 +4,7 @@ time, a loader is made. The only place that touches torch's seams for remedies."
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import os
 import sys
@@ -179,12 +180,14 @@ class Seams:
         from torch.utils.data import DataLoader
 
         plain, changed = DataLoader.__init__, self._guarded(self._changed, lambda given: given)
-        _, *names = inspect.signature(plain).parameters
+        _, *known = inspect.signature(plain).parameters.values()
+        names = [each.name for each in known if each.kind == each.POSITIONAL_OR_KEYWORD]
 
+        @functools.wraps(plain)  # trainers look at its arguments to make a loader like another
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             given = {**dict(zip(names, args, strict=False)), **kwargs}
-            if len(given) < len(args) + len(kwargs):  # twice, or too many: the program is told so by torch
-                return plain(self, *args, **kwargs)
+            if len(given) < len(args) + len(kwargs):  # twice or too many, as torch will say; or names nobody knows
+                return plain(self, *args, **changed(kwargs))
             plain(self, **changed(given))
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign]
