@@ -72,12 +72,12 @@ def _epoch(loader: Any) -> Epoch:
     try:
         indices = _indices(loader)
         drawn = random.Random(0).sample(sorted(set(indices)), min(ITEMS, len(set(indices))))
-        items, draws_alone = _items(loader.dataset, drawn)
+        items, digests = _items(loader.dataset, drawn)
         return Epoch(
             found.dataset, found.batch_size, num=len(indices), unique=len(set(indices)),
             indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
-            items={} if draws_alone else {str(index): fingerprint(item) for index, item in items.items()},
-            batch=None if draws_alone else _collated(loader, items), draws_alone=draws_alone,
+            items=digests or {}, batch=None if digests is None else _collated(loader, items),
+            draws_alone=digests is None,
         )  # fmt: skip
     except Exception:  # the program's own code, asked for what it does not do by itself
         return found
@@ -100,25 +100,28 @@ def _indices(loader: Any) -> list[Any]:
     return found
 
 
-def _items(dataset: Any, drawn: list[Any]) -> tuple[dict[Any, Any], bool]:
-    """As many as there is time for, and whether one of them was another when it was fetched again."""
-    until, found, draws_alone = time.monotonic() + SECONDS, {}, False
+def _items(dataset: Any, drawn: list[Any]) -> tuple[list[Any], dict[str, str] | None]:
+    """As many as there is time for, and their digests by index; null where one, fetched again, was another."""
+    until = time.monotonic() + SECONDS
+    found: list[Any] = []
+    digests: dict[str, str] = {}
     for number, index in enumerate(drawn):
         _seed(1 + number)
-        found[index] = dataset[index]
-        first = fingerprint(found[index])
+        found.append(dataset[index])
+        digests[str(index)] = fingerprint(found[-1])
         _seed(1 + number)
-        draws_alone = draws_alone or fingerprint(dataset[index]) != first
+        if fingerprint(dataset[index]) != digests[str(index)]:
+            return found, None
         if time.monotonic() > until:
             break
-    return found, draws_alone
+    return found, digests
 
 
-def _collated(loader: Any, items: dict[Any, Any]) -> str | None:
+def _collated(loader: Any, items: list[Any]) -> str | None:
     if not items or loader.collate_fn is None:
         return None
     _seed(1000)
-    batch = loader.collate_fn(list(items.values()))
+    batch = loader.collate_fn(items)
     return fingerprint(batch, cut_of((batch,), {}))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from gobrrr.guard.rows import Cut, is_plain
+
 MASK, IDS = "attention_mask", "input_ids"
-Cut = Callable[[Any], Any]
 
 
 def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
@@ -18,7 +19,7 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     given = next((each for each in (*args, kwargs) if isinstance(each, Mapping) and MASK in each), {})
     mask: Any = given.get(MASK)
     ids: Any = given.get(IDS)
-    if not _is_plain(mask) or not _is_plain(ids) or mask.shape != ids.shape or mask.dim() != 2:
+    if not _is_readable(mask) or not _is_readable(ids) or mask.shape != ids.shape or mask.dim() != 2:
         return lambda tensor: tensor
     used = (mask != 0).any(0).nonzero()
     shape, width = mask.shape, int(used[-1]) + 1 if len(used) else mask.shape[1]
@@ -33,10 +34,10 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     return cut
 
 
-def _is_plain(tensor: Any) -> bool:
+def _is_readable(tensor: Any) -> bool:
     import torch
 
     return (
-        isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type != "meta"
-        and not tensor.is_floating_point() and not tensor.is_nested
+        isinstance(tensor, torch.Tensor) and is_plain(tensor) and not tensor.is_floating_point()
+        and not tensor.is_nested
     )  # fmt: skip

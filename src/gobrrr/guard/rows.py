@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gobrrr.guard.look import raw
 from gobrrr.guard.observation import Data
-from gobrrr.guard.padding import Cut
 
+Cut = Callable[[Any], Any]
+"""Takes padding off a tensor."""
 MOST_ROWS = 4096
 """Samples of one call that are told apart; of longer batches the first ones."""
 

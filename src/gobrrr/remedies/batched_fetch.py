@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.seams import makes_batches
+from gobrrr.remedies.seams import CollateFunction, makes_batches
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -43,6 +44,7 @@ class BatchedFetch(Remedy):
         from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
         plain: Any = Fetcher.fetch
+        said = functools.partial(seams.applied, self.name)
 
         def fetch(fetcher: Any, indices: Any) -> Any:
             ours = isinstance(fetcher.collate_fn, Collate) and fetcher.auto_collation
@@ -54,11 +56,10 @@ class BatchedFetch(Remedy):
             if not takes_many(kwargs.get("dataset")):
                 return kwargs
             if kwargs.get("num_workers"):  # they cannot tell
-                seams.applied(self.name, "in the loader's workers")
-            return {**kwargs, "collate_fn": Collate(lambda num: seams.applied(self.name, f"{num} rows in one"))}
+                said("in the loader's workers")
+            return {**kwargs, "collate_fn": Collate(said)}
 
-        Fetcher.fetch = fetch  # type: ignore[method-assign]
-        seams.undo(lambda: setattr(Fetcher, "fetch", plain))
+        seams.replace(Fetcher, "fetch", fetch)
         seams.at_loader(change)
 
 
@@ -86,16 +87,10 @@ class Rows(Sequence[Any]):
         return default_convert(data[np.asarray(indices)])  # type: ignore[no-untyped-call]
 
 
-class Collate:
+class Collate(CollateFunction):
     """torch's collate function, which takes promised rows whole once that was seen to be the same."""
 
-    def __init__(self, told: Callable[[int], None] | None = None) -> None:
-        self._told = told
-        self._same: bool | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Workers that are not forked get it pickled; who is told lives here."""
-        return {"_told": None, "_same": self._same}
+    _same: bool | None = None
 
     def __call__(self, samples: Any) -> Any:
         from torch.utils.data import default_collate
@@ -107,8 +102,8 @@ class Collate:
         batch = default_collate(list(samples))
         if self._same is None:
             self._same = _equal(batch, samples)
-            if self._same and self._told is not None:
-                self._told(len(samples))
+            if self._same:
+                self.tell(f"{len(samples)} rows in one")
         return batch
 
 
@@ -140,20 +135,17 @@ def _indexed(method: Any) -> tuple[str, ...]:
     except (OSError, TypeError, ValueError, SyntaxError, AssertionError):
         return ()
     body = function.body[1:] if ast.get_docstring(function) else function.body
-    found = []
-    for node in (each for statement in body for each in ast.walk(statement)):
-        if isinstance(node, ast.Subscript):
-            column, at = node.value, node.slice
-            if not (isinstance(column, ast.Attribute) and isinstance(at, ast.Name) and at.id == index):
-                return ()
-            found.append(column.attr)
-        elif isinstance(node, ast.Attribute):
-            if not (isinstance(node.value, ast.Name) and node.value.id == me):
-                return ()
-        elif not isinstance(node, PLAIN) and not (isinstance(node, ast.Constant) and isinstance(node.value, str)):
-            return ()
-    attributes = sum(isinstance(node, ast.Attribute) for statement in body for node in ast.walk(statement))
-    return tuple(found) if attributes == len(found) else ()
+    nodes = [each for statement in body for each in ast.walk(statement)]
+    columns = [each for each in nodes if isinstance(each, ast.Attribute)]
+    picks = [each for each in nodes if isinstance(each, ast.Subscript)]
+    others = [each for each in nodes if not isinstance(each, PLAIN)]
+    only = (
+        all(isinstance(each.value, ast.Name) and each.value.id == me for each in columns)
+        and all(isinstance(each.slice, ast.Name) and each.slice.id == index for each in picks)
+        and {id(each.value) for each in picks} == {id(each) for each in columns}
+        and all(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in others)
+    )
+    return tuple(each.attr for each in columns) if only else ()
 
 
 def _is_array(column: Any) -> bool:

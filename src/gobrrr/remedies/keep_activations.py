@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "RewardConfig", "GRPOConfig")
 """Of transformers and trl; trl's have gradient_checkpointing=True where nobody says otherwise."""
 
+OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
+"""Of checkpoint itself; all other keyword arguments are the function's."""
+
 
 class KeepActivations(Remedy):
     """Layers of transformers forget that they are to be checkpointed, and torch.utils.checkpoint.checkpoint calls its
@@ -63,10 +66,6 @@ class KeepActivations(Remedy):
 
         module.checkpoint = checkpoint
         seams.undo(undo)
-
-
-OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-"""Of checkpoint itself; all other keyword arguments are the function's."""
 
 
 def _only_recomputes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

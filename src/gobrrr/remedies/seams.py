@@ -27,6 +27,22 @@ def makes_batches(loader: dict[str, Any]) -> bool:
     return loader.get("batch_sampler") is not None or loader.get("batch_size", 1) is not None
 
 
+class CollateFunction:
+    """One of ours, that says once what it did. Workers that are not forked get it pickled, and `told` lives here."""
+
+    def __init__(self, told: Callable[[str], None] | None = None) -> None:
+        self._told = told
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_told": None}
+
+    def tell(self, what: str) -> None:
+        """The first time."""
+        told, self._told = self._told, None
+        if told is not None:
+            told(what)
+
+
 Said = Callable[[str, str], None]
 _OURS = (__name__, "gobrrr.capture.lookup")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.seams import makes_batches
+from gobrrr.remedies.seams import CollateFunction, makes_batches
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
@@ -41,39 +42,35 @@ class TrimPadding(Remedy):
         return found if found.expected_ns > 0 else Saving()
 
     def apply(self, seams: Seams) -> None:
-        def cut(columns: int, of: int) -> None:
-            seams.applied(self.name, f"{columns} of {of} columns in the first batch that it cuts")
+        said = functools.partial(seams.applied, self.name)
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             collate = kwargs.get("collate_fn")
             if isinstance(collate, Trimming) or not makes_batches(kwargs):
                 return kwargs
             if kwargs.get("num_workers"):  # they cannot tell; what they don't cut is no faster, which a trial shows
-                seams.applied(self.name, "in the loader's workers")
-            return {**kwargs, "collate_fn": Trimming(collate or _default(), cut)}
+                said("in the loader's workers")
+            return {
+                **kwargs,
+                "collate_fn": Trimming(collate or _default(), said),
+            }
 
         seams.at_loader(change)
 
 
-class Trimming:
-    """A collate function that cuts what another one made."""
+class Trimming(CollateFunction):
+    """Cuts what another collate function made."""
 
-    def __init__(self, collate: Callable[[Any], Any], told: Callable[[int, int], None] | None = None) -> None:
-        self._collate, self._told = collate, told
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Workers that are not forked get it pickled; who is told lives here."""
-        return {"_collate": self._collate, "_told": None}
+    def __init__(self, collate: Callable[[Any], Any], told: Callable[[str], None] | None = None) -> None:
+        super().__init__(told)
+        self._collate = collate
 
     def __call__(self, samples: Any) -> Any:
         batch = self._collate(samples)
         width = real_width(batch)
         if width is None:
             return batch
-        of = batch[MASK].shape[1]
-        told, self._told = self._told, None
-        if told is not None:
-            told(width, of)
+        self.tell(f"{width} of {batch[MASK].shape[1]} columns in the first batch that it cuts")
         trimmed = copy.copy(batch)
         for name in per_token(batch):
             trimmed[name] = batch[name][:, :width].contiguous()

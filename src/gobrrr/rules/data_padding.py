@@ -25,9 +25,9 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
     alike = _least_padded(inputs, worst)
-    if mean(given.pad_share or 0.0 for given in alike) <= PADDED:
-        return
     pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
+    if pad <= PADDED:
+        return
     work = sum(ledger.phase(phase) for phase in MODEL)
     attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, worst)))
     packed = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad

@@ -60,14 +60,11 @@ def interval(
     logs, num = [sweep[slow] - sweep[fast] for sweep in both], len(both)
     own, bias = stdev(logs), math.sqrt(2) * process_sd
     pooled = max(math.sqrt(2 * variance), own)  # an arm may be noisier than the others
-    halves = (half_width(pooled, 2 / share, freedom, POOLED * level / 2),
-              half_width(own, num, num - 1, (1 - POOLED) * level / 2))  # fmt: skip
-    if num < FEWEST or halves[0] <= halves[1]:
-        error = math.hypot(pooled / math.sqrt(2 / share), bias)
-    else:
-        mean, error = fmean(logs), math.hypot(own / math.sqrt(num), bias)
-    half = (min(halves) if num >= FEWEST else math.inf) + quantile(1 - level / 4) * bias
-    return Interval(mean, mean - half, mean + half, num, error)
+    of_all = half_width(pooled, 2 / share, freedom, POOLED * level / 2), mean, pooled / math.sqrt(2 / share)
+    of_two = half_width(own, num, num - 1, (1 - POOLED) * level / 2), fmean(logs), own / math.sqrt(num)
+    blocks, mean, error = of_two if of_two[0] < of_all[0] and num >= FEWEST else of_all
+    half = (blocks if num >= FEWEST else math.inf) + quantile(1 - level / 4) * bias
+    return Interval(mean, mean - half, mean + half, num, math.hypot(error, bias))
 
 
 def half_width(deviation: float, num: float, freedom: int, level: float) -> float:

@@ -72,7 +72,7 @@ def _compared(
         try:
             block = sides[wanted.arm].block(wanted.steps, anew=not rounds.may_end())
         except ArmError as error:
-            if not error.over or not rounds.may_end():
+            if not error.over:
                 raise
             rounds.ended()
             del taken[len(taken) - len(taken) % 4 :]
