@@ -74,6 +74,7 @@ CATALOGUE = (
     Illness("evaluation_with_graph", ("BRR107",), kind="inference"),
     Illness("forward_twice", ("BRR108",)),
     Illness("checkpointed_blocks", ("BRR111",)),
+    Illness("dropout_masks", ("BRR112",)),
     # Bandwidth: bytes that need not move.
     Illness("hand_written_gelu", ("BRR201",)),
     Illness("fresh_score_matrix", ("BRR202",), kind="inference"),

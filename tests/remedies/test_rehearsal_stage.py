@@ -69,6 +69,7 @@ WHOLES: list[dict[str, Any]] = [
        "fused": fused} for fused in (False, True)),
     *({"make": "loss", "dims": [16, 8, 5000], "torch_dtype": "float32", "backward": True, "chunked": chunked}
       for chunked in (False, True)),
+    *({"make": "mask", "elements": 64, "torch_dtype": "bfloat16", "packed": packed} for packed in (False, True)),
 ]  # fmt: skip
 
 

@@ -16,7 +16,8 @@ from gobrrr.rehearsal.parts import chosen, hot, part, playable, trains, with_dty
 from gobrrr.rehearsal.script import Part, Scene
 from gobrrr.rehearsal.wholes import KINDS
 from gobrrr.rules.compute_attention import LIBRARY, Scores
-from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside
+from gobrrr.rules.compute_random import masks
+from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside, num_elements
 
 TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
 LARGE_VOCABULARY = 4096
@@ -190,6 +191,16 @@ def _loss(ledger: Ledger, machine: Machine) -> Found:
     return parts, 0.0, 0.0
 
 
+def _masks(ledger: Ledger, machine: Machine) -> Found:
+    parts = []
+    for op in masks(ledger):
+        made = {
+            "make": "mask", "elements": num_elements(op), "torch_dtype": TORCH_DTYPES[float_dtype(op) or "float"],
+        }  # fmt: skip
+        parts.append(Part({**made, "packed": False}, {**made, "packed": True}, op.calls, op.ns))
+    return parts, 0.0, 0.0
+
+
 MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {
     "bf16_autocast": _bf16,
     "float16_autocast": _fp16,
@@ -201,5 +212,6 @@ MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {
     "foreach_optimizer": _optimizer({"fused": False, "foreach": True}),
     "sdpa_attention": _attention,
     "chunked_loss": _loss,
+    "packed_masks": _masks,
 }
 """Remedies that can be rehearsed."""

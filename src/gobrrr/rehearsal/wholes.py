@@ -1,5 +1,5 @@
-"""What is more than one op: an optimizer's update, an attention, a head with its loss. Standard library and torch
-alone; each runs its own code, forward and backward, as the program or the remedy would."""
+"""What is more than one op: an optimizer's update, an attention, a head with its loss, a mask. Standard library and
+torch alone; each runs its own code, forward and backward, as the program or the remedy would."""
 
 from __future__ import annotations
 
@@ -75,6 +75,14 @@ def loss(torch: Any, side: dict[str, Any], device: str) -> Run:
         return functional.cross_entropy(LazyLogits.of(states, weight, None, lambda: None), target)
 
     return _with_backward(torch, chunked if side["chunked"] else whole, None, side["backward"], [states, weight])
+
+
+def mask(torch: Any, side: dict[str, Any], device: str) -> Run:
+    """A dropout mask of so many elements, drawn by torch or four from each number (the remedy's own code)."""
+    from gobrrr.remedies.packed_masks import fill
+
+    noise, keep = torch.empty(side["elements"], dtype=getattr(torch, side["torch_dtype"]), device=device), 0.9
+    return (lambda: fill(noise, keep)) if side["packed"] else (lambda: noise.bernoulli_(keep))
 
 
 def _with_backward(torch: Any, forward: Callable[[], Any], gradient: Any, backward: bool, leaves: list[Any]) -> Run:

@@ -50,6 +50,7 @@ OWN = (
     "pin_memory",
     "trim_padding",
     "batched_fetch",
+    "packed_masks",
 )
 """Names; each is a module of this package that holds one instance, REMEDY."""
 ENTRY_POINT = "gobrrr.remedies"

@@ -23,6 +23,7 @@ BANDS = (
     "compute_attention",
     "compute_device",
     "compute_waste",
+    "compute_random",
     "bandwidth_chains",
     "bandwidth",
     "bandwidth_copies",

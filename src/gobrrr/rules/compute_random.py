@@ -1,0 +1,48 @@
+"""BRR112: random numbers that one thread draws while the others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.shapes import costliest_line, num_elements, total
+from gobrrr.units import duration
+
+MASK = "aten::bernoulli_"
+LEAST = 16_384
+"""Elements of a mask from which packing wins threefold: its kernel in Python costs some 15 us per call."""
+SPARED = 0.75
+"""Measured: 5.8 ns per element become 0.9 to 1.3 (fp32, one thread, 16 thousand to 4 million elements, AMD Zen 4)."""
+
+
+@rule("BRR112", "masks-drawn-one-by-one", "compute", needs={"ops", "shapes"}, remedies=("packed_masks",))
+def masks_drawn_one_by_one(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Dropout on the CPU: each element of a mask takes a number of one generator, in one thread."""
+    found = masks(ledger)
+    spent = total(found)
+    if not worth_telling(ledger, SPARED * spent):
+        return
+    elements = sum(op.calls * num_elements(op) for op in found)
+    yield finding(
+        "BRR112",
+        ledger,
+        low=0.5 * spent,
+        expected=SPARED * spent,
+        ceiling=spent,
+        message=f"Masks of {elements:,.0f} elements per step (dropout) are drawn one number after the other, in a "
+        f"single thread: {duration(spent)} per step",
+        advice="Compile the model (its code draws in parallel), or draw four elements from each 64-bit number, as the "
+        "remedy packed_masks does.",
+        where=costliest_line(found),
+        evidence={"time_in_masks": time(spent), "elements": count(elements)},
+    )
+
+
+def masks(ledger: Ledger) -> list[OpGroup]:
+    """What draws masks on the CPU in the model of a training step, and is large enough to be drawn otherwise."""
+    if ledger.device is not None or ledger.step.kind != "training":
+        return []
+    return [op for op in ledger.ops if op.name == MASK and op.phase != "data" and num_elements(op) >= LEAST]

@@ -1,0 +1,158 @@
+"""Masks that are packed: the chances are right, elements know nothing of each other, and the generator counts on."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from gobrrr.remedies.packed_masks import REMEDY, fill  # noqa: E402
+from gobrrr.remedies.patch import patched  # noqa: E402
+from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.rules.compute_random import LEAST  # noqa: E402
+
+pytestmark = pytest.mark.skipif(bool(REMEDY.probe()), reason=REMEDY.probe())
+MANY = 1 << 20
+
+
+@contextlib.contextmanager
+def applied() -> Iterator[list[str]]:
+    said: list[str] = []
+    seams = Seams(lambda remedy, detail: said.append(detail))
+    seams.install(["packed_masks"])
+    try:
+        yield said
+    finally:
+        seams.remove()
+
+
+def drawn(*shape: int, p: float = 0.9, **options: Any) -> Any:
+    torch.manual_seed(3)
+    return torch.empty(shape, **options).bernoulli_(p)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_chance_is_what_was_asked_for(p: float, dtype: Any) -> None:
+    torch.manual_seed(0)
+    mask = fill(torch.empty(MANY + 3, dtype=dtype), p)
+    assert mask.dtype == dtype and set(mask.unique().tolist()) == {0.0, 1.0}
+    deviation = (p * (1 - p) / mask.numel()) ** 0.5
+    assert abs(mask.double().mean().item() - p) < 5 * deviation
+    lanes = mask[:MANY].double().view(-1, 4).mean(0)  # the four that one number makes
+    assert (lanes - p).abs().max() < 5 * 2 * deviation
+
+
+def test_every_number_of_sixteen_bits_counts_as_often_as_it_should(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All 65,536 of them, once each, instead of the generator's."""
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.int64)
+    monkeypatch.setattr(torch.Tensor, "random_", lambda self, *_, **__: self.copy_(every))
+    for p in (0.01, 0.1, 1 / 3, 0.5, 0.9, 0.99):
+        assert fill(torch.empty(2**16), p).sum().item() == round(p * 2**16)
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 4, 5, 256])
+def test_neighbours_know_nothing_of_each_other(lag: int) -> None:
+    torch.manual_seed(1)
+    mask = fill(torch.empty(MANY), 0.7).double() - 0.7
+    correlation = (mask[lag:] * mask[:-lag]).mean() / (0.7 * 0.3)
+    assert abs(correlation.item()) < 5 / MANY**0.5
+
+
+def test_small_strided_and_rare_ones_are_those_that_torch_draws() -> None:
+    def each() -> list[Any]:
+        return [
+            drawn(LEAST - 1), drawn(8, LEAST)[:, ::2].bernoulli_(0.5), drawn(2 * LEAST, p=0.995),
+            drawn(2 * LEAST, dtype=torch.int32), drawn(2 * LEAST, p=0.0), drawn(2 * LEAST, p=1.0),
+        ]  # fmt: skip
+
+    plain = each()[:1] + each()[2:]
+    with applied() as said:
+        found = each()[:1] + each()[2:]
+        strided = torch.ones(8, LEAST)[:, ::2]
+        torch.manual_seed(3)
+        strided.bernoulli_(0.5)
+    torch.manual_seed(3)
+    assert torch.equal(strided, torch.ones(8, LEAST)[:, ::2].bernoulli_(0.5))
+    assert all(torch.equal(one, other) for one, other in zip(plain, found, strict=True)) and len(said) == 1
+
+
+def test_what_draws_in_c_uses_it_and_afterwards_nothing_does() -> None:
+    plain = drawn(LEAST)
+    head = torch.randn(2, 4, 64, 64, requires_grad=True)
+    with applied() as said:
+        functional.scaled_dot_product_attention(head, head, head, dropout_p=0.1).sum().backward()
+        assert said == ["32,768 elements in the first mask"]
+        assert not torch.equal(drawn(LEAST), plain) and torch.equal(drawn(LEAST), drawn(LEAST))
+    assert torch.equal(drawn(LEAST), plain)
+
+
+def test_seeds_and_generators_count() -> None:
+    with applied():
+        one, same, other = (
+            torch.empty(LEAST).bernoulli_(0.5, generator=torch.Generator().manual_seed(s)) for s in (1, 1, 2)
+        )
+        assert torch.equal(one, same) and not torch.equal(one, other)
+        torch.manual_seed(0)
+        state = torch.get_rng_state()
+        torch.empty(LEAST).bernoulli_(0.5)
+        assert not torch.equal(torch.get_rng_state(), state), "the next mask is another one"
+
+
+def test_a_layer_that_is_computed_again_drops_the_same() -> None:
+    layer, x = nn.Sequential(nn.Linear(256, 256), nn.Dropout(0.2)), torch.randn(128, 256)
+    grads = []
+    with applied() as said:
+        for run in (layer, lambda x: checkpoint(layer, x, use_reentrant=False)):
+            torch.manual_seed(0)
+            layer.zero_grad()
+            run(x).square().sum().backward()
+            grads.append(layer[0].weight.grad.clone())
+    assert torch.equal(*grads) and len(said) == 1
+
+
+TRAINS = '''"""Trains a little."""
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+net = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Dropout(0.25), nn.Linear(256, 4))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    loss = net(torch.ones(256, 32)).square().mean()
+    loss.backward()
+    optimizer.step()
+    print(f"{loss.item():.9f}")
+'''
+UNDER = """
+import runpy
+from gobrrr.remedies.seams import Seams
+Seams(lambda *said: None, print).install(["packed_masks"])
+runpy.run_path("train.py")
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_was_patched_draws_what_the_remedy_draws(tmp_path: Path) -> None:
+    def printed(*command: str) -> str:
+        return subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    (tmp_path / "train.py").write_text(TRAINS)
+    (tmp_path / "patched.py").write_text(patched(TRAINS, [REMEDY.edit]))
+    found = printed("patched.py")
+    assert found == printed("-c", UNDER) and found != printed("train.py")

@@ -1,0 +1,50 @@
+"""BRR112: masks that are drawn one element after the other."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.ledger.model import OpGroup, StepStats
+from gobrrr.rehearsal.scenes import scene
+from gobrrr.rules.compute_random import LEAST
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, op
+
+
+def mask(ms: float = 10.0, rows: int = 1024, **fields) -> OpGroup:
+    return op("bernoulli_", (rows, 64), (), (), ms=ms, calls=3.0, **fields)
+
+
+def test_masks_are_found_at_the_line_that_draws_most() -> None:
+    (found,) = Case(ops=(mask(), mask(4, where=(OTHER_LINE,)))).raised("BRR112")
+    assert found.where == (LINE,) and found.evidence["elements"].value == 2 * 3 * 1024 * 64
+    assert (found.saving.low_ns, found.saving.expected_ns, found.saving.ceiling_ns) == pytest.approx(
+        (7 * MS, 10.5 * MS, 14 * MS)
+    )
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(ops=(mask(rows=LEAST // 64 - 1),)),
+        Case(ops=(mask(3.9),), ms=100),
+        Case(ops=(mask(phase="data"),)),
+        Case(ops=(op("uniform_", (1024, 64), ms=20),)),
+        Case(ops=(mask(),), step=StepStats(count=30, profiled_count=3, wall_ns=100 * MS, kind="inference")),
+    ],
+    ids=["small", "cheap", "a loader's", "no masks", "no training"],
+)
+def test_what_pays_for_no_other_way_is_silent(case: Case) -> None:
+    assert not case.raised("BRR112")
+
+
+def test_each_mask_is_rehearsed_with_its_size_and_dtype() -> None:
+    case = Case(ops=(mask(), mask(4, rows=512, dtypes=("c10::BFloat16", "", ""))))
+    found = scene("packed_masks", case.ledger, machine(), 3.0)
+    assert found is not None
+    sides = [(part.today, part.then, part.calls) for part in found.parts]
+    made = [("float32", 65536), ("bfloat16", 32768)]
+    assert sides == [
+        (*({"make": "mask", "elements": n, "torch_dtype": t, "packed": packed} for packed in (False, True)), 3.0)
+        for t, n in made
+    ]
+    assert scene("packed_masks", Case(ops=(mask(rows=8),)).ledger, machine(), 3.0) is None
