@@ -48,11 +48,12 @@ def right_loop(case: Case, row: Row) -> bool:
 
 
 def true_headline(case: Case, report: Row | None) -> bool | None:
-    """The first finding is the expert's; without one, the verdict's bound is. Null where our own making is all."""
+    """The finding that the verdict names is the expert's; where it names none, for none is more than a note or the step
+    is bound by something else, its bound is. Null where our own making is all."""
     if report is None:
         return False
     first = top(report)
-    if first is not None:
+    if first is not None and first["severity"] != "note" and first["bound"] == report["verdict"]["bound"]:
         return first["code"] in case.codes
     if any(code in report["verdict"]["sentence"] for code in OURS):
         return None

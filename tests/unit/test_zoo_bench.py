@@ -44,7 +44,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 def report(code: str = "BRR301", line: int = 7, count: int = 60, ceiling: float = 5.0, share: float = 1.0) -> Any:
-    finding = {"code": code, "saving": {"low_ns": 0, "expected_ns": 1, "ceiling_ns": ceiling},
+    finding = {"code": code, "bound": "host", "severity": "warning", "saving": {"low_ns": 0, "expected_ns": 1, "ceiling_ns": ceiling},
                "where": [{"file": "/x/tiny.py", "line": line}]}  # fmt: skip
     return {
         "verdict": {"bound": "host", "sentence": "Host-bound."}, "ledger": [{"account": "host", "share": share}],
@@ -102,6 +102,17 @@ def test_without_a_finding_the_verdict_counts(tiny: Case) -> None:
     assert scoring.score(tiny, seen)["headline"] and not scoring.score(tiny, seen)["line"]
     seen["report"]["verdict"] = {"bound": "balanced", "sentence": "Balanced: tiny.py:7 holds most."}
     assert not scoring.score(tiny, seen)["headline"] and scoring.score(tiny, seen)["line"]
+
+
+def test_the_verdict_counts_where_the_finding_is_not_what_it_says(tiny: Case) -> None:
+    seen = row(code="BRR102")
+    first = seen["report"]["findings"][1]
+    for change in ({"severity": "note"}, {"bound": "compute"}):  # beside it, or overshadowed
+        first.update(change)
+        assert scoring.true_headline(tiny, seen["report"])
+        assert not scoring.true_headline(tiny._replace(bounds=("data",)), seen["report"])
+        first.update(severity="warning", bound="host")
+    assert not scoring.true_headline(tiny, seen["report"])
 
 
 def test_a_missing_library_is_skipped_and_said(tiny: Case, capsys: pytest.CaptureFixture[str]) -> None:
