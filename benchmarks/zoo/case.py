@@ -12,7 +12,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 
 class Case(NamedTuple):
     """Written by hand from clock.py's evidence and the code, before gobrrr was run on it. Codes are of rules that say
-    that cause: where a later rule does (BRR111, BRR311 to BRR313), it was added."""
+    that cause: where a later rule does (BRR111, BRR112, BRR311 to BRR313), it was added."""
 
     name: str
     needs: tuple[str, ...]

@@ -98,7 +98,7 @@ CASES = (
     Case(
         "pyg_gcn", ("torch_geometric",), "training",
         "dropout over all 256 features of 4,000 nodes and gather and scatter of edges; a test after every step",
-        ("bandwidth",), ("BRR202", "BRR201", *EVALUATION, "BRR107"),
+        ("bandwidth",), ("BRR112", "BRR202", "BRR201", *EVALUATION, "BRR107"),
         ("accuracies = test()", "pred = model(", "out = model(", "F.dropout(x", "self.conv1(x"),
         (
             ("    accuracies = test()\n", ""),
