@@ -44,8 +44,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Case:
 
 
 def report(code: str = "BRR301", line: int = 7, count: int = 60, ceiling: float = 5.0, share: float = 1.0) -> Any:
-    finding = {"code": code, "bound": "host", "severity": "warning",
-               "saving": {"low_ns": 0, "expected_ns": 1, "ceiling_ns": ceiling}, "where": [{"file": "/x/tiny.py", "line": line}]}  # fmt: skip
+    finding = {"code": code, "bound": "host", "severity": "warning", "where": [{"file": "/x/tiny.py", "line": line}],
+               "saving": {"low_ns": 0, "expected_ns": 1, "ceiling_ns": ceiling}}  # fmt: skip
     return {
         "verdict": {"bound": "host", "sentence": "Host-bound."}, "ledger": [{"account": "host", "share": share}],
         "step": {"kind": "training", "count": count, "wall_ns": 10.0, "plain_wall_ns": 10.0},
