@@ -346,6 +346,44 @@ def test_choices_of_a_model_may_flip_as_often_as_the_naive_versions_do(
     assert found.verdict == verdict, found
 
 
+def chosen(rows: int, others: int = 0, kind: str = "int64", **more: Tensors) -> Observation:
+    """A step of training (or not) that picks so many rows, some of them other ones than usual."""
+    values = np.arange(rows) + 1.0
+    values[:others] += 500
+    one = msgspec.structs.replace(seen(values), dtype=kind)
+    step = Step(calls=(Call("m", True, Data("d"), (one,)),), updates={}, gradients=told(more.get("gradients", {})))
+    return Observation(steps=(step,), training="gradients" in more)
+
+
+GRADIENTS = {"gradients": truth(2000)}
+
+
+@pytest.mark.parametrize(("candidate", "precision", "verdict"), [
+    (chosen(2000, 60, **GRADIENTS), "bfloat16", "bounded"),
+    (chosen(2000, 60, **GRADIENTS), "", "wrong"),
+    (chosen(1990, **GRADIENTS), "bfloat16", "bounded"),
+    (chosen(1990, **GRADIENTS), "", "wrong"),
+    (chosen(1790, **GRADIENTS), "bfloat16", "wrong"),
+    (chosen(1990, kind="float32", **GRADIENTS), "bfloat16", "bounded"),
+    (chosen(2000, 900, kind="float32", **GRADIENTS), "bfloat16", "changed"),
+    (chosen(1990), "bfloat16", "unverified"),
+])  # fmt: skip
+def test_a_lower_precision_alone_may_pick_others_where_gradients_say_the_rest(
+    candidate: Observation, precision: str, verdict: str
+) -> None:
+    step = candidate.steps[0].calls[0].outputs[0]
+    plain = chosen(2000, kind=step.dtype, **(GRADIENTS if candidate.training else {}))
+    found = judged(plain, candidate, plain, precision=precision)
+    assert found.verdict == verdict, found
+
+
+def test_where_float64_picks_another_number_the_baseline_is_what_counts() -> None:
+    plain, true = chosen(2000, **GRADIENTS), chosen(2001, **GRADIENTS)
+    off_a_little = chosen(2000, gradients=off(GRADIENTS["gradients"], 1e-7))
+    assert judged(plain, off_a_little, true).verdict == "equivalent"
+    assert judged(plain, chosen(2000, 1, **GRADIENTS), true).verdict == "wrong"
+
+
 def test_a_lower_precision_on_its_own_way_is_judged_by_its_losses() -> None:
     true = truth(2000)
     first = gradients(off(true, ERROR))

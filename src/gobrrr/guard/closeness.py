@@ -221,7 +221,7 @@ class _Step:
     def __init__(self, runs: Runs, kind: str, number: int, worst: tuple[_Worst, _Worst]) -> None:
         self.runs, self.kind, self.number = runs, kind, number
         self.ours, self.theirs = self._of(runs.baseline), self._of(runs.candidate)
-        self.true = self._of(runs.reference) or self.ours
+        self.true = self._reference() or self.ours
         self.again = self._of(runs.again)
         self.naive = self._of(runs.naive)
         self.names = [n for n in self.ours if n in self.true]
@@ -232,6 +232,11 @@ class _Step:
 
     def _of(self, run: Observation | None) -> Tensors:
         return KINDS[self.kind](run.steps[self.number]) if run is not None and self.number < len(run.steps) else {}
+
+    def _reference(self) -> Tensors:
+        """float64's; of what it picks another number of, the baseline's."""
+        true = self._of(self.runs.reference)
+        return {n: t if t.shape == self.ours[n].shape else self.ours[n] for n, t in true.items() if n in self.ours}
 
     def _own_errors(self, worst: _Worst, worst_lowered: _Worst) -> None:
         """`usual`: what the baseline errs, with the floors. `own`: what the naive version at that precision errs."""
@@ -263,6 +268,11 @@ class _Step:
     def check(self, without_signal: frozenset[str]) -> tuple[Check, float]:
         errors = {n: distance(self.theirs[n], self.true[n]) for n in self.names}
         told = [n for n in self.names if not (self.kind in COINS and _parameter(n) in without_signal)]
+        if chosen := {n for n in told if self._is_chosen(n)}:
+            told = [n for n in told if n not in chosen]
+            errors = {n: error for n, error in errors.items() if n not in chosen}
+            if not told:
+                return self._only_choices(), 0.0
         if self.kind == "updates" and (jumps := [n for n in self.names if n not in told and self._jumps(n)]):
             reason = (
                 f"{jumps[0]} in step {self.number + 1} moves by {self.theirs[jumps[0]].norm:.3g}, far beyond any step"
@@ -288,6 +298,26 @@ class _Step:
             return self._lowered(errors), most
         return Check(self.kind, "bounded" if self.runs.reference is None else "equivalent"), most
 
+    def _is_chosen(self, name: str) -> bool:
+        """An output that only a lower precision's rounding makes another one: how many rows are picked (pairs that a
+        miner finds, boxes that are left over), and which, where the candidate is the naive version itself."""
+        if not self.runs.precision or self.kind != "outputs" or self.theirs[name].num_bad:
+            return False
+        theirs, true = self.theirs[name], self.true[name]
+        if theirs.shape == true.shape:
+            return true.dtype not in EPS and self.runs.naive is None
+        most = 0.5 * LOWER.get(self.runs.precision, 0.0) * true.numel
+        return len(theirs.shape) == len(true.shape) and abs(theirs.numel - true.numel) <= most
+
+    def _only_choices(self) -> Check:
+        """The gradients say how a training's numbers are; where there are none, nothing is known."""
+        if self.runs.baseline.training:
+            return Check(self.kind, "bounded")
+        reason = (
+            f"step {self.number + 1} gives choices alone: rounding makes others, and no error can be counted from them"
+        )
+        return Check(self.kind, "unverified", reason, self.names[0])
+
     def _jumps(self, name: str) -> bool:
         """Where a gradient is but rounding an optimizer's step is a coin, and no larger than a step."""
         usual = self.rms * math.sqrt(self.ours[name].numel)
@@ -308,8 +338,8 @@ class _Step:
 
     def _lowered(self, errors: dict[str, float]) -> Check:
         """All of it together must not be further off than the precision explains, whatever the naive version does."""
-        whole = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names)) or 1.0
-        error = math.sqrt(sum(errors[n] ** 2 for n in self.names)) / whole
+        whole = math.sqrt(sum(self.true[n].norm ** 2 for n in errors)) or 1.0
+        error = math.sqrt(sum(each**2 for each in errors.values())) / whole
         most = LOWER.get(self.runs.precision, 0.0) * (0.5 if self.kind in ("outputs", "loss") else 1.0)
         if self.kind in COINS:
             return Check(self.kind, "bounded")  # Adam's first update is the sign of each gradient: judged there
