@@ -174,6 +174,32 @@ def test_inference_is_judged_by_its_outputs() -> None:
     assert found.verdict == "wrong", found
 
 
+def functional(trains: bool) -> None:
+    """Per-sample gradients and updates by hand; `trains`: beside a training as usual."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(4, 2), torch.randn(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss(weights: dict[str, torch.Tensor], one: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, weights, (one,)).square().sum()
+
+    for _ in range(4):
+        weights = {name: value.detach() for name, value in model.named_parameters()}
+        found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)
+        assert found["weight"].shape == (8, 2, 4)
+        if trains:
+            optimizer.zero_grad()
+            model(x).square().sum().backward()
+            optimizer.step()
+
+
+def test_what_a_transform_calls_is_not_looked_at_and_said_where_nothing_else_is() -> None:
+    alone, beside = (observe(partial(functional, trains)) for trains in (False, True))
+    found = guard.judge(alone, alone, again=alone)
+    assert found.verdict == "unverified" and any("torch.func" in reason for reason in found.reasons)
+    assert guard.judge(beside, beside, again=beside, reference=beside).verdict == "exact"
+
+
 def test_an_observation_survives_its_file(runs: Runs, tmp_path: Path) -> None:
     observation.write(runs.plain, tmp_path / "seen")
     assert observation.read(tmp_path / "seen") == runs.plain

@@ -14,10 +14,12 @@ pytest.importorskip("torch")
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from gobrrr.remedies import registry
 from gobrrr.remedies.seams import Seams
+from gobrrr.report.model import Account, Report, Step, Verdict
+from gobrrr.rules.model import Finding, Saving
 
 
 @contextlib.contextmanager
@@ -200,9 +202,32 @@ def test_workers_are_as_many_as_asked_for() -> None:
     with applied("loader_workers") as said:
         loader = DataLoader([1, 2, 3])
         assert loader.num_workers > 0 and loader.persistent_workers and said
-    with applied("fewer_workers"):
+    with applied("one_worker"):
         assert DataLoader([1, 2, 3], num_workers=4).num_workers == 1
+        loader = DataLoader([1, 2, 3])
+        assert loader.num_workers == 1 and loader.persistent_workers and sorted(torch.cat(list(loader))) == [1, 2, 3]
     assert DataLoader([1, 2, 3]).num_workers == 0
+
+
+@pytest.mark.parametrize(("wait", "expected"), [(30, 20), (80, 15)])
+def test_one_worker_hides_as_much_of_the_wait_as_the_rest_of_the_step_takes(wait: int, expected: int) -> None:
+    finding = Finding("BRR401", "transform-bound-loader", "data", "warning", Saving(10, 20, wait), "m")
+    step = Step(10, 95, 95)
+    report = Report(
+        verdict=Verdict("data", ""), step=step, findings=(finding,), ledger=(Account("data_wait", wait, 0.5),)
+    )
+    found = registry.remedy("one_worker").predicts(report)
+    assert (found.low_ns, found.expected_ns, found.ceiling_ns) == (10, expected, wait)
+
+
+def test_one_worker_reads_an_iterable_dataset_once() -> None:
+    class Stream(IterableDataset):  # type: ignore[type-arg]
+        def __iter__(self) -> Iterator[int]:
+            yield from range(5)
+
+    with applied("one_worker") as said:
+        loader = DataLoader(Stream(), batch_size=2)
+        assert said and torch.cat(list(loader)).tolist() == list(range(5))
 
 
 def language_model(**fields: Any) -> tuple[Any, torch.Tensor]:

@@ -78,6 +78,16 @@ def test_what_starts_slowest_waits_where_a_pair_has_it() -> None:
     assert heat is not None and heat.contenders == (("compile",), ("malloc",))
 
 
+def test_a_pair_waits_with_a_member_that_excludes_a_better_one() -> None:
+    """One worker is thought to bring more than many: many wait until it has lost."""
+    one = candidate("one_worker", 30, conflicts=frozenset({"loader_workers"}))
+    many = candidate("loader_workers", 20, conflicts=frozenset({"one_worker"}))
+    race = Race([one, many, candidate("short_wait", 5)], 100.0)
+    heat = race.next(places=9)
+    assert heat is not None
+    assert set(heat.contenders) == {("one_worker",), ("one_worker", "short_wait"), ("short_wait",)}
+
+
 def test_a_pair_that_one_member_beats_is_left_alone() -> None:
     found = race(candidate("compile", 30), candidate("bf16_autocast", 20))
     play(found, {"compile": 2.0, "bf16_autocast": 0.7, ("compile", "bf16_autocast"): 1.4})

@@ -20,7 +20,7 @@ class LoaderWorkers(Remedy):
     safety = "order"
     place = "loader"
     codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
-    conflicts = ("fewer_workers",)
+    conflicts = ("one_worker",)
     by_hand = "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)"
     edit = SetKeyword(("DataLoader",), "num_workers", "os.cpu_count()")
 

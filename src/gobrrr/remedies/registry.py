@@ -45,7 +45,7 @@ OWN = (
     "activation_checkpointing",
     "keep_activations",
     "loader_workers",
-    "fewer_workers",
+    "one_worker",
     "persistent_workers",
     "pin_memory",
     "trim_padding",

@@ -62,7 +62,7 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
     "transform-bound-loader",
     "data",
     needs={"plain", "facts"},
-    remedies=("loader_workers",),
+    remedies=("one_worker", "loader_workers"),
 )
 def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while samples are computed: the processor is busy in __getitem__."""
@@ -109,7 +109,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
+@rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
 def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Most of the wait is putting samples together."""
     found = _is(ledger, machine, "BRR403")

@@ -66,7 +66,7 @@ UNSEEN_GAIN = 0.6
 """Of a wait that nobody looked into. Kineto's ResNet-50 pair on a V100: of 59.3 ms, four workers brought back 36.5."""
 
 
-@rule("BRR405", "too-few-workers", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
+@rule("BRR405", "too-few-workers", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
 def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Samples are read one after the other, or computed while cores stand idle."""
     found, why = wait(ledger, machine), cause(ledger, machine)
@@ -126,7 +126,7 @@ def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:
     return max(0.0, cores - max(0.0, busy * ledger.wall - waiting) / compute) if compute > 0 else cores
 
 
-@rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("fewer_workers",))
+@rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("one_worker",))
 def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Workers that only take the cores from each other and from the step."""
     loader, busy = main_loader(ledger), cores_busy(ledger)

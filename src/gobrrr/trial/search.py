@@ -26,7 +26,8 @@ SURE = 2.0
 NOTHING = Saving()
 FAST = "faster"
 PAIRS: tuple[Stack, ...] = (
-    ("compile", "bf16_autocast"), ("compile", "float16_autocast"), ("loader_workers", "short_wait"),
+    ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
+    ("loader_workers", "short_wait"), ("one_worker", "short_wait"),
 )  # fmt: skip
 """Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away; and
 workers take cores from ops whose threads spin."""
@@ -201,8 +202,8 @@ class Race:
         won = [name for stack in self.shown for name in stack]
         ranked = [c for c in self._ranked() if not self._reason(c, won)]
         names = [c.name for c in ranked]
-        pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & self.refused]
         late = [c.name for n, c in enumerate(ranked) if any(self._clash(c.name, other) for other in names[:n])]
+        pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & {*self.refused, *late}]
         at_once: list[Stack] = [(name,) for name in names if name not in late]
         for pair in pairs:  # right behind the first of its members
             at = min((n for n, stack in enumerate(at_once) if stack[0] in pair), default=len(at_once))
