@@ -27,6 +27,7 @@ SEEN = (
     lambda x: torch.nn.functional.conv2d(x.view(1, 8, 4, 4), torch.ones(4, 8, 3, 3), torch.ones(4), padding=1).relu(),
     lambda x: torch.bmm(x.view(2, 8, 8), x.view(2, 8, 8)).sum(),
     lambda x: torch.log_softmax(x, -1).mean(0),
+    lambda x: torch.mm(x.detach(), x.detach().T, out=torch.empty(16, 64)[:, :16]) + x.sum(),
 )
 
 

@@ -59,7 +59,7 @@ def op(torch: Any, side: dict[str, Any], device: str) -> Run:
     packet = getattr(torch.ops.aten, side["name"].removeprefix("aten::"))
     for name in packet.overloads():
         overload = getattr(packet, name)
-        if "out" in name or len(overload._schema.arguments) != len(side["shapes"]):
+        if len(overload._schema.arguments) != len(side["shapes"]):
             continue
         arguments = overload._schema.arguments
         try:
