@@ -29,3 +29,13 @@ class ShortArm:
     def resident(self) -> int:
         """Nothing."""
         return 0
+
+    def wanting(self) -> int:
+        """None."""
+        return 0
+
+    def pause(self) -> None:
+        """It has no processes."""
+
+    def resume(self) -> None:
+        """It has no processes."""

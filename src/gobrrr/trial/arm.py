@@ -159,6 +159,10 @@ class Arm:
         """Let them go on."""
         self._signal(signal.SIGCONT)
 
+    def wanting(self) -> int:
+        """Threads of the family that run or want a core."""
+        return self._family.wanting() if self._family is not None and self._process is not None else 0
+
     def end(self) -> None:
         """End it as its own sys.exit() would; kill what is left of the family. Safe at any moment, and twice."""
         self._killed = self._killed or "it was ended"

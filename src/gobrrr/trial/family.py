@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -39,6 +40,15 @@ class Family:
             return os.getpgid(process.pid) != self._pid
         except ProcessLookupError:
             return False
+
+    def wanting(self) -> int:
+        """Threads of theirs that run or want a core; 0 where this system does not tell."""
+        found = 0
+        for each in self.members():
+            for task in Path(f"/proc/{each.pid}/task").glob("*/stat"):
+                with contextlib.suppress(OSError):  # it has ended
+                    found += task.read_text().rpartition(") ")[2].startswith("R")
+        return found
 
     def signal(self, number: int) -> None:
         """To all of them that are known."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from gobrrr.trial import turns
 from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.lockstep import ROOM
@@ -34,7 +35,7 @@ class Field:
         free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
     ) -> None:  # fmt: skip
         """`usual_bytes`: that an arm is thought to hold before any is alive; 0 where that is not known."""
-        self._usual = usual_bytes
+        self._usual, self._cores = usual_bytes, cores
         self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
         self._sides: dict[Stack, Side] = {}
         self._num = 0
@@ -79,7 +80,8 @@ class Field:
         self, coming: dict[Stack, Future[None]], until: float, late_since: str, kill: Callable[[Stack], None]
     ) -> dict[Stack, str]:
         """Waits for them; who did not come, and why."""
-        late = wait(coming.values(), max(0.0, until - time.monotonic())).not_done
+        turns.wait_for({self._sides[stack]: future for stack, future in coming.items()}, until, self._cores)
+        late = {future for future in coming.values() if not future.done()}
         failed = {}
         for stack, future in coming.items():
             if future in late and not future.cancel():

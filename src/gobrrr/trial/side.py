@@ -42,6 +42,12 @@ class Runner(Protocol):
 
     def resident(self) -> int: ...
 
+    def wanting(self) -> int: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
 
 class Side:
     """One of the two stacks: its arm, started again where the program came to its end, and what starting costs."""
@@ -193,6 +199,20 @@ class Side:
     def resident(self) -> int:
         """Bytes that its processes hold."""
         return self._arm.resident() if self._arm is not None else 0
+
+    def wanting(self) -> int:
+        """Threads of its processes that run or want a core."""
+        return arm.wanting() if (arm := self._arm) is not None else 0
+
+    def pause(self) -> None:
+        """Its processes stand still, if there are any."""
+        if (arm := self._arm) is not None:
+            arm.pause()
+
+    def resume(self) -> None:
+        """They go on."""
+        if (arm := self._arm) is not None:
+            arm.resume()
 
     def end(self) -> None:
         """End its arm, if it runs."""
