@@ -88,6 +88,15 @@ def test_a_pair_waits_with_a_member_that_excludes_a_better_one() -> None:
     assert set(heat.contenders) == {("one_worker",), ("one_worker", "short_wait"), ("short_wait",)}
 
 
+def test_of_two_that_bring_the_same_the_better_one_goes_into_the_stack() -> None:
+    masks = candidate("masks", 20, overlaps=frozenset({"compile"}))
+    for alone, better in ((1.5, {"masks", "malloc"}), (1.2, {"compile", "malloc"})):
+        found = race(candidate("compile", 30), masks, candidate("malloc", 5))
+        heats = play(found, {"masks": alone, "compile": 1.3, "malloc": 1.1})
+        assert {("masks",), ("compile",)} <= set(heats[0].contenders)
+        assert set(found.best()) == better
+
+
 def test_a_pair_that_one_member_beats_is_left_alone() -> None:
     found = race(candidate("compile", 30), candidate("bf16_autocast", 20))
     play(found, {"compile": 2.0, "bf16_autocast": 0.7, ("compile", "bf16_autocast"): 1.4})

@@ -165,7 +165,8 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
             choice = min((f.remedies.index(name) for f in report.findings if name in f.remedies), default=0)
             risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
-            found.append(Candidate(name, predicted, frozenset(remedy.conflicts), name in asked, choice, risk))
+            others = frozenset(remedy.conflicts), frozenset(remedy.overlaps)
+            found.append(Candidate(name, predicted, others[0], name in asked, choice, risk, others[1]))
     return found
 
 

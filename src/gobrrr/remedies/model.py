@@ -66,6 +66,8 @@ class Remedy:
     codes: ClassVar[tuple[str, ...]] = ()
     """Findings that call for it."""
     conflicts: ClassVar[tuple[str, ...]] = ()
+    overlaps: ClassVar[tuple[str, ...]] = ()
+    """Others that bring the same and leave it nothing to do: both are looked at, and one goes into a stack."""
     serves: ClassVar[str] = ""
     """training or inference where it serves nothing else."""
     late: ClassVar[bool] = False

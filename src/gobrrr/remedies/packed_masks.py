@@ -42,6 +42,7 @@ class PackedMasks(Remedy):
     judged_without_dropout = True
     codes = ("BRR112",)
     serves = "training"
+    overlaps = ("compile", "compile_max_autotune", "compile_reduce_overhead")
     by_hand = SOURCE
     edit = AddStatement(SOURCE)
 
@@ -56,21 +57,19 @@ class PackedMasks(Remedy):
         import torch
 
         plain = torch.library.get_kernel(f"aten::{OP}", "CPU")
-        told: list[bool] = []
 
         def bernoulli_(keys: Any, noise: Any, p: float = 0.5, *, generator: Any = None) -> Any:
             if noise.numel() < LEAST or not RARE <= p <= 1 - RARE or not _is_flat(noise):
                 return plain.call_boxed(keys, noise, p, generator=generator)
-            if not told:
-                told.append(True)
-                seams.applied(self.name, f"{noise.numel():,} elements in the first mask")
             return fill(noise, p, generator)
 
         library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         seams.undo(library._destroy)
+        bernoulli_.library = library  # type: ignore[attr-defined]  # it registers for as long as it lives
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a kernel is another one from now on
             library.impl(OP, bernoulli_, "CPU", with_keyset=True)
+        seams.applied(self.name, f"for masks of {LEAST:,} elements or more")  # none comes where dropout is off
 
 
 def fill(noise: Any, p: float, generator: Any = None) -> Any:

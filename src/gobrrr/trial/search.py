@@ -50,6 +50,8 @@ class Candidate:
     """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
     risk: int = 0
     """Of changing numbers: the riskiest is dropped first where the guard is red."""
+    overlaps: frozenset[str] = frozenset()
+    """Others that bring the same: one of them goes into a stack, the one that is shown to bring more."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class Race:
             if set(stack) & self.refused:
                 continue
             worse = any(set(other) < set(stack) and mean >= self.shown[stack] for other, mean in self.shown.items())
-            if not worse and not any(self._clash(name, other) for name in stack for other in found):
+            if not worse and not any(self._not_both(name, other) for name in stack for other in found):
                 found += [name for name in stack if name not in found]
         return tuple(found)
 
@@ -158,7 +160,7 @@ class Race:
         found = list(stack)
         for name, *more in sorted(self.likely, key=lambda each: -self.leaning[each]):
             fits = not more and name not in {*found, *self.refused} and self._by_name[name].risk <= risk
-            if fits and not any(self._clash(name, other) for other in found):
+            if fits and not any(self._not_both(name, other) for other in found):
                 found.append(name)
         return tuple(found)
 
@@ -217,10 +219,10 @@ class Race:
         """The leader with those that may still help: all of them together first."""
         likely = sorted(self.leaning, key=lambda stack: -self.leaning[stack])
         names = [s[0] for s in likely if len(s) == 1 and s[0] not in self.leader and s[0] not in self.refused]
-        fitting = [name for name in names if not any(self._clash(name, other) for other in self.leader)]
+        fitting = [name for name in names if not any(self._not_both(name, other) for other in self.leader)]
         together: list[str] = []
         for name in fitting:
-            if not any(self._clash(name, other) for other in together):
+            if not any(self._not_both(name, other) for other in together):
                 together.append(name)
         groups = [tuple(together)] if len(together) > 1 else []
         return [(*self.leader, *group) for group in (*groups, *((name,) for name in fitting))]
@@ -240,6 +242,11 @@ class Race:
     def _clash(self, name: str, other: str) -> bool:
         one, two = self._by_name.get(name), self._by_name.get(other)
         return bool((one and other in one.conflicts) or (two and name in two.conflicts))
+
+    def _not_both(self, name: str, other: str) -> bool:
+        one, two = self._by_name.get(name), self._by_name.get(other)
+        overlap = bool((one and other in one.overlaps) or (two and name in two.overlaps))
+        return overlap or self._clash(name, other)
 
     @staticmethod
     def _best_of(means: Mapping[Stack, float]) -> Stack:
