@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import threading
+import time
+
 from gobrrr.trial.arm import ArmError, Block
 
 
 class ShortArm:
-    """`step_ns` a step; the first one is made before it is asked for any. `broken`: it never comes up."""
+    """`step_ns` a step; the first one is made before it is asked for any. `broken`: it never comes up. `killed`: it
+    comes up late, and is never warm."""
 
-    def __init__(self, num: int = 40, step_ns: int = 50_000_000, broken: str = "") -> None:
+    def __init__(
+        self, num: int = 40, step_ns: int = 50_000_000, broken: str = "", killed: threading.Event | None = None
+    ) -> None:
+        self._killed = killed
         self.applied: dict[str, str] = {}
         self.start_seconds, self.peak_bytes = 1.0, 0
         self._num, self._step_ns, self._broken, self._done = num, step_ns, broken, 1
 
     def start(self, seconds: float = 0.0) -> None:
+        if self._killed is not None:
+            time.sleep(0.1)
         if self._broken:
             raise ArmError(self._broken)
 
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
+        if self._killed is not None:
+            self._killed.wait()
+            raise ArmError("it was ended")
         self._done += steps
         if self._done > self._num:
             raise ArmError("the program came to its end", over=True)

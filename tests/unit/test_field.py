@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from gobrrr.trial.arm import ArmError
-from gobrrr.trial.field import Field
+from gobrrr.trial.field import Field, is_late
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.side import Side
 from tests.unit.short_program import ShortArm
@@ -58,3 +60,17 @@ def test_one_that_can_not_be_started_anew_says_so_in_its_turn(tmp_path: Path) ->
                 made.field.block(stack, 4)
     assert made.field.block((), 4).ns and made.field.block(("y",), 4).ns
     made.field.close()
+
+
+def test_who_was_slow_to_come_warms_up_last_and_holds_nobody_up(tmp_path: Path) -> None:
+    """One turn at a time: who compiles anew in each step of its warm-up is late, the others are there."""
+    turn, killed = threading.Lock(), threading.Event()
+
+    def side(folder: Path, stack: Stack) -> Side:
+        return Side(lambda _: ShortArm(killed=killed if stack == ("x",) else None), folder, (), turn=turn)
+
+    field, began = Field(side, tmp_path, 4), time.monotonic()
+    failed = field.start([("x",), (), ("y",)], 2.0, lambda stack: killed.set())
+    assert list(failed) == [("x",)] and is_late(failed[("x",)]) and time.monotonic() - began < 2.0
+    assert field.block((), 4).ns and field.block(("y",), 4).ns
+    field.close()

@@ -18,8 +18,9 @@ from gobrrr.trial.side import Side, clear, end
 MOST = 6
 """Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
 
-FIRST_STEP = 0.7
-"""Of the time for a start, what there is until the first step: who is late then no longer holds up the others."""
+FIRST_STEP, WARMED_UP = 0.7, 0.85
+"""Of the time for a start, what there is until the first step, and until it is warm: who is late then no longer holds
+up the others. (A compiled T5 that generates compiled anew in each warm-up step, and nobody was measured.)"""
 LATE = "not ready within"
 NEARLY = 0.75
 """Of the steps of a program that has come to its end: an arm that has made so many is about to come to its own."""
@@ -60,7 +61,7 @@ class Field:
         beside: Callable[[], object] | None = None,
     ) -> dict[Stack, str]:  # fmt: skip
         """Start and warm those that are not there yet, as many at a time as there are cores; the reasons of those that
-        did not come up (`is_late` tells which were merely slow). After `seconds` what is not ready is killed.
+        did not come up (`is_late` tells which were merely slow). What is not ready by the end of `seconds` is killed.
         `beside`: done while they start, when nothing is timed; whoever warms up waits for it."""
         new = [stack for stack in dict.fromkeys(stacks) if stack not in self._sides]
         for stack in new:
@@ -68,20 +69,23 @@ class Field:
             self._sides[stack] = self._make(self._folder / f"arm{self._num}", stack)
         began = time.monotonic()
         failed: dict[Stack, str] = {}
-        for bring, most in ((Side.start, FIRST_STEP * seconds), (Side.warm, seconds)):
-            coming = {stack: self._pool.submit(bring, self._sides[stack]) for stack in new if stack not in failed}
+        for bring, most in ((Side.start, FIRST_STEP * seconds), (Side.warm, WARMED_UP * seconds)):
+            new = sorted(new, key=lambda stack: self._sides[stack].ready_seconds)  # who was slow to come warms up last
+            coming = {stack: self._pool.submit(bring, self._sides[stack]) for stack in new}
             if beside is not None:
                 beside()
                 beside = None
+            if bring is Side.start:  # in the warm-up one has the turn, and the others stand still
+                turns.wait_for({self._sides[s]: future for s, future in coming.items()}, began + most, self._cores)
             failed |= self._late_or_broken(coming, began + most, f"{LATE} {most:.0f} s", kill)
+            new = [stack for stack in new if stack not in failed]
         return failed
 
     def _late_or_broken(
         self, coming: dict[Stack, Future[None]], until: float, late_since: str, kill: Callable[[Stack], None]
     ) -> dict[Stack, str]:
         """Waits for them; who did not come, and why."""
-        turns.wait_for({self._sides[stack]: future for stack, future in coming.items()}, until, self._cores)
-        late = {future for future in coming.values() if not future.done()}
+        late = wait(coming.values(), max(0.0, until - time.monotonic())).not_done
         failed = {}
         for stack, future in coming.items():
             if future in late and not future.cancel():
