@@ -52,8 +52,9 @@ def true_headline(case: Case, report: Row | None) -> bool | None:
     is bound by something else, its bound is. Null where our own making is all."""
     if report is None:
         return False
-    first = top(report)
-    if first is not None and first["severity"] != "note" and first["bound"] == report["verdict"]["bound"]:
+    told = (f for f in report["findings"] if f["severity"] != "note" and not str(f["code"]).startswith(PASSED))
+    first = next(told, None)
+    if first is not None and first["bound"] == report["verdict"]["bound"]:
         return first["code"] in case.codes
     if any(code in report["verdict"]["sentence"] for code in OURS):
         return None

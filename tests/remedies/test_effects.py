@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from gobrrr.remedies import registry
 from gobrrr.remedies.seams import Seams
 from gobrrr.report.model import Account, Report, Step, Verdict
-from gobrrr.rules.model import Finding, Saving
+from gobrrr.rules.model import Finding, Quantity, Saving
 
 
 @contextlib.contextmanager
@@ -209,15 +209,37 @@ def test_workers_are_as_many_as_asked_for() -> None:
     assert DataLoader([1, 2, 3]).num_workers == 0
 
 
-@pytest.mark.parametrize(("wait", "expected"), [(30, 20), (80, 15)])
-def test_one_worker_hides_as_much_of_the_wait_as_the_rest_of_the_step_takes(wait: int, expected: int) -> None:
-    finding = Finding("BRR401", "transform-bound-loader", "data", "warning", Saving(10, 20, wait), "m")
-    step = Step(10, 95, 95)
+@pytest.mark.parametrize(
+    ("code", "wait", "workers", "expected"),
+    [("BRR401", 30, 0, (10, 20)), ("BRR401", 80, 0, (2.5, 5)), ("BRR405", 30, 2, (0, 0)), ("BRR406", 80, 8, (10, 20))],
+)
+def test_one_worker_hides_as_much_of_the_wait_as_the_rest_of_the_step_takes(
+    code: str, wait: int, workers: int, expected: tuple[float, float]
+) -> None:
+    evidence = {"num_workers": Quantity(workers, "1")}
+    finding = Finding(code, "name", "data", "warning", Saving(10, 20, wait), "m", evidence=evidence)
+    step = Step(10, 120, 100)
     report = Report(
         verdict=Verdict("data", ""), step=step, findings=(finding,), ledger=(Account("data_wait", wait, 0.5),)
     )
     found = registry.remedy("one_worker").predicts(report)
-    assert (found.low_ns, found.expected_ns, found.ceiling_ns) == (10, expected, wait)
+    assert (found.low_ns, found.expected_ns) == expected and found.ceiling_ns == (wait if any(expected) else 0)
+
+
+def test_one_worker_has_a_core_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    try:
+        for threads, left in ((4, 3), (2, 2), (1, 1)):  # of four cores
+            torch.set_num_threads(threads)
+            monkeypatch.setattr("gobrrr.capture.schedule.cores", lambda: 4)
+            with applied("one_worker") as said:
+                DataLoader([1])
+                assert ("3 threads" in said["one_worker"]) == (left == 3)
+                DataLoader([2])
+                assert torch.get_num_threads() == left, "once"
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_one_worker_reads_an_iterable_dataset_once() -> None:

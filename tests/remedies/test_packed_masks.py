@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from gobrrr.remedies.packed_masks import REMEDY, fill  # noqa: E402
 from gobrrr.remedies.patch import patched  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.rules.compute_random import LEAST  # noqa: E402
+from gobrrr.rules.compute_random import LEAST, RARE  # noqa: E402
 
 pytestmark = pytest.mark.skipif(bool(REMEDY.probe()), reason=REMEDY.probe())
 MANY = 1 << 20
@@ -102,6 +102,23 @@ def test_what_draws_in_c_uses_it_and_afterwards_nothing_does() -> None:
         torch.manual_seed(3)
         assert torch.equal(functional.dropout(torch.ones(LEAST), 0.1).bool(), drawn(LEAST).bool())
     assert torch.equal(drawn(LEAST), plain) and torch.equal(attended(), attention)
+
+
+def test_masks_are_drawn_here_whatever_the_default_device_is() -> None:
+    with applied(), torch.device("meta"):
+        ones = torch.ones(LEAST, device="cpu")
+        assert abs(functional.dropout(ones, 0.1).mean().item() - 1) < 0.02
+
+
+def test_the_page_shows_the_patch() -> None:
+    page = (Path(__file__).parents[2] / "src/gobrrr/remedies/pages/packed_masks.md").read_text()
+    assert all(f"    {line}\n" in page for line in REMEDY.by_hand.splitlines() if line)
+    assert str(LEAST) in REMEDY.by_hand and f"{RARE} <= p <= {1 - RARE}" in REMEDY.by_hand
+
+
+def test_a_torch_that_draws_otherwise_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.Tensor, "random_", lambda self, *_, **__: self.zero_())
+    assert "other masks" in REMEDY.probe()
 
 
 def test_seeds_and_generators_count() -> None:

@@ -74,6 +74,14 @@ WHOLES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+def test_what_is_packed_is_what_the_remedy_would_bring(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    monkeypatch.setattr("gobrrr.remedies.packed_masks.fill", lambda noise, _: calls.append(noise.numel()))
+    for side in WHOLES[-2:]:
+        makers.make(torch, side, "cpu")()
+        assert len(calls) == int(side["packed"])
+
+
 @pytest.mark.parametrize("side", WHOLES)
 def test_wholes_run(side: dict[str, Any]) -> None:
     makers.make(torch, side, "cpu")()

@@ -206,6 +206,14 @@ class TestScenes:
         assert found is not None and found.parts[0].then is not None
         assert found.parts[0].then["strides"] == [[128, 1, 32, 8], [72, 1, 24, 8]]
 
+    def test_autocast_leaves_products_that_are_given_their_output(self) -> None:
+        plain = op("mm", (64, 32), (32, 128), ms=9)
+        given = op("mm", (64, 32), (32, 256), (64, 256), ms=9)
+        found = scene("bf16_autocast", Case(ops=(plain, given)).ledger, machine(), 3.0)
+        assert found is not None
+        assert [part.today["shapes"] for part in found.parts if part.today] == [[[64, 32], [32, 128]]]
+        assert scene("bf16_autocast", Case(ops=(given,)).ledger, machine(), 3.0) is None
+
     def test_as_many_threads_as_cores_need_no_rehearsal(self) -> None:
         ledger = Case(ops=(product(64, 64, 64),)).ledger
         same, more = (msgspec.structs.replace(machine(), usable_cores=ledger.threads + count) for count in (0, 1))

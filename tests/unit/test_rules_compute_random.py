@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import OpGroup, StepStats
 from gobrrr.rehearsal.scenes import scene
 from gobrrr.rules.compute_random import LEAST
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, op
 
+DEVICE = DeviceLedger("gpu", 50 * MS, 50 * MS, 0.5)
+
 
 def mask(ms: float = 10.0, rows: int = 1024, **fields) -> OpGroup:
-    return op("bernoulli_", (rows, 64), (), (), ms=ms, calls=3.0, **fields)
+    return op("bernoulli_", (rows, 64), (), (), ms=ms, calls=3.0, **{"concrete": ("", "0.9", ""), **fields})
 
 
 def test_masks_are_found_at_the_line_that_draws_most() -> None:
@@ -29,9 +32,14 @@ def test_masks_are_found_at_the_line_that_draws_most() -> None:
         Case(ops=(mask(3.9),), ms=100),
         Case(ops=(mask(phase="data"),)),
         Case(ops=(op("uniform_", (1024, 64), ms=20),)),
+        Case(ops=(op("bernoulli_", (1024, 64), (1024, 64), (), ms=20),)),
+        Case(ops=(mask(concrete=("", "0.999", "")),)),
+        Case(ops=(mask(dtypes=("bool", "", "")),)),
+        Case(ops=(mask(strides=((1, 1024), (), ())),)),
+        Case(ops=(mask(),), extra={"device": DEVICE}),
         Case(ops=(mask(),), step=StepStats(count=30, profiled_count=3, wall_ns=100 * MS, kind="inference")),
     ],
-    ids=["small", "cheap", "a loader's", "no masks", "no training"],
+    ids=["small", "cheap", "a loader's", "none", "many chances", "rare", "truths", "strided", "device", "inference"],
 )
 def test_what_pays_for_no_other_way_is_silent(case: Case) -> None:
     assert not case.raised("BRR112")

@@ -86,6 +86,9 @@ def test_a_pair_waits_with_a_member_that_excludes_a_better_one() -> None:
     heat = race.next(places=9)
     assert heat is not None
     assert set(heat.contenders) == {("one_worker",), ("one_worker", "short_wait"), ("short_wait",)}
+    race.feed(heat, {("one_worker",): "it died"})
+    heat = race.next(places=9)
+    assert heat is not None and set(heat.contenders) == {("loader_workers",), ("loader_workers", "short_wait")}
 
 
 def test_of_two_that_bring_the_same_the_better_one_goes_into_the_stack() -> None:

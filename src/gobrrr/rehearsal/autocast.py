@@ -21,6 +21,8 @@ WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})
 WIDE_ON_DEVICE = WIDE | {"aten::_softmax", "aten::native_layer_norm", "aten::pow", "aten::exp", "aten::sum"}
 WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::mkldnn_convolution": 1, "aten::cudnn_convolution": 1}
 """Which input is a parameter: cast once per forward, however the other one comes."""
+TENSORS = {"aten::mm": 2, "aten::mv": 2, "aten::bmm": 2, "aten::addmm": 3, "aten::baddbmm": 3}
+"""What each takes; one more is what it writes to (out=), and such calls autocast leaves as they are."""
 _SUFFIXES = ("_backward_data", "_backward")
 
 
@@ -28,13 +30,17 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     """All playable ops of the model under autocast to `low` with the casts, and the ns of those that stay as they are
     by our reading of the order, though their tensors may come in the lower format."""
     flow = _Flow(low, WIDE_ON_DEVICE if ledger.device is not None else WIDE)
-    ops = [op for op in playable(ledger) if "float" in op.dtypes]
+    ops = [op for op in playable(ledger) if "float" in op.dtypes and not _is_given_its_output(op)]
     lowered = [op for op in ops if op.phase != "backward" and flow.forward(op)]
     lowered += [op for op in ops if op.phase == "backward" and flow.backward(op)]
     found = [part(op, dtypes=with_dtype(op, "float", low)) for op in lowered]
     same = {id(op) for op in lowered}
     unsure = sum(op.ns for op in ops if id(op) not in same and op.name in PASSES - flow.wide)
     return found + flow.cast_parts(trains(ledger)), unsure
+
+
+def _is_given_its_output(op: OpGroup) -> bool:
+    return op.name in TENSORS and sum(1 for shape in op.shapes if shape) > TENSORS[op.name]
 
 
 class _Flow:

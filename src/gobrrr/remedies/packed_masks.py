@@ -6,28 +6,28 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import AddStatement, Remedy
-from gobrrr.rules.compute_random import LEAST
+from gobrrr.rules.compute_random import LEAST, RARE
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
-RARE = 0.01
-"""Least chance of a drop, or of none: at 1 % a 16-bit threshold is off by at most 0.08 % of it."""
 OP = "bernoulli_.float"
-SOURCE = """\
-_drawn_by_torch = torch.library.get_kernel("aten::bernoulli_.float", "CPU")
+SOURCE = f"""\
+_drawn_by_torch = torch.library.get_kernel("aten::{OP}", "CPU")
 
 
 def _packed(keys, noise, p=0.5, *, generator=None):  # a dropout mask: four elements from each random number
-    if noise.numel() < 16384 or not 0.01 <= p <= 0.99 or not (noise.is_contiguous() and noise.is_floating_point()):
+    flat = noise.is_contiguous() and noise.is_floating_point()
+    if noise.numel() < {LEAST} or not flat or not {RARE} <= p <= {1 - RARE}:
         return _drawn_by_torch.call_boxed(keys, noise, p, generator=generator)
-    bits = torch.empty(-(-noise.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    noise.view(-1).copy_(bits.view(torch.int16)[: noise.numel()].lt_(round(p * 2**16) - 2**15))
+    numbers = torch.empty(-(-noise.numel() // 4), dtype=torch.int64, device="cpu")
+    bits = numbers.random_(-(2**63), None, generator=generator).view(torch.int16)[: noise.numel()]
+    noise.view(-1).copy_(bits.lt_(round(p * 2**16) - 2**15))
     return noise
 
 
 _masks = torch.library.Library("aten", "IMPL")
-_masks.impl("bernoulli_.float", _packed, "CPU", with_keyset=True)"""
+_masks.impl("{OP}", _packed, "CPU", with_keyset=True)"""
 
 
 class PackedMasks(Remedy):
@@ -42,16 +42,19 @@ class PackedMasks(Remedy):
     judged_without_dropout = True
     codes = ("BRR112",)
     serves = "training"
-    overlaps = ("compile", "compile_max_autotune", "compile_reduce_overhead")
+    overlaps = ("compile", "compile_max_autotune", "compile_reduce_overhead", "compile_memory_budget")
     by_hand = SOURCE
     edit = AddStatement(SOURCE)
 
     def probe(self) -> str:
         import torch
 
-        return (
-            "" if hasattr(torch.library, "get_kernel") else "this torch gives no kernel away (torch.library.get_kernel)"
-        )
+        if not hasattr(torch.library, "get_kernel"):
+            return "this torch gives no kernel away (torch.library.get_kernel)"
+        mask = fill(torch.empty(2**16), 0.75, torch.Generator().manual_seed(0))
+        ones = int((mask == 1).sum())  # the guard, which watches without dropout, sees no mask
+        right = abs(ones - 0.75 * 2**16) < 500 and ones + int((mask == 0).sum()) == 2**16  # 4.5 deviations
+        return "" if right else "this torch draws other masks than were asked for"
 
     def apply(self, seams: Seams) -> None:
         import torch
@@ -76,8 +79,8 @@ def fill(noise: Any, p: float, generator: Any = None) -> Any:
     """A contiguous floating tensor becomes 1 with chance p, else 0; gives it back."""
     import torch
 
-    numbers = torch.empty(-(-noise.numel() // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-    bits = numbers.view(torch.int16)[: noise.numel()]
+    numbers = torch.empty(-(-noise.numel() // 4), dtype=torch.int64, device="cpu")  # whatever the default device is
+    bits = numbers.random_(-(2**63), None, generator=generator).view(torch.int16)[: noise.numel()]
     noise.view(-1).copy_(bits.lt_(round(p * 2**16) - 2**15))
     return noise
 

@@ -204,7 +204,12 @@ class Race:
         won = [name for stack in self.shown for name in stack]
         ranked = [c for c in self._ranked() if not self._reason(c, won)]
         names = [c.name for c in ranked]
-        late = [c.name for n, c in enumerate(ranked) if any(self._clash(c.name, other) for other in names[:n])]
+        open_yet = [name for name in names if name not in self.refused and ((), (name,)) not in self._looked]
+        late = [
+            c.name
+            for n, c in enumerate(ranked)
+            if any(self._clash(c.name, other) for other in names[:n] if other in open_yet)
+        ]
         pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & {*self.refused, *late}]
         at_once: list[Stack] = [(name,) for name in names if name not in late]
         for pair in pairs:  # right behind the first of its members
