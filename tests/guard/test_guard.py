@@ -193,6 +193,18 @@ def functional(trains: bool) -> None:
             optimizer.step()
 
 
+def test_an_inference_part_of_which_goes_unseen_is_unverified() -> None:
+    def infer() -> None:
+        model, x = torch.nn.Linear(4, 2), torch.ones(8, 4)
+        for _ in range(4):
+            model(x)
+            torch.func.vmap(torch.nn.Linear(4, 2))(x)
+
+    seen = observe(infer)
+    found = guard.judge(seen, seen, again=seen, reference=seen)
+    assert found.verdict == "unverified" and any("torch.func" in reason for reason in found.reasons)
+
+
 def test_what_a_transform_calls_is_not_looked_at_and_said_where_nothing_else_is() -> None:
     alone, beside = (observe(partial(functional, trains)) for trains in (False, True))
     found = guard.judge(alone, alone, again=alone)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.trial import turns
 from gobrrr.trial.arm import ArmError
 from gobrrr.trial.field import Field, is_late
 from gobrrr.trial.heat import Stack
@@ -73,4 +74,38 @@ def test_who_was_slow_to_come_warms_up_last_and_holds_nobody_up(tmp_path: Path) 
     failed = field.start([("x",), (), ("y",)], 2.0, lambda stack: killed.set())
     assert list(failed) == [("x",)] and is_late(failed[("x",)]) and time.monotonic() - began < 2.0
     assert field.block((), 4).ns and field.block(("y",), 4).ns
+    field.close()
+
+
+def test_sides_that_take_each_others_cores_come_up_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside something that takes the main thread; each arm comes up once it has gone on while the others stood."""
+    monkeypatch.setattr(turns, "LOOK_S", 0.05)
+    monkeypatch.setattr(turns.wait_for, "__defaults__", (0.05,))
+    stopped: set[ShortArm] = set()
+    over = time.monotonic() + 15
+    arms: list[ShortArm] = []
+
+    class Spins(ShortArm):
+        def start(self, seconds: float = 0.0) -> None:
+            while not (len(arms) == 3 and stopped >= set(arms) - {self}):
+                assert time.monotonic() < over
+                time.sleep(0.005)
+            stopped.add(self)
+
+        def wanting(self) -> int:
+            return 4
+
+        def pause(self) -> None:
+            stopped.add(self)
+
+        def resume(self) -> None:
+            stopped.discard(self)
+
+    def arm(_: Path) -> ShortArm:
+        arms.append(Spins())
+        return arms[-1]
+
+    field = Field(lambda folder, stack: Side(arm, folder, ()), tmp_path, 4)
+    failed = field.start(STACKS, 20.0, lambda stack: None, beside=lambda: time.sleep(0.5))
+    assert failed == {} and stopped == set(arms), "they stand still"
     field.close()

@@ -48,7 +48,7 @@ def came_up(arms: list[Spinning], seconds: float = 5.0) -> bool:
                 each.run(0.01)
 
     threading.Thread(target=clock, daemon=True).start()
-    turns.wait_for({each: each.future for each in arms}, time.monotonic() + seconds, 4, look_s=0.05)
+    turns.wait_for({each: each.future for each in arms}, time.monotonic() + seconds, 4, threading.Event(), look_s=0.05)
     over.set()
     return all(each.future.done() for each in arms)
 
@@ -63,6 +63,36 @@ def test_imports_go_on_beside_each_other() -> None:
     going: set[Spinning] = set()
     arms = [Spinning(0.2, 1, going) for _ in range(4)]
     assert came_up(arms) and not any(each.paused for each in arms)
+
+
+def test_who_comes_up_while_it_is_stopped_stays_so() -> None:
+    """It had told that it is ready, and its future came a little later; and all that are up stand still at the end."""
+    going: set[Spinning] = set()
+    arms = [Spinning(0.3, 4, going), Spinning(60.0, 4, going), Spinning(0.3, 4, going)]
+
+    def comes_up() -> None:
+        going.discard(arms[1])
+        arms[1].future.set_result(None)
+
+    threading.Timer(0.12, comes_up).start()
+    assert came_up(arms) and not going
+
+
+def test_nobody_is_stopped_once_it_is_over() -> None:
+    going: set[Spinning] = set()
+    arms = [Spinning(60.0, 4, going) for _ in range(3)]
+    over = threading.Event()
+    threading.Timer(0.2, over.set).start()
+    turns.wait_for({each: each.future for each in arms}, time.monotonic() + 60, 4, over, look_s=0.02)
+    assert going == set(arms) and arms[0].paused
+
+
+def test_one_that_is_left_has_no_turns() -> None:
+    going: set[Spinning] = set()
+    (alone,) = arms = [Spinning(0.1, 99, going)]
+    alone._threads = 4
+    alone.wanting = lambda: 99  # type: ignore[method-assign]
+    assert came_up(arms) and alone.paused == 0
 
 
 def test_who_is_late_goes_on_when_the_time_is_over() -> None:

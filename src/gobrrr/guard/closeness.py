@@ -67,10 +67,11 @@ class Runs:
 
     def __init__(
         self, baseline: Observation, candidate: Observation, again: Observation | None,
-        reference: Observation | None, naive: Observation | None, precision: str,
+        reference: Observation | None, naive: Observation | None, precision: str, is_naive: bool = False,
     ) -> None:  # fmt: skip
+        """`is_naive`: the candidate is nothing but the lower precision."""
         self.baseline, self.candidate, self.again, self.naive = baseline, candidate, again, naive
-        self.precision = precision
+        self.precision, self.is_naive = precision, is_naive
         self.reference = reference if reference is not None and plausible(baseline, reference) else None
         self.num = min(baseline.num_looked, candidate.num_looked)
         self.begun = list(_beginnings(baseline, candidate))[: self.num]
@@ -110,7 +111,7 @@ def _near(step: Step, true: Step) -> bool:
         ours, theirs = KINDS[kind](step), KINDS[kind](true)
         if set(ours) != set(theirs):
             return False
-        floats = [n for n in ours if ours[n].dtype in EPS]
+        floats = [n for n in ours if ours[n].dtype in EPS and ours[n].shape == theirs[n].shape]
         if any(distance(ours[n], theirs[n]) > IMPLAUSIBLE * (theirs[n].norm or 1.0) for n in floats):
             return False
     return True
@@ -271,8 +272,8 @@ class _Step:
         if chosen := {n for n in told if self._is_chosen(n)}:
             told = [n for n in told if n not in chosen]
             errors = {n: error for n, error in errors.items() if n not in chosen}
-            if not told:
-                return self._only_choices(), 0.0
+            if not (told and self.runs.baseline.training):
+                return self._only_choices(min(chosen)), 0.0
         if self.kind == "updates" and (jumps := [n for n in self.names if n not in told and self._jumps(n)]):
             reason = (
                 f"{jumps[0]} in step {self.number + 1} moves by {self.theirs[jumps[0]].norm:.3g}, far beyond any step"
@@ -300,23 +301,27 @@ class _Step:
 
     def _is_chosen(self, name: str) -> bool:
         """An output that only a lower precision's rounding makes another one: how many rows are picked (pairs that a
-        miner finds, boxes that are left over), and which, where the candidate is the naive version itself."""
-        if not self.runs.precision or self.kind != "outputs" or self.theirs[name].num_bad:
-            return False
+        miner finds, boxes that are left over), and which, where the candidate is the naive version itself. As large on
+        average they must be all the same."""
         theirs, true = self.theirs[name], self.true[name]
+        if not self.runs.precision or self.kind != "outputs" or theirs.num_bad or theirs.dtype != true.dtype:
+            return False
+        low, high = sorted(each.norm / math.sqrt(each.numel or 1) for each in (theirs, true))
+        if low * SANE_RATIO < high:
+            return False
         if theirs.shape == true.shape:
-            return true.dtype not in EPS and self.runs.naive is None
+            return true.dtype not in EPS and self.runs.is_naive
         most = 0.5 * LOWER.get(self.runs.precision, 0.0) * true.numel
-        return len(theirs.shape) == len(true.shape) and abs(theirs.numel - true.numel) <= most
+        return theirs.shape[1:] == true.shape[1:] and abs(theirs.numel - true.numel) <= most
 
-    def _only_choices(self) -> Check:
-        """The gradients say how a training's numbers are; where there are none, nothing is known."""
+    def _only_choices(self, name: str) -> Check:
+        """The gradients say how a training's numbers are; where there are none, nothing follows that would tell."""
         if self.runs.baseline.training:
             return Check(self.kind, "bounded")
         reason = (
-            f"step {self.number + 1} gives choices alone: rounding makes others, and no error can be counted from them"
+            f"{name} in step {self.number + 1} is a choice: rounding makes another, no error can be counted from it"
         )
-        return Check(self.kind, "unverified", reason, self.names[0])
+        return Check(self.kind, "unverified", reason, name)
 
     def _jumps(self, name: str) -> bool:
         """Where a gradient is but rounding an optimizer's step is a coin, and no larger than a step."""

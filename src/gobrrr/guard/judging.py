@@ -16,13 +16,14 @@ LOOKED = 2
 
 def judge(
     baseline: Observation, candidate: Observation, *, again: Observation | None, reference: Observation | None = None,
-    naive: Observation | None = None, seeds: Sequence[Observation] = (), precision: str = "",
+    naive: Observation | None = None, is_naive: bool = False, seeds: Sequence[Observation] = (), precision: str = "",
     order_may_change: bool = False,
 ) -> Guarded:  # fmt: skip
     """What a candidate did to the numbers.
 
     again: the baseline once more, the noise floor. reference: the same program in float64. naive: the program with
-    nothing but the candidate's lower `precision` (bfloat16, float16 or tf32). seeds: the baseline from other seeds.
+    nothing but the candidate's lower `precision` (bfloat16, float16 or tf32); is_naive: the candidate is that. seeds:
+    the baseline from other seeds.
     order_may_change: other draws or another order of samples are what was asked for.
 
     Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
@@ -32,7 +33,7 @@ def judge(
     sane = closeness.sane_steps(baseline, candidate, reference)
     found = list(_diverges(sane, baseline, candidate))
     baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
-    runs = closeness.Runs(baseline, candidate, again, reference, naive, precision)
+    runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
     found += _checks(runs, seeds, order_may_change, evidence)
     verdict = worst(found, evidence)
     if lost and verdict.verdict not in (*GREEN, "unverified"):

@@ -23,7 +23,6 @@ import msgspec
 
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import ModuleCall, plain
-from gobrrr.capture.unseen import is_transformed
 from gobrrr.guard import dropout
 from gobrrr.guard.book import Book
 from gobrrr.guard.epochs import Epochs
@@ -39,8 +38,14 @@ Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any,
 AfterStep = Callable[[int, int], None]
 _RUN_IN_COMPILED_CODE = ("gobrrr.guard.witness", "gobrrr.guard.seeds", "gobrrr.guard.modules", "gobrrr.guard.float64")
 """Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
-TRANSFORMED = "models are called inside a transform of torch.func alone, where tensors have no numbers of their own"
+TRANSFORMED = "models are called inside a transform of torch.func, where tensors have no numbers of their own"
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
+
+
+def _is_transformed() -> bool:
+    import torch
+
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 class Witness:
@@ -110,7 +115,7 @@ class Witness:
         calls = tuple(self.book.calls)
         tail = (Step(calls=calls, gradients={}, updates={}, buffers={}),) if calls and self.complete else ()
         steps = (*self.book.steps, *tail) if training else tuple(Step(calls=(call,)) for call in calls)
-        if self._transformed and not steps:
+        if self._transformed and not training:  # of a training the gradients and updates are seen
             self.remarks.append(TRANSFORMED)
         if self._seen_epochs is None:
             self._seen_epochs = self._epochs.read()
@@ -152,7 +157,7 @@ class Witness:
     def _is_the_programs(self, model: Any, caller: FrameType | None) -> bool:
         if self._depth or self._backward or threading.get_ident() != self._thread:
             return False
-        if is_transformed():  # its tensors stand for others, and have no numbers of their own
+        if _is_transformed():  # its tensors stand for others, and have no numbers of their own
             self._transformed = True
             return False
         if caller is None or not caller.f_globals.get("__name__", "").startswith(_COMPILER):

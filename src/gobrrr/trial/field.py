@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -72,14 +74,24 @@ class Field:
         for bring, most in ((Side.start, FIRST_STEP * seconds), (Side.warm, WARMED_UP * seconds)):
             new = sorted(new, key=lambda stack: self._sides[stack].ready_seconds)  # who was slow to come warms up last
             coming = {stack: self._pool.submit(bring, self._sides[stack]) for stack in new}
-            if beside is not None:
-                beside()
-                beside = None
             if bring is Side.start:  # in the warm-up one has the turn, and the others stand still
-                turns.wait_for({self._sides[s]: future for s, future in coming.items()}, began + most, self._cores)
+                self._in_turns({self._sides[s]: future for s, future in coming.items()}, began + most, beside)
             failed |= self._late_or_broken(coming, began + most, f"{LATE} {most:.0f} s", kill)
             new = [stack for stack in new if stack not in failed]
         return failed
+
+    def _in_turns(
+        self, coming: Mapping[Side, Future[None]], until: float, beside: Callable[[], object] | None = None
+    ) -> None:
+        over = threading.Event()
+        waits = threading.Thread(target=turns.wait_for, args=(coming, until, self._cores, over), daemon=True)
+        waits.start()
+        try:
+            if beside is not None:
+                beside()
+            waits.join()
+        finally:  # Ctrl-C too: nobody is stopped any more
+            over.set()
 
     def _late_or_broken(
         self, coming: dict[Stack, Future[None]], until: float, late_since: str, kill: Callable[[Stack], None]
@@ -114,6 +126,8 @@ class Field:
         end(due)
         for bring in (Side.start, Side.warm):
             coming = {each: self._pool.submit(bring, each) for each in due}
+            if bring is Side.start:
+                self._in_turns(coming, math.inf)
             wait(coming.values())
             due = [each for each, future in coming.items() if future.exception() is None]
             end([each for each in coming if each not in due])  # it starts by itself in its turn, and says what is wrong

@@ -117,7 +117,8 @@ class Guarding:
         plain = partial(
             judge, baseline, candidate, reference=self._tried(true), order_may_change=_draws_otherwise(stack)
         )
-        lowered = partial(plain, naive=next((self._tried(naive) for naive in _naive(changed)), None))
+        wanted = _naive(changed)
+        lowered = partial(plain, naive=next(map(self._tried, wanted), None), is_naive=not wanted)
 
         def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:
             found = plain(again=again, seeds=seeds)

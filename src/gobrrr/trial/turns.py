@@ -6,6 +6,7 @@ time, 1 s alone, had not ended after 186 s beside four others like it (four core
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
@@ -13,8 +14,9 @@ from typing import Protocol
 
 LOOK_S = 5.0
 """Between looks, and of one arm's turn: imports take as long, one thread each, and go on beside each other."""
-CROWD = 2.0
-"""Threads that want a core, per core, from which arms take turns."""
+CROWD = 1.5
+"""Threads that want a core, per core, from which arms take turns: two arms that compute, or more than six that import
+on four cores."""
 
 
 class Coming(Protocol):
@@ -27,14 +29,23 @@ class Coming(Protocol):
     def resume(self) -> None: ...
 
 
-def wait_for(coming: Mapping[Coming, Future[None]], until: float, cores: int, look_s: float = LOOK_S) -> None:
-    """Until all are up (their futures done), or the time (of time.monotonic) is over; then those that are not go on."""
-    while (late := _late(coming)) and (left := until - time.monotonic()) > 0:
+def wait_for(
+    coming: Mapping[Coming, Future[None]], until: float, cores: int, over: threading.Event, look_s: float = LOOK_S
+) -> None:
+    """Until all are up (their futures done, and they stand still), or the time (of time.monotonic) is over, or `over`
+    is set; then those that are not go on."""
+    crowded = False
+    while not over.is_set() and (late := _late(coming)) and (left := until - time.monotonic()) > 0:
         if len(late) > 1 and sum(each.wanting() for each in late) > CROWD * cores:
+            crowded = True
             for each in late:
                 _alone(each, coming, until, look_s)
         else:
             wait([coming[each] for each in late], min(look_s, left))
+    if crowded:  # one may have been told to go on in the moment that it came up
+        for each, future in coming.items():
+            if future.done():
+                each.pause()
 
 
 def _late(coming: Mapping[Coming, Future[None]]) -> list[Coming]:
