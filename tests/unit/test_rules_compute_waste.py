@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import LineGroup, OpGroup, StepStats
+from gobrrr.ledger.model import HostGroup, LineGroup, OpGroup, StepStats
 from gobrrr.recording.facts import Facts, ModuleFacts, OptimizerFacts, OrphanFacts, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
@@ -219,6 +219,18 @@ def test_activations_computed_again_with_room_for_them():
     assert found.where == (CALL, OTHER_LINE)
     assert found.saving.expected_ns == pytest.approx(0.9 * 15 * MS)
     assert found.saving.low_ns == pytest.approx(0.5 * 15 * MS)
+
+
+def test_the_python_between_them_runs_again_too() -> None:
+    """Half as many ops as forward has, with half of its Python; no more than all of it."""
+    forward = tuple(op("mm", (64, 64), (64, 64), ms=1, calls=calls, where=(OTHER_LINE,)) for calls in (30.0, 10.0))
+    host = HostGroup((OTHER_LINE,), 6 * MS, "forward"), HostGroup((OTHER_LINE,), 6 * MS, "backward")
+    for calls, python in ((20.0, 3), (80.0, 6)):
+        case = Case(
+            ops=(*forward, again(10, 12, calls=calls)), facts=Facts(peak_rss_bytes=1 << 30), extra={"host": host}
+        )
+        (found,) = case.raised("BRR111")
+        assert found.saving.expected_ns == pytest.approx(0.9 * (10 + python) * MS)
 
 
 def test_recomputation_that_memory_asks_for_is_no_waste():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import ModuleFacts, OrphanFacts, Span
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
@@ -181,7 +181,7 @@ def _below(where: tuple[Span, ...], span: Span) -> bool:
 def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Activations are computed again in backward although memory has room to keep them."""
     ops = [op for op in ledger.ops if op.recomputed]
-    again = total(ops)
+    again = total(ops) + _python_again(ledger, ops)
     peak, limit = peak_and_limit(ledger, machine)
     # What they read and write is more than what would be kept: where that fits, their results do.
     kept = sum(op.bytes or 0.0 for op in ops)
@@ -203,5 +203,12 @@ def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "peak": size(peak),
             "limit": size(limit),
         },
-        confidence="measured",
+        confidence="derived",
     )
+
+
+def _python_again(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """ns per step between the ops that run again: as long as between those of forward, of which they are a part."""
+    forward = sum(op.calls for op in ledger.ops if op.phase == "forward")
+    between = sum(line.ns for line in ledger.host if line.phase == "forward")
+    return between * min(1.0, sum(op.calls for op in ops) / forward) if forward and not ledger.of_device else 0.0
