@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.zoo.case import PROGRAMS, Case
 from benchmarks.zoo.running import TAIL, run
+from gobrrr.capture import schedule
 
 PICKS = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 PICK_MINUTES = 1.0
@@ -19,7 +20,7 @@ PICK_MINUTES = 1.0
 
 def tuned(case: Case, minutes: float) -> dict[str, Any]:
     """A tuning: speed-up (median, low, high), null where nothing was kept."""
-    return {**_tune(case, minutes), "minutes": minutes}
+    return {**_tune(case, minutes), "minutes": minutes, "cores": schedule.cores()}
 
 
 def picked(case: Case) -> dict[str, Any]:

@@ -128,6 +128,7 @@ def test_tunings_are_held_against_the_best_single_remedy() -> None:
         values = {name: bar["met"] for name, bar in table._tuned_bars([program, unpicked], there).items()}
         assert list(values.values()) == [met, False]
     assert table._tuned(tune, program["picks"]) == ("1.60 (1.50 to 1.70) compile", "2.00 bf16_autocast")
+    assert table._tuned({"speedup": None, "kept": [], "cores": 2}, {}) == ("nothing kept (2 cores)", "")
 
 
 @pytest.mark.slow
