@@ -17,7 +17,8 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.remedies.packed_masks import REMEDY, fill  # noqa: E402
+from gobrrr.remedies.maskbits import fill  # noqa: E402
+from gobrrr.remedies.packed_masks import REMEDY  # noqa: E402
 from gobrrr.remedies.patch import patched  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 from gobrrr.rules.compute_random import LEAST, RARE  # noqa: E402

@@ -70,13 +70,14 @@ WHOLES: list[dict[str, Any]] = [
        "fused": fused} for fused in (False, True)),
     *({"make": "loss", "dims": [16, 8, 5000], "torch_dtype": "float32", "backward": True, "chunked": chunked}
       for chunked in (False, True)),
-    *({"make": "mask", "elements": 64, "torch_dtype": "bfloat16", "packed": packed} for packed in (False, True)),
+    *({"make": "mask", "elements": 64, "dtype": "c10::BFloat16", "torch_dtype": "bfloat16", "packed": packed}
+      for packed in (False, True)),
 ]  # fmt: skip
 
 
 def test_what_is_packed_is_what_the_remedy_would_bring(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr("gobrrr.remedies.packed_masks.fill", lambda noise, _: calls.append(noise.numel()))
+    monkeypatch.setattr("gobrrr.remedies.maskbits.fill", lambda noise, _: calls.append(noise.numel()))
     for side in WHOLES[-2:]:
         makers.make(torch, side, "cpu")()
         assert len(calls) == int(side["packed"])
@@ -114,6 +115,13 @@ def test_a_script_is_played_in_a_process_of_its_own() -> None:
     today, then = found["fused_optimizer"].rounds[0]
     assert today[0] > 0 and then[0] == 0 and then[1] > 0
     assert not found["bf16_autocast"].rounds and "no op that is played" in found["bf16_autocast"].why
+
+
+@pytest.mark.parametrize(("today", "then"), [WHOLES[i : i + 2] for i in (3, 5, 7)])
+def test_each_whole_has_room_on_the_stage(today: dict[str, Any], then: dict[str, Any]) -> None:
+    sides = [{"dtype": "float", **side} for side in (today, then)]
+    found = perform(script(Scene("x", (Part(*sides, 1.0, 1e6),), seconds=1.0)), sys.executable)
+    assert len(found["x"].rounds) >= stage.MIN_ROUNDS, found["x"].why
 
 
 def test_another_torch_plays_nothing() -> None:

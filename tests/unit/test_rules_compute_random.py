@@ -50,9 +50,15 @@ def test_each_mask_is_rehearsed_with_its_size_and_dtype() -> None:
     found = scene("packed_masks", case.ledger, machine(), 3.0)
     assert found is not None
     sides = [(part.today, part.then, part.calls) for part in found.parts]
-    made = [("float32", 65536), ("bfloat16", 32768)]
+    made = [("float", "float32", 65536), ("c10::BFloat16", "bfloat16", 32768)]
     assert sides == [
-        (*({"make": "mask", "elements": n, "torch_dtype": t, "packed": packed} for packed in (False, True)), 3.0)
-        for t, n in made
+        (
+            *(
+                {"make": "mask", "elements": n, "dtype": d, "torch_dtype": t, "packed": packed}
+                for packed in (False, True)
+            ),
+            3.0,
+        )
+        for d, t, n in made
     ]
     assert scene("packed_masks", Case(ops=(mask(rows=8),)).ledger, machine(), 3.0) is None

@@ -16,7 +16,7 @@ from gobrrr.rehearsal.makers import PASSES, PRODUCTS
 SHARE = 0.5
 WIDEST = 8
 """Bytes of what is not known."""
-COPIES = {"op": 2.0, "cast": 1.0, "optimizer": 1.0, "attention": 1.0, "loss": 1.0}
+COPIES = {"op": 2.0, "cast": 1.0, "optimizer": 1.0, "attention": 1.0, "loss": 1.0, "mask": 2.0}
 """Tensors that a maker holds at once, over those of its description: what a kernel makes of them for itself."""
 
 
@@ -45,6 +45,8 @@ def held(side: dict[str, Any]) -> list[tuple[int, str]]:
         inputs = zip_longest(side["shapes"], strides, fillvalue=())
         laid = [layout.span(shape, layout.affordable(shape, strides)) for shape, strides in inputs]
         return [*zip(laid, side["dtypes"], strict=True), (_made(side), max(side["dtypes"], key=_size, default=""))]
+    if side["make"] == "mask":
+        return [(side["elements"], dtype)]
     if side["make"] == "cast":
         return [(side["elements"], side["source"]), (side["elements"], side["target"])]
     if side["make"] == "optimizer":  # parameter, gradient, two moments, and what a list of tensors makes in between

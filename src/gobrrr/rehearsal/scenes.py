@@ -195,7 +195,8 @@ def _masks(ledger: Ledger, machine: Machine) -> Found:
     parts = []
     for op in masks(ledger):
         made = {
-            "make": "mask", "elements": num_elements(op), "torch_dtype": TORCH_DTYPES[float_dtype(op) or "float"],
+            "make": "mask", "elements": num_elements(op), "dtype": float_dtype(op) or "float",
+            "torch_dtype": TORCH_DTYPES[float_dtype(op) or "float"],
         }  # fmt: skip
         parts.append(Part({**made, "packed": False}, {**made, "packed": True}, op.calls, op.ns))
     return parts, 0.0, 0.0

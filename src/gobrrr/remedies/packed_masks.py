@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.maskbits import fill
 from gobrrr.remedies.model import AddStatement, Remedy
 from gobrrr.rules.compute_random import LEAST, RARE
 
@@ -73,16 +74,6 @@ class PackedMasks(Remedy):
             warnings.simplefilter("ignore")  # that a kernel is another one from now on
             library.impl(OP, bernoulli_, "CPU", with_keyset=True)
         seams.applied(self.name, f"for masks of {LEAST:,} elements or more")  # none comes where dropout is off
-
-
-def fill(noise: Any, p: float, generator: Any = None) -> Any:
-    """A contiguous floating tensor becomes 1 with chance p, else 0; gives it back."""
-    import torch
-
-    numbers = torch.empty(-(-noise.numel() // 4), dtype=torch.int64, device="cpu")  # whatever the default device is
-    bits = numbers.random_(-(2**63), None, generator=generator).view(torch.int16)[: noise.numel()]
-    noise.view(-1).copy_(bits.lt_(round(p * 2**16) - 2**15))
-    return noise
 
 
 def _is_flat(noise: Any) -> bool:
