@@ -1,4 +1,4 @@
-"""Trains a wide network on made-up rows, with dropout between its layers."""
+"""Trains a small network on made-up rows, with dropout between its layers."""
 
 import argparse
 
@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn import functional as F
 
 
-class Wide(nn.Module):
+class Net(nn.Module):
     """Layers with dropout, then a head."""
 
-    def __init__(self, width: int = 256, depth: int = 4, num_classes: int = 10) -> None:
+    def __init__(self, width: int = 24, depth: int = 4, num_classes: int = 10) -> None:
         super().__init__()
         self.stem = nn.Linear(32, width)
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
@@ -28,12 +28,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=120)
     args = parser.parse_args()
     torch.manual_seed(0)
-    inputs = torch.randn(8192, 32)
+    inputs = torch.randn(16384, 32)
     labels = inputs[:, :10].argmax(dim=1)
-    model = Wide()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     for step in range(args.steps):
-        rows = torch.randint(0, len(inputs), (2048,))
+        rows = torch.randint(0, len(inputs), (16384,))
         loss = F.cross_entropy(model(inputs[rows]), labels[rows])
         optimizer.zero_grad()
         loss.backward()
