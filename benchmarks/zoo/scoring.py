@@ -52,8 +52,7 @@ def true_headline(case: Case, report: Row | None) -> bool | None:
     is bound by something else, its bound is. Null where our own making is all."""
     if report is None:
         return False
-    told = (f for f in report["findings"] if f["severity"] != "note" and not str(f["code"]).startswith(PASSED))
-    first = next(told, None)
+    first = top(report, notes=False)
     if first is not None and first["bound"] == report["verdict"]["bound"]:
         return first["code"] in case.codes
     if any(code in report["verdict"]["sentence"] for code in OURS):
@@ -77,9 +76,10 @@ def places(case: Case, report: Row) -> set[int]:
     return told | {each["line"] for each in where if PurePath(each["file"]).name == case.script.name}
 
 
-def top(report: Row) -> Row | None:
-    """The first finding that is neither a doubt about the measurement nor of our own making."""
-    return next((f for f in report["findings"] if not str(f["code"]).startswith(PASSED)), None)
+def top(report: Row, notes: bool = True) -> Row | None:
+    """The first finding that is neither a doubt about the measurement nor of our own making; `notes` count or not."""
+    told = (f for f in report["findings"] if notes or f["severity"] != "note")
+    return next((f for f in told if not str(f["code"]).startswith(PASSED)), None)
 
 
 def absurd(row: Row) -> list[str]:

@@ -79,7 +79,6 @@ def test_who_was_slow_to_come_warms_up_last_and_holds_nobody_up(tmp_path: Path) 
 
 def test_sides_that_take_each_others_cores_come_up_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside something that takes the main thread; each arm comes up once it has gone on while the others stood."""
-    monkeypatch.setattr(turns, "LOOK_S", 0.05)
     monkeypatch.setattr(turns.wait_for, "__defaults__", (0.05,))
     stopped: set[ShortArm] = set()
     over = time.monotonic() + 15

@@ -47,9 +47,14 @@ def is_tracing() -> bool:
 
 def is_transformed() -> bool:
     """Whether every op of this thread is somebody's to interpret: torch.jit.trace, or a transform of torch.func."""
+    return is_tracing() or is_functional()
+
+
+def is_functional() -> bool:
+    """Whether this thread is inside a transform of torch.func, whose tensors stand for others."""
     import torch
 
-    return is_tracing() or torch._C._functorch.peek_interpreter_stack() is not None
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def is_traced() -> bool:

@@ -165,8 +165,9 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
             choice = min((f.remedies.index(name) for f in report.findings if name in f.remedies), default=0)
             risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
-            others = frozenset(remedy.conflicts), frozenset(remedy.overlaps)
-            found.append(Candidate(name, predicted, others[0], name in asked, choice, risk, others[1]))
+            found.append(Candidate(
+                name, predicted, frozenset(remedy.conflicts), name in asked, choice, risk, frozenset(remedy.overlaps)
+            ))  # fmt: skip
     return found
 
 

@@ -272,8 +272,8 @@ class _Step:
         if chosen := {n for n in told if self._is_chosen(n)}:
             told = [n for n in told if n not in chosen]
             errors = {n: error for n, error in errors.items() if n not in chosen}
-            if not (told and self.runs.baseline.training):
-                return self._only_choices(min(chosen)), 0.0
+            if not self.runs.baseline.training:  # nothing follows that would tell
+                return self._choice(min(chosen)), 0.0
         if self.kind == "updates" and (jumps := [n for n in self.names if n not in told and self._jumps(n)]):
             reason = (
                 f"{jumps[0]} in step {self.number + 1} moves by {self.theirs[jumps[0]].norm:.3g}, far beyond any step"
@@ -281,7 +281,7 @@ class _Step:
             return Check(self.kind, "wrong", reason, jumps[0]), math.inf
         ratios = {n: errors[n] / self.own[n] if self.own[n] else (math.inf if errors[n] else 0.0) for n in told}
         if not ratios:
-            return Check(self.kind, "equivalent"), 0.0
+            return Check(self.kind, "bounded" if chosen else "equivalent"), 0.0
         most = max(ratios.values())
         if insane := [n for n in told if self._insane(n, errors[n])]:
             return Check(self.kind, "wrong", self._scale(insane[0]), insane[0]), most
@@ -314,10 +314,7 @@ class _Step:
         most = 0.5 * LOWER.get(self.runs.precision, 0.0) * true.numel
         return theirs.shape[1:] == true.shape[1:] and abs(theirs.numel - true.numel) <= most
 
-    def _only_choices(self, name: str) -> Check:
-        """The gradients say how a training's numbers are; where there are none, nothing follows that would tell."""
-        if self.runs.baseline.training:
-            return Check(self.kind, "bounded")
+    def _choice(self, name: str) -> Check:
         reason = (
             f"{name} in step {self.number + 1} is a choice: rounding makes another, no error can be counted from it"
         )

@@ -23,6 +23,7 @@ import msgspec
 
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import ModuleCall, plain
+from gobrrr.capture.unseen import is_functional
 from gobrrr.guard import dropout
 from gobrrr.guard.book import Book
 from gobrrr.guard.epochs import Epochs
@@ -40,12 +41,6 @@ _RUN_IN_COMPILED_CODE = ("gobrrr.guard.witness", "gobrrr.guard.seeds", "gobrrr.g
 """Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
 TRANSFORMED = "models are called inside a transform of torch.func, where tensors have no numbers of their own"
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
-
-
-def _is_transformed() -> bool:
-    import torch
-
-    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 class Witness:
@@ -157,7 +152,7 @@ class Witness:
     def _is_the_programs(self, model: Any, caller: FrameType | None) -> bool:
         if self._depth or self._backward or threading.get_ident() != self._thread:
             return False
-        if _is_transformed():  # its tensors stand for others, and have no numbers of their own
+        if is_functional():
             self._transformed = True
             return False
         if caller is None or not caller.f_globals.get("__name__", "").startswith(_COMPILER):

@@ -194,10 +194,8 @@ def _loss(ledger: Ledger, machine: Machine) -> Found:
 def _masks(ledger: Ledger, machine: Machine) -> Found:
     parts = []
     for op in masks(ledger):
-        made = {
-            "make": "mask", "elements": num_elements(op), "dtype": float_dtype(op) or "float",
-            "torch_dtype": TORCH_DTYPES[float_dtype(op) or "float"],
-        }  # fmt: skip
+        dtype = float_dtype(op) or "float"
+        made = {"make": "mask", "elements": num_elements(op), "dtype": dtype, "torch_dtype": TORCH_DTYPES[dtype]}
         parts.append(Part({**made, "packed": False}, {**made, "packed": True}, op.calls, op.ns))
     return parts, 0.0, 0.0
 

@@ -50,10 +50,7 @@ class TrimPadding(Remedy):
                 return kwargs
             if kwargs.get("num_workers"):  # they cannot tell; what they don't cut is no faster, which a trial shows
                 said("in the loader's workers")
-            return {
-                **kwargs,
-                "collate_fn": Trimming(collate or _default(), said),
-            }
+            return {**kwargs, "collate_fn": Trimming(collate or _default(), said)}
 
         seams.at_loader(change)
 

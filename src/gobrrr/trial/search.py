@@ -204,11 +204,11 @@ class Race:
         won = [name for stack in self.shown for name in stack]
         ranked = [c for c in self._ranked() if not self._reason(c, won)]
         names = [c.name for c in ranked]
-        open_yet = [name for name in names if name not in self.refused and ((), (name,)) not in self._looked]
+        rivals = [name for name in names if name not in self.refused and ((), (name,)) not in self._looked]
         late = [
-            c.name
-            for n, c in enumerate(ranked)
-            if any(self._clash(c.name, other) for other in names[:n] if other in open_yet)
+            name
+            for n, name in enumerate(names)
+            if any(self._clash(name, other) for other in names[:n] if other in rivals)
         ]
         pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & {*self.refused, *late}]
         at_once: list[Stack] = [(name,) for name in names if name not in late]
@@ -245,13 +245,16 @@ class Race:
         return reason
 
     def _clash(self, name: str, other: str) -> bool:
-        one, two = self._by_name.get(name), self._by_name.get(other)
-        return bool((one and other in one.conflicts) or (two and name in two.conflicts))
+        return self._names(name, other, lambda c: c.conflicts)
 
     def _not_both(self, name: str, other: str) -> bool:
-        one, two = self._by_name.get(name), self._by_name.get(other)
-        overlap = bool((one and other in one.overlaps) or (two and name in two.overlaps))
-        return overlap or self._clash(name, other)
+        """In one stack."""
+        return self._names(name, other, lambda c: c.conflicts | c.overlaps)
+
+    def _names(self, name: str, other: str, others: Callable[[Candidate], frozenset[str]]) -> bool:
+        """Whether one of the two has the other among its `others`."""
+        pairs = ((name, other), (other, name))
+        return any(one in self._by_name and two in others(self._by_name[one]) for one, two in pairs)
 
     @staticmethod
     def _best_of(means: Mapping[Stack, float]) -> Stack:
