@@ -9,9 +9,10 @@ import pytest
 
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.model import OpGroup
-from gobrrr.ledger.optable import Calls, is_communication, op_groups
+from gobrrr.ledger.optable import Calls, op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import ELSEWHERE, Prices
+from gobrrr.recording.categories import is_communication
 from tests.unit.handmade import machine
 from tests.unit.timelines import MS, US, Timeline
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceWork
 from gobrrr.ledger.model import ACCOUNTS, Account, HostGroup, OpGroup
-from gobrrr.ledger.optable import is_communication
+from gobrrr.recording.categories import is_communication
 
 _COMPILING = "(dynamo_timed)"  # torch._dynamo's own marks of its phases
 _GLUE = ("TorchDynamo", "Pregraph", "AOTDispatcher", "detach")  # torch's own work around compiled code and nodes

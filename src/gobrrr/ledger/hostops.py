@@ -11,6 +11,7 @@ from gobrrr.ledger.closures import evaluations
 from gobrrr.ledger.places import Place, Places
 from gobrrr.ledger.spans import after_watching, step_spans, usual, within
 from gobrrr.ledger.updates import with_open_updates
+from gobrrr.ledger.waits import with_waits
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Ops, Trace
 from gobrrr.recording.tree import nest
@@ -82,6 +83,7 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     if places.known and not recording.offline:
         spans = after_watching(spans, ops.start, places.times)
     ops, names = with_open_updates(recording, window, ops, trace.names, spans)
+    ops = with_waits(ops, trace, places.times)
     tree = nest(ops.start, ops.dur)
     leaf = np.ones(len(ops), bool)
     leaf[tree.parent[tree.parent >= 0]] = False

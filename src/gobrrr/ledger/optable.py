@@ -19,7 +19,6 @@ from gobrrr.recording.facts import Span
 from gobrrr.recording.trace import Signature, Trace
 
 Ints = npt.NDArray[np.int64]
-COMMUNICATION = ("c10d::", "gloo:", "nccl:", "mpi:", "record_param_comms")
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,3 @@ def _shapes(signature: Signature | None, field: str = "shapes") -> tuple[tuple[i
     """Shapes with lists of tensors left out as (): OpGroup holds plain shapes."""
     found = getattr(signature, field) if signature is not None else ()
     return tuple(tuple(s) if all(isinstance(n, int) for n in s) else () for s in found)
-
-
-def is_communication(name: str) -> bool:
-    """Whether an op is a collective or its transport."""
-    return name.startswith(COMMUNICATION)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +12,6 @@ from gobrrr.recording.trace import USER_ANNOTATION, Ops
 
 Ints = npt.NDArray[np.int64]
 _STEP = "Optimizer.step#"
-_KNOWN = frozenset({"name", "start", "dur", "thread", "kind", "is_backward"})
 
 
 def with_open_updates(
@@ -29,7 +25,7 @@ def with_open_updates(
         if len(ops) and not _annotated(ops, names, begin + window.offset):
             end = _end(recording, window, begin, number)
             names = names if (name := _name(recording, number)) in names else (*names, name)
-            ops = _with_row(ops, names.index(name), begin + window.offset, end - begin)
+            ops = ops.with_rows([names.index(name)], [begin + window.offset], [end - begin], USER_ANNOTATION)
     return ops, names
 
 
@@ -52,16 +48,3 @@ def _name(recording: Recording, number: int) -> str:
             if isinstance(entry, dict) and entry.get("id") == number and entry.get("kind"):
                 return f"{_STEP}{entry['kind']}.step"
     return f"{_STEP}Optimizer.step"
-
-
-def _with_row(ops: Ops, name: int, start: int, dur: int) -> Ops:
-    """`ops` with one annotation more, in its place."""
-    first = ops.take(slice(0, 1))
-    row = {f.name: np.full_like(getattr(first, f.name), -1) for f in dataclasses.fields(Ops) if f.name not in _KNOWN}
-    row |= {"name": np.array([name]), "start": np.array([start]), "dur": np.array([dur]), "thread": first.thread}
-    row |= {"kind": np.array([USER_ANNOTATION]), "is_backward": np.array([False])}
-    joined: dict[str, npt.NDArray[Any]] = {
-        f.name: np.concatenate((row[f.name].astype(getattr(ops, f.name).dtype), getattr(ops, f.name)))
-        for f in dataclasses.fields(Ops)
-    }
-    return Ops(**joined).take(np.lexsort((-joined["dur"], joined["start"])))

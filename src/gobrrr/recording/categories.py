@@ -60,6 +60,13 @@ COLLECTIVE_KERNEL = re.compile(
     r"(?i)[nrh]ccl|msccl|oneccl|nvshmem|rocshmem|cross_device_reduce|all_?reduce|all_?gather_?kernel"
 )
 """Only asked where the kernel's own metadata does not say that it is a collective's."""
+COLLECTIVE_OPS = ("c10d::", "gloo:", "nccl:", "mpi:", "record_param_comms")
+"""How names of host events begin that are a collective, or its transport."""
+
+
+def is_communication(name: str) -> bool:
+    """Whether a host event is a collective or its transport."""
+    return name.startswith(COLLECTIVE_OPS)
 
 
 def route(phase: str | None, category: str | None) -> int:

@@ -110,6 +110,19 @@ class Ops(Columns):
     collective: Ids
     """Into Trace.collectives."""
 
+    def with_rows(self, names: list[int], starts: list[int], durs: list[int], kind: int) -> Ops:
+        """The same with events more on the thread of the first, each before what begins with it and is no longer; what
+        else is said of an event is not recorded."""
+        if not names or not len(self):
+            return self
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        rows = {name: np.full(len(names), -1).astype(column.dtype) for name, column in own.items()}
+        rows |= {"name": np.array(names), "start": np.array(starts), "dur": np.array(durs)}
+        rows |= {"kind": np.full(len(names), kind), "is_backward": np.zeros(len(names), bool)}
+        rows["thread"] = np.repeat(self.thread[:1], len(names))
+        joined = {name: np.concatenate((rows[name].astype(column.dtype), column)) for name, column in own.items()}
+        return Ops(**joined).take(np.lexsort((-joined["dur"], joined["start"])))
+
 
 @dataclass(frozen=True, eq=False)
 class Kernels(Columns):

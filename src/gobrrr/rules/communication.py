@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.model import Ledger, OpGroup
+from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
+from gobrrr.recording.categories import is_communication
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import loop_line
@@ -15,10 +16,6 @@ from gobrrr.units import duration, share
 
 EXPOSED = 0.05
 """Share of the step in communication that nothing hides (TraceLens 5 %; tb_plugin 10 % of all communication)."""
-
-
-def _communicates(op: OpGroup) -> bool:
-    return op.name.startswith(("c10d::", "gloo:", "nccl:", "record_param_comms"))
 
 
 @rule(
@@ -32,7 +29,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     cost = ledger.account("communication")
     if cost < EXPOSED * ledger.wall or not worth_telling(ledger, 0.6 * cost):
         return
-    ops = [op for op in ledger.ops if _communicates(op)]
+    ops = [op for op in ledger.ops if is_communication(op.name)]
     calls = sum(op.calls for op in ops if op.name.startswith("c10d::"))
     micro = micro_steps(ledger)
     skip = f" Wrap all but the last of {micro:.0f} micro-steps in model.no_sync()." if micro > 1 else ""
