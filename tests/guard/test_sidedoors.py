@@ -389,6 +389,28 @@ def test_an_optimizer_that_loses_its_state_after_the_update_is_caught(lost: str)
     assert not found.green and "optimizer state" in " ".join(found.reasons), found
 
 
+def _one_optimizer_each(backwards: bool = False, still: bool = False) -> None:
+    """As Pyro has it, in the order of a set: another in every process. `still`: one of them stops."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    tensors = list(model.parameters())[:: -1 if backwards else 1]
+    optimizers = [torch.optim.Adam([tensor], 1e-3) for tensor in tensors]
+    for number in range(30):
+        model(torch.randn(16, 8)).square().mean().backward()
+        for at, optimizer in enumerate(optimizers):
+            if not (still and number > 9 and at == 2):
+                optimizer.step()
+        for tensor in tensors:
+            tensor.grad.zero_()
+
+
+def test_optimizers_that_update_one_after_the_other_make_one_step() -> None:
+    assert len(observe(_one_optimizer_each).steps) == 30
+    assert guard.compare(_one_optimizer_each, partial(_one_optimizer_each, True)).verdict == "exact"
+    found = guard.compare(_one_optimizer_each, partial(_one_optimizer_each, True, True))
+    assert found.verdict == "wrong", found
+
+
 def test_an_evaluation_after_the_last_update_is_judged() -> None:
     def evaluated(training: bool = False) -> None:
         torch.manual_seed(0)

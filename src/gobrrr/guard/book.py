@@ -1,8 +1,9 @@
 """What is kept of each step of a watched run, and when a step is over.
 
-A step is closed at the program's next use of a model, its next backward pass or update, or its end: whatever a remedy
-does to the weights after the update still belongs to it. Then the run is set to the baseline's state, where that was
-kept.
+A step is closed at the program's next use of a model, its next backward pass, the next update by an optimizer that
+has updated in it, or its end: whatever a remedy does to the weights after the update still belongs to it. Optimizers
+that update one after the other are of one step (Pyro has one for each tensor, in the order of a set, which differs from
+process to process). Then the run is set to the baseline's state, where that was kept.
 """
 
 from __future__ import annotations
@@ -78,17 +79,23 @@ class Book:
             self._whole = whole_steps(self._expected, sum(seen.numel for seen in first), len(first) + 1)
         return tuple(look(tensor, whole=self._is_whole(number)) for tensor in tensors)
 
+    def goes_on(self, optimizer: Any) -> bool:
+        """Whether the step that is open is this optimizer's too."""
+        return self._update is not None and not self._update.has(optimizer)
+
     def update_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step: its gradients are complete."""
         if not any(known is optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
         self._note_beginning()
-        self._update = _Update(optimizer, self._is_whole(len(self.steps)), self._owned(optimizer))
+        if self._update is None or self._update.has(optimizer):
+            self._update = _Update(self._is_whole(len(self.steps)))
+        self._update.begins(optimizer, self._owned(optimizer))
 
-    def update_ends(self) -> None:
+    def update_ends(self, optimizer: Any) -> None:
         """It has stepped."""
         if self._update is not None:
-            self._update.ended()
+            self._update.ended(optimizer)
 
     def close(self) -> bool:
         """Whether a step was open that is over now: it is written down, and the next one is begun as it should be."""
@@ -150,8 +157,10 @@ class Book:
         return {name: value for name, value in found.items() if _is_kept(value)}
 
     def _optimizer_states(self) -> Iterator[tuple[str, Any]]:
-        for number, optimizer in enumerate(self._optimizers):
+        before: dict[str, int] = {}  # optimizers that have the parameter as well; the order of others may differ
+        for optimizer in self._optimizers:
             for name, parameter in self._owned(optimizer).items():
+                number = before[name] = before.get(name, -1) + 1
                 for key, value in optimizer.state.get(parameter, {}).items():
                     if isinstance(value, (int, float)) or hasattr(value, "layout"):
                         yield f"{OPTIMIZER}{number} for {name}: {key}", value
@@ -234,19 +243,36 @@ class Book:
 
 
 class _Update:
-    """One update between its beginning and the next use of a model."""
+    """The updates of one step, between the first one's beginning and the next use of a model."""
 
-    def __init__(self, optimizer: Any, whole: bool, owned: Named) -> None:
+    def __init__(self, whole: bool) -> None:
         self.whole, self.over = whole, False
-        self._optimizer = optimizer
-        gradients = {name: unscaled(optimizer, p.grad) for name, p in owned.items()}
-        self.gradients = {n: None if g is None else look(g, whole) for n, g in gradients.items()}
-        self.hyperparameters: tuple[dict[str, str], ...] = ()
+        self.gradients: dict[str, Seen | None] = {}
+        self._by: list[tuple[str, Any]] = []
+        """First parameter of each optimizer that updates, and itself."""
+        self._numbers: dict[int, tuple[dict[str, str], ...]] = {}
 
-    def ended(self) -> None:
-        """The optimizer has stepped with these numbers."""
+    def has(self, optimizer: Any) -> bool:
+        """Whether it is one of those that update."""
+        return any(known is optimizer for _, known in self._by)
+
+    def begins(self, optimizer: Any, owned: Named) -> None:
+        """Its gradients are complete."""
+        gradients = {name: unscaled(optimizer, p.grad) for name, p in owned.items()}
+        self.gradients |= {n: None if g is None else look(g, self.whole) for n, g in gradients.items()}
+        self._by.append((min(owned, default=""), optimizer))
+        self.over = False
+
+    def ended(self, optimizer: Any) -> None:
+        """It has stepped with these numbers."""
         self.over = True
-        self.hyperparameters = hyperparameters(self._optimizer)
+        self._numbers[id(optimizer)] = hyperparameters(optimizer)
+
+    @property
+    def hyperparameters(self) -> tuple[dict[str, str], ...]:
+        """Of all groups, the optimizers in the order of their parameters' names."""
+        ordered = sorted(self._by, key=lambda each: each[0])
+        return tuple(group for _, optimizer in ordered for group in self._numbers.get(id(optimizer), ()))
 
 
 def _part(parameter: Any, whole: bool) -> Any:

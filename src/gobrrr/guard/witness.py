@@ -241,9 +241,10 @@ class Witness:
 
     def _update_begins(self, optimizer: Any, *_: Any) -> None:
         if threading.get_ident() == self._thread:
-            self._close()
+            if not self.book.goes_on(optimizer):
+                self._close()
             self.book.update_begins(optimizer)
 
-    def _update_ends(self, *_: Any) -> None:
+    def _update_ends(self, optimizer: Any, *_: Any) -> None:
         if threading.get_ident() == self._thread:
-            self.book.update_ends()
+            self.book.update_ends(optimizer)
