@@ -20,6 +20,7 @@ from benchmarks.zoo.case import PROGRAMS, Case
 CLOCK = Path(__file__).with_name("clock.py")
 PATIENCE_S = 600
 WARMUP_SHARE = 0.2
+ORDER = ("plain", "mended")
 TAIL, TOLD = 20_000, 500
 """Characters that are kept of what a program put out, and of why it failed."""
 TIMES = re.compile(r"'\w+(?:runtime|per_second)': '?[\d.e-]+'?")
@@ -55,14 +56,15 @@ def watched(case: Case) -> dict[str, Any]:
 
 
 def truth(case: Case, rounds: int) -> dict[str, Any]:
-    """What the expert's fix saves of the loop's time: both run at once, so that neighbours disturb both alike."""
+    """What the expert's fix saves of the loop's time: one after the other, each with all cores (beside each other,
+    threads that spin would keep the other's from theirs), in an order that turns with each round."""
     if not case.fix:
         return {"ratios": [], "saved": None}
     ratios = []
-    for _ in range(rounds):
+    for number in range(rounds):
         with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
-            before, after = _pair(case, Path(scratch))
-            ratios.append(after["loop_s"] / before["loop_s"])
+            seconds = {who: _alone(case, who, Path(scratch)) for who in ORDER[:: -1 if number % 2 else 1]}
+            ratios.append(seconds["mended"] / seconds["plain"])
     return {"ratios": ratios, "saved": 1 - statistics.median(ratios)}
 
 
@@ -87,12 +89,18 @@ def kept(report: dict[str, Any]) -> dict[str, Any] | None:
     return {key: report.get(key) for key in ("verdict", "step", "ledger", "findings", "roofline", "loops", "phases")}
 
 
-def run(command: list[str], place: Path) -> Ended:
-    """Run it to its end in that folder."""
+def run(command: list[str], place: Path, **variables: str) -> Ended:
+    """Run it to its end in that folder, with these in its environment."""
     start = time.monotonic()
     try:
         done = subprocess.run(
-            command, cwd=place, env=environment(), capture_output=True, text=True, errors="replace", timeout=PATIENCE_S
+            command,
+            cwd=place,
+            env={**environment(), **variables},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE_S,
         )
     except subprocess.TimeoutExpired as late:
         return Ended(None, "", f"no end after {PATIENCE_S} s: {late.cmd}", time.monotonic() - start)
@@ -124,22 +132,17 @@ def clocked(case: Case, out: Path) -> list[str]:
     return [sys.executable, *case.command, str(CLOCK), str(out), case.counts or case.kind, case.script.name]
 
 
-def _pair(case: Case, scratch: Path) -> list[dict[str, Any]]:
-    """What the clock saw of the program and of its mended twin."""
-    twins = []
-    for who in ("plain", "mended"):
-        place = _copy(case, scratch / who)
-        if who == "mended":
-            (place / case.script.name).write_text(case.mended(), encoding="utf-8")
-        twins.append(subprocess.Popen(
-            clocked(case, scratch / f"{who}.json"), cwd=place, env={**environment(), "ZOO_UNPROFILED": "1"},
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        ))  # fmt: skip
-    for twin in twins:
-        _, err = twin.communicate(timeout=PATIENCE_S)
-        if twin.returncode:
-            raise RuntimeError(f"{case.name} left with {twin.returncode}: {err[-TOLD:]}")
-    return [_clock(case, scratch / f"{who}.json") or {} for who in ("plain", "mended")]
+def _alone(case: Case, who: str, scratch: Path) -> float:
+    """Seconds of the loop of the program, or of its twin that was mended, by the clock."""
+    place = _copy(case, scratch / who)
+    if who == "mended":
+        (place / case.script.name).write_text(case.mended(), encoding="utf-8")
+    out = scratch / f"{who}.json"
+    done = run(clocked(case, out), place, ZOO_UNPROFILED="1")
+    seen = _clock(case, out)
+    if done.code != 0 or seen is None:
+        raise RuntimeError(f"{case.name} left with {done.code}: {done.err[-TOLD:]}")
+    return float(seen["loop_s"])
 
 
 def _clock(case: Case, file: Path) -> dict[str, Any] | None:

@@ -85,7 +85,7 @@ def table(found: Row) -> str:
         f"# The zoo, {found['date']}\n\n{found['cpu']}, {found['cores']} cores, load {found['load']} at the end. "
         f"Python {found['python']}, torch {found['torch']}, gobrrr {found['gobrrr']}\n\n"
         "Programs whose training or inference code is a library's own. Steps and shares are from a clock that knows "
-        "nothing of gobrrr; 'by hand' is the time that the expert's fix takes away, both programs run side by side.\n\n"
+        "nothing of gobrrr; 'by hand' is the time that the expert's fix takes away, both programs run in turn.\n\n"
         "| program | step | expert's cause | by hand | what `gobrrr run` says | misses | tune | best single |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
