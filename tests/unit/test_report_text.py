@@ -335,3 +335,4 @@ def test_tune_is_advised_as_it_can_be_typed_where_the_program_did_not_fail(
     report = msgspec.structs.replace(samples.starved(), command=command, exit_code=code)
     text = " ".join(render(report).split())
     assert next_one in text and ("gobrrr tune" in text) == bool(next_one)
+    assert "gobrrr tune" not in render(msgspec.structs.replace(report, rank=0, world_size=2))

@@ -174,9 +174,10 @@ def next_steps(report: Report, page: Page, brief: bool = False) -> list[Renderab
 
 def _tunable(report: Report) -> str:
     """What to give to gobrrr tune, where findings name remedies to try and the program came to its end, or to Ctrl-C:
-    that of a script or a module by itself, any other behind two dashes. A word of several lines is left to people."""
+    that of a script or a module by itself, any other behind two dashes. A word of several lines is left to people, and
+    a job of several ranks is refused by it."""
     python, *program = report.command or ("",)
-    remedies = any(finding.remedies for finding in report.findings)
+    remedies = any(finding.remedies for finding in report.findings) and (report.world_size or 1) == 1
     if not (program and remedies) or report.verdict.bound == "unreliable" or report.exit_code not in DONE:
         return ""
     if not PurePath(python).name.startswith("python") or any("\n" in word for word in program):
