@@ -40,6 +40,7 @@ class FakeReferee:
         self.alive: dict[Stack, float] = {}
         self.starts: list[Stack] = []
         self.guarded: list[Stack] = []
+        self.milder: list[Stack] = []
         self.measured: list[Stack] = []
 
     def clock(self) -> float:
@@ -78,8 +79,9 @@ class FakeReferee:
     def step(self, stack: Stack) -> float:
         return self._step_ns / math.prod(self.gains.get(name, 1.0) for name in stack)
 
-    def guard(self, stack: Stack) -> Guarded:
+    def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         self.guarded.append(stack)
+        self.milder.append(milder)
         self.machine.now += self._guard_s
         return Guarded("wrong" if set(stack) & set(self.red) else "equivalent")
 

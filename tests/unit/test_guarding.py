@@ -151,6 +151,30 @@ def test_the_naive_version_is_not_held_against_itself(means: Means, asked: Verdi
     assert asked[2]["naive"] is None and asked[2]["precision"] == "bfloat16"
 
 
+@pytest.mark.parametrize(("at_once", "ahead"), [(4, True), (3, False)])
+def test_what_may_be_asked_for_next_is_watched_where_a_core_is_idle(
+    at_once: int, ahead: bool, asked: Verdicts, tmp_path: Path
+) -> None:
+    means, spare = Means(at_once), Watched(("compile",))
+    guarding.answers[:] = [RED, RED, GREEN]  # type: ignore[attr-defined]
+    each = Guarding(means, tmp_path, 1e6)
+    each.judged(LOWERED, ("compile",))
+    assert (spare in means.watched) is ahead
+    each.judged(("compile",))
+    assert means.watched.count(spare) == 1 and means.watched.count(TRUE) == 1
+
+
+@pytest.mark.parametrize(("stack", "milder"), [
+    (("identity", "gc_freeze"), ("identity",)),  # promises equal bits
+    (("trim_padding", "compile"), ("compile",)),  # its runs have no dropout, the other's do
+])  # fmt: skip
+def test_what_may_be_asked_for_next_is_not_watched_in_vain(
+    stack: tuple[str, ...], milder: tuple[str, ...], means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    Guarding(means, tmp_path, 1e6).judged(stack, milder)
+    assert not any(run.stack == milder for run in means.watched)
+
+
 def test_a_program_that_nobody_saw_repeat_itself_is_run_again(means: Means, asked: Verdicts, tmp_path: Path) -> None:
     """Green as it would be otherwise: the data of no other run were those of the first one."""
     numbers = iter(range(100))

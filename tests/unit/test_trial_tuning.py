@@ -37,6 +37,7 @@ def test_only_the_stack_that_is_recommended_is_guarded_and_its_riskiest_goes_whe
     referee = FakeReferee(GAINS, red=("leaky",))
     found = tuned(referee, CANDIDATES, tmp_path, seconds=600)
     assert referee.guarded == [("leaky", "fused", "malloc"), ("fused", "malloc")]
+    assert referee.milder[0] == referee.guarded[1], "it may be watched beside the first"
     assert referee.measured == [("fused", "malloc")]
     assert [t.remedies for t in found.results if t.purpose == "guard"] == [("leaky", "fused", "malloc")]
 
@@ -157,7 +158,7 @@ def test_an_arm_that_dies_in_its_blocks_is_an_outcome(tmp_path: Path) -> None:
 
 def test_an_interruption_leaves_what_was_finished_and_resuming_takes_over_what_is_settled(tmp_path: Path) -> None:
     class Interrupted(FakeReferee):
-        def guard(self, stack):
+        def guard(self, stack, milder=()):
             raise KeyboardInterrupt
 
     gains = {**GAINS, "leaky": 1.0}
@@ -215,7 +216,7 @@ def test_the_listener_hears_what_runs_what_it_has_shown_and_what_came_of_it(tmp_
 
 def test_what_was_judged_without_dropout_says_so(tmp_path: Path) -> None:
     class Referee(FakeReferee):
-        def guard(self, stack: tuple[str, ...]) -> Guarded:
+        def guard(self, stack: tuple[str, ...], milder: tuple[str, ...] = ()) -> Guarded:
             return Guarded("equivalent", (WITHOUT_DROPOUT,)) if "fused" in stack else super().guard(stack)
 
     for gains, said in ((GAINS, True), ({"malloc": 1.3}, False)):

@@ -167,9 +167,9 @@ class LiveReferee:
         self._all.append(arm)
         return arm
 
-    def guard(self, stack: Stack) -> Guarded:
+    def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
-        the runs that were cut may be those that would have spoken for it."""
+        the runs that were cut may be those that would have spoken for it. `milder`: what may be asked for next."""
         limits.mend(self._caches)
-        found = self.guarding.judged(stack)
+        found = self.guarding.judged(stack, milder)
         return found if found.green or not self.is_over() else Guarded(reasons=(SPENT,))

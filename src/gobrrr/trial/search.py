@@ -167,11 +167,19 @@ class Race:
     def refuse(self, stack: Stack, hurried: bool = False) -> Stack:
         """The stack without its riskiest remedy, whose numbers are not to be kept, and which is now out. `hurried`: all
         that are as risky go at once, where there is no time to look for the guilty one."""
-        riskiest = max(stack, key=lambda name: (self._by_name[name].risk, -self.shown.get((name,), 0.0)))
+        riskiest = self._riskiest(stack)
         risk = self._by_name[riskiest].risk
         guilty = {name for name in stack if self._by_name[name].risk == risk} if hurried and risk else {riskiest}
         self.refused |= guilty
         return tuple(name for name in stack if name not in guilty)
+
+    def milder(self, stack: Stack) -> Stack:
+        """What would be checked next, were the numbers of this one not to be kept."""
+        riskiest = self._riskiest(stack)
+        return tuple(name for name in stack if name != riskiest)
+
+    def _riskiest(self, stack: Stack) -> str:
+        return max(stack, key=lambda name: (self._by_name[name].risk, -self.shown.get((name,), 0.0)))
 
     def _heat(self, reference: Stack, contenders: Sequence[Stack]) -> Heat:
         self._num += 1

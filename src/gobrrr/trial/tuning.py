@@ -52,8 +52,8 @@ class Referee(Arms, Protocol):
     def measure(self, plan: Plan, seconds: float) -> Measured:
         """Baseline stack against candidate stack, in rounds of fresh processes, in so many seconds at most."""
 
-    def guard(self, stack: Stack) -> Guarded:
-        """The numbers of a stack against those of the untouched program."""
+    def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
+        """The numbers of a stack against those of the untouched program. `milder`: what may be asked for next."""
 
 
 class Listener(racing.Listener):
@@ -230,7 +230,7 @@ class Tuning:
         if self.left() <= 0:
             return Guarded(reasons=(UNCHECKED,))
         self._listener.guarding(stack)
-        return self._referee.guard(stack)
+        return self._referee.guard(stack, self.race.milder(stack))
 
     def _measure(self, stack: Stack, guarded: Guarded) -> None:
         plan, began = Plan((), stack), self._clock()
