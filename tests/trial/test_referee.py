@@ -158,9 +158,9 @@ def test_no_timer_outlives_an_interrupted_look_ahead(referee: LiveReferee, monke
 
 def test_a_verdict_for_which_runs_were_cut_is_none(referee: LiveReferee, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seeds that would have spoken for it may be among them."""
-    monkeypatch.setattr(referee.guarding, "judged", lambda stack: Guarded("changed"))
+    monkeypatch.setattr(referee.guarding, "judged", lambda *_: Guarded("changed"))
     assert referee.guard(("bf16_autocast",)).verdict == "changed"
     monkeypatch.setattr(referee, "_until", 0.0)
     assert referee.guard(("bf16_autocast",)) == Guarded(reasons=(SPENT,))
-    monkeypatch.setattr(referee.guarding, "judged", lambda stack: Guarded("exact"))
+    monkeypatch.setattr(referee.guarding, "judged", lambda *_: Guarded("exact"))
     assert referee.guard(("bf16_autocast",)).green
