@@ -22,6 +22,7 @@ from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, find, read
 from gobrrr.recording.stacklog import is_user
+from gobrrr.report.job import job_to_markdown
 
 Event = dict[str, Any]
 STEP, NUM = 1000, 4
@@ -196,3 +197,13 @@ def test_nothing_is_said_of_threads_that_no_file_counts(tmp_path: Path) -> None:
     report = diagnosed(Source(str(write(tmp_path / "a.json", events))), machine(), DEFAULT)
     assert {a.account for a in report.ledger} >= {"compute", "inefficiency"}
     assert not [finding for finding in report.findings if finding.code == "BRR309"]
+
+
+def test_a_job_as_markdown_has_a_row_for_each_rank_and_nothing_foreign_raw() -> None:
+    ranks = [RankSummary(source=str(n), rank=n, step_ns=1e6, exposed_communication_ns=4e5 - n) for n in range(3)]
+    job = together([*ranks, RankSummary(source="x", error="<b>x</b> | is [empty](http://x)")])
+    lines = job_to_markdown(job).splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert [row.split("|")[1].strip() for row in rows] == ["rank", "--:", "2", "1", "0", ""]
+    assert all(row.replace("\\|", "").count("|") == 7 for row in rows)
+    assert "<b>" not in rows[-1] and "[empty](" not in rows[-1] and "- ranks: 1 could not be read" in lines

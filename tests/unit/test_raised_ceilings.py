@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gobrrr.cli import compare
 from gobrrr.ledger.ceilings import raised
 from gobrrr.machine.model import CopyCeiling, Machine
 from gobrrr.recording import marks
@@ -104,3 +105,12 @@ def test_cores_that_the_program_kept_busy_are_effective(tmp_path: Path) -> None:
     before = msgspec.structs.replace(slow_machine(), effective_cores=measured(0.9, "cores"), usable_cores=2)
     recording = timeline.recording(tmp_path, start=Start(pid=PID, threads=THREADS), windows=(), trace=None)
     assert raised(before, recording, "highest").effective_cores.median == pytest.approx(1.9, rel=0.1)
+
+
+def test_compare_holds_a_run_against_what_the_run_itself_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = recorded(tmp_path, *products(MS))
+    (tmp_path / "rank0-7.journal").touch()
+    monkeypatch.setattr("gobrrr.recording.run.load_run", lambda _: [recording])
+    monkeypatch.setattr("gobrrr.cli.ceilings.ceilings", lambda *_: slow_machine())
+    assert compare._recording(str(tmp_path)) == (recording, raised(slow_machine(), recording, None))
+    assert raised(slow_machine(), recording, None) != slow_machine()

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.cli import recipe as at_a_run
+from gobrrr.cli.tuning import recipe_of
 from gobrrr.errors import GobrrrError
+from gobrrr.machine.fingerprint import of_hardware
+from gobrrr.machine.probe import probe
 from gobrrr.rules.model import Saving
 from gobrrr.trial import receipt, recipe
 from gobrrr.trial.receipt import Guarded, Receipt, Samples, Speedup, TrialResult
@@ -135,6 +139,16 @@ def test_a_recipe_says_what_it_was_not_validated_on() -> None:
     assert recipe.misfits(RECIPE, same) == []
     other = recipe.misfits(RECIPE, Fits(torch="2.14.0", fingerprint="xyz"))
     assert len(other) == 2 and "2.13.0 then, 2.14.0 now" in other[0] and "not re-validated" in other[1]
+
+
+def test_a_recipe_knows_the_machine_that_it_was_made_on() -> None:
+    here, elsewhere = (
+        msgspec.structs.replace(RECIPE, fits=Fits(fingerprint=mark)) for mark in (of_hardware(probe()), "0" * 16)
+    )
+    assert at_a_run.misfits(here, ["python", "train.py"]) == []
+    (said,) = at_a_run.misfits(elsewhere, ["python", "train.py"])
+    assert said.startswith("the machine is not the one it was measured with")
+    assert recipe_of(msgspec.structs.replace(RECEIPT, fingerprint="abc")).fits.fingerprint == "abc"
 
 
 def test_a_receipt_of_a_later_version_may_hold_more() -> None:

@@ -42,6 +42,14 @@ def ceilings(recording: Recording, interpreter: str = sys.executable) -> Machine
     return store.load_or_measure(interpreter=interpreter, notify=say) if here else UNKNOWN
 
 
+def proven(recording: Recording, interpreter: str = sys.executable) -> Machine:
+    """The same, each at least what the recorded program itself reached."""
+    from gobrrr.ledger.ceilings import raised
+
+    precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
+    return raised(ceilings(recording, interpreter), recording, precision)
+
+
 def interpreter(command: Sequence[str]) -> str:
     """The Python of a command that the user has typed: its first word, or what the first line of that script names."""
     program = shutil.which(command[0]) if command else None

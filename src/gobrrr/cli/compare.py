@@ -65,7 +65,7 @@ def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
 
 def _recording(word: str) -> tuple[Recording, Machine]:
     """A run's folder with this machine's ceilings, or a trace with none."""
-    from gobrrr.cli.ceilings import ceilings
+    from gobrrr.cli.ceilings import proven
     from gobrrr.machine.unknown import UNKNOWN
     from gobrrr.recording.offline import of_trace
     from gobrrr.recording.run import load_run
@@ -74,7 +74,7 @@ def _recording(word: str) -> tuple[Recording, Machine]:
     path = Path(word)
     if path.is_dir() and any(path.glob("rank*.journal")):
         recording = load_run(path)[0]
-        return recording, ceilings(recording)
+        return recording, proven(recording)
     sources = find([word])
     if len(sources) > 1:
         raise GobrrrError(f"{word} holds {len(sources)} traces", "name one of them")

@@ -163,13 +163,15 @@ def _tell(report: Report, args: argparse.Namespace) -> None:
 def _tell_job(job: Job, args: argparse.Namespace) -> None:
     import msgspec
 
-    from gobrrr.report.job import show_job
+    from gobrrr.report.job import job_to_markdown, show_job
 
     text = msgspec.json.format(msgspec.json.encode(job)) + b"\n"
     if args.json:
         _write(args.json, text)
     if args.format == "json":
         sys.stdout.buffer.write(text)
+    elif args.format == "markdown":
+        sys.stdout.write(job_to_markdown(job))
     else:
         show_job(job, sys.stdout)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.cli import redaction
-from gobrrr.cli.ceilings import ceilings, interpreter, say
+from gobrrr.cli.ceilings import interpreter, proven, say
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine import files
@@ -89,11 +89,8 @@ def _diagnose(
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
     rehearsal_s: float = SECONDS,
 ) -> Report:  # fmt: skip
-    from gobrrr.ledger.ceilings import raised
-
-    precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
     here = python or interpreter(command)
-    machine = raised(ceilings(recording, here), recording, precision)
+    machine = proven(recording, here)
     start, stage = recording.start, here if rehearsal else ""
     report = judged(
         recording, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s,

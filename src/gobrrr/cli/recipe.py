@@ -10,6 +10,8 @@ from platform import python_version
 from gobrrr.capture.session import APPLIED
 from gobrrr.cli.tuning import script_digest
 from gobrrr.errors import GobrrrError
+from gobrrr.machine.fingerprint import of_hardware
+from gobrrr.machine.probe import probe
 from gobrrr.remedies import registry
 from gobrrr.report.escape import plain
 from gobrrr.trial import recipe as recipes
@@ -29,7 +31,8 @@ def read(file: Path) -> Recipe:
 
 def misfits(recipe: Recipe, command: Sequence[str]) -> list[str]:
     """What is not as it was when the recipe was proven, harmless to print; the program runs all the same."""
-    here = Fits(torch=_torch(), python=python_version(), script_sha256=script_digest(command, Path.cwd()))
+    here = Fits(torch=_torch(), python=python_version(), fingerprint=of_hardware(probe()),
+                script_sha256=script_digest(command, Path.cwd()))  # fmt: skip
     return [plain(said) for said in recipes.misfits(recipe, here)]
 
 

@@ -20,6 +20,8 @@ from gobrrr.cli import firstrun, redaction
 from gobrrr.cli.ceilings import interpreter
 from gobrrr.cli.interrupts import Interrupts
 from gobrrr.machine import files
+from gobrrr.machine.fingerprint import of_hardware
+from gobrrr.machine.probe import probe
 from gobrrr.remedies import registry
 from gobrrr.remedies.model import SAFETY
 from gobrrr.remedies.probing import unable
@@ -183,7 +185,7 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
         receipt, command=tuple(redaction.shown(command)), folder=str(source), seed=wishes.seed, machine=report.machine,
         date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions={**report.versions, "gobrrr": __version__}, script_sha256=script_digest(command, source),
-        loop=report.step.loop,
+        fingerprint=of_hardware(probe()), loop=report.step.loop,
     )  # fmt: skip
 
 
@@ -222,7 +224,7 @@ def recipe_of(receipt: Receipt) -> Recipe:
         recipes.SCHEMA, program=plain(" ".join(receipt.command[1:]), MOST_SHOWN), date=receipt.date, gobrrr=__version__,
         speedup=(final.median, final.low, final.high), guard=receipt.guard.verdict,
         fits=Fits(torch=receipt.versions.get("torch", ""), python=receipt.versions.get("python", ""),
-                  machine=receipt.machine, script_sha256=receipt.script_sha256),
+                  machine=receipt.machine, fingerprint=receipt.fingerprint, script_sha256=receipt.script_sha256),
         remedies=tuple(Ingredient(name, speedup=brought(name), guard=receipt.guard.verdict) for name in receipt.kept),
     )  # fmt: skip
 

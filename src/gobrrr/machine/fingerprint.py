@@ -38,6 +38,11 @@ def fingerprint(hardware: Hardware, torch_version: str, environ: Mapping[str, st
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def of_hardware(hardware: Hardware) -> str:
+    """The same for the computer alone, whatever torch and switches are on it."""
+    return fingerprint(hardware, "", {})
+
+
 def is_switch(name: str) -> bool:
     """Whether an environment variable of this name may move a ceiling."""
     return name in _EXACT or (name.startswith(_SWITCHES) and name not in THREAD_COUNTS)

@@ -1,7 +1,8 @@
-"""What the ranks of a job say together, as text."""
+"""What the ranks of a job say together, as text and as Markdown."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TextIO
 
 from rich.console import RenderableType
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.ledger.ranks import Job, RankSummary
+from gobrrr.report.escape import markdown
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.text import laid_out, suited
 
@@ -21,15 +23,28 @@ def show_job(job: Job, stream: TextIO) -> None:
     """The verdict, what it would bring, the ranks that were longest at work, and what is not there."""
     width, color, ascii_only = suited(stream)
     page = Page(width, ascii_only)
-    told: list[RenderableType] = []
-    if job.late_ns:
-        told.append(page.row("gain", Text(f"up to {units.duration(job.late_ns)} per step if it were as the median")))
-    told.append(page.row("imbalance", Text(f"the longest own time is {units.share(job.imbalance)} above the mean")))
-    told += [page.row("ranks", Text(line)) for line in _absent(job)]
+    told: list[RenderableType] = [page.row(title, Text(line)) for title, line in _told(job)]
     read = [rank for rank in job.ranks if not rank.error]
     last = [phrase((f"gobrrr diagnose {page.clean(_latest(read).source)}", "bold"))] if read else []
     blocks = ([Text(page.clean(job.verdict), style="bold")], told, [_table(job, page)], last)
     stream.write(laid_out(blocks, width, color))
+
+
+def job_to_markdown(job: Job) -> str:
+    """The same as GitHub-flavoured Markdown that ends with a newline; everything foreign is escaped."""
+    heads, rows, more = _rows(job)
+    lines = [f"**{markdown(job.verdict)}**", "", *(f"- {title}: {markdown(line)}" for title, line in _told(job)), ""]
+    lines += [f"| {' | '.join(heads)} |", f"|{'--:|' * (len(heads) - 1)}---|"]
+    lines += [f"| {' | '.join(map(markdown, row))} |" for row in rows]
+    return "\n".join([*lines, *(["", more] if more else [])]) + "\n"
+
+
+def _told(job: Job) -> Iterator[tuple[str, str]]:
+    """Title and sentence."""
+    if job.late_ns:
+        yield "gain", f"up to {units.duration(job.late_ns)} per step if it were as the median"
+    yield "imbalance", f"the longest own time is {units.share(job.imbalance)} above the mean"
+    yield from (("ranks", line) for line in _absent(job))
 
 
 def _latest(ranks: list[RankSummary]) -> RankSummary:
@@ -51,22 +66,32 @@ def _more(count: int) -> str:
     return f" and {count - MOST} more" if count > MOST else ""
 
 
-def _table(job: Job, page: Page) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for head in ("rank", "step", "own time", "exposed communication", "device busy"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("by itself", overflow="ellipsis", no_wrap=True)
+def _rows(job: Job) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
+    """Heads, a row for each rank that is listed, raw as its file has it, and what is said of the others."""
+    heads = ("rank", "step", "own time", "exposed communication", "device busy", "by itself")
     read = sorted((rank for rank in job.ranks if not rank.error), key=lambda rank: -rank.local_ns)
-    for rank in read[:MOST]:
-        step = rank.step_ns or 1.0
-        table.add_row(
-            str(rank.rank) if rank.rank is not None else page.clean(rank.source[-24:]), units.duration(rank.step_ns),
+    rows: list[tuple[str, ...]] = [
+        (
+            str(rank.rank) if rank.rank is not None else rank.source[-24:], units.duration(rank.step_ns),
             units.duration(rank.local_ns),
-            f"{units.duration(rank.exposed_communication_ns)} ({units.share(rank.exposed_communication_ns / step)})",
-            units.share(rank.busy_ns / step), " ".join((rank.bound, *rank.codes[:3])),
-        )  # fmt: skip
-    for rank in [rank for rank in job.ranks if rank.error][:MOST]:
-        table.add_row("", "", "", "", "", page.clean(rank.error))
-    if len(read) > MOST:
-        table.add_row("...", *[""] * 4, f"{len(read) - MOST} more, each with less own time")
+            f"{units.duration(rank.exposed_communication_ns)} "
+            f"({units.share(rank.exposed_communication_ns / (rank.step_ns or 1.0))})",
+            units.share(rank.busy_ns / (rank.step_ns or 1.0)), " ".join((rank.bound, *rank.codes[:3])),
+        )
+        for rank in read[:MOST]
+    ]  # fmt: skip
+    rows += [("", "", "", "", "", rank.error) for rank in [rank for rank in job.ranks if rank.error][:MOST]]
+    return heads, rows, f"{len(read) - MOST} more, each with less own time" if len(read) > MOST else ""
+
+
+def _table(job: Job, page: Page) -> Table:
+    heads, rows, more = _rows(job)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for head in heads[:-1]:
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column(heads[-1], overflow="ellipsis", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(page.clean, row))
+    if more:
+        table.add_row("...", *[""] * 4, more)
     return table
