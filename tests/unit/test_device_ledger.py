@@ -11,8 +11,10 @@ import pytest
 
 from gobrrr.ledger.accounts import device_accounts
 from gobrrr.ledger.device import device_ledger, exposed, kernel_class, union
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.places import NOWHERE, Place, Places
+from gobrrr.ledger.plainstep import at_plain_step, factors
 from gobrrr.recording.facts import Span
 from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.trace import CPU_OP, MEMCPY, Trace
@@ -149,11 +151,37 @@ def test_accounts_sum_to_the_plain_step_when_the_profiler_lengthened_the_idle(tm
     trace = read(tmp_path, op("aten::mm", 0, 30), kernel("gemm", 40, 20), call("cudaStreamSynchronize", 45, 20))
     found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "V100") or (None, None)
     assert found is not None
+    found = at_plain_step(found, *factors(found, 60_000, alike=False))
     told = {a.account: a.ns for a in device_accounts(found, 60_000)}
     assert told["uncounted"] == 20_000
     assert sum(told.values()) == pytest.approx(60_000)
     # 5 inside the call, and 15 after it, for which the call kept the host: of 80 captured, and 40 are left.
     assert told["sync"] == pytest.approx(20_000 * 40_000 / 80_000)
+
+
+@pytest.mark.parametrize(
+    ("plain", "alike", "busy", "idle"),
+    [
+        (60.0, False, 20.0, 40.0),  # the profiler lengthened what is not the device's
+        (10.0, False, 10.0, 0.0),  # it works longer than the plain step lasts
+        (150.0, False, 20.0, 130.0),
+        (50.0, True, 10.0, 40.0),  # a trace's own steps: every share stays
+        (200.0, True, 40.0, 160.0),
+    ],
+)
+def test_work_and_idle_of_the_plain_step(plain: float, alike: bool, busy: float, idle: float) -> None:
+    recorded = DeviceLedger("gpu", 20.0, 80.0, 0.5, idle_by_cause=(("sync", 30.0), ("host", 50.0)), exposed_copy_ns=5.0)
+    found = at_plain_step(recorded, *factors(recorded, plain, alike))
+    assert (found.busy_ns, found.idle_ns) == (pytest.approx(busy), pytest.approx(idle))
+    assert sum(ns for _, ns in found.idle_by_cause) == pytest.approx(idle)
+    assert found.exposed_copy_ns == pytest.approx(busy / 4)
+
+
+def test_where_it_never_idled_the_rest_of_a_longer_step_is_nobodys() -> None:
+    recorded = DeviceLedger("gpu", 20.0, 0.0, 1.0)
+    found = at_plain_step(recorded, *factors(recorded, 30.0, alike=False))
+    assert (found.busy_ns, found.idle_ns) == (20.0, 0.0)
+    assert {a.account: a.ns for a in device_accounts(found, 30.0)}["unattributed"] == 10.0
 
 
 @pytest.mark.skipif(not (TRACES / "kineto").is_dir(), reason="needs the real traces: set GOBRRR_TRACES")

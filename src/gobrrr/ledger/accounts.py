@@ -65,17 +65,14 @@ def phases(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float)
 
 
 def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
-    """The accounts where an accelerator works: its busy time as captured, the rest of the plain step idle by cause."""
-    busy = min(device.busy_ns, plain)
-    communication = min(busy, device.exposed_communication_ns)
-    copied = min(device.exposed_copy_ns, busy - communication)
-    idle = max(0.0, plain - busy)
-    shrink = idle / device.idle_ns if device.idle_ns else 0.0
-    working = busy - communication - copied
+    """The accounts where an accelerator works, in the plain step: what it does, and why it does nothing."""
+    communication = min(device.busy_ns, device.exposed_communication_ns)
+    copied = min(device.exposed_copy_ns, device.busy_ns - communication)
+    working = device.busy_ns - communication - copied
     sums = {"communication": communication, "copy": copied, **_of_the_work(device.work, working)}
     for cause, ns in device.idle_by_cause:
         name = _IDLE.get(cause, "host")
-        sums[name] = sums.get(name, 0.0) + ns * shrink
+        sums[name] = sums.get(name, 0.0) + ns
     sums["unattributed"] = max(0.0, plain - sum(sums.values()))
     return tuple(
         Account(name, sums[name], sums[name] / plain if plain else 0.0)

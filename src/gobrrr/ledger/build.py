@@ -17,6 +17,7 @@ from gobrrr.ledger.memory import memory_ledger
 from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import replay
+from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.roofline import device_roofline, roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
@@ -42,6 +43,10 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = float(np.median([s.wait for s in plain])) if plain else 0.0
     profiled, device, launched = _window(recording, prices, machine, facts)
+    if device is not None:
+        working, idling = factors(device, stats.plain_wall_ns, recording.offline)
+        device = at_plain_step(device, working, idling)
+        launched = tuple(op_at_plain_step(op, working) for op in launched)
     scaled = _scaled(profiled, device, data, stats)
     lines = _lines(recording, stats)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
@@ -112,9 +117,7 @@ def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: Ste
     plain = stats.plain_wall_ns
     if device is None:
         return scale(profiled, data, plain, max(1.0, plain / stats.beside_ns) if stats.beside_ns else 1.0)
-    idle = max(0.0, plain - device.busy_ns)
-    waited = dict(device.idle_by_cause).get("data_wait", 0.0)
-    return scale(profiled, waited * idle / device.idle_ns if device.idle_ns else 0.0, idle)
+    return scale(profiled, dict(device.idle_by_cause).get("data_wait", 0.0), device.idle_ns)
 
 
 def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:

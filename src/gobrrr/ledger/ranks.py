@@ -71,7 +71,7 @@ def summary(ledger: Ledger, source: str, rank: int | None, world_size: int | Non
     communication = sum(ns for _, _, ns, kind in device.kernels if kind == "communication") if device else 0.0
     shown = device.exposed_communication_ns if device else ledger.account("communication")
     return RankSummary(
-        source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.step.mean_ns,
+        source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.wall,
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, communication_ns=communication,
         accounts=_accounts(ledger),
     )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.gaps import Gaps, find_gaps, grouped
 from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.idle import Idle
@@ -31,7 +32,7 @@ MAX_ADDED = 0.9
 MAX_GROWTH = 2.0
 
 
-Group = TypeVar("Group", OpGroup, HostGroup)
+Group = TypeVar("Group", OpGroup, HostGroup, DeviceOp)
 
 
 @dataclass(frozen=True)
@@ -111,19 +112,20 @@ def scale(profiled: Seen, data: float, plain: float, longer: float = 1.0) -> Sca
     return Scaled(_inside_wait(profiled, data) + ops, host, sum(taken), factor)
 
 
-def _repeated(profiled: Seen, times: float) -> Seen:
+def _repeated(profiled: Seen, longer: float) -> Seen:
     """Steps in which all of it comes so many times."""
     return Seen(
-        [_times(op, times, "calls", "ns", "floor_ns", "dispatch_ns", "flops", "bytes") for op in profiled.ops],
-        [added * times for added in profiled.ops_added],
-        [_times(gap, times, "calls", "ns") for gap in profiled.host],
-        [added * times for added in profiled.host_added],
-        profiled.waited * times,
+        [times(op, longer, "calls", "ns", "floor_ns", "dispatch_ns", "flops", "bytes") for op in profiled.ops],
+        [added * longer for added in profiled.ops_added],
+        [times(gap, longer, "calls", "ns") for gap in profiled.host],
+        [added * longer for added in profiled.host_added],
+        profiled.waited * longer,
     )
 
 
-def _times(group: Group, times: float, *fields: str) -> Group:
-    known = {name: value * times for name in fields if (value := getattr(group, name)) is not None}
+def times(group: Group, factor: float, *fields: str) -> Group:
+    """The same with so many times as much in these fields, as far as they are known."""
+    known = {name: value * factor for name in fields if (value := getattr(group, name)) is not None}
     return msgspec.structs.replace(group, **known)
 
 

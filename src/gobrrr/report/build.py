@@ -180,9 +180,8 @@ def _op(ops: list[OpGroup], wall: float) -> OpShare:
 
 
 def _busy_share(ledger: Ledger, device: DeviceLedger) -> float:
-    """Of the step: of the very window where all steps were captured alike, of the plain step where they were not."""
-    whole = device.busy_ns + device.idle_ns if "offline" in ledger.signals else ledger.wall
-    return min(1.0, device.busy_ns / whole) if whole else 0.0
+    """Of the plain step."""
+    return min(1.0, device.busy_ns / ledger.wall) if ledger.wall else 0.0
 
 
 def _accounts(ledger: Ledger) -> tuple[Account, ...]:

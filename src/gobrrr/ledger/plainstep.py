@@ -1,0 +1,62 @@
+"""What an accelerator does in the plain step, by what it did in the recorded ones.
+
+Recorded steps differ from the plain one for two reasons. Of a trace from elsewhere they are the steps themselves: some
+are longer than the median, and more of everything is in them, so that all of it shrinks alike and every share stays
+what it was. Of a run that is watched here the profiler makes the host slower and the device not: its work is what it
+was, and the rest of the plain step is idle.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork
+from gobrrr.ledger.model import OpGroup
+from gobrrr.ledger.scaling import times
+
+Op = TypeVar("Op", OpGroup, DeviceOp)
+
+
+def factors(device: DeviceLedger, plain: float, alike: bool) -> tuple[float, float]:
+    """Of its work and of its idle time. `alike`: all steps were recorded, so that both shrink alike."""
+    if alike:
+        recorded = device.busy_ns + device.idle_ns
+        same = plain / recorded if recorded else 1.0
+        return same, same
+    working = min(1.0, plain / device.busy_ns) if device.busy_ns else 1.0
+    return working, max(0.0, plain - device.busy_ns) / device.idle_ns if device.idle_ns else 0.0
+
+
+def at_plain_step(device: DeviceLedger, working: float, idling: float) -> DeviceLedger:
+    """The same per plain step; how often something was called stays as it was recorded."""
+    return msgspec.structs.replace(
+        device,
+        busy_ns=device.busy_ns * working, idle_ns=device.idle_ns * idling,
+        idle_by_cause=tuple((cause, ns * idling) for cause, ns in device.idle_by_cause),
+        exposed_copy_ns=device.exposed_copy_ns * working,
+        copies=tuple((kind, n, size * working, ns * working) for kind, n, size, ns in device.copies),
+        kernels=tuple((name, calls, ns * working, kind) for name, calls, ns, kind in device.kernels),
+        syncs=tuple((call, calls, ns * idling, where) for call, calls, ns, where in device.syncs),
+        tensor_core_ns=device.tensor_core_ns * working,
+        tensor_core_eligible_ns=device.tensor_core_eligible_ns * working,
+        exposed_communication_ns=device.exposed_communication_ns * working,
+        start_up_ns=device.start_up_ns * idling,
+        work=_work(device.work, working) if device.work else None,
+    )  # fmt: skip
+
+
+def op_at_plain_step(op: Op, factor: float) -> Op:
+    """An op's time and its work, so that what it does per second stays."""
+    return times(op, factor, "ns", "floor_ns", "flops", "bytes")
+
+
+def _work(work: DeviceWork, factor: float) -> DeviceWork:
+    return msgspec.structs.replace(
+        work,
+        ops=tuple(op_at_plain_step(op, factor) for op in work.ops), kernel_ns=work.kernel_ns * factor,
+        counted_ns=work.counted_ns * factor, compute_ns=work.compute_ns * factor,
+        bandwidth_ns=work.bandwidth_ns * factor, recomputed_flops=work.recomputed_flops * factor,
+        not_counted=tuple((name, ns * factor) for name, ns in work.not_counted),
+    )  # fmt: skip
