@@ -100,6 +100,18 @@ def test_an_ops_work_is_counted_once_whoever_launches_for_it(tmp_path: Path) -> 
     assert row.flops == pytest.approx(4.0 * 8 * 16 * 1024 * 1024 * 64, rel=0.05)
 
 
+def test_work_that_no_kernel_did_has_no_time_to_be_held_against(tmp_path: Path) -> None:
+    """Of copies some are the driver's own: counted with the others' kernels they made 2 TB/s on a V100."""
+    timeline, shapes = Timeline(), [[4096, 4096]] * 2
+    timeline.op("aten::copy_", 100, shapes, "float", "vectorized_elementwise_kernel", 100)
+    timeline.op("aten::copy_", 400, shapes, "float", "Memcpy DtoD (Device -> Device)", 100)
+    for event in timeline.events:
+        event["cat"] = "gpu_memcpy" if event["name"].startswith("Memcpy") else event["cat"]
+    (row,) = timeline.ledger(tmp_path).device.work.ops
+    assert row.ns == 100 * US and row.bytes == 2 * 4096.0**2 * 4
+    assert row.floor_ns == pytest.approx(row.bytes / 3350e9 * 1e9)
+
+
 def test_what_is_not_modelled_and_what_has_no_launch_stays_uncounted(tmp_path: Path) -> None:
     timeline = Timeline()
     timeline.op("aten::relu", 100, [[4096, 4096]], "float", "vectorized_elementwise_kernel", 100)

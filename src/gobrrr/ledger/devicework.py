@@ -44,8 +44,19 @@ def device_ops(
     np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
     prices = Prices(device, 1, "high" if tf32 else None) if device else Prices.none(UNKNOWN)
-    groups = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping).groups
+    counts = _with_those_inside(ns, host.parent) > 0
+    groups = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts).groups
     return [op for op in groups if op.ns or op.flops or op.bytes], float(kernels.dur.sum()) / host.num_steps, tf32
+
+
+def _with_those_inside(ns: npt.NDArray[np.int64], parent: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Kernel time of each op with that of the ops that it calls. Where there is none its work has no time to be held
+    against: a copy by the driver is no kernel, and what it launched may have run outside the window."""
+    whole = ns.tolist()
+    for row in range(len(whole) - 1, -1, -1):  # a parent stands before its children
+        if (above := int(parent[row])) >= 0:
+            whole[above] += whole[row]
+    return np.array(whole, np.int64)
 
 
 def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> bool:

@@ -78,13 +78,14 @@ def _distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 def op_groups(
     host: HostOps, trace: Trace, places: Places, prices: Prices, dispatch_ns: float, updated: Mapping[str, float],
-    grouping: Grouping | None = None,
+    grouping: Grouping | None = None, counts: npt.NDArray[np.bool_] | None = None,
 ) -> Calls:  # fmt: skip
-    """All groups of the window, per step, in the order of their first call."""
+    """All groups of the window, per step, in the order of their first call. `counts`: the rows whose work does, all
+    where it is not given."""
     by = grouping or Grouping.of(host)
     children = by.sums(np.bincount(host.parent[host.parent >= 0], minlength=len(host)))
     calls, ns = np.bincount(by.group, minlength=len(by.first)), by.sums(host.own)
-    work = _work_sums(by, row_prices(host, trace, prices, updated))
+    work = _work_sums(by, row_prices(host, trace, prices, updated), counts)
     groups = [
         _group(host, by, trace, places, row, float(calls[i]), float(ns[i]), float(children[i]), work[i], dispatch_ns)
         for i, row in enumerate(by.first.tolist())
@@ -102,14 +103,17 @@ class _Work(NamedTuple):
     elsewhere: bool = False
 
 
-def _work_sums(by: Grouping, priced: RowPrices) -> list[_Work]:
+def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | None) -> list[_Work]:
+    done = np.ones(len(priced.work), bool) if counts is None else counts
     flops, moved = np.zeros(len(priced.work)), np.zeros(len(priced.work))
     bound: dict[int, str | None] = {}
     for row, group in zip(by.rows.tolist(), by.group.tolist(), strict=True):
-        if (work := priced.work[row]) is not None:
+        if (work := priced.work[row]) is not None and done[row]:
             flops[row], moved[row] = work.flops, work.bytes
             bound[group] = bound.get(group) or priced.bound[row]
-    sums = zip(by.sums(np.array(priced.floor)).tolist(), by.sums(flops).tolist(), by.sums(moved).tolist(), strict=True)
+    sums = zip(
+        by.sums(np.array(priced.floor) * done).tolist(), by.sums(flops).tolist(), by.sums(moved).tolist(), strict=True
+    )
     groups = zip(by.rows.tolist(), by.group.tolist(), strict=True)
     elsewhere = {group for row, group in groups if row in priced.elsewhere}
     return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]

@@ -122,6 +122,9 @@ def work(device: Device, page: Page, num: int = NUM_OPS) -> list[Text]:
 
 
 def _reached(op: DeviceOp) -> str:
+    """A rate above the peak is none: what was counted may have come from a cache, or did not happen."""
+    if op.floor_ns >= op.ns:
+        return f"{units.duration(op.ns):>7}  {'':>13}  at peak {op.bound}, or its work is counted too high"
     share = units.share_of(op.floor_ns, op.ns)
     return f"{units.duration(op.ns):>7}  {_rate(op):>13}, {share} of peak {op.bound}"
 
@@ -129,7 +132,7 @@ def _reached(op: DeviceOp) -> str:
 def _rate(op: DeviceOp) -> str:
     if op.bound == "compute":
         return units.flop_rate(1e9 * op.flops / op.ns) if op.ns else "?"
-    return f"{units.size(1e9 * op.bytes / op.ns)}/s" if op.ns else "?"
+    return units.byte_rate(1e9 * op.bytes / op.ns) if op.ns else "?"
 
 
 def limits(report: Report, page: Page) -> list[RenderableType]:
