@@ -9,14 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gobrrr.cli.diagnose import diagnosed
 from gobrrr.ledger.accounts import device_accounts
 from gobrrr.ledger.device import device_ledger, exposed, kernel_class, union
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.kernelnames import TENSOR_CORE, VECTOR_UNITS
 from gobrrr.ledger.places import NOWHERE, Place, Places
 from gobrrr.ledger.plainstep import at_plain_step, factors
+from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.facts import Span
 from gobrrr.recording.kineto import read_trace
+from gobrrr.recording.limits import DEFAULT
+from gobrrr.recording.sources import Source
 from gobrrr.recording.trace import CPU_OP, MEMCPY, Trace
 from gobrrr.recording.tree import nest
 
@@ -110,7 +115,7 @@ def test_short_kernels_and_tensor_cores_are_told_by_length_and_name(tmp_path: Pa
     found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "A100", "8.0") or (None, None)
     assert found is not None
     assert found.short_kernel_share == pytest.approx(1 / 3)
-    assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (50_000, 30_000)
+    assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (20_000, 30_000)
 
 
 def test_kernels_too_small_for_the_device_are_told_where_the_profiler_says_so(tmp_path: Path) -> None:
@@ -124,7 +129,27 @@ def test_kernels_too_small_for_the_device_are_told_where_the_profiler_says_so(tm
 @pytest.mark.parametrize(
     ("name", "label"),
     [
-        ("volta_scudnn_128x64_relu_interior_nn_v1_conv", "convolution"),
+        ("volta_scudnn_128x128_stridedB_splitK_small_nn_v1", "convolution"),
+        ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "convolution"),
+        ("void cudnn::cnn::wgrad_alg0_engine<float, 128, 6, 7, 3, 3, 5, false, 512>", "convolution"),
+        ("sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw", "convolution"),
+        ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt64x64x16", "convolution"),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1", "convolution"),
+        ("MIOpenBatchNormFwdTrainSpatial", "reduction"),
+        ("void cudnn::bn_bw_1C11_kernel_new<float, float, float2, 128, true, 1>", "reduction"),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>", "reduction"),
+        ("_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_27Rmsnorm2dFwdPipelineOnePass", "reduction"),
+        ("void at::native::(anonymous namespace)::cunn_SoftMaxForward<8, c10::BFloat16, float>", "reduction"),
+        ("void typeConvert<float, __half>(float const*, __half*, int)", "elementwise"),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>", "elementwise"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 64, 64>", "elementwise"),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x8x512_s5_et128x8", "matmul"),
+        ("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_NTT", "matmul"),
+        ("_matmul_ogs_NNT_bf16xbf16xmxfp4_128x128x128x1_swiglu", "matmul"),
+        ("volta_sgemm_64x64_nt", "matmul"),
+        ("void split_embedding_backward_codegen_adagrad_unweighted_kernel_cta_per_row_1<float>", "other"),
+        ("attn_fwd", "attention"),
+        ("fmhaSm100fKernel_QkvE4m3OBfloat16H128PagedKvCausal", "attention"),
         ("Cijk_Alik_Bljk_HB_MT128x128x32", "matmul"),
         ("void pytorch_flash::flash_fwd_kernel<...>", "attention"),
         ("void at::native::vectorized_elementwise_kernel<4, ...>", "elementwise"),
@@ -134,6 +159,33 @@ def test_kernels_too_small_for_the_device_are_told_where_the_profiler_says_so(tm
 )
 def test_kernel_classes(name: str, label: str) -> None:
     assert kernel_class(name) == label
+
+
+@pytest.mark.parametrize(
+    ("name", "vector", "matrix"),
+    [
+        ("volta_sgemm_64x64_nt", True, False),
+        ("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", True, False),
+        ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>", True, False),
+        ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn", False, True),
+        ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", False, True),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>", False, True),
+        ("Cijk_Alik_Bljk_B_BS_BH_Bias_HA_S_SAV_UserArgs_MT256x128x64_MI16x16x1_SN", False, True),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x8x512_s5_et128x8", False, True),
+        ("void gemmSN_TN_kernel<float, 128, 16, 2, 4, 8, 9, false>", False, False),  # a product with a vector
+    ],
+)
+def test_which_units_a_kernel_uses_by_its_name(name: str, vector: bool, matrix: bool) -> None:
+    assert (bool(VECTOR_UNITS.search(name)), bool(TENSOR_CORE.search(name))) == (vector, matrix)
+
+
+@pytest.mark.skipif(not (TRACES / "hta").is_dir(), reason="needs the real traces: set GOBRRR_TRACES")
+def test_fp32_on_a_v100_leaves_its_tensor_cores_idle_and_the_file_says_that_it_has_some() -> None:
+    report = diagnosed(Source(str(TRACES / "hta" / "v100_ddp_ns_resolution.json.gz")), UNKNOWN, DEFAULT)
+    found = next(finding for finding in report.findings if finding.code == "BRR110")
+    assert found.evidence["eligible_time"].value == pytest.approx(58e6, rel=0.05) and "float16" in found.advice
+    elsewhere = diagnosed(Source(str(TRACES / "tracelens" / "mi300_qwen_0.5b.json.gz")), UNKNOWN, DEFAULT)
+    assert "BRR110" not in {finding.code for finding in elsewhere.findings}
 
 
 def test_union_of_nested_touching_and_apart() -> None:

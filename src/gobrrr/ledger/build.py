@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -30,6 +31,9 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Facts
 from gobrrr.recording.noted import facts_of
 from gobrrr.recording.run import Recording
+from gobrrr.recording.trace import Trace
+
+_ELSEWHERE = re.compile(r"AMD|Radeon|Instinct|\bMI\d|Intel", re.I)
 
 
 def build_ledger(recording: Recording, machine: Machine) -> Ledger:
@@ -95,7 +99,7 @@ def _window(
     places = replay(window.lines, window.offset)
     host = host_ops(recording, window, trace, places)
     name = recording.start.device or (machine.device.name if machine.device else "device")
-    capability = machine.device.capability if machine.device else ""
+    capability = _capability(trace) or (machine.device.capability if machine.device else "")
     device, idle = device_ledger(trace, host, places, host.num_steps, name, capability) or (None, None)
     if idle is not None:
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
@@ -110,6 +114,14 @@ def _window(
         device = msgspec.structs.replace(device, work=work, memory=device_memory(trace, host, places))
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
     return seen(calls, host, places, machine.dispatch.median, idle), device, tuple(launched)
+
+
+def _capability(trace: Trace) -> str:
+    """NVIDIA's compute capability, as the file has it of its first device; other makers count otherwise."""
+    first = trace.properties.devices[0] if trace.properties.devices else {}
+    major, minor = first.get("computeMajor"), first.get("computeMinor")
+    known = isinstance(major, int) and isinstance(minor, int) and not _ELSEWHERE.search(str(first.get("name") or "AMD"))
+    return f"{major}.{minor}" if known else ""
 
 
 def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: StepStats) -> Scaled:

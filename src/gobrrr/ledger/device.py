@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, idle_causes, named, starting_up, union
-from gobrrr.ledger.kernelnames import TENSOR_CORE, kernel_class
+from gobrrr.ledger.kernelnames import TENSOR_CORE, VECTOR_UNITS, kernel_class
 from gobrrr.ledger.places import Places
 from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, launch_rows
 
@@ -122,7 +122,9 @@ def _underfilled(kernels: Kernels) -> float | None:
 
 
 def _matrix_ns(trace: Trace, kernels: Kernels) -> tuple[float, float]:
-    """Nanoseconds in kernels that could use matrix units, and of them in those that by their name do."""
+    """Nanoseconds in products, convolutions and attention that by their names leave matrix units alone, and in those
+    that use them."""
     rows = [(trace.names[name], ns) for name, (_, ns) in zip(*_sums(kernels.name, kernels.dur), strict=True)]
-    eligible = [(name, ns) for name, ns in rows if kernel_class(name) in _MATRIX]
-    return sum(ns for _, ns in eligible), sum(ns for name, ns in eligible if TENSOR_CORE.search(name))
+    matrix = [(name, ns) for name, ns in rows if kernel_class(name) in _MATRIX]
+    without, using = (sum(ns for name, ns in matrix if units.search(name)) for units in (VECTOR_UNITS, TENSOR_CORE))
+    return without, using

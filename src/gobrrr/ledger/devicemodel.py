@@ -88,7 +88,9 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Of kernel time, in kernels with less than one block per multiprocessor: a grid that leaves some of them without
     work. Null where the profiler did not say."""
     tensor_core_ns: float = 0.0
+    """In kernels that by their names use matrix units."""
     tensor_core_eligible_ns: float = 0.0
+    """In fp32 products and convolutions that by their names do not."""
     capability: str = ""
     exposed_communication_ns: float = 0.0
     unlinked_share: float = 0.0

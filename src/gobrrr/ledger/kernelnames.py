@@ -5,15 +5,38 @@ from __future__ import annotations
 import re
 from functools import cache
 
-# First match wins. Names of cuBLAS, cuDNN, CUTLASS, rocBLAS/Tensile, MIOpen, Triton templates and ATen.
-_CLASSES = (
-    ("attention", re.compile(r"flash|fmha|attention|attn_", re.I)),
-    ("convolution", re.compile(r"conv|winograd|implicit_gemm|dgrad|wgrad|fprop|miopen", re.I)),
-    ("matmul", re.compile(r"gemm|gemv|splitk|cutlass|cublas|Cijk_|matmul|nvjet|triton_mm|addmm", re.I)),
-    ("reduction", re.compile(r"reduce|softmax|norm|welford|_red_|triton_red|triton_per", re.I)),
-    ("elementwise", re.compile(r"elementwise|vectorized|unrolled|foreach|multi_tensor|triton_poi|copy", re.I)),
+# First match wins. Names of cuBLAS, cuDNN, CUTLASS, TensorRT-LLM, rocBLAS/Tensile, MIOpen, Triton templates and ATen.
+# cuDNN's convolutions are "scudnn" in fp32 and "s884cudnn" in 16 bits, whatever else their names say (gemm, splitK).
+_CLASSES = tuple(
+    (label, re.compile("|".join(patterns), re.I))
+    for label, patterns in (
+        ("other", ("embedding",)),
+        ("attention", ("flash", "fmha", "attention", "attn_")),
+        ("reduction", (r"\bbn_[fb]w", "(batch|layer|rms|group|instance|weight)_?norm", "softmax", "welford")),
+        (
+            "convolution",
+            ("conv(?!ert)", "winograd", "implicit_gemm", "[dw]grad", "fprop", r"s\d*cudnn_", "igemm_(fwd|bwd|wrw)"),
+        ),
+        (
+            "matmul",
+            ("gemm", "gemv", "splitk", "cutlass", "cublas", "Cijk_", "matmul", "nvjet", "triton_mm", "triton_tem",
+             "addmm", "bmm_", "tcgen05"),
+        ),
+        ("reduction", ("reduce_", "reduction", "norm", "triton_red", "triton_per")),
+        (
+            "elementwise",
+            ("elementwise", "vectorized", "unroll", "foreach", "multi_tensor", "triton_poi", "copy", "convert",
+             "ToN(hwc|chw)Kernel", "transpose"),
+        ),
+    )
+)  # fmt: skip
+TENSOR_CORE = re.compile(
+    r"tensorop|[shi]\d{3,6}(gemm|cudnn|fprop|dgrad|wgrad)|hmma|imma|wgmma|gmma|xmma|mfma|_MI\d+x|_tc|bf16gemm|nvjet|tcgen05"
+    r"|E[2345]M[0123]|flash|attn_fwd|fmha|triton_mm|triton_tem",
+    re.I,
 )
-TENSOR_CORE = re.compile(r"tensorop|s\d{3,5}gemm|h\d{3,5}gemm|hmma|imma|wgmma|gmma|xmma|mfma|_tc|bf16gemm|nvjet", re.I)
+VECTOR_UNITS = re.compile(r"sgemm_|_scudnn_|(engine|sgemm|winograd\w*)<float|_simt_", re.I)
+"""fp32 products and convolutions that say by their names that they leave the matrix units alone."""
 
 
 @cache

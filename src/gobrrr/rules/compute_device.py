@@ -15,6 +15,8 @@ from gobrrr.units import duration, share
 # 16-bit operands are loaded 16 bytes at a time: dimensions in multiples of 8 (NVIDIA's matrix multiplication guide).
 ALIGNMENT = 8
 SIXTEEN_BITS = ("c10::Half", "c10::BFloat16")
+TF32_SINCE = 8.0
+"""Ampere: TF32 and bfloat16 in tensor cores."""
 TENSOR_CORES_SINCE = 7.0
 """Compute capability of Volta, the first with tensor cores (TensorBoard's profiler plugin tests the same)."""
 
@@ -63,7 +65,7 @@ def _misaligned(op: OpGroup) -> bool:
 
 @rule("BRR110", "tensor-cores-unused", "compute", needs={"device"}, remedies=("bf16_autocast", "float16_autocast"))
 def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Kernels that could use tensor cores, on a device that has them, and not one that does."""
+    """fp32 kernels where tensor cores would do, on a device that has them, and none that uses them."""
     device = ledger.device
     if device is None or device.tensor_core_ns > 0 or device.tensor_core_eligible_ns <= 0:
         return
@@ -80,8 +82,11 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=0.2 * freed,
         expected=0.6 * freed,
         ceiling=max(freed, eligible * _device_share(ledger)),
-        message=f"{duration(eligible)} per step of kernels could use tensor cores, and none does",
-        advice='Run under torch.autocast("cuda", dtype=torch.bfloat16), or allow TF32 for fp32 products.',
+        message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores, and none does",
+        advice='Run under torch.autocast("cuda", dtype=torch.bfloat16), or allow TF32 for fp32 products.'
+        if _capability(device) >= TF32_SINCE
+        else 'Run under torch.autocast("cuda", dtype=torch.float16) with a GradScaler: these tensor cores have neither '
+        "TF32 nor bfloat16.",
         where=costliest_line(products),
         evidence={
             "eligible_time": time(eligible),
