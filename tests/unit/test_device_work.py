@@ -186,3 +186,11 @@ def test_what_is_not_counted_has_names(tmp_path: Path) -> None:
     roof = timeline.ledger(tmp_path).roofline
     assert roof.not_counted == (("mylib::mystery", pytest.approx(0.05)),)
     assert roof.not_counted_share == pytest.approx(0.05)
+
+
+def test_where_most_of_the_kernels_time_is_not_counted_there_is_no_mfu(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::relu", 100, [[4096, 4096]], "float", "vectorized_elementwise_kernel", 100)
+    timeline.op("mylib::mystery", 300, [[4096, 4096]], "float", "mystery", 150)
+    roof = timeline.ledger(tmp_path).roofline
+    assert roof.mfu is roof.hfu is roof.speed_of_light is None and roof.flops > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -135,3 +136,13 @@ def test_whether_an_optimizer_leaves_its_fused_kernel_unused(
 ])  # fmt: skip
 def test_whether_a_program_compiles_itself(modules: tuple[ModuleFacts, ...], compiled: bool) -> None:
     assert build(replace(samples.starved_ledger(), facts=Facts(modules=modules)), None, []).compiled is compiled
+
+
+def test_a_file_that_allows_no_verdict_has_no_loud_finding() -> None:
+    doubt = samples.finding("BRR908")
+    for signals, severity in ((frozenset({"offline"}), "note"), (frozenset(), "critical")):
+        loud = msgspec.structs.replace(samples.finding(), severity="critical")
+        ledger = samples.starved_ledger(signals=signals)
+        report = build(ledger, None, [loud, msgspec.structs.replace(doubt, severity="critical", bound="unreliable")])
+        assert report.verdict.bound == "unreliable"
+        assert {f.code: f.severity for f in report.findings} == {"BRR401": severity, "BRR908": "critical"}

@@ -9,6 +9,8 @@ from gobrrr.ledger.model import OpGroup, Roofline
 from gobrrr.ledger.pricing import CEILING_OF, Prices
 
 MAX_NAMED = 8
+COUNTED = 0.5
+"""Of the kernels' time, from which on the rest may be left out of a utilisation. Proposed."""
 
 
 def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
@@ -40,13 +42,17 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
 
 def device_roofline(work: DeviceWork, plain: float) -> Roofline:
     """Of the kernels on an accelerator. Their floors are added up, so streams that overlap can pass the speed of light
-    only where they do."""
+    only where they do. No MFU and no speed of light where most of the kernels' time is that of uncounted work: "MFU
+    0.0 %" said of such a step that it does nothing."""
     flops, floor = work.flops, work.compute_ns + work.bandwidth_ns
     mfu, hfu = _utilisation(flops, work.recomputed_flops, work.ceiling_flop_rate, plain)
+    known = work.counted_ns >= COUNTED * work.kernel_ns
+    if not known:
+        mfu = hfu = None
     return Roofline(
         flops=flops, bytes=sum(op.bytes for op in work.ops), floor_ns=floor,
         mfu=mfu, hfu=hfu, dtype=work.dtype, ceiling_flop_rate=work.ceiling_flop_rate,
-        speed_of_light=floor / plain if plain else None,
+        speed_of_light=floor / plain if plain and known else None,
         ceiling=work.ceiling, not_counted_share=(work.kernel_ns - work.counted_ns) / plain if plain else 0.0,
         not_counted=tuple((name, ns / plain) for name, ns in work.not_counted) if plain else (),
     )  # fmt: skip

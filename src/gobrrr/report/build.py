@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
@@ -43,8 +45,11 @@ def build(
     unless `portability`. `profiler_overhead_share` is how much slower the profiled window ran; 0 derives it.
     """
     ranked = rank_findings([f for f in findings if portability or not _elsewhere(f)])
+    verdict = judge(ledger, ranked)
+    if verdict.bound == "unreliable" and "offline" in ledger.signals:
+        ranked = tuple(_as_note(finding) for finding in ranked)
     return Report(
-        verdict=judge(ledger, ranked),
+        verdict=verdict,
         step=_step(ledger),
         device=_device(ledger),
         ledger=_accounts(ledger),
@@ -94,6 +99,11 @@ def describe(machine: Machine) -> str:
     cores = f"{machine.logical_cores} cores ({machine.effective_cores.median:.1f} effective)"
     device = (machine.device.name,) if machine.device else ()
     return ", ".join((machine.cpu, cores, units.size(machine.memory_bytes), *device))
+
+
+def _as_note(finding: Finding) -> Finding:
+    """Of a file that allows no verdict nothing is claimed loudly: it cannot be recorded again and looked at."""
+    return finding if is_doubt(finding) else msgspec.structs.replace(finding, severity="note")
 
 
 def _elsewhere(finding: Finding) -> bool:

@@ -65,6 +65,8 @@ def _device_roofline(roof: Roofline, wall: float, page: Page) -> list[Text]:
         first += (
             f" of {units.flop_rate(roof.ceiling_flop_rate)} in {page.clean(roof.dtype)}: MFU {units.share(roof.mfu)}"
         )
+    elif roof.ceiling_flop_rate:
+        first = f"{first.removesuffix(' achieved')} counted: no MFU, for most of the kernels' time is not counted"
     if roof.hfu is not None:
         first += f", HFU {units.share(roof.hfu)} with what is computed twice"
     light = f", speed of light {units.share(roof.speed_of_light)}" if roof.speed_of_light is not None else ""
