@@ -15,6 +15,7 @@ from gobrrr.ledger.device import device_ledger, exposed, kernel_class, union
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.kernelnames import TENSOR_CORE, VECTOR_UNITS
+from gobrrr.ledger.model import Account
 from gobrrr.ledger.places import NOWHERE, Place, Places
 from gobrrr.ledger.plainstep import at_plain_step, factors
 from gobrrr.machine.unknown import UNKNOWN
@@ -24,6 +25,8 @@ from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.sources import Source
 from gobrrr.recording.trace import CPU_OP, MEMCPY, Trace
 from gobrrr.recording.tree import nest
+from gobrrr.rules.validity import device_stalled
+from tests.unit.handmade import Case, machine
 
 TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
 LINE = Place((Span("train.py", 7, "train"),))
@@ -90,7 +93,9 @@ def test_idle_is_owned_once_by_data_sync_launch_and_host(tmp_path: Path) -> None
     found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "V100") or (None, None)
     assert found is not None
     causes = dict(found.idle_by_cause)
-    assert causes == {"data_wait": 40_000, "sync": 15_000, "allocator": 0, "launch": 15_000, "host": 5_000}
+    assert causes == {
+        "stalled": 0, "data_wait": 40_000, "sync": 15_000, "allocator": 0, "launch": 15_000, "host": 5_000,
+    }  # fmt: skip
     assert sum(causes.values()) == found.idle_ns
 
 
@@ -194,6 +199,37 @@ def test_union_of_nested_touching_and_apart() -> None:
     assert ends.tolist() == [8, 25]
 
 
+@pytest.mark.parametrize(
+    ("returned", "stalled"),
+    [
+        (25, 100_000 - 25_000 - 20_000),  # launched before the gap began at 15, or soon after
+        (10, 100_000 - 15_000 - 20_000),
+        (90, 0),  # launched late: what came before is the host's
+    ],
+)
+def test_idle_with_the_next_work_launched_is_not_the_hosts(returned: int, stalled: int, tmp_path: Path) -> None:
+    trace = read(
+        tmp_path, op("aten::mm", 0, 3), kernel("gemm", 5, 10),
+        call("cudaLaunchKernel", returned - 4, 4, correlation=2), kernel("relu", 100, 10, correlation=2),
+        kernel("relu", 100, 5, stream=8, correlation=99),
+    )  # fmt: skip
+    found, idle = device_ledger(trace, host(trace, 0, 110), places(), 1, "V100") or (None, None)
+    assert found is not None and idle is not None
+    assert (found.stalled_ns, found.starved_ns) == (stalled, 90_000 - stalled)
+    assert sum(ns for _, ns in found.idle_by_cause) == found.idle_ns == 90_000
+    assert int((idle.spans[:, 1] - idle.spans[:, 0]).sum()) == found.starved_ns
+    told = {a.account: a.ns for a in device_accounts(found, 110_000)}
+    assert told.get("stalled", 0.0) == stalled and sum(told.values()) == pytest.approx(110_000)
+
+
+@pytest.mark.parametrize(("ms", "severity"), [(9, None), (15, "note"), (45, "critical")])
+def test_a_device_that_stands_still_with_work_queued_allows_no_verdict(ms: int, severity: str | None) -> None:
+    accounts = {"host": 30.0, "compute": 70.0 - ms, "stalled": float(ms)}
+    device = DeviceLedger("gpu", (70.0 - ms) * 1e6, (30.0 + ms) * 1e6, 0.5)
+    case = Case(extra={"device": device}, accounts=tuple(Account(n, v * 1e6, v / 100) for n, v in accounts.items()))
+    assert [f.severity for f in device_stalled(case.ledger, machine())] == ([severity] if severity else [])
+
+
 def test_no_device_events_no_device_ledger(tmp_path: Path) -> None:
     trace = read(tmp_path, op("aten::mm", 0, 5))
     assert device_ledger(trace, host(trace, 0, 10), places(), 1, "V100") is None
@@ -254,7 +290,8 @@ def test_a_call_that_found_nothing_to_wait_for_owns_no_idle_after_it(tmp_path: P
     trace = read(tmp_path, call("cudaDeviceSynchronize", 1, 2), op("aten::mm", 60, 5), kernel("gemm", 65, 30))
     found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "H100") or (None, None)
     assert found is not None
-    assert dict(found.idle_by_cause) == {"data_wait": 0, "sync": 2000, "allocator": 0, "launch": 5000, "host": 63_000}
+    causes = {cause: ns for cause, ns in found.idle_by_cause if ns}
+    assert causes == {"sync": 2000, "launch": 5000, "host": 63_000}
 
 
 def test_events_without_a_launch_count_in_busy_time_and_not_in_the_span(tmp_path: Path) -> None:

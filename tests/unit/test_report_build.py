@@ -139,10 +139,10 @@ def test_whether_a_program_compiles_itself(modules: tuple[ModuleFacts, ...], com
 
 
 def test_a_file_that_allows_no_verdict_has_no_loud_finding() -> None:
-    doubt = samples.finding("BRR908")
+    doubt = samples.finding("BRR901")
     for signals, severity in ((frozenset({"offline"}), "note"), (frozenset(), "critical")):
         loud = msgspec.structs.replace(samples.finding(), severity="critical")
         ledger = samples.starved_ledger(signals=signals)
         report = build(ledger, None, [loud, msgspec.structs.replace(doubt, severity="critical", bound="unreliable")])
         assert report.verdict.bound == "unreliable"
-        assert {f.code: f.severity for f in report.findings} == {"BRR401": severity, "BRR908": "critical"}
+        assert {f.code: f.severity for f in report.findings} == {"BRR401": severity, "BRR901": "critical"}

@@ -129,7 +129,7 @@ def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: Ste
     plain = stats.plain_wall_ns
     if device is None:
         return scale(profiled, data, plain, max(1.0, plain / stats.beside_ns) if stats.beside_ns else 1.0)
-    return scale(profiled, dict(device.idle_by_cause).get("data_wait", 0.0), device.idle_ns)
+    return scale(profiled, dict(device.idle_by_cause).get("data_wait", 0.0), device.starved_ns)
 
 
 def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:

@@ -13,7 +13,7 @@ from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.spans import elapsed
 from gobrrr.recording.facts import Span
-from gobrrr.recording.trace import Trace
+from gobrrr.recording.trace import Kernels, Runtime, Trace, launch_rows
 
 Ints = npt.NDArray[np.int64]
 Sync = tuple[str, float, float, tuple[Span, ...]]
@@ -22,6 +22,8 @@ NONE = np.zeros((0, 2), np.int64)
 _SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
 START_UP_NS = 100_000_000
 """A call into the runtime that is no wait takes microseconds; making a context or loading a module 0.1 s and more."""
+LAUNCH_NS = 20_000
+"""From the return of a launch to the begin of its kernel, at most: 5 to 20 us are usual (HTA's launch statistics)."""
 ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
 
 
@@ -53,6 +55,26 @@ class Idle:
         inside = (self.spans[at, 0] <= times) & (times < self.spans[at, 1])
         return np.where(inside, self.spans[at, 1], times)
 
+    def without(self, spans: Ints) -> Idle:
+        """What disjoint spans, each inside of one of its stretches, leave of it."""
+        edges = np.concatenate((self.spans, spans))
+        times = np.sort(edges.reshape(-1), kind="stable").reshape(-1, 2)  # edges of what is taken out turn over
+        return Idle(times[times[:, 1] > times[:, 0]])
+
+
+def stalls(kernels: Kernels, runtime: Runtime, idle: Idle) -> Ints:
+    """(n, 2) stretches of idle in which the device had its next work: the launch of what ended the idle had returned,
+    and all that starting it may take was over. Not the host's fault, whatever it did meanwhile: power, another process,
+    a fabric, what nodes of a graph wait for."""
+    row = launch_rows(kernels, runtime)
+    launched = (row >= 0) & np.isin(kernels.start, idle.spans[:, 1])
+    returned = (runtime.start + runtime.dur)[row[launched]]
+    order = np.lexsort((returned, kernels.start[launched]))
+    ends, first = np.unique(kernels.start[launched][order], return_index=True)  # of those that begin at once the first
+    begins = idle.spans[np.searchsorted(idle.spans[:, 1], ends), 0]
+    found = np.stack((np.maximum(begins, returned[order][first]) + LAUNCH_NS, ends), axis=1)
+    return found[found[:, 1] > found[:, 0]]
+
 
 def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """The union of intervals as disjoint ones, in order."""
@@ -76,14 +98,15 @@ def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str])
 
 
 def idle_causes(
-    trace: Trace, idle: Idle, host: HostOps, places: Places, total: int
+    trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places, total: int
 ) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...]]:
-    """Idle ns per step by cause, each nanosecond once, the first of these that holds: data, sync, allocator, launch
-    (the host is inside a torch op), host (the rest); and the synchronising calls."""
+    """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, sync, allocator,
+    launch (the host is inside a torch op), host (the rest); and the synchronising calls."""
     steps = host.num_steps
-    syncs, stretches = _syncs(trace, idle, host, places)
+    syncs, stretches = _syncs(trace, idle.without(stalled), host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
     causes = (
+        ("stalled", stalled),
         ("data_wait", _rows(host, np.array([name.startswith(DATA) for name in host.names], bool)[host.ops.name])),
         ("sync", stretches),
         ("allocator", np.stack((calls.start, calls.start + calls.dur), axis=1)),

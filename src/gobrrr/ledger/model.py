@@ -19,6 +19,7 @@ ACCOUNTS = (
     "host",  # Python and native host work between ops
     "communication",
     "sync",
+    "stalled",  # the device had its next work, and did not begin it
     "copy",
     "compile",
     "gc",

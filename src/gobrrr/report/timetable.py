@@ -21,6 +21,7 @@ ACCOUNTS = {
     "host": ("red", "Python and native between ops"),
     "communication": ("red", "waiting for other ranks"),
     "sync": ("red", "idle caused by synchronisation"),
+    "stalled": ("red", "idle though work was queued"),
     "copy": ("red", "copies that nothing hides"),
     "compile": ("red", "compiling in the steady state"),
     "gc": ("red", "Python's garbage collection"),

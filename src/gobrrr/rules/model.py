@@ -170,7 +170,7 @@ def finding(
         most, share = ledger.device.busy_ns, min(1.0, ledger.device.busy_ns / ledger.wall if ledger.wall else 0.0)
         low, expected = low * share, expected * share
     if ledger.device is not None and declared.bound in OF_THE_HOST:
-        most = min(most, ledger.device.idle_ns)
+        most = min(most, ledger.device.starved_ns)
     if holds is not None:
         most = min(most, holds)
     ceiling = max(0.0, min(ceiling + min(slack(ledger), SLACK * ceiling), most))

@@ -124,10 +124,10 @@ def _outermost(parents: tuple[str, ...]) -> bool:
 def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The host launches kernels more slowly than the device runs them: they are short, or torch is late."""
     device = ledger.device
-    if device is None or device.idle_ns < IDLE * ledger.wall:
+    if device is None or device.starved_ns < IDLE * ledger.wall:
         return
     launching = _launching(device)
-    if launching < SHORT * device.idle_ns or not worth_telling(ledger, 0.6 * launching):
+    if launching < SHORT * device.starved_ns or not worth_telling(ledger, 0.6 * launching):
         return
     calls = sum(kernel[1] for kernel in device.kernels)
     yield finding(
@@ -136,7 +136,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=0.2 * launching,
         expected=0.6 * launching,
         ceiling=launching,
-        message=f"the device idles {share(device.idle_ns / ledger.wall)} of the step, {duration(launching)} of it "
+        message=f"the device idles {share(device.starved_ns / ledger.wall)} of the step, {duration(launching)} of it "
         + (
             f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"
             if device.short_kernel_share > SHORT
@@ -145,7 +145,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or fused optimizers.',
         where=costliest_line(op for op in ledger.ops if op.where),
         evidence={
-            "idle": time(device.idle_ns),
+            "idle": time(device.starved_ns),
             "idle_launching": time(launching),
             "short_kernel_share": ratio(device.short_kernel_share),
             "kernels_per_step": count(calls),

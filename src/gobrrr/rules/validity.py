@@ -39,6 +39,8 @@ WANTED_OF_A_FILE = ("ops", "shapes", "stacks")
 REPLAYED, MOSTLY = 0.05, 0.5
 """Share of kernel time under graph replay, or of device events without a launch, that is told; and half of it, from
 which no cause is named."""
+STALLED = 0.1
+"""Share of the step that a device stood still with work queued, from which on it is told. Proposed."""
 WHAT = {
     "stacks": "Python stacks, so no lines",
     "plain": "steps timed without the profiler",
@@ -310,4 +312,23 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[F
         f"{what}: which op or line they belong to cannot be told",
         "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
         {"replayed": ratio(device.replayed_share), "unlinked": ratio(device.unlinked_share)},
+    )
+
+
+@rule("BRR911", "device-stalled", "host", needs={"device"})
+def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The device had its next work and did not begin it: what the host did meanwhile is not why."""
+    stalled = ledger.account("stalled")
+    if ledger.device is None or stalled < STALLED * ledger.wall:
+        return
+    rules = all(stalled >= account.ns for account in ledger.accounts)
+    yield _doubt(
+        "BRR911",
+        ledger,
+        "critical" if rules else "note",
+        f"the device stood still for {duration(stalled)} ({share(stalled / ledger.wall)} of the step) with its next "
+        "work launched: neither the program's lines nor its loader kept it",
+        "Look for another process on the device, its power limit and clocks, a fabric that is slow, and at what the "
+        "nodes of a graph wait for (nvidia-smi, rocm-smi, nsys).",
+        {"stalled": time(stalled), "idle": time(ledger.device.idle_ns)},
     )
