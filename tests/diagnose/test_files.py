@@ -85,7 +85,7 @@ def test_idle_goes_to_the_wait_the_launch_and_the_users_line(tmp_path: Path) -> 
     assert ledger.device is not None
     assert ledger.device.busy_ns == 200_000
     causes = {name: round(ns / 1000) for name, ns in ledger.device.idle_by_cause}
-    assert causes == {"data_wait": 300, "sync": 0, "allocator": 0, "launch": 20, "host": 480}
+    assert causes == {"stalled": 0, "data_wait": 300, "sync": 0, "allocator": 0, "launch": 20, "host": 480}
     lines = {group.where[0].line: round(group.ns / 1000) for group in ledger.host if group.where}
     assert lines[12] == 250  # all of it while the device idles
     assert sum(account.ns for account in ledger.accounts) == pytest.approx(STEP * 1000)
@@ -207,3 +207,19 @@ def test_a_job_as_markdown_has_a_row_for_each_rank_and_nothing_foreign_raw() -> 
     assert [row.split("|")[1].strip() for row in rows] == ["rank", "--:", "2", "1", "0", ""]
     assert all(row.replace("\\|", "").count("|") == 7 for row in rows)
     assert "<b>" not in rows[-1] and "[empty](" not in rows[-1] and "- ranks: 1 could not be read" in lines
+
+
+def test_a_file_that_ends_in_the_middle_allows_no_verdict(tmp_path: Path) -> None:
+    """What is missing may be all that the device did: its events come after the host's."""
+    whole = json.dumps({"schemaVersion": 1, "traceEvents": training(wait=300, own=250)})
+    (tmp_path / "cut.json").write_text(whole[: len(whole) // 2])
+    report = diagnosed(Source(str(tmp_path / "cut.json")), UNKNOWN, DEFAULT)
+    assert report.verdict.bound == "unreliable" and "BRR906" in report.verdict.sentence
+
+
+@pytest.mark.parametrize("trailing", [b"xxxx", b"\0" * 64])
+def test_what_follows_compressed_data_is_left_out(trailing: bytes, tmp_path: Path) -> None:
+    data = gzip.compress(json.dumps({"schemaVersion": 1, "traceEvents": training(wait=300, own=250)}).encode())
+    (tmp_path / "a.json.gz").write_bytes(data + trailing)
+    trace = read(Source(str(tmp_path / "a.json.gz")))
+    assert len(trace.ops) and not trace.truncated and ("other bytes follow" in trace.note) is (trailing == b"xxxx")

@@ -53,7 +53,7 @@ def read_stream(file: BinaryIO, num_bytes: int, source: str, limits: Limits = DE
         document.notes.insert(0, unpacker.note)
     if tables.num_rows == 0:
         raise TraceError(f"{source} {_why_nothing(document)}", HINT)
-    truncated = document.truncated or bool(unpacker.note)
+    truncated = document.truncated or unpacker.broke
     return assemble(tables, document.properties, source, truncated, "; ".join(document.notes))
 
 

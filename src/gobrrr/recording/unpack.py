@@ -7,6 +7,7 @@ import importlib
 import zlib
 from collections.abc import Iterator
 from importlib.util import find_spec
+from io import BufferedReader
 from types import ModuleType
 from typing import BinaryIO, cast
 
@@ -30,13 +31,13 @@ class Unpacker:
             raise exceeded(source, "file_bytes", limits.file_bytes, num_bytes)
         if num_bytes == 0:
             raise TraceError(f"{source} is empty", "was the program killed before the profiler wrote its trace?")
-        self.note = ""
+        self.note, self.broke = "", False
         self._num_bytes, self._source, self._limits = num_bytes, source, limits
         self._stream = _open(file, source)
 
     def __iter__(self) -> Iterator[bytes]:
         done = 0
-        while block := self._next(done):
+        while not self.note and (block := self._next(done)):
             done += len(block)
             if done > self._limits.unpacked_bytes:
                 raise exceeded(self._source, "unpacked_bytes", self._limits.unpacked_bytes)
@@ -45,22 +46,32 @@ class Unpacker:
             yield block
 
     def _next(self, done: int) -> bytes:
+        """A block, shorter where the data end or break off."""
+        block = bytearray()
         try:
-            return self._stream.read(BLOCK)
-        except EOFError:
-            self.note = f"the compressed data breaks off after {done} unpacked bytes"
-        except OSError as error:
-            if done == 0:
-                raise TraceError(f"{self._source} cannot be read: {error.strerror or error}") from error
-            self.note = f"the compressed data is damaged after {done} unpacked bytes"
+            while len(block) < BLOCK and (part := self._stream.read1(BLOCK - len(block))):
+                block += part
         except Exception as error:
-            if not isinstance(error, zlib.error) and type(error).__name__ != "ZstdError":
-                raise
-            self.note = f"the compressed data is damaged after {done} unpacked bytes"
-        return b""
+            done += len(block)
+            if isinstance(error, OSError) and done == 0:
+                raise TraceError(f"{self._source} cannot be read: {error.strerror or error}") from error
+            self.note = _said(error, done)
+            self.broke = not self.note.startswith("other bytes")
+        return bytes(block)
 
 
-def _open(file: BinaryIO, source: str) -> BinaryIO:
+def _said(error: Exception, done: int) -> str:
+    """How a compressed stream ended after so many unpacked bytes. Raises what is no such end."""
+    if isinstance(error, EOFError):
+        return f"the compressed data breaks off after {done} unpacked bytes"
+    if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" in str(error):  # between two members
+        return f"other bytes follow the compressed data, of {done} unpacked bytes"
+    if isinstance(error, (OSError, zlib.error)) or type(error).__name__ == "ZstdError":
+        return f"the compressed data is damaged after {done} unpacked bytes"
+    raise error
+
+
+def _open(file: BinaryIO, source: str) -> BufferedReader:
     """The stream of decompressed bytes, chosen by the file's first bytes and not by its name."""
     magic = file.read(4)
     file.seek(0)
@@ -68,17 +79,17 @@ def _open(file: BinaryIO, source: str) -> BinaryIO:
         if magic.startswith(start[:4]):
             raise TraceError(f"{source} is {what}, not a trace", "give the .json, .json.gz or .json.zst file")
     if magic.startswith(_GZIP):
-        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+        return cast(BufferedReader, gzip.GzipFile(fileobj=file))
     if magic == _ZSTD:
         return _open_zstd(file, source)
-    return file
+    return cast(BufferedReader, file)
 
 
-def _open_zstd(file: BinaryIO, source: str) -> BinaryIO:
+def _open_zstd(file: BinaryIO, source: str) -> BufferedReader:
     module = _zstd()
     if module is None:
         raise TraceError(f"{source} is compressed with zstd, which this Python cannot read", "pip install zstandard")
-    return cast(BinaryIO, module.open(file, "rb"))
+    return cast(BufferedReader, module.open(file, "rb"))
 
 
 def _zstd() -> ModuleType | None:

@@ -50,7 +50,9 @@ WHAT = {
     "facts": "settings, loaders and optimizers",
 }
 CUT = re.compile(
-    r"could not be written|cut short|truncat|torn|checksum|killed|broke|ends (?:within|before|early)", re.IGNORECASE
+    r"could not be written|cut short|truncat|torn|checksum|killed|broke|breaks off|is damaged"
+    r"|ends (?:within|before|early|in the middle)",
+    re.IGNORECASE,
 )
 
 
@@ -225,16 +227,19 @@ def _stolen(ledger: Ledger) -> str:
 
 @rule("BRR906", "recording-cut-short", "host")
 def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """The program or its recording ended before its time."""
+    """The program or its recording ended before its time. What is missing of a trace may be all that its device did."""
     notes = [note for note in ledger.missing if CUT.search(note)]
     if not notes:
         return
+    offline = "offline" in ledger.signals
     yield _doubt(
         "BRR906",
         ledger,
-        "note",
+        "critical" if offline else "note",
         "; ".join(notes),
-        "What was recorded until then is judged; let the program end by itself for the rest.",
+        "Copy the file again, or record anew: what is missing may be all that the device did."
+        if offline
+        else "What was recorded until then is judged; let the program end by itself for the rest.",
         {"notes": count(len(notes))},
     )
 
