@@ -160,3 +160,15 @@ def test_products_come_near_the_data_sheet_and_memory_has_its_peak(tmp_path: Pat
     product = next(op for op in device.work if op.name == "aten::mm")
     assert (peak.flop_rate("bf16") or 0) / 3 < 1e9 * product.flops / product.ns < (peak.flop_rate("bf16") or 0)
     assert device.memory.peak >= 3 * a.numel() * a.element_size()
+
+
+def test_the_peak_of_a_block_is_the_devices_own() -> None:
+    from gobrrr.trial.gauge import Peak
+
+    held, gauge = torch.empty(64 << 20, dtype=torch.uint8, device="cuda"), Peak()
+    del held
+    gauge.begin(True)
+    before = gauge.end()["peak_bytes"]
+    held = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    del held
+    assert gauge.end()["peak_bytes"] - before == 256 << 20

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.search import FAST, Plan
+from gobrrr.trial.search import Plan
 from tests.trial.strangers import installed
 
 PROGRAMS = Path(__file__).parent / "losers"
@@ -73,4 +73,4 @@ def test_what_loses_by_the_programs_own_clock_is_not_kept(
     command = Program((sys.executable, f"{program}.py"), PROGRAMS, 1e6 * pairs[0][0])
     found = LiveReferee(command, tmp_path / "arms", seconds=20).measure(Plan(onto, (*onto, remedy)))
     assert found.verdict in ("slower", "inconclusive", "equivalent"), found
-    assert found.verdict != FAST and found.speedup is not None and found.speedup.median < 1.05, (ratio, found.speedup)
+    assert found.speedup is not None and found.speedup.median < 1.05, (ratio, found.speedup)

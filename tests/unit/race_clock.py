@@ -12,6 +12,7 @@ from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.field import LATE
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
+from gobrrr.trial.objective import MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Speedup
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.search import Candidate, Plan
@@ -23,14 +24,18 @@ MS = 1e6
 
 class FakeReferee:
     """Steps of `step_ns` over the product of a stack's gains; starts take `start_s` together, a guard `guard_s`. `red`
-    remedies spoil the numbers, `broken` ones never come up, `mortal` ones die in their first block."""
+    remedies spoil the numbers, `broken` ones never come up, `mortal` ones die in their first block. `phases`: bytes
+    that a step holds one after the other, which `cuts` multiply, by remedy and phase. `batches`: times the 32 samples
+    of a step, by remedy; null where none are counted."""
 
     def __init__(
         self, gains: Mapping[str, float], *, seed: int = 0, bias: float = 0.0, draw: Draw = gauss,
         machine: Mapping[str, float] | None = None, step_ns: float = 20 * MS, start_s: float = 6.0,
         guard_s: float = 20.0, red: Sequence[str] = (), broken: Sequence[str] = (), mortal: Sequence[str] = (),
-        room: int = 4,
+        room: int = 4, objective: Objective = TIME, phases: Sequence[float] = (1 << 30,),
+        cuts: Mapping[str, Mapping[int, float]] | None = None, batches: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
+        self.objective, self._phases, self._cuts, self._batches = objective, phases, cuts or {}, batches
         self.machine = NoisyMachine(seed, **(machine or {"noise": 0.01, "burst": 0.0}))
         self.gains, self._bias, self._draw, self._step_ns = gains, bias, draw, step_ns
         self._start_s, self._guard_s = start_s, guard_s
@@ -61,7 +66,17 @@ class FakeReferee:
         if set(stack) & set(self.mortal):
             raise ArmError("it was killed")
         ns = self.machine.block(self.step(stack) * self.alive[stack], steps)
-        return Block(int(ns), tuple([int(ns / steps)] * steps))
+        return self._block(stack, ns, steps)
+
+    def _block(self, stack: Stack, ns: float, steps: int) -> Block:
+        peak = self.peak_of(stack) * math.exp(0.001 * self._stream.gauss(0.0, 1.0))
+        batches = self._batches
+        rows = None if batches is None else int(32 * steps * math.prod(batches.get(name, 1.0) for name in stack))
+        return Block(int(ns), tuple([int(ns / steps)] * steps), peak_bytes=int(peak), samples=rows)
+
+    def peak_of(self, stack: Stack) -> float:
+        held = enumerate(self._phases)
+        return max(size * math.prod(self._cuts.get(n, {}).get(at, 1.0) for n in stack) for at, size in held)
 
     def end(self, stacks: Sequence[Stack] | None = None) -> None:
         for stack in list(self.alive) if stacks is None else stacks:
@@ -92,17 +107,25 @@ class FakeReferee:
         self.machine.now += self._start_s
         off = self._off(), self._off()
         rounds = Rounds((self.step(()), self.step(plan.candidate)), seed=self._seed, seconds=seconds, overrun=1.0,
-                        spent=self._start_s, clock=self.clock)  # fmt: skip
+                        spent=self._start_s, clock=self.clock, objective=self.objective)  # fmt: skip
         while (block := rounds.next()) is not None:
             if block.fresh:
                 self.machine.now += self._start_s
                 off = self._off(), self._off()
             stack = plan.candidate if block.arm else plan.baseline
-            rounds.feed(self.machine.block(self.step(stack) * off[block.arm], block.steps))
+            ns = self.machine.block(self.step(stack) * off[block.arm], block.steps)
+            made = self._block(stack, ns, block.steps)
+            rounds.feed(ns, block.steps, self.objective.cost(made) if self.objective is not TIME else None)
         found = rounds.result()
         assert self.clock() - began <= seconds + 2 * self._start_s
-        return Measured(verdict=found.verdict, speedup=Speedup(found.median, found.low, found.high),
-                        reason=rounds.wants(), step_ns=(self.step(()), self.step(plan.candidate)))  # fmt: skip
+        compared, slower = Speedup(found.median, found.low, found.high), self.step(()) / self.step(plan.candidate)
+        memory = self.objective is MEMORY
+        return Measured(
+            verdict=self.objective.word(found.verdict), speedup=Speedup(slower, slower, slower) if memory else compared,
+            memory=compared if memory else None, reason=rounds.wants(),
+            step_ns=(self.step(()), self.step(plan.candidate)),
+            step_peak_bytes=(int(self.peak_of(())), int(self.peak_of(plan.candidate))) if memory else (None, None),
+        )  # fmt: skip
 
     def _off(self) -> float:
         return math.exp(self._bias * self._draw(self._stream))
@@ -114,7 +137,7 @@ def tuned(
 ) -> Tuning:  # fmt: skip
     """A tuning from its race to its confirmation."""
     tuning = Tuning(candidates, referee.step(()), referee, Journal(folder / "journal.jsonl"), seconds=seconds,
-                    seed=seed, listener=listener, clock=referee.clock)  # fmt: skip
+                    seed=seed, listener=listener, clock=referee.clock, objective=referee.objective)  # fmt: skip
     tuning.take_over()
     tuning.run()
     return tuning

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gobrrr.trial import anytime
-from gobrrr.trial.heat import LOOKS, Heat, verdict
+from gobrrr.trial.heat import LOOKS, Heat
 
 A, B, C = ("a",), ("b",), ("c",)
 
@@ -121,7 +121,7 @@ def run(heat: Heat, gains: dict, sweeps: int = 100, noise: float = 0.02, drift: 
 def test_winners_and_losers_are_settled_and_their_blocks_go_to_the_open_ones() -> None:
     heat = Heat((), [A, B, C])
     run(heat, {A: 1.5, B: 0.6, C: 1.03})
-    assert verdict(heat.standing(A)) == "faster" and verdict(heat.standing(B)) == "slower"
+    assert heat.verdict(A) == "faster" and heat.verdict(B) == "slower"
     assert heat.standing(A).num <= 6 < heat.standing(C).num
     assert heat.order() == []
 

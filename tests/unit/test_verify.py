@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.verify import _named, _verdict
+from gobrrr.cli.verify import _named, _verdict, command
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model import Guarded
+from gobrrr.trial import receipt as receipts
 from gobrrr.trial.receipt import Receipt, Speedup
 from gobrrr.trial.tuning import Measured
 
@@ -32,6 +33,22 @@ RECEIPT = Speedup(1.5, 1.4, 1.6)
 def test_only_what_is_faster_with_its_numbers_intact_holds(trial: str, here: Speedup, numbers: str, said: str) -> None:
     found = Measured(verdict=trial, speedup=here, reason="why" if trial == "inconclusive" else "")
     assert _verdict(RECEIPT, found, Guarded(numbers)) == said
+
+
+def test_of_memory_the_peaks_are_held_against_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """Slower, and smaller as before: that holds."""
+    found = Measured(verdict="smaller", speedup=Speedup(0.8, 0.7, 0.9), memory=Speedup(1.5, 1.45, 1.55))
+    assert _verdict(RECEIPT, found, Guarded("exact")) == "holds"
+    less = Measured(verdict="smaller", speedup=Speedup(0.8, 0.7, 0.9), memory=Speedup(1.2, 1.15, 1.25))
+    assert _verdict(RECEIPT, less, Guarded("exact")) == "still smaller, by another factor"
+
+
+def test_a_receipt_of_an_objective_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "receipt.json"
+    receipts.write(Receipt(kept=("compile",), speedup=RECEIPT, objective="beauty"), file)
+    with pytest.raises(GobrrrError) as caught:
+        command.run(Namespace(receipt=str(file), program=[]))
+    assert "another objective than time, memory, throughput" in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ class Config:
     user's working directory, of which this process has a copy and into which it must not write. `mode` says who
     watches: "run"; "arm" of a trial, told through its folder how many steps to make; or "observe", the guard, for
     `observe` steps, from seeds moved by `seed`, in float64 or not, `without_dropout` or with it. `loop`: whose steps a
-    trial is of, in a word that capture.loops.read() reads.
+    trial is of, in a word that capture.loops.read() reads. `objective`: what else a trial measures, memory say.
     `states`: folder of the baseline's states, which this process keeps (`keeps`) or begins its steps from. `referee`:
     process id of who started an arm.
     """
@@ -25,6 +25,7 @@ class Config:
         sample_ns: int = 1_500_000_000, leave: int = 0, mode: str = "run", remedies: str | None = None,
         source: str | None = None, observe: int = 0, seed: int = 0, float64: int = 0, without_dropout: int = 0,
         states: str | None = None, keeps: int = 0, referee: int = 0, loop: str | None = None,
+        objective: str | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.steps, self.stop_after = folder, steps, stop_after
         self.budget_ns, self.budget_bytes = budget_ns, budget_bytes
@@ -32,6 +33,7 @@ class Config:
         self.pythonpath, self.mode, self.remedies, self.source = pythonpath, mode, remedies, source
         self.observe, self.seed, self.float64, self.without_dropout = observe, seed, float64, without_dropout
         self.states, self.keeps, self.referee, self.loop = states, keeps, referee, loop
+        self.objective = objective
 
     def to_env(self) -> str:
         """name=value, in a form that is read back without importing anything: the program's start is its own."""
@@ -48,7 +50,7 @@ class Config:
         if not text:
             return None
         fields = dict(part.split("=", 1) for part in text.split(_BETWEEN))
-        texts = ("pythonpath", "mode", "remedies", "source", "states", "loop")
+        texts = ("pythonpath", "mode", "remedies", "source", "states", "loop", "objective")
         words = {name: fields.pop(name) for name in texts if name in fields}
         numbers = {name: int(value) for name, value in fields.items() if name != "folder"}
         return cls(fields["folder"], **words, **numbers)  # type: ignore[arg-type]

@@ -46,6 +46,11 @@ class Tune:
         parser.add_argument(
             "--remedies", "--only", dest="only", type=names, default=(), metavar="A,B", help="these alone"
         )
+        parser.add_argument(
+            "--objective", choices=("time", "memory", "throughput"), default="time",
+            help="what to make smaller: time, the time of a step; memory, its peak, whatever the step then takes; "
+            "throughput, the time per sample (time)",
+        )  # fmt: skip
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         writes.add_options(parser)
@@ -61,6 +66,7 @@ class Tune:
         from gobrrr.cli import tuning
         from gobrrr.cli.interrupts import Interrupts
         from gobrrr.trial import workspace
+        from gobrrr.trial.objective import OBJECTIVES
 
         command = run_verb.program_of(args.program)
         _check_ranks(command)
@@ -69,7 +75,7 @@ class Tune:
         folder = _resumed(args.resume) if args.resume else folders.of_run(args.folder, command, "tune-")
         wishes = tuning.Wishes(
             seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
-            limits=limits, redact=args.redact,
+            limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective],
         )  # fmt: skip
         with Interrupts() as interrupts:
             try:

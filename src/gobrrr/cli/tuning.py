@@ -7,6 +7,7 @@ import datetime
 import hashlib
 import shlex
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from gobrrr import __version__
 from gobrrr.cli import firstrun, redaction
 from gobrrr.cli.ceilings import interpreter
 from gobrrr.cli.interrupts import Interrupts
+from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
@@ -28,12 +30,13 @@ from gobrrr.remedies.probing import unable
 from gobrrr.report.escape import plain
 from gobrrr.report.model import Report
 from gobrrr.rules.model import Saving
-from gobrrr.trial import limits
+from gobrrr.trial import gauge, limits
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.family import adopted
 from gobrrr.trial.limits import AT_HOME, Limits
-from gobrrr.trial.receipt import Receipt
+from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
+from gobrrr.trial.receipt import Receipt, Speedup, TrialResult
 from gobrrr.trial.recipe import Fits, Ingredient, Recipe
 from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.search import Candidate
@@ -69,6 +72,7 @@ class Wishes(NamedTuple):
     limits: Limits = AT_HOME
     """What the program may write to beside its own copy of the working directory."""
     redact: redaction.Patterns = ()
+    objective: Objective = TIME
 
 
 class Outcome(NamedTuple):
@@ -89,6 +93,7 @@ def tune(
     registry.composed(())  # names are checked before anything is run
     for name in (*wishes.named, *wishes.without, *wishes.only):
         registry.remedy(name)
+    _check_gauge(wishes.objective, sys.platform == "linux")  # elsewhere torch knows no device that tells its peak
     mark_output(folder)
     clock = firstrun.Clock(time.monotonic(), wishes.seconds)
     with contextlib.ExitStack() as stack:
@@ -97,6 +102,7 @@ def tune(
         protection = limits.told(source, within)
         stream.write(f"gobrrr: {protection}\n")
         report = firstrun.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock)
+        _check_gauge(wishes.objective, report.device is not None)
         chosen = candidates(report, wishes)
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
@@ -120,14 +126,14 @@ def _raced(
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
     from gobrrr.report import live
 
-    listener = live.listener(stream, clock.left)
+    listener = live.listener(stream, clock.left, wishes.objective)
     referee = LiveReferee(program, arms, seed=wishes.seed, progress=listener.progress, overrun=1.0,
-                          until=clock.ends + LATE * clock.seconds)  # fmt: skip
+                          until=clock.ends + LATE * clock.seconds, objective=wishes.objective)  # fmt: skip
     if interrupts is not None:
         interrupts.first = referee.stop
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
-                    listener=listener)  # fmt: skip
+                    listener=listener, objective=wishes.objective)  # fmt: skip
     earlier = tuning.take_over()
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
@@ -149,9 +155,16 @@ def _write_or_put_aside(file: Path, text: str) -> None:
         firstrun.put_aside(file)
 
 
+def _check_gauge(objective: Objective, device: bool) -> None:
+    """Raises GobrrrError where the objective cannot be measured on this machine; of a `device` torch tells it."""
+    if objective is MEMORY and not device and (why := gauge.unable()):
+        raise GobrrrError(why, gauge.HINT)
+
+
 def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
-    """Remedies that the report calls for, staples, and those named; semantic ones only when named."""
-    asked = {*wishes.named, *wishes.only}
+    """Remedies that the report calls for, staples, and those named; where memory is to be saved those that may save
+    some, whatever the report says of time. Semantic ones only when named."""
+    asked, for_memory = {*wishes.named, *wishes.only}, wishes.objective is MEMORY
     third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in registry.names()]
     found = []
     for name in (*registry.names(), *third_party):
@@ -161,14 +174,16 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         if name not in asked and remedy.is_pointless(report):
             continue
         predicted = remedy.predicts(report)
-        if predicted.ceiling_ns <= 0 and name in STAPLES:
+        if predicted.ceiling_ns <= 0 and name in STAPLES and not for_memory:
             step = float(report.step.plain_wall_ns)
             predicted = Saving(0.0, COMPILED * step if name == "compile" else 0.0, step)
-        if name in asked or (predicted.ceiling_ns > 0 and remedy.safety != "semantic"):
+        called_for = remedy.saves_memory if for_memory else predicted.ceiling_ns > 0
+        if name in asked or (called_for and remedy.safety != "semantic"):
             choice = min((f.remedies.index(name) for f in report.findings if name in f.remedies), default=0)
             risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
             found.append(Candidate(
-                name, predicted, frozenset(remedy.conflicts), name in asked, choice, risk, frozenset(remedy.overlaps)
+                name, predicted, frozenset(remedy.conflicts), name in asked or for_memory, choice, risk,
+                frozenset(remedy.overlaps),
             ))  # fmt: skip
     return found
 
@@ -212,21 +227,26 @@ def script_digest(command: Sequence[str], source: Path) -> str:
 def recipe_of(receipt: Receipt) -> Recipe:
     """What a receipt kept, ready to be applied."""
 
-    def brought(name: str) -> tuple[float, float, float] | None:
+    def brought(name: str) -> TrialResult | Receipt:
         """Measured in the race, alone or on top of others; of all together where it was measured with others only."""
-        trials = [t for t in receipt.trials if t.purpose == "add" and t.remedies == (name,) and t.verdict == "faster"]
-        found = trials[-1].speedup if trials else receipt.speedup
-        return (found.median, found.low, found.high) if found is not None else None
+        trials = [t for t in receipt.trials if t.purpose == "add" and t.remedies == (name,) and t.verdict in BETTER]
+        return trials[-1] if trials else receipt
 
     assert receipt.speedup is not None
-    final = receipt.speedup
     return Recipe(
         recipes.SCHEMA, program=plain(" ".join(receipt.command[1:]), MOST_SHOWN), date=receipt.date, gobrrr=__version__,
-        speedup=(final.median, final.low, final.high), guard=receipt.guard.verdict,
+        objective=receipt.objective if receipt.objective != TIME.name else None, speedup=_figures(receipt.speedup),
+        memory=_figures(receipt.memory), guard=receipt.guard.verdict,
         fits=Fits(torch=receipt.versions.get("torch", ""), python=receipt.versions.get("python", ""),
                   machine=receipt.machine, fingerprint=receipt.fingerprint, script_sha256=receipt.script_sha256),
-        remedies=tuple(Ingredient(name, speedup=brought(name), guard=receipt.guard.verdict) for name in receipt.kept),
+        remedies=tuple(
+            Ingredient(name, speedup=_figures(brought(name).speedup), memory=_figures(brought(name).memory),
+                       guard=receipt.guard.verdict) for name in receipt.kept),
     )  # fmt: skip
+
+
+def _figures(found: Speedup | None) -> tuple[float, float, float] | None:
+    return (found.median, found.low, found.high) if found is not None else None
 
 
 def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hour: float | None = None) -> None:
@@ -246,5 +266,6 @@ def _next_command(folder: Path, receipt: Receipt, program: Sequence[str]) -> str
         return shlex.join(["gobrrr", "report", str(folder / DIAGNOSIS)])
     if any("\n" in word for word in program):
         return ""
-    verb = ("run", "--recipe", str(folder / RECIPE)) if receipt.complete else ("tune", "--resume", str(folder))
+    goal = ["--objective", receipt.objective] if receipt.objective != TIME.name else []
+    verb = ["run", "--recipe", str(folder / RECIPE)] if receipt.complete else ["tune", *goal, "--resume", str(folder)]
     return shlex.join(["gobrrr", *verb, *program])

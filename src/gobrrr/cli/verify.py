@@ -56,14 +56,19 @@ class Verify:
         parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Measure and guard; 0 where the recipe is faster here with its numbers intact, else 3; 4 where not started."""
+        """Measure and guard; 0 where the recipe is better here, by what the receipt is of, with its numbers intact,
+        else 3; 4 where not started."""
         from gobrrr.remedies import registry
         from gobrrr.trial import receipt as receipts
+        from gobrrr.trial.objective import OBJECTIVES
 
         file = Path(args.receipt)
         before = receipts.read(file)
         if not before.kept or before.speedup is None:
             raise GobrrrError(f"{file} kept no remedy: there is nothing to repeat", "tune the program again")
+        if before.objective not in OBJECTIVES:
+            known = ", ".join(OBJECTIVES)
+            raise GobrrrError(f"{file} is of another objective than {known}", "take the gobrrr that wrote it")
         limits = writes.limits(args)
         program = _typed(before, args.program) if args.program else _named(before, file, args)
         registry.composed(before.kept)  # names are checked before anything is started
@@ -152,44 +157,47 @@ def _step_ns(before: Receipt) -> float:
 def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
     """Measure, guard, and hold it against the receipt."""
     from gobrrr.report.escape import plain
-    from gobrrr.report.tuning import times
+    from gobrrr.report.gains import figures, gain
+    from gobrrr.trial.objective import BETTER
 
-    assert before.speedup is not None
-    found, guarded = _repeated(before.kept, program, folder, args)
-    assert found.speedup is not None
-    print(plain(f"receipt   {times(before.speedup)}, numbers {before.guard.verdict}, {before.date}"))
-    print(f"here      {times(found.speedup)}, {found.verdict}, numbers {guarded.verdict}")
+    found, guarded = _repeated(before, program, folder, args)
+    print(plain(f"receipt   {figures(before)}, numbers {before.guard.verdict}, {before.date}"))
+    print(f"here      {figures(found)}, {found.verdict}, numbers {guarded.verdict}")
     for reason in guarded.reasons if not guarded.green else ():
         print(f"          {plain(reason)}", file=sys.stderr)
-    print(f"verdict   {plain(_verdict(before.speedup, found, guarded))}")
-    return 0 if found.verdict == "faster" and guarded.green else DIFFERS
+    print(f"verdict   {plain(_verdict(gain(before), found, guarded))}")
+    return 0 if found.verdict in BETTER and guarded.green else DIFFERS
 
 
-def _verdict(before: Speedup, found: Measured, guarded: Guarded) -> str:
+def _verdict(before: Speedup | None, found: Measured, guarded: Guarded) -> str:
     """What the repeated measurement says of the receipt; where it says nothing, what would settle it."""
-    here = found.speedup
-    if here is not None and found.verdict == "faster" and guarded.green:
+    from gobrrr.report.gains import gain
+    from gobrrr.trial.objective import BETTER
+
+    here = gain(found)
+    if here is not None and before is not None and found.verdict in BETTER and guarded.green:
         overlap = here.low <= before.high and before.low <= here.high
-        return "holds" if overlap else "still faster, by another factor"
+        return "holds" if overlap else f"still {found.verdict}, by another factor"
     if found.verdict == "inconclusive" and guarded.verdict not in ("changed", "wrong"):
         return f"open: {found.reason or 'the interval has 1 in it'} (--minutes)"
     return "does not hold here"
 
 
-def _repeated(
-    kept: tuple[str, ...], program: Program, folder: Path, args: argparse.Namespace
-) -> tuple[Measured, Guarded]:
+def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> tuple[Measured, Guarded]:
     """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
     from gobrrr.report import live
     from gobrrr.trial.family import adopted
+    from gobrrr.trial.objective import OBJECTIVES
     from gobrrr.trial.referee import LiveReferee
     from gobrrr.trial.search import Plan
     from gobrrr.trial.workspace import mark_output
 
     mark_output(folder)
+    kept, objective = before.kept, OBJECTIVES[before.objective]
     seconds, plan = args.minutes * 60, Plan((), kept)
-    listener = live.listener(sys.stderr, seconds)
-    referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress)
+    listener = live.listener(sys.stderr, seconds, objective)
+    referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress,
+                          objective=objective)  # fmt: skip
     with adopted(), listener:
         listener.began(plan, 1)
         found = referee.measure(plan)

@@ -17,6 +17,8 @@ class ActivationCheckpointing(Remedy):
     title = "recomputes activations in backward: less memory, more computing"
     safety = "tolerance"
     place = "model"
+    saves_memory = True
+    serves = "training"
     codes = ("BRR602",)
     by_hand = "model.gradient_checkpointing_enable()  # or torch.utils.checkpoint.checkpoint(layer, x)"
     edit = BeforeTraining(

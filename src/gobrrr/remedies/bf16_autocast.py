@@ -33,6 +33,7 @@ class Bf16Autocast(Remedy):
     safety = "tolerance"
     place = "model"
     precision = "bfloat16"
+    saves_memory = True
     codes = ("BRR102", "BRR110", "BRR602")
     conflicts = ("float32", "float16_autocast")
     by_hand = 'with torch.autocast("cpu", torch.bfloat16):  # or "cuda"'

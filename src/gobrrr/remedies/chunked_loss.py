@@ -19,6 +19,8 @@ class ChunkedLoss(Remedy):
     title = "never builds the logits of a large vocabulary as a whole"
     safety = "tolerance"
     place = "model"
+    saves_memory = True
+    serves = "training"
     codes = ("BRR203",)
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
     by_hand = "torch.nn.functional.linear_cross_entropy(hidden, head.weight, target)  # torch 2.15"

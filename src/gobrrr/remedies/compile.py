@@ -22,6 +22,7 @@ class Compile(Remedy):
     title = "compiles the model: elementwise chains become single kernels, Python falls away"
     safety = "tolerance"
     place = "model"
+    saves_memory = True
     codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
     conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget")
     by_hand = "model.compile()  # or model = torch.compile(model)"

@@ -11,6 +11,7 @@ class CompileMaxAutotune(Compile):
 
     name = "compile_max_autotune"
     title = "compiles the model and tries out templates for its matrix products"
+    saves_memory = False
     codes = ("BRR201", "BRR105")
     conflicts = ("compile", "compile_reduce_overhead")
     by_hand = 'model.compile(mode="max-autotune")'

@@ -20,6 +20,7 @@ class CompileMemoryBudget(Compile):
 
     name = "compile_memory_budget"
     title = "compiles the model with half the activations kept, the cheapest rest computed again"
+    serves = "training"
     codes = ("BRR602",)
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen",
                  "activation_checkpointing", "chunked_loss", "pad_vocabulary")  # fmt: skip

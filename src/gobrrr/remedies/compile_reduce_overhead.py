@@ -11,6 +11,7 @@ class CompileReduceOverhead(Compile):
 
     name = "compile_reduce_overhead"
     title = "compiles the model into CUDA graphs: launches cost almost nothing"
+    saves_memory = False
     codes = ("BRR301", "BRR504")
     conflicts = ("compile", "compile_max_autotune")
     by_hand = 'model.compile(mode="reduce-overhead")'

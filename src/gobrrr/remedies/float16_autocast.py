@@ -23,6 +23,7 @@ class Float16Autocast(Remedy):
     safety = "tolerance"
     place = "model"
     precision = "float16"
+    saves_memory = True
     codes = ("BRR102", "BRR110")
     conflicts = ("float32", "bf16_autocast")
     by_hand = 'scaler = torch.amp.GradScaler("cuda")\nwith torch.autocast("cuda", torch.float16):'

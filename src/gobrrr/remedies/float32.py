@@ -17,6 +17,7 @@ class Float32(Remedy):
     title = "computes in float32 what came as float64"
     safety = "semantic"
     place = "model"
+    saves_memory = True
     codes = ("BRR101",)
     conflicts = ("bf16_autocast",)
     by_hand = "model.float(); x = torch.from_numpy(array).float()"

@@ -19,6 +19,8 @@ class FreezeUnused(Remedy):
     title = "computes no gradients for parameters that are never updated"
     safety = "exact"
     place = "optimizer"
+    saves_memory = True
+    serves = "training"
     codes = ("BRR106",)
     by_hand = "for p in backbone.parameters(): p.requires_grad_(False)"
 

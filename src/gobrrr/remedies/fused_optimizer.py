@@ -22,6 +22,7 @@ class FusedOptimizer(Remedy):
     title = "updates all parameters in one fused kernel (on a CPU torch's default is a loop)"
     safety = "tolerance"
     place = "optimizer"
+    saves_memory = True
     codes = ("BRR208",)
     conflicts = ("foreach_optimizer",)
     serves = "training"

@@ -19,6 +19,7 @@ class Int8Dynamic(Remedy):
     title = "computes linear layers in int8 (inference)"
     safety = "semantic"
     place = "model"
+    saves_memory = True
     codes = ()
     conflicts = ("bf16_autocast", "compile")
     by_hand = "torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)"

@@ -74,6 +74,8 @@ class Remedy:
     """It may take hold after the first step, in an evaluation say; who does not and has not by then is out."""
     precision: ClassVar[str] = ""
     """bfloat16, float16 or tf32 where it lowers the precision: then its own rounding is what the guard allows."""
+    saves_memory: ClassVar[bool] = False
+    """It may lower the peak of a step's memory: tried whatever the findings say where that is the objective."""
     judged_without_dropout: ClassVar[bool] = False
     """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
     by_hand: ClassVar[str] = ""

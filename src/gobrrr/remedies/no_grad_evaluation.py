@@ -20,6 +20,7 @@ class NoGradEvaluation(Remedy):
     safety = "exact"
     place = "model"
     late = True
+    saves_memory = True
     codes = ("BRR107",)
     by_hand = "with torch.inference_mode():"
 

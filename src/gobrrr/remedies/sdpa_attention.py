@@ -21,6 +21,7 @@ class SdpaAttention(Remedy):
     title = "computes attention in one fused kernel instead of products, softmax and dropout of its own"
     safety = "tolerance"
     place = "model"
+    saves_memory = True
     codes = ("BRR105",)
     conflicts = ("compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
     by_hand = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"

@@ -18,6 +18,8 @@ class SetToNone(Remedy):
     title = "drops gradients instead of filling them with zeros"
     safety = "exact"
     place = "optimizer"
+    saves_memory = True
+    serves = "training"
     codes = ("BRR207",)
     by_hand = "optimizer.zero_grad(set_to_none=True)"
     edit = SetKeyword(("zero_grad",), "set_to_none", "True", only_if="set_to_none")

@@ -19,6 +19,8 @@ class SparseGradient(Remedy):
     title = "gives embeddings sparse gradients"
     safety = "tolerance"
     place = "model"
+    saves_memory = True
+    serves = "training"
     codes = ("BRR206",)
     by_hand = "torch.nn.Embedding(..., sparse=True)"
 

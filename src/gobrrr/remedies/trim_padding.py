@@ -33,6 +33,7 @@ class TrimPadding(Remedy):
     safety = "order"
     judged_without_dropout = True
     place = "loader"
+    saves_memory = True
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
 

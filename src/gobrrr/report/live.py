@@ -10,25 +10,30 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from gobrrr.report import gains
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
-from gobrrr.report.tuning import STYLES, label, times, why
-from gobrrr.trial.heat import Heat, verdict
+from gobrrr.report.tuning import STYLES, label, why
+from gobrrr.trial.heat import Heat
+from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Speedup, TrialResult
 from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Listener
 
 BAR = 20
-LOOKS = {
-    "faster": "looks faster", "slower": "looks slower", "equivalent": "looks equally fast", "inconclusive": "is open",
-}  # fmt: skip
 EVERY_S = 15.0
 """Between two lines on how a race stands, where lines stay."""
 
 
-def listener(stream: TextIO, seconds: float) -> PlainLines:
+def listener(stream: TextIO, seconds: float, objective: Objective = TIME) -> PlainLines:
     """What suits the stream: a live view on a terminal, plain lines elsewhere."""
-    return LiveView(stream, seconds) if stream.isatty() else PlainLines(stream, seconds)
+    return LiveView(stream, seconds, objective=objective) if stream.isatty() else PlainLines(stream, seconds)
+
+
+def looks(said: str, objective: Objective) -> str:
+    """'looks faster', of a verdict in the race."""
+    alike = "looks equally large" if objective is MEMORY else "looks equally fast"
+    return {"equivalent": alike, "inconclusive": "is open"}.get(said, f"looks {said}")
 
 
 def doing(plan: Plan) -> str:
@@ -50,7 +55,8 @@ def standing(heat: Heat) -> list[str]:
     for stack in heat.contenders:
         name, seen = " + ".join(name for name in stack if name not in heat.reference), heat.standing(stack)
         if seen.num:
-            found.append(f"{name} {LOOKS[verdict(seen)]}{'' if stack in heat.live else ', settled'}")
+            said = looks(heat.verdict(stack), heat.objective)
+            found.append(f"{name} {said}{'' if stack in heat.live else ', settled'}")
     return found
 
 
@@ -58,10 +64,10 @@ def outcome(result: TrialResult) -> str:
     """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers equivalent'."""
     name = "all together" if result.purpose == "final" else " + ".join(result.remedies)
     said = why(result)
-    if result.purpose == "add" and result.verdict == "faster":  # its numbers are checked in what is recommended
-        return f"{name}: {LOOKS['faster']}, its numbers are not checked yet"
-    if result.verdict == "faster" and result.guard.green and result.speedup is not None:
-        said = f"{times(result.speedup)}, numbers {result.guard.verdict}"
+    if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
+        return f"{name}: looks {result.verdict}, its numbers are not checked yet"
+    if result.verdict in BETTER and result.guard.green and gains.gain(result) is not None:
+        said = f"{gains.figures(result)}, numbers {result.guard.verdict}"
     return f"{name}: {label(result)}, {said}"
 
 
@@ -109,8 +115,11 @@ class PlainLines(Listener):
 class LiveView(PlainLines):
     """What was found so far above, what runs now with its arms or blocks below."""
 
-    def __init__(self, stream: TextIO, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, stream: TextIO, seconds: float, clock: Callable[[], float] = time.monotonic, objective: Objective = TIME
+    ) -> None:
         super().__init__(stream, seconds, clock)
+        self._told_as = gains.change if objective is MEMORY else gains.times
         self._line, self._done, self._planned, self._so_far = "starting", 0, 0, ""
         self._console = Console(file=stream, markup=False, highlight=False, emoji=False)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._now)
@@ -132,7 +141,7 @@ class LiveView(PlainLines):
         self._begin(f"{doing(plan)} in fresh processes")
 
     def progress(self, done: int, planned: int, so_far: Speedup | None) -> None:
-        self._done, self._planned, self._so_far = done, planned, times(so_far) if so_far else ""
+        self._done, self._planned, self._so_far = done, planned, self._told_as(so_far) if so_far else ""
 
     def guarding(self, stack: tuple[str, ...]) -> None:
         self._begin(f"checking the numbers of {' + '.join(stack)}")

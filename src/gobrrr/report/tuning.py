@@ -8,12 +8,17 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
+from gobrrr.report import gains
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
-from gobrrr.trial.receipt import Compiled, Receipt, Speedup, TrialResult
+from gobrrr.trial.objective import BETTER, OBJECTIVES
+from gobrrr.trial.receipt import Compiled, Receipt, TrialResult
 
 BAR = 24
-STYLES = {"faster": "bold green", "slower": "bold red", "failed": "red", "inconclusive": "magenta", "equivalent": "dim"}
+STYLES = {
+    **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),
+    "failed": "red", "inconclusive": "magenta", "equivalent": "dim",
+}  # fmt: skip
 
 
 def render(receipt: Receipt, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
@@ -44,31 +49,17 @@ def blocks(receipt: Receipt, page: Page) -> list[list[RenderableType]]:
     return [_verdict(receipt), _kept(receipt, page), _lost(receipt, page), _costs(receipt, page), _notes(receipt, page)]
 
 
-def times(speedup: Speedup) -> str:
-    """'1.24x (1.21 to 1.27)'."""
-    return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
-
-
 def _verdict(receipt: Receipt) -> list[RenderableType]:
-    final = receipt.speedup
     if not receipt.complete:
         head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
         return [phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))]
-    if not receipt.kept or final is None:
+    if not receipt.kept or gains.gain(receipt) is None:
         return [_nothing(receipt)]
     if not receipt.guard.green:
         numbers = f" the whole recipe's numbers are {receipt.guard.verdict}: no speed-up is shown beside them."
         return [phrase(("Not proven:", "bold red"), numbers)]
-    step = ""
-    if receipt.step_ns:
-        after = receipt.step_ns / final.median
-        step = f", {units.duration(receipt.step_ns)} to {units.duration(after)} per step"
-    return [
-        phrase(
-            (f"{final.median:.2f} times as fast", "bold green"),
-            f" (95 % interval {final.low:.2f} to {final.high:.2f}){step}; numbers {receipt.guard.verdict}.",
-        )
-    ]
+    first, rest = gains.head(receipt)
+    return [phrase((first, "bold green"), f"{rest}; numbers {receipt.guard.verdict}.")]
 
 
 def _nothing(receipt: Receipt) -> Text:
@@ -81,34 +72,40 @@ def _nothing(receipt: Receipt) -> Text:
     final = next((t for t in receipt.trials if t.purpose == "final"), None)
     if receipt.likely and (final is None or final.verdict in ("inconclusive", "failed")):
         names, why = " + ".join(receipt.likely), (final.reason if final else "") or "the minutes were spent"
-        return phrase(("Not confirmed:", "bold magenta"), f" {names} may be faster; {why}.")
+        return phrase(("Not confirmed:", "bold magenta"), f" {names} may be {_better(receipt)}; {why}.")
     return phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
-                  "to make this program faster with its numbers intact.")  # fmt: skip
+                  f"to make this program {_better(receipt)} with its numbers intact.")  # fmt: skip
+
+
+def _better(receipt: Receipt) -> str:
+    found = OBJECTIVES.get(receipt.objective)
+    return found.better if found else "better"
 
 
 def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
-    """The step as written, with what each of the kept ones made of it where it was shown, and with all of them."""
-    final = receipt.speedup
-    if not receipt.kept or not receipt.step_ns or final is None or not receipt.guard.green:
+    """The step as written, or its peak, with what each of the kept ones made of it where it was shown, and with all of
+    them."""
+    whole, before, final = gains.gain(receipt), gains.as_written(receipt), gains.final(receipt)
+    if not receipt.kept or not before or whole is None or not receipt.guard.green:
         return []
-    rows = [("as written", receipt.step_ns, "")]
+    rows = [("as written", before, "")]
     for trial in _raced(receipt, kept=True):
-        if trial.purpose == "add" and trial.verdict == "faster" and trial.speedup:
+        if trial.purpose == "add" and trial.verdict in BETTER and (found := gains.gain(trial)):
             onto = f" on top of {' + '.join(trial.onto)}" if trial.onto else ""
-            step = receipt.step_ns / trial.speedup.median  # of the step above: in the race others ran beside it
-            rows.append((" + ".join(trial.remedies), step, f"{times(trial.speedup)}{onto}"))
-    said = next((compiled(t.compiled) for t in receipt.trials if t.purpose == "final" and t.compiled), "")
-    together = f"{times(final)}, {receipt.guard.verdict}"
-    rows.append((" + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together", receipt.step_ns / final.median,
+            after = before / found.median  # of the step above: in the race others ran beside it
+            rows.append((" + ".join(trial.remedies), after, f"{gains.figures(trial)}{onto}"))
+    said = compiled(final.compiled) if final and final.compiled else ""
+    together = f"{gains.figures(receipt)}, {receipt.guard.verdict}"
+    rows.append((" + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together", before / whole.median,
                  f"{together}; {said}" if said else together))  # fmt: skip
     longest = max(len(name) for name, _, _ in rows)
     lines = [
         phrase(
-            f"{page.clean(name):<{longest}}  {units.duration(ns):>8}  ",
-            (f"{bar(min(1.0, ns / receipt.step_ns), BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
+            f"{page.clean(name):<{longest}}  {gains.size(receipt, figure):>8}  ",
+            (f"{bar(min(1.0, figure / before), BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
             f"  {page.clean(said)}",
         )
-        for name, ns, said in rows
+        for name, figure, said in rows
     ]
     return [page.row("kept", Text(page.clean(" + ".join(receipt.kept))), *lines)]
 
@@ -136,7 +133,7 @@ def _raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
 
 
 def label(trial: TrialResult) -> str:
-    """The verdict; where it is faster at the price of its numbers, the guard's. In the race no numbers are checked."""
+    """The verdict; where it is better at the price of its numbers, the guard's. In the race no numbers are checked."""
     return trial.guard.verdict if _is_red(trial) else trial.verdict
 
 
@@ -146,11 +143,11 @@ def why(trial: TrialResult) -> str:
         first = f" from {trial.guard.first_module} on" if trial.guard.first_module else ""
         reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons else ""
         return f"its numbers{first}{reason}" if first or reason else "its numbers could not be checked"
-    if trial.verdict == "failed" or trial.speedup is None:
+    if trial.verdict == "failed" or gains.gain(trial) is None:
         return trial.reason or "could not be measured"
-    if trial.verdict == "faster" and trial.purpose == "add" and not trial.guard.green:
+    if trial.verdict in BETTER and trial.purpose == "add" and not trial.guard.green:
         return "in the race alone: not confirmed, so no speed-up is shown"
-    parts = [times(trial.speedup)]
+    parts = [gains.figures(trial)]
     settled = trial.verdict not in ("inconclusive", "failed")  # of an open one nothing is known to be realised
     if settled and trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
         low, most = units.duration(trial.predicted.low_ns), units.duration(trial.predicted.ceiling_ns)
@@ -164,7 +161,7 @@ def why(trial: TrialResult) -> str:
 
 def _is_red(trial: TrialResult) -> bool:
     checked = trial.purpose != "add" or trial.guard.verdict != "unverified"
-    return checked and trial.verdict == "faster" and not trial.guard.green
+    return checked and trial.verdict in BETTER and not trial.guard.green
 
 
 def compiled(found: Compiled) -> str:
@@ -194,7 +191,7 @@ def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
     block: list[RenderableType] = [page.row("start-up", *lines)] if lines else []
     final = next((t for t in receipt.trials if t.purpose == "final"), None)
     before, after = final.peak_bytes if final else (None, None)
-    if before and after:
+    if before and after and receipt.objective != "memory":  # whose peak, that of the steps, stands above
         block.append(page.row("memory", Text(f"peak {units.size(before)} before, {units.size(after)} after")))
     return block
 
@@ -202,6 +199,8 @@ def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
 def _pay_back(receipt: Receipt, page: Page, spent: float, price_per_hour: float | None) -> list[RenderableType]:
     """What the tuning took, after how much of the program's own time it is paid, and money per hour of it."""
     if receipt.speedup is None or not receipt.guard.green or receipt.speedup.median <= 1.0:
+        return []
+    if receipt.objective == "memory":
         return []
     part = 1 - 1 / receipt.speedup.median
     text = f"tuning took {spent / 60:.1f} min: paid after {spent / part / 3600:.1f} hours of the program as written"

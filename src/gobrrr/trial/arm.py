@@ -24,6 +24,7 @@ from gobrrr.trial import limits, protocol
 from gobrrr.trial.family import Family
 from gobrrr.trial.handshake import RefereeSide
 from gobrrr.trial.limits import AT_HOME, Limits
+from gobrrr.trial.objective import TIME, Objective
 from gobrrr.trial.workspace import Workspace, inside
 
 START_S = 300.0
@@ -48,6 +49,10 @@ class Block(NamedTuple):
     walls: tuple[int, ...]
     graphs: tuple[int, int] | None = None
     """Graphs and graph breaks of torch.compile up to its end."""
+    peak_bytes: int | None = None
+    """Most that its steps held, where that is the objective."""
+    samples: int | None = None
+    """That loaders gave its steps, where those are counted; none where there is no loader."""
 
 
 class ArmError(Exception):
@@ -64,10 +69,12 @@ class Arm:
     def __init__(
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
+        objective: Objective = TIME,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
-        the one that the diagnosis found to take the time; else the first one that makes a step."""
-        self._loop, self._side = loop, RefereeSide()
+        the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
+        measured of its blocks beside their time."""
+        self._loop, self._side, self._objective = loop, RefereeSide(), objective
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
@@ -117,7 +124,8 @@ class Arm:
         waiting = BESIDE if mode == "observe" else {}
         config = Config(
             str(self._folder.resolve()), mode=mode, remedies=",".join(self._remedies) or None,
-            source=str(self._source), referee=os.getpid(), loop=self._loop or None, **watched,
+            source=str(self._source), referee=os.getpid(), loop=self._loop or None,
+            objective=self._objective.name, **watched,
         )  # fmt: skip
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)
@@ -137,17 +145,19 @@ class Arm:
             self.kill(self._killed)
 
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
-        """Let it make so many steps, then stop it. Raises ArmError where it dies, ends or hangs."""
+        """Let it make so many steps, then stop it; it warms up where nobody expects how long they take. Raises ArmError
+        where it dies, ends or hangs."""
         assert self._ask is not None
         self.resume()
-        self._ask.send(**self._side.grant(steps))
+        self._ask.send(**self._side.grant(steps), warm=expected_ns is not None)
         seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
         message = self._expect("block", seconds)
         self.pause()
         graphs = message.get("graphs")
         return Block(
-            int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None
-        )
+            int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
+            message.get("peak_bytes"), message.get("samples"),
+        )  # fmt: skip
 
     def pause(self) -> None:
         """Stop every process of its family."""

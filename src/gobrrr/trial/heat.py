@@ -2,7 +2,7 @@
 
     heat = Heat(reference, contenders, seed=0)
     while (order := heat.order()):
-        heat.feed({arm: [ns per step of its blocks] ...})     # a sweep: there and back, A B C C B A
+        heat.feed({arm: [cost of its blocks] ...})            # a sweep: there and back, A B C C B A
     heat.standing(contender)                                  # against the reference, at any moment
 
 A sweep goes through the arms in an order drawn anew and then back: linear drift falls on all of them alike, and every
@@ -20,7 +20,8 @@ from statistics import fmean
 
 from gobrrr.trial import anytime
 from gobrrr.trial.anytime import Interval
-from gobrrr.trial.statistics import LEVEL, PROCESS_BAND
+from gobrrr.trial.objective import TIME, Objective
+from gobrrr.trial.statistics import LEVEL
 
 Stack = tuple[str, ...]
 """Names of remedies; empty for the program as it is."""
@@ -35,10 +36,13 @@ EDGE_SHARE = 0.02
 class Heat:
     """Decides who runs in the next sweep, and says how they stand."""
 
-    def __init__(self, reference: Stack, contenders: Sequence[Stack], *, seed: int = 0, level: float = LEVEL) -> None:
-        self.reference, self.contenders = reference, tuple(contenders)
+    def __init__(
+        self, reference: Stack, contenders: Sequence[Stack], *, seed: int = 0, level: float = LEVEL,
+        objective: Objective = TIME,
+    ) -> None:  # fmt: skip
+        self.reference, self.contenders, self.objective = reference, tuple(contenders), objective
         self.sweeps: list[dict[Stack, float]] = []
-        """Mean log time of each arm in each sweep that it ran in."""
+        """Mean log cost of each arm in each sweep that it ran in."""
         self._level, self._random = level, random.Random(seed)
         self._live = list(contenders)
 
@@ -50,9 +54,9 @@ class Heat:
         self._random.shuffle(found)
         return found
 
-    def feed(self, times: Mapping[Stack, Sequence[float]]) -> None:
-        """ns per step of each arm's blocks in one sweep."""
-        self.sweeps.append({arm: fmean(map(math.log, ns)) for arm, ns in times.items()})
+    def feed(self, costs: Mapping[Stack, Sequence[float]]) -> None:
+        """What each arm's blocks cost in one sweep: ns per step, say."""
+        self.sweeps.append({arm: fmean(map(math.log, cost)) for arm, cost in costs.items()})
         self._live = [arm for arm in self._live if self._runs_on(arm)]
 
     def leave(self, arm: Stack) -> None:
@@ -67,20 +71,21 @@ class Heat:
     def standing(self, arm: Stack, against: Stack | None = None) -> Interval:
         """How much faster it is than the reference, or another arm, from the sweeps of both; valid at any moment."""
         other = self.reference if against is None else against
-        return anytime.interval(self.sweeps, other, arm, self._level)
+        return anytime.interval(self.sweeps, other, arm, self._level, self.objective.process_sd)
+
+    def verdict(self, arm: Stack) -> str:
+        """What its standing says: better, worse, equivalent (inside the band of two processes) or inconclusive."""
+        found = self.standing(arm)
+        return self.objective.verdict(found.low, found.high)
+
+    def wins(self, arm: Stack) -> bool:
+        """Whether it is shown to be better than the reference."""
+        return self.verdict(arm) == self.objective.better
 
     def _runs_on(self, arm: Stack) -> bool:
         found = self.standing(arm)
-        if verdict(found) != "inconclusive":
+        if self.verdict(arm) != "inconclusive":
             return False
         if found.num in LOOKS:
             return found.mean > HURDLES[LOOKS.index(found.num)] * found.error
         return found.num < LOOKS[-1]
-
-
-def verdict(found: Interval) -> str:
-    """faster, slower, equivalent (inside the band of two processes) or inconclusive."""
-    if found.low > 0 or found.high < 0:
-        return "faster" if found.low > 0 else "slower"
-    inside = math.log(1 - PROCESS_BAND) <= found.low and found.high <= math.log(1 + PROCESS_BAND)
-    return "equivalent" if inside else "inconclusive"

@@ -22,8 +22,9 @@ from gobrrr.capture.parent import die_with_the_parent
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.session import StopProgram
 from gobrrr.capture.unseen import is_the_programs, is_tracing
+from gobrrr.errors import GobrrrError
 from gobrrr.guard.seeds import seed
-from gobrrr.trial import protocol
+from gobrrr.trial import gauge, protocol
 from gobrrr.trial.handshake import ArmSide, Phase
 from gobrrr.trial.process import applied_remedies
 
@@ -48,6 +49,7 @@ class Inside:
         self._hooks = Hooks(self.recorder, self._failed)
         self._began = time.perf_counter_ns()
         self._side = ArmSide(loops.read(config.loop))
+        self._gauge = gauge.of(config.objective)
         self._granted = 0
         self.ended = False
         self.nested = False
@@ -58,6 +60,7 @@ class Inside:
         hide_own_code()
         self._hooks.install()
         seed()
+        self._gauge.install()
         applied_remedies(self.config, self._told)
 
     def end(self, reason: str = "exit") -> None:
@@ -85,7 +88,9 @@ class Inside:
         """A step has ended."""
         if self.ended or is_tracing():
             return
+        before = len(self._side.walls)
         message = self._side.boundary((kind, number), now)
+        self._gauge.step(len(self._side.walls) > before)
         if message is None:
             return
         if message["kind"] == "ready":
@@ -99,18 +104,28 @@ class Inside:
         """What the device still does belongs to the block."""
         _synchronise()
         ns = time.perf_counter_ns() - self._granted - self._side.aside_ns
-        return {"steps": len(self._side.walls), "walls": self._side.walls, "ns": ns, "graphs": graphs()}
+        told = {"steps": len(self._side.walls), "walls": self._side.walls, "ns": ns, "graphs": graphs()}
+        return told | self._gauge.end()
 
     def _wait(self) -> None:
         """Stand still until the referee grants steps."""
         while self._side.phase is Phase.HELD:
             message = self._ask.receive() or {"kind": "end"}
+            if message["kind"] == "run":
+                self._begin(bool(message.get("warm")))
             self._granted = time.perf_counter_ns()
             if again := self._side.told(message, self._granted):
                 self._told.send(**again)
         if self._side.phase is Phase.OVER:
             self.end("told to")
             raise StopProgram(0)
+
+    def _begin(self, warm: bool) -> None:
+        """A block is to be measured."""
+        try:
+            self._gauge.begin(warm)
+        except GobrrrError as error:
+            self._told.send("failed", error=error.message)
 
     def _failed(self, error: BaseException) -> None:
         if is_the_programs(error) or self.ended:

@@ -12,6 +12,7 @@ import psutil
 from gobrrr.trial import statistics
 from gobrrr.trial.arm import ArmError
 from gobrrr.trial.measured import Measured
+from gobrrr.trial.objective import MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Samples, Speedup, StartUp
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import EDGE_NS, PILOT
@@ -26,7 +27,7 @@ Progress = Callable[[int, int, Speedup | None], None]
 def measure(
     baseline: Side, candidate: Side, *, seed: int, seconds: float, progress: Progress | None = None,
     free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
-    rounds: Callable[..., Rounds] = Rounds,
+    rounds: Callable[..., Rounds] = Rounds, objective: Objective = TIME,
 ) -> Measured:  # fmt: skip
     """Compare two stacks in at most `seconds`, starts and warm-ups among them; three times that where no verdict fits
     in. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through."""
@@ -37,8 +38,8 @@ def measure(
         _made_ready(sides, pool)
         apart = free_bytes() < (ROOM - 1) * (baseline.resident() + candidate.resident())
         schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
-                          spent=time.monotonic() - began)  # fmt: skip
-        return _compared(sides, schedule, progress, apart, pool)
+                          spent=time.monotonic() - began, objective=objective)  # fmt: skip
+        return _compared(sides, schedule, progress, apart, pool, objective)
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason)
     finally:
@@ -58,9 +59,10 @@ def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
 
 
 def _compared(
-    sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool, pool: ThreadPoolExecutor
-) -> Measured:
-    taken: list[tuple[int, int, int, int]] = []
+    sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool, pool: ThreadPoolExecutor,
+    objective: Objective,
+) -> Measured:  # fmt: skip
+    taken: list[tuple[int, int, int, int, int | None, int | None]] = []
     while (wanted := rounds.next()) is not None:
         if wanted.fresh:  # other processes: memory and threads lie elsewhere
             end(sides)
@@ -77,15 +79,18 @@ def _compared(
             rounds.ended()
             del taken[len(taken) - len(taken) % 4 :]
             continue
-        rounds.feed(block.ns, len(block.walls))
-        taken.append((wanted.arm, len(block.walls), block.ns, number))
+        rounds.feed(block.ns, len(block.walls), objective.cost(block))
+        taken.append((wanted.arm, len(block.walls), block.ns, number, block.peak_bytes, block.samples))
         if progress is not None:
             progress(len(taken), 4 * rounds.quadruples * rounds.planned, _so_far(rounds))
-    return _measured(sides, rounds, Samples(*zip(*taken, strict=True)), apart)
+    return _measured(sides, rounds, Samples(*zip(*taken, strict=True)), apart, objective)
 
 
-def _measured(sides: tuple[Side, Side], rounds: Rounds, samples: Samples, apart: bool) -> Measured:
+def _measured(
+    sides: tuple[Side, Side], rounds: Rounds, samples: Samples, apart: bool, objective: Objective
+) -> Measured:
     found = rounds.result()
+    compared = Speedup(found.median, found.low, found.high)
     baseline, candidate = sides
     start = max(0.0, candidate.warm_seconds - baseline.warm_seconds)
     per_step = _per_step(samples, 0), _per_step(samples, 1)
@@ -93,12 +98,24 @@ def _measured(sides: tuple[Side, Side], rounds: Rounds, samples: Samples, apart:
         filter(None, [rounds.wants()])
     )
     return Measured(
-        verdict=found.verdict, speedup=Speedup(found.median, found.low, found.high), p_value=found.p_value,
+        verdict=objective.word(found.verdict), speedup=_clocked(samples) if objective is MEMORY else compared,
+        memory=compared if objective is MEMORY else None, p_value=found.p_value,
         reason="; ".join(reasons), blocks_needed=4 * rounds.quadruples * found.needed if found.needed else None,
         step_ns=per_step, start_up=StartUp(start, statistics.break_even(start, *per_step), baseline.program_steps),
         compiled=candidate.compiled, peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
-        samples=samples,
+        step_peak_bytes=(samples.peak(0), samples.peak(1)), samples=samples,
     )  # fmt: skip
+
+
+def _clocked(samples: Samples) -> Speedup:
+    """What the rounds say of time, where another figure decided how many there were."""
+    times = [ns / steps for ns, steps in zip(samples.ns, samples.steps, strict=True)]
+    logs: dict[int, list[float]] = {}
+    for at in range(0, len(times) - 3, 4):
+        log = statistics.quadruple(*times[at : at + 4])
+        logs.setdefault(samples.round[at], []).append(-log if samples.arm[at] else log)
+    found = statistics.compare_rounds(list(logs.values()))
+    return Speedup(found.median, found.low, found.high)
 
 
 def _so_far(rounds: Rounds) -> Speedup | None:

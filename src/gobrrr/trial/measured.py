@@ -13,10 +13,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     reason: str = ""
     speedup: Speedup | None = None
+    memory: Speedup | None = None
     p_value: float | None = None
     blocks_needed: int | None = None
     step_ns: tuple[float | None, float | None] = (None, None)
     start_up: StartUp = StartUp()
     compiled: Compiled | None = None
     peak_bytes: tuple[int | None, int | None] = (None, None)
+    step_peak_bytes: tuple[int | None, int | None] = (None, None)
     samples: Samples = Samples()

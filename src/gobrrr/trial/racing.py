@@ -11,14 +11,11 @@ from typing import NamedTuple, Protocol
 from gobrrr.trial import anytime
 from gobrrr.trial.arm import SPENT, ArmError, Block
 from gobrrr.trial.field import is_late
-from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack, verdict
+from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack
+from gobrrr.trial.objective import MEMORY, SETTLED
 from gobrrr.trial.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, block_steps
 from gobrrr.trial.search import Race
-
-SETTLED = ("faster", "slower", "equivalent")
-"""Verdicts that a later tuning may take over."""
-
 
 CACHED = 3.0
 """Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
@@ -63,6 +60,9 @@ class Ran(NamedTuple):
     stack: Stack
     steps: int
     ns: int
+    cost: float
+    peak_bytes: int | None = None
+    samples: int | None = None
 
 
 class Racing:
@@ -98,10 +98,9 @@ class Racing:
         return self._left() > max(alike, default=self._took.get((), 0.0))
 
     def shown(self) -> bool:
-        """Whether something was shown to be faster by now."""
+        """Whether something was shown to be better by now."""
         heat = self._running
-        faster = heat is not None and any(verdict(heat.standing(stack)) == "faster" for stack in heat.contenders)
-        return faster or bool(self._race.shown)
+        return (heat is not None and any(map(heat.wins, heat.contenders))) or bool(self._race.shown)
 
     def slowest(self, confirmed: Stack) -> tuple[float, float]:
         """Seconds of the slowest later start of what is to be confirmed, and ns of the slowest step."""
@@ -145,12 +144,13 @@ class Racing:
             swept = self._clock()
             sweep, goes_on = self._sweep(heat, order, failed)
             ran.append(sweep)
-            heat.feed(_times(ran[-1], [stack for stack in order if stack not in failed]))
+            heat.feed(_costs(sweep, [stack for stack in order if stack not in failed]))
             self._listener.standing(heat)
             lasted = self._clock() - swept
             self._let_go(stack for stack in order if stack not in heat.live and not _leads(heat, stack))
         cut = set(heat.live)
-        self._race.feed(heat, {stack: why for stack, why in failed.items() if not is_late(why)})
+        broken = {stack: why for stack, why in failed.items() if not is_late(why)}
+        self._race.feed(heat, broken, {stack: _clocked(heat, stack, ran).mean for stack in heat.contenders})
         self._running = None
         self._let_go(self._alive - {self._race.front()})
         seconds = (self._clock() - began) / len(heat.contenders)
@@ -167,7 +167,8 @@ class Racing:
                 continue
             try:
                 block = self._arms.block(stack, steps)
-                ran.append(Ran(stack, len(block.walls), block.ns))
+                cost = heat.objective.cost(block)
+                ran.append(Ran(stack, len(block.walls), block.ns, cost, block.peak_bytes, block.samples))
                 start, step_ns = self._starts[stack]
                 self._starts[stack] = start, min(step_ns, block.ns / len(block.walls))
             except ArmError as error:
@@ -191,8 +192,8 @@ class Racing:
         self, heat: Heat, stack: Stack, failed: str, ran: Sequence[Sequence[Ran]], seconds: float, cut: bool
     ) -> TrialResult:
         found = heat.standing(stack)
-        said = "failed" if failed and not is_late(failed) else verdict(found)
-        samples = _samples(heat, stack, ran)
+        said = "failed" if failed and not is_late(failed) else heat.verdict(stack)
+        samples, time = _samples(heat, stack, ran), _clocked(heat, stack, ran)
         before = _per_step(samples, 0)
         reason = failed
         if said == "inconclusive" and not failed:
@@ -201,9 +202,11 @@ class Racing:
         known = said in SETTLED and before is not None
         return TrialResult(
             remedies=tuple(name for name in stack if name not in heat.reference), onto=heat.reference, verdict=said,
-            reason=reason, speedup=_speedup(found), baseline_step_ns=before, samples=samples, seconds=seconds,
-            realised_ns=before * (1 - math.exp(-found.mean)) if known and before is not None else None,
+            memory=_speedup(found) if heat.objective is MEMORY else None,
+            reason=reason, speedup=_speedup(time), baseline_step_ns=before, samples=samples, seconds=seconds,
+            realised_ns=before * (1 - math.exp(-time.mean)) if known and before is not None else None,
             peak_bytes=(self._peak(heat.reference), self._peak(stack)),
+            step_peak_bytes=(samples.peak(0), samples.peak(1)),
         )  # fmt: skip
 
     def _peak(self, stack: Stack) -> int | None:
@@ -211,19 +214,30 @@ class Racing:
 
 
 def _leads(heat: Heat, stack: Stack) -> bool:
-    """Whether an arm stays alive without blocks of its own: the reference, and who is shown to be faster."""
-    return stack == heat.reference or verdict(heat.standing(stack)) == "faster"
+    """Whether an arm stays alive without blocks of its own: the reference, and who is shown to be better."""
+    return stack == heat.reference or heat.wins(stack)
 
 
-def _times(ran: Sequence[Ran], stacks: Sequence[Stack]) -> dict[Stack, list[float]]:
-    """ns per step of each arm's blocks, of those that made both."""
-    found = {stack: [each.ns / each.steps for each in ran if each.stack == stack] for stack in stacks}
-    return {stack: times for stack, times in found.items() if len(times) == 2}
+def _costs(ran: Sequence[Ran], stacks: Iterable[Stack]) -> dict[Stack, list[float]]:
+    """Of each arm's blocks in a sweep, of those that made both."""
+    found = {stack: [each.cost for each in ran if each.stack == stack] for stack in stacks}
+    return {stack: costs for stack, costs in found.items() if len(costs) == 2}
+
+
+def _clocked(heat: Heat, stack: Stack, ran: Sequence[Sequence[Ran]]) -> anytime.Interval:
+    """How much faster an arm is than the reference; where time is not what is compared, from the same sweeps."""
+    if heat.objective is not MEMORY:
+        return heat.standing(stack)
+    timed = Heat(heat.reference, heat.contenders)
+    for sweep in ran:
+        clocked = [each._replace(cost=each.ns / each.steps) for each in sweep]
+        timed.feed(_costs(clocked, dict.fromkeys(each.stack for each in sweep)))
+    return timed.standing(stack)
 
 
 def _samples(heat: Heat, stack: Stack, ran: Sequence[Sequence[Ran]]) -> Samples:
     """The blocks of an arm and of its reference, in the sweeps that both were in."""
-    rows = [(int(each.stack == stack), each.steps, each.ns, 1)
+    rows = [(int(each.stack == stack), each.steps, each.ns, 1, each.peak_bytes, each.samples)
             for sweep in ran if any(each.stack == stack for each in sweep)
             for each in sweep if each.stack in (stack, heat.reference)]  # fmt: skip
     return Samples(*zip(*rows, strict=True)) if rows else Samples()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -33,6 +34,21 @@ class Samples(msgspec.Struct, frozen=True):
     steps: tuple[int, ...] = ()
     ns: tuple[int, ...] = ()
     round: tuple[int, ...] = ()
+    peak_bytes: tuple[int | None, ...] = ()
+    """Most that each block's steps held, where that is the objective."""
+    samples: tuple[int | None, ...] = ()
+    """Of each block, where those are counted."""
+
+    def peak(self, arm: int) -> int | None:
+        """Median of the peaks of an arm's blocks, bytes."""
+        found = [peak for which, peak in zip(self.arm, self.peak_bytes, strict=False) if which == arm and peak]
+        return round(median(found)) if found else None
+
+    def per_step(self, arm: int) -> float | None:
+        """Samples of a step of an arm; null where none were counted."""
+        rows = [row for row in zip(self.arm, self.steps, self.samples, strict=False) if row[0] == arm]
+        counted = sum(samples or 0 for _, _, samples in rows)
+        return counted / sum(steps for _, steps, _ in rows) if counted else None
 
 
 class StartUp(msgspec.Struct, frozen=True):
@@ -58,13 +74,17 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
 
     remedies: tuple[str, ...]
     onto: tuple[str, ...] = ()
+    objective: str = "time"
+    """What is compared: time, memory or throughput."""
     purpose: str = "add"
     """add (in the race), guard (its numbers were not those of the program) or final."""
     verdict: str
-    """faster, slower, equivalent, inconclusive or failed."""
+    """faster, slower, equivalent, inconclusive or failed; of memory smaller and larger."""
     reason: str = ""
     speedup: Speedup | None = None
-    """Null where nothing could be measured."""
+    """Null where nothing could be measured. Of throughput, of the time per sample."""
+    memory: Speedup | None = None
+    """The baseline's peak of memory over the candidate's, where that is the objective."""
     p_value: float | None = None
     blocks_needed: int | None = None
     """For inconclusive: how many blocks would settle it."""
@@ -76,7 +96,10 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     start_up: StartUp = StartUp()
     compiled: Compiled | None = None
     peak_bytes: tuple[int | None, int | None] = (None, None)
-    """Peak resident bytes of the two arms."""
+    """Peak resident bytes of the two arms, from their starts on."""
+    step_peak_bytes: tuple[int | None, int | None] = (None, None)
+    """Of the two arms what their blocks' steps held at most, the median, where that is the objective: of the device's
+    tensors, or resident."""
     samples: Samples = Samples()
     seconds: float = 0.0
     """What the trial took; of a heat its share."""
@@ -89,11 +112,15 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[TrialResult, ...] = ()
     kept: tuple[str, ...] = ()
     likely: tuple[str, ...] = ()
-    """What seemed to be faster and was not confirmed; empty where something was kept."""
+    """What seemed to be better and was not confirmed; empty where something was kept."""
     measured: bool = True
     """False where no remedy was measured at all: then nothing is known of any."""
+    objective: str = "time"
+    """What was made smaller: time, memory or throughput (time per sample)."""
     speedup: Speedup | None = None
-    """Of the final confirmation, on fresh blocks; null where there was none."""
+    """Of the final confirmation, on fresh blocks; null where there was none. Below 1 where memory costs time."""
+    memory: Speedup | None = None
+    """Of memory, likewise; null for another objective."""
     guard: Guarded = Guarded()
     complete: bool = True
     """False where the tuning was interrupted: what was finished stands."""

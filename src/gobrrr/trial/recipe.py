@@ -38,6 +38,8 @@ class Ingredient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speedup: tuple[float, float, float] | None = None
     """Median, low, high of leaving it out."""
     guard: str = "unverified"
+    memory: tuple[float, float, float] | None = None
+    """The same of the peak of memory, where that was the objective."""
 
 
 class Fits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,7 +61,11 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     program: str = ""
     date: str = ""
     gobrrr: str = ""
+    objective: str | None = None
+    """What it was chosen for, where that is not time."""
     speedup: tuple[float, float, float] | None = None
+    memory: tuple[float, float, float] | None = None
+    """The peak of memory as written over that with the recipe, where that was the objective."""
     guard: str = "unverified"
     fits: Fits = Fits()
     remedies: tuple[Ingredient, ...] = ()

@@ -23,6 +23,7 @@ from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.lockstep import Progress
 from gobrrr.trial.measured import Measured
+from gobrrr.trial.objective import TIME, Objective
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import OVERRUN
 from gobrrr.trial.search import Plan
@@ -58,11 +59,12 @@ class LiveReferee:
     def __init__(
         self, program: Program, folder: Path, *, seed: int = 0, seconds: float = TRIAL_SECONDS,
         progress: Progress | None = None, until: float = math.inf, overrun: float = OVERRUN,
+        objective: Objective = TIME,
     ) -> None:  # fmt: skip
         """`seconds` bounds one comparison, `overrun` times them where that is too short for any verdict; `until` (of
         time.monotonic) all that it ever runs: what is alive then is killed, and nothing starts any more."""
         self._program, self._folder, self._seed, self._seconds = program, folder, seed, seconds
-        self._progress, self._until, self._overrun = progress, until, overrun
+        self._progress, self._until, self._overrun, self._objective = progress, until, overrun, objective
         self._num = 0
         self._caches = program.limits.caches or folder / "caches"
         self._alive: dict[Stack, Arm] = {}
@@ -87,6 +89,7 @@ class LiveReferee:
         found = lockstep.measure(
             *sides, seed=self._seed + self._num, progress=self._progress,
             seconds=self._seconds if seconds is None else seconds, rounds=partial(Rounds, overrun=self._overrun),
+            objective=self._objective,
         )  # fmt: skip
         clear(folder)
         if found.verdict == "failed" and self.is_over():
@@ -163,7 +166,8 @@ class LiveReferee:
             raise ArmError(SPENT)
         program, env = self._program, registry.environment(stack)
         within = program.limits._replace(caches=self._caches)
-        arm = Arm(program.command, folder, stack, source=program.source, env=env, within=within, loop=program.loop)
+        arm = Arm(program.command, folder, stack, source=program.source, env=env, within=within, loop=program.loop,
+                  objective=self._objective)  # fmt: skip
         self._all.append(arm)
         return arm
 

@@ -21,6 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gobrrr.trial import statistics
+from gobrrr.trial.objective import TIME, Objective
 from gobrrr.trial.schedule import EFFECT, LOOKS, OVERRUN, PILOT, Block, Quadruples, block_steps, looks
 from gobrrr.trial.statistics import FEWEST_ROUNDS, LEVEL, MEDIAN_LOSS, PROCESS_SD, Comparison
 
@@ -43,11 +44,11 @@ class Rounds:
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
         spent: float = 0.0, level: float = LEVEL, effect: float = EFFECT, most: int = MOST_ROUNDS, apart: bool = False,
-        overrun: float = OVERRUN, clock: Callable[[], float] = time.monotonic,
+        overrun: float = OVERRUN, clock: Callable[[], float] = time.monotonic, objective: Objective = TIME,
     ) -> None:  # fmt: skip
         self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self._seconds, self._level, self._effect, self._most = seconds, level, effect, most
-        self._clock, self._apart, self._overrun = clock, apart, overrun
+        self._clock, self._apart, self._overrun, self._objective = clock, apart, overrun, objective
         self._began = self._round_began = clock() - spent
         self._blocks_s = 0.0
         self._round_s = 0.0
@@ -66,11 +67,12 @@ class Rounds:
         """The next block, or None where the comparison is settled or its time is spent."""
         return self._blocks.next()._replace(fresh=self._fresh) if self._result is None else None
 
-    def feed(self, ns: float, steps: int | None = None) -> None:
-        """The block's time; `steps` where the arm made fewer than asked."""
+    def feed(self, ns: float, steps: int | None = None, cost: float | None = None) -> None:
+        """The block's time; `steps` where the arm made fewer than asked; `cost` where another figure is compared than
+        the time per step."""
         self._fresh = False
         self._blocks_s += ns / 1e9
-        log = self._blocks.feed(ns, steps)
+        log = self._blocks.feed(ns, steps) if cost is None else self._blocks.feed(cost, 1)
         if log is None:
             return
         self.logs[-1].append(log)
@@ -97,7 +99,7 @@ class Rounds:
         if num == FEWEST_ROUNDS - 1:
             self._fix(num)
         if num in self._looks:
-            found = statistics.compare_rounds(self.logs, self._looks[num])
+            found = self._compared(self.logs, self._looks[num])
             if found.verdict != "inconclusive" or num >= self.planned:
                 self._result = found
                 return
@@ -111,7 +113,7 @@ class Rounds:
 
     def _fix(self, num: int) -> None:
         """How many rounds there will be, and at which of them is looked, at which level."""
-        error, _ = statistics.standard_error([np.asarray(each) for each in self.logs], PROCESS_SD)
+        error, _ = statistics.standard_error([np.asarray(each) for each in self.logs], self._objective.process_sd)
         wanted = statistics.rounds_for(self._effect, error, num, self._level)
         left = self._seconds - (self._clock() - self._began)
         affordable = num + int(left / self._round_s) if math.isfinite(left) and self._round_s > 0 else self._most
@@ -126,10 +128,14 @@ class Rounds:
         """The time is over before the planned rounds were made: not because of what they say, so that all of the error
         that no look has spent yet is left for this one."""
         spent = sum(level for num, level in self._looks.items() if num <= len(self.logs))
-        return statistics.compare_rounds(self.logs, self._level - spent) if spent < self._level else self._cut()
+        return self._compared(self.logs, self._level - spent) if spent < self._level else self._cut()
+
+    def _compared(self, logs: list[list[float]], level: float) -> Comparison:
+        of = self._objective
+        return statistics.compare_rounds(logs, level, of.band, of.process_sd, of.worth)
 
     def _cut(self) -> Comparison:
-        found = statistics.compare_rounds([each for each in self.logs if each], self._level)
+        found = self._compared([each for each in self.logs if each], self._level)
         needed = max(found.needed or 0, self.planned, FEWEST_ROUNDS)
         return Comparison("inconclusive", found.median, found.low, found.high, found.p_value, found.level, found.num,
                           needed)  # fmt: skip

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from gobrrr.rules.model import Saving
 from gobrrr.trial.anytime import FEWEST
-from gobrrr.trial.heat import Heat, Stack, verdict
+from gobrrr.trial.heat import Heat, Stack
+from gobrrr.trial.objective import BETTER, TIME, Objective
 
 WORTH = 0.01
 """Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
@@ -24,7 +25,6 @@ LEANS = 0.02
 SURE = 2.0
 """Standard errors that a remedy leans by which is taken along unproven."""
 NOTHING = Saving()
-FAST = "faster"
 PAIRS: tuple[Stack, ...] = (
     ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
     ("loader_workers", "short_wait"), ("one_worker", "short_wait"),
@@ -45,7 +45,7 @@ class Candidate:
     """Rehearsed where it was, else what the ledger allows."""
     conflicts: frozenset[str] = frozenset()
     named: bool = False
-    """The user asked for it: it is tried whatever the ledger allows."""
+    """It is tried whatever the ledger allows: the user asked for it, or it is not time that is to be saved."""
     choice: int = 0
     """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
     risk: int = 0
@@ -70,6 +70,7 @@ class Race:
     candidates: Sequence[Candidate]
     step_ns: float
     seed: int = 0
+    objective: Objective = TIME
     leader: Stack = ()
     """The stack that others are now tried on."""
     skipped: dict[str, str] = field(default_factory=dict)
@@ -80,6 +81,8 @@ class Race:
     """The same of those that may be."""
     likely: set[Stack] = field(default_factory=set)
     """Of those, the ones that lean by SURE errors."""
+    times: dict[Stack, float] = field(default_factory=dict)
+    """Mean log ratio of time of those that were looked at: it breaks ties where another figure is compared."""
     refused: set[str] = field(default_factory=set)
     """Failed, or guilty of other numbers."""
     _looked: set[tuple[Stack, Stack]] = field(default_factory=set)
@@ -88,6 +91,7 @@ class Race:
 
     def __post_init__(self) -> None:
         self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
+        self._leans = max(LEANS, self.objective.worth)
 
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is
@@ -109,25 +113,32 @@ class Race:
         """Whether there is anything to race for."""
         return bool(self.shown) or any(((), stack) not in self._looked for stack in self._openers())
 
-    def feed(self, heat: Heat, failed: Mapping[Stack, str] | None = None) -> None:
-        """How a heat ended; `failed` are those that could not run, with why."""
+    def feed(
+        self, heat: Heat, failed: Mapping[Stack, str] | None = None, times: Mapping[Stack, float] | None = None
+    ) -> None:
+        """How a heat ended; `failed` are those that could not run, with why. `times`: mean log ratios of time, where
+        another figure is compared."""
         for stack in heat.contenders:
             found = heat.standing(stack)
-            self._looked.add((heat.reference, stack))
-            self.settle(heat.reference, stack, self._said(heat, stack, failed or {}), found.mean)
-            if stack in self.leaning and found.num >= FEWEST and found.mean > max(LEANS, SURE * found.error):
+            said = "failed" if stack in (failed or {}) else heat.verdict(stack)
+            self.settle(heat.reference, stack, said, found.mean, (times or {}).get(stack, 0.0))
+            if stack in self.leaning and found.num >= FEWEST and found.mean > max(self._leans, SURE * found.error):
                 self.likely.add(stack)
         if heat.reference:
             self._climb(heat, failed or {})
 
-    def settle(self, reference: Stack, stack: Stack, said: str, mean: float) -> None:
-        """What is known of a stack: faster, slower, equivalent, inconclusive or failed."""
+    def settle(self, reference: Stack, stack: Stack, said: str, mean: float, time: float = 0.0) -> None:
+        """What is known of a stack: faster, slower, equivalent, inconclusive or failed; of a peak that is equivalent it
+        may be what is highest once others have cut what is highest now."""
         self._looked.add((reference, stack))
-        if not reference and said == FAST:
+        if reference:
+            return
+        self.times[stack] = time
+        if said in BETTER:
             self.shown[stack] = mean
-        elif not reference and said == "inconclusive" and mean > 0:
+        elif (said == "inconclusive" and mean > 0) or (said == "equivalent" and self.objective.is_peak):
             self.leaning[stack] = mean
-        elif said == "failed" and len(stack) == 1 and not reference:
+        elif said == "failed" and len(stack) == 1:
             self.refused.update(stack)
 
     def front(self) -> Stack:
@@ -139,10 +150,11 @@ class Race:
         """All that was shown to be faster, the best first, as far as it goes together; no pair that one of its own
         members is faster than."""
         found: list[str] = []
-        for stack in sorted(self.shown, key=lambda each: -self.shown[each]):
+        for stack in self._ranked_by(self.shown):
             if set(stack) & self.refused:
                 continue
-            worse = any(set(other) < set(stack) and mean >= self.shown[stack] for other, mean in self.shown.items())
+            least = self.shown[stack] - self.objective.worth
+            worse = any(set(other) < set(stack) and mean >= least for other, mean in self.shown.items())
             if not worse and not any(self._not_both(name, other) for name in stack for other in found):
                 found += [name for name in stack if name not in found]
         return tuple(found)
@@ -152,7 +164,7 @@ class Race:
         shown was put together, what very likely helps too comes with it, if it is no riskier: all of it is measured."""
         if self.leader or self.shown:
             return self.leader if self._joined else self._with_likely(self.union())
-        likely = self._best_of({s: mean for s, mean in self.leaning.items() if mean > LEANS})
+        likely = self._best_of({s: mean for s, mean in self.leaning.items() if mean > self._leans})
         return likely if not set(likely) & self.refused else ()
 
     def _with_likely(self, stack: Stack) -> Stack:
@@ -183,10 +195,7 @@ class Race:
 
     def _heat(self, reference: Stack, contenders: Sequence[Stack]) -> Heat:
         self._num += 1
-        return Heat(reference, contenders, seed=self.seed + self._num)
-
-    def _said(self, heat: Heat, stack: Stack, failed: Mapping[Stack, str]) -> str:
-        return "failed" if stack in failed else verdict(heat.standing(stack))
+        return Heat(reference, contenders, seed=self.seed + self._num, objective=self.objective)
 
     def _climb(self, heat: Heat, failed: Mapping[Stack, str]) -> None:
         """A stack takes the lead where it is shown to be better; one made of winners alone where it seems no worse."""
@@ -194,8 +203,8 @@ class Race:
         better = {}
         for stack in heat.contenders:
             found = heat.standing(stack)
-            seems = found.num >= FEWEST and found.mean >= 0
-            if stack not in failed and (found.low > 0 or (set(stack) <= winners and seems)):
+            seems = found.num >= FEWEST and found.mean >= self.objective.worth
+            if stack not in failed and (heat.wins(stack) or (set(stack) <= winners and seems)):
                 better[stack] = found.mean
         best = self._best_of(better)
         self.leader = next((stack for stack in better if self._as_good(heat, stack, best)), best) or self.leader
@@ -205,7 +214,7 @@ class Race:
         """Whether a part of the best stack is shown to be better by itself, and hardly worse than all of it: then the
         rest only rides along, and is tried again on top of that part."""
         more = heat.standing(best, stack)
-        return set(stack) < set(best) and heat.standing(stack).low > 0 and more.mean < more.error
+        return set(stack) < set(best) and heat.wins(stack) and more.mean < max(more.error, heat.objective.worth)
 
     def _openers(self) -> Iterable[Stack]:
         """Each alone, and known pairs, the largest expected saving first; alternatives to a winner are left out."""
@@ -216,7 +225,7 @@ class Race:
         late = [
             name
             for n, name in enumerate(names)
-            if any(self._clash(name, other) for other in names[:n] if other in rivals)
+            if not self.objective.is_peak and any(self._clash(name, other) for other in names[:n] if other in rivals)
         ]
         pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & {*self.refused, *late}]
         at_once: list[Stack] = [(name,) for name in names if name not in late]
@@ -244,8 +253,8 @@ class Race:
         """Why a remedy is not looked at, kept in `skipped`; empty where it is."""
         reason = ""
         clash = next((name for name in won if self._clash(candidate.name, name)), "")
-        if clash and ((), (candidate.name,)) not in self._looked:
-            reason = f"it conflicts with {clash}, which is faster"
+        if clash and ((), (candidate.name,)) not in self._looked and not self.objective.is_peak:
+            reason = f"it conflicts with {clash}, which is {self.objective.better}"
         elif not candidate.named and candidate.predicted.ceiling_ns < WORTH * self.step_ns:
             reason = f"at most {100 * candidate.predicted.ceiling_ns / self.step_ns:.1f} % of the step is there to gain"
         if reason:
@@ -264,9 +273,18 @@ class Race:
         pairs = ((name, other), (other, name))
         return any(one in self._by_name and two in others(self._by_name[one]) for one, two in pairs)
 
-    @staticmethod
-    def _best_of(means: Mapping[Stack, float]) -> Stack:
-        return max(means, key=lambda stack: means[stack]) if means else ()
+    def _best_of(self, means: Mapping[Stack, float]) -> Stack:
+        return next(iter(self._ranked_by(means)), ())
+
+    def _ranked_by(self, means: Mapping[Stack, float]) -> list[Stack]:
+        """The best first; of those that are less than what is worth it behind, the fastest."""
+        left, found = dict(means), []
+        while left:
+            least = max(left.values()) - self.objective.worth
+            tied = [stack for stack, mean in left.items() if mean >= least]
+            found.append(max(tied, key=lambda stack: (self.times.get(stack, 0.0), left[stack])))
+            del left[found[-1]]
+        return found
 
     def _ranked(self) -> list[Candidate]:
         return sorted(

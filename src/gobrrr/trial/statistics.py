@@ -104,13 +104,14 @@ def sign_test(values: Sequence[float] | npt.NDArray[np.float64]) -> float:
 
 
 def compare_rounds(
-    rounds: Sequence[Sequence[float]], level: float = LEVEL, band: float = PROCESS_BAND, process_sd: float = PROCESS_SD
-) -> Comparison:
+    rounds: Sequence[Sequence[float]], level: float = LEVEL, band: float = PROCESS_BAND, process_sd: float = PROCESS_SD,
+    worth: float = 0.0,
+) -> Comparison:  # fmt: skip
     """What rounds say at a level; each is the quadruples' log ratios of a fresh pair of processes, two at least.
 
     Three starts hardly tell how much starts differ, so that is taken to be `process_sd` at least; where the rounds
-    differ by more, they alone say how much. Faster and slower: Student's interval leaves zero out. Equivalent: it lies
-    inside the band.
+    differ by more, they alone say how much. Faster and slower: Student's interval lies beyond `worth`, which is zero
+    where any gain is one. Equivalent: it lies inside the band.
     """
     values = [np.asarray(each, float) for each in rounds]
     middle = float(np.mean([np.median(each) for each in values])) if values else 0.0
@@ -122,9 +123,9 @@ def compare_rounds(
     if len(values) >= FEWEST_ROUNDS:
         if math.log(1 - band) <= low and high <= math.log(1 + band):
             verdict = "equivalent"
-        elif low > 0 or high < 0:
-            verdict = "faster" if low > 0 else "slower"
-    needed = units_needed(len(values), middle, half, band, FEWEST_ROUNDS) if verdict == "inconclusive" else None
+        elif low > worth or high < -worth:
+            verdict = "faster" if low > worth else "slower"
+    needed = units_needed(len(values), middle, half, band, FEWEST_ROUNDS, worth) if verdict == "inconclusive" else None
     return Comparison(verdict, math.exp(middle), math.exp(low), math.exp(high), p, level, len(values), needed)
 
 
@@ -178,12 +179,14 @@ def rounds_for(effect: float, error: float, num: int, level: float = LEVEL, powe
     return max(FEWEST_ROUNDS, math.ceil(num * (z * error / effect) ** 2))
 
 
-def units_needed(num: int, middle: float, half: float, band: float, fewest: int) -> int | None:
-    """Units after which an interval of `num` would leave zero out, or lie inside the band; null where nothing is
+def units_needed(num: int, middle: float, half: float, band: float, fewest: int, worth: float = 0.0) -> int | None:
+    """Units after which an interval of `num` would lie beyond `worth`, or inside the band; null where nothing is
     known of it."""
     if not math.isfinite(half):
         return None
-    target = max(abs(middle), band - abs(middle))
+    target = max(abs(middle) - worth, band - abs(middle))
+    if target <= 0:  # between the two: no number of units settles it
+        return None
     return max(fewest, num + 1, math.ceil(num * (half / target) ** 2))
 
 

@@ -21,10 +21,11 @@ from gobrrr.trial import mark, racing
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
-from gobrrr.trial.racing import SETTLED, Arms, Racing
+from gobrrr.trial.objective import SETTLED, THROUGHPUT, TIME, Objective
+from gobrrr.trial.racing import Arms, Racing
 from gobrrr.trial.receipt import MAX_BYTES, Receipt, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
-from gobrrr.trial.search import FAST, Candidate, Plan, Race
+from gobrrr.trial.search import Candidate, Plan, Race
 from gobrrr.trial.statistics import FEWEST_ROUNDS
 
 RACE, SEEKING = 0.25, 0.6
@@ -33,6 +34,7 @@ was shown to be faster, and before (on two cores a leaning of 5 % cut the start 
 GUARD_RUNS, WATCHED = 2.0, 2.0
 """Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
 plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s."""
+UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are taken to have equally many"
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.4
 """Times what checking and confirming is thought to take beside strangers' load: what is not confirmed is lost."""
@@ -130,9 +132,10 @@ class Tuning:
     def __init__(
         self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
         seconds: float, seed: int = 0, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
+        objective: Objective = TIME,
     ) -> None:  # fmt: skip
-        self.race = Race(candidates, step_ns, seed)
-        self._predicted: dict[Stack, Saving] = {(c.name,): c.predicted for c in candidates}
+        self.race, self._objective = Race(candidates, step_ns, seed, objective), objective
+        self._predicted: dict[Stack, Saving] = {(c.name,): c.predicted for c in candidates if not objective.is_peak}
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
         self._listener, self._clock = listener or Listener(), clock
         self._began, self._seconds = clock(), seconds
@@ -185,24 +188,28 @@ class Tuning:
         return found
 
     def take_over(self) -> str:
-        """What an earlier tuning settled of the first looks is not measured again; all else is. Says so in words."""
-        looks = [result for result in self._journal.read() if result.purpose == "add" and not result.onto]
+        """What an earlier tuning settled of the first looks is not measured again; all else is, and what it did for
+        another objective. Says so in words."""
+        found = [result for result in self._journal.read() if result.purpose == "add" and not result.onto]
+        looks = [result for result in found if result.objective == self._objective.name]
+        others = sorted({result.objective for result in found} - {self._objective.name})
         known = {candidate.name for candidate in self.race.candidates}
         earlier = [result for result in looks if known.issuperset(result.remedies)]
         settled = {result.remedies: result for result in earlier if result.verdict in SETTLED}
         again = {result.remedies for result in earlier} - set(settled)
         for stack, result in settled.items():
             self.results.append(result)
-            mean = math.log(result.speedup.median) if result.speedup else 0.0
-            self.race.settle((), stack, result.verdict, mean)
-        return (
-            f"{len(settled)} settled trials are taken over, {len(again)} open or failed are made again"
-            if earlier
-            else ""
-        )
+            time = math.log(result.speedup.median) if result.speedup else 0.0
+            mean = math.log(result.memory.median) if result.memory else time
+            self.race.settle((), stack, result.verdict, mean, time)
+        taken = f"{len(settled)} settled trials are taken over, {len(again)} open or failed are made again"
+        passed = f"{len(found) - len(looks)} trials there were for {' and '.join(others)}, which says nothing here"
+        return "; ".join([*([taken] if earlier else []), *([passed] if others else [])])
 
     def _keep(self, result: TrialResult) -> None:
-        result = msgspec.structs.replace(result, predicted=self._predicted.get(result.remedies))
+        result = msgspec.structs.replace(
+            result, predicted=self._predicted.get(result.remedies), objective=self._objective.name
+        )
         self.results.append(result)
         self._journal.append(result)
         self._listener.ended(result)
@@ -220,7 +227,7 @@ class Tuning:
                 return self._keep(
                     TrialResult(remedies=stack, purpose="final", verdict="inconclusive", reason=UNCHECKED)
                 )
-            self._keep(TrialResult(remedies=stack, purpose="guard", verdict="faster", guard=guarded,
+            self._keep(TrialResult(remedies=stack, purpose="guard", verdict=self._objective.better, guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
             stack = self.race.refuse(stack, hurried=self.left() < HURRY * (self._clock() - began))
         self._likely = ()
@@ -242,10 +249,10 @@ class Tuning:
             remedies=stack, purpose="final", verdict=found.verdict, reason=found.reason, speedup=found.speedup,
             p_value=found.p_value, blocks_needed=found.blocks_needed, guard=guarded, baseline_step_ns=before,
             realised_ns=realised if found.verdict in SETTLED else None, start_up=found.start_up,
-            compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples,
-            seconds=self._clock() - began,
+            compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples, memory=found.memory,
+            step_peak_bytes=found.step_peak_bytes, seconds=self._clock() - began,
         ))  # fmt: skip
-        if found.verdict == FAST:
+        if found.verdict == self._objective.better:
             self.kept = stack
 
     def receipt(self) -> Receipt:
@@ -255,7 +262,8 @@ class Tuning:
         return Receipt(
             trials=tuple(self.results), kept=self.kept, complete=self.complete,
             step_ns=steps[0] if steps else self._step_ns,
-            speedup=final.speedup if final and self.kept else None, guard=final.guard if final else Guarded(),
+            objective=self._objective.name, speedup=final.speedup if final and self.kept else None,
+            memory=final.memory if final and self.kept else None, guard=final.guard if final else Guarded(),
             notes=tuple(self._notes()), likely=self._likely if not self.kept else (),
             measured=not self._open or any(r.verdict in SETTLED or r.speedup is not None for r in self.results),
         )  # fmt: skip
@@ -263,10 +271,14 @@ class Tuning:
     def _notes(self) -> Iterator[str]:
         if self._racing.broken:
             yield f"the program as it is could not be run: {self._racing.broken}"
+        raced = [result for result in self.results if result.samples.arm]
+        if self._objective is THROUGHPUT and raced and not any(result.samples.per_step(0) for result in raced):
+            yield UNCOUNTED
         if self.kept and any(WITHOUT_DROPOUT in result.guard.reasons for result in self.results if result.guard):
             yield WITHOUT_DROPOUT
         if self._put_off:
-            yield f"{' + '.join(self._put_off)} may be faster still: there was no time to check and confirm it"
+            yield (f"{' + '.join(self._put_off)} may be {self._objective.better} still: there was no time to check and "
+                   "confirm it")  # fmt: skip
         best = self.race.best()
         start, proof = self._racing.slowest(best)[0], self._proof(best)
         if start and not any(result.speedup for result in self.results):
