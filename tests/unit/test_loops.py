@@ -244,3 +244,28 @@ def test_inference_in_every_step_is_part_of_the_step() -> None:
     ]
     assert all(after(round_) == {(UPDATE, 0): 1} for round_ in ends[RUNS:])
     assert after(loops.forward(0, INFERENCE) for _ in range(60))[FORWARD, 0] == 40, "an evaluation is none"
+
+
+def test_transforms_in_front_of_a_model_are_no_steps_and_nobody_waits_for_their_update() -> None:
+    """torchvision's Resize and Normalize are modules, in training mode, and gradients are on in many a script."""
+    loops, resize, normalize, model = Loops(), 0, 1, 2
+    loops.bare(resize)
+    loops.bare(normalize)
+    ends = [loops.forward(who, flags) for _ in range(10) for who, flags in ((resize, 3), (normalize, 3), (model, 2))]
+    assert after(ends) == {(FORWARD, model): 10 - PATIENCE_INFERENCE}
+
+
+def test_modules_without_parameters_are_steps_where_there_are_no_others() -> None:
+    loops = Loops()
+    loops.bare(0)
+    assert after(loops.forward(0, INFERENCE) for _ in range(10)) == {(FORWARD, 0): 10 - PATIENCE_INFERENCE}
+
+
+def test_a_loss_that_is_a_module_changes_no_step_of_a_training() -> None:
+    loops = Loops()
+    loops.bare(1)
+    ends = []
+    for _ in range(5 * 100):
+        ends += [loops.forward(0, TRAINING), loops.forward(1, TRAINING), loops.backward()]
+        ends += [loops.update(0)]
+    assert after(ends) == {(UPDATE, 0): 500}

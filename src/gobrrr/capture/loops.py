@@ -92,6 +92,8 @@ class Loops:
         self._updates, self._passes = Turns(RECENT_UPDATES), Turns(RECENT_UPDATES)
         self._forwards = Turns(RECENT_FORWARDS)
         self._wholes: dict[int, set[int]] = defaultdict(set)
+        self._bare: set[int] = set()
+        self._computes = False  # a module with parameters has been called
         self._micro_steps: dict[int, int] = {}
         self._longest = 0
         self._passed = self._most_passed = 0  # backward passes since the last update, and between two of them
@@ -134,8 +136,10 @@ class Loops:
     def forward(self, module: int, flags: int) -> tuple[int, int] | None:
         """A top-level forward begins: it ends the step of a backward pass, or its own in a loop that does not train."""
         ended = self._next()
-        self._forwards.add(module)
         self._batches = 0
+        if not self._counts(module):
+            return ended
+        self._forwards.add(module)
         if flags == 3:
             if self._trained < 0:
                 self._trained = module
@@ -152,6 +156,22 @@ class Loops:
         """A module lies inside another: generate() calls the encoder of a model by itself, and then the model for every
         token, which is the step."""
         self._wholes[part].add(whole)
+
+    def bare(self, module: int) -> None:
+        """A module has no parameters: a transform of pictures or a loss, and no step where one that has some is called.
+        In training mode by default, it was waited for as if an update might follow."""
+        self._bare.add(module)
+
+    def _counts(self, module: int) -> bool:
+        if module in self._bare:
+            return not self._computes
+        if not self._computes:
+            self._computes = True
+            if self._bare:  # what only prepared its input came first
+                self._forwards.clear()
+                self._micro_steps.clear()
+                self._inferred.clear()
+        return True
 
     def batch(self, loader: int) -> tuple[int, int] | None:
         """A batch was handed out: it ends a step only where nothing else does (code that works without modules)."""

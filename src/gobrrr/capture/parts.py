@@ -29,6 +29,11 @@ def parameters(root: Any) -> Iterator[tuple[str, Any]]:
     return _tensors(root, "_parameters")
 
 
+def is_bare(root: Any) -> bool:
+    """Whether it has no parameter; a scripted module does not say."""
+    return "_parameters" in _own(root) and next(parameters(root), None) is None
+
+
 def buffers(root: Any) -> Iterator[tuple[str, Any]]:
     """(qualified name, buffer), each once."""
     return _tensors(root, "_buffers")

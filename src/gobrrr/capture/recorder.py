@@ -146,6 +146,8 @@ class Recorder:
     def _nested(self, module: Any, number: int) -> None:
         """Tell the loops which of the modules met so far this one lies in, and which lie in it."""
         own = self._parts[number] = {id(part) for _, part in parts.modules(module)}
+        if parts.is_bare(module):
+            self.loops.bare(number)
         for other, whole in self.modules.alive():
             inside, around = id(module) in self._parts.get(other, ()), id(whole) in own
             if inside and not around:
