@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gobrrr.ledger.accounts import accounts, phases
+from gobrrr.ledger.build import _grown
 from gobrrr.ledger.gaps import Gaps
-from gobrrr.ledger.model import HostGroup, OpGroup
+from gobrrr.ledger.model import HostGroup, OpGroup, StepStats
 from gobrrr.ledger.scaling import (
     MAX_ADDED,
     MAX_GROWTH,
@@ -23,6 +24,7 @@ from gobrrr.ledger.scaling import (
     gap_added,
     scale,
 )
+from gobrrr.recording.facts import Facts
 from tests.unit.timelines import MS, US
 
 D = 1000.0
@@ -217,3 +219,17 @@ def test_collections_are_taken_from_the_time_between_ops() -> None:
     found = {a.account: a.ns for a in accounts([], [group], 0.0, 3 * MS, 5 * MS)}
     assert found["gc"] == 3 * MS
     assert "host" not in found
+
+
+@pytest.mark.parametrize(
+    ("facts", "times"),
+    [
+        (Facts(), 2.0),
+        (Facts(process_load=1.9, waiting_load=0.1), 2.0),
+        (Facts(process_load=1.0, waiting_load=0.9), 1.0),  # another job came: the same work took longer
+        (Facts(process_load=1.0, stolen_load=0.5), 1.0),
+    ],
+)
+def test_longer_steps_on_a_machine_that_got_busier_do_no_more_work(facts: Facts, times: float) -> None:
+    assert _grown(StepStats(plain_wall_ns=20.0, beside_ns=10.0), facts) == times
+    assert _grown(StepStats(plain_wall_ns=10.0, beside_ns=20.0), facts) == 1.0

@@ -33,6 +33,8 @@ from gobrrr.recording.noted import facts_of
 from gobrrr.recording.run import Recording
 from gobrrr.recording.trace import Trace
 
+WAITED = 0.1
+"""Of the time that threads wanted a core, without one: from here on longer steps are no larger ones. Proposed."""
 _ELSEWHERE = re.compile(r"AMD|Radeon|Instinct|\bMI\d|Intel", re.I)
 
 
@@ -51,7 +53,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)
         launched = tuple(op_at_plain_step(op, working) for op in launched)
-    scaled = _scaled(profiled, device, data, stats)
+    scaled = _scaled(profiled, device, data, stats, facts)
     lines = _lines(recording, stats)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
@@ -124,12 +126,21 @@ def _capability(trace: Trace) -> str:
     return f"{major}.{minor}" if known else ""
 
 
-def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: StepStats) -> Scaled:
+def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: StepStats, facts: Facts) -> Scaled:
     """Brought to the plain step; where a device works, to what that leaves of it."""
     plain = stats.plain_wall_ns
     if device is None:
-        return scale(profiled, data, plain, max(1.0, plain / stats.beside_ns) if stats.beside_ns else 1.0)
+        return scale(profiled, data, plain, _grown(stats, facts))
     return scale(profiled, dict(device.idle_by_cause).get("data_wait", 0.0), device.starved_ns)
+
+
+def _grown(stats: StepStats, facts: Facts) -> float:
+    """Times the work of the profiled steps that later, longer ones do. Where the program's threads waited for cores the
+    machine got busier: the same work took longer."""
+    waited = (facts.waiting_load or 0.0) + (facts.stolen_load or 0.0)
+    if not stats.beside_ns or waited > WAITED * (waited + (facts.process_load or 0.0)):
+        return 1.0
+    return max(1.0, stats.plain_wall_ns / stats.beside_ns)
 
 
 def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
