@@ -274,3 +274,9 @@ def test_always_one_sentence_with_a_number(
     assert re.search(r"\d", verdict.sentence)
     assert verdict.sentence.startswith(f"{LABELS[verdict.bound]}: ")
     assert verdict.sentence.endswith(".")
+
+
+def test_what_lies_between_the_steps_is_not_called_a_part_of_them() -> None:
+    found = replace(samples.finding("BRR312", 20.0), between=True, where=())
+    said = judge(ledger(compute=100.0), [found]).sentence
+    assert said.startswith("Held up between its steps: ") and "adds 20.0 ms to each of the steps of 100 ms" in said

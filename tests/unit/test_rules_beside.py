@@ -95,6 +95,14 @@ def test_a_second_model_is_no_evaluation():
     assert found.where[0] == EVALUATE and "gets no gradient" in found.message and not case.raised("BRR312")
 
 
+def test_a_frozen_model_that_makes_the_targets_is_no_evaluation():
+    """fast_neural_style: VGG on what came out, with gradients, and on the content, without."""
+    vgg = ModuleFacts(id=1, kind="Vgg16", num_params=900, trainable_params=0, calls_per_step=2.0, span=LOSS)
+    case = training(op("addmm", (8, 8), ms=30, where=(INSIDE, EVALUATE, MAIN)), facts=Facts(modules=(MODEL, vgg)))
+    (found,) = case.raised("BRR311")
+    assert found.saving.low_ns == 0 and not case.raised("BRR312")
+
+
 def loops(share: float, **fields: object) -> Case:
     loop = OtherLoop("forwards of Net", share, 1600)
     return training(loops=(loop,), facts=Facts(modules=(MODEL,), eval_span=EVALUATE), **fields)
@@ -104,7 +112,7 @@ def loops(share: float, **fields: object) -> Case:
 def test_evaluation_between_steps_is_told_by_its_share_of_the_time(share, raised):
     found = loops(share).raised("BRR312")
     assert bool(found) == raised
-    assert not found or (found[0].where == (EVALUATE,) and found[0].confidence == "inferred")
+    assert not found or (found[0].where == (EVALUATE,) and found[0].confidence == "inferred" and found[0].between)
     assert not found or found[0].evidence["per_update"].value == pytest.approx(0.4 / 0.6 * 100 * MS)
 
 

@@ -27,6 +27,7 @@ LABELS = {
     "communication": "Communication-bound", "compile": "Compile-bound", "balanced": "Balanced",
     "unreliable": "Unreliable",
 }  # fmt: skip
+BETWEEN = "Held up between its steps"
 INEFFICIENT = "Inefficient ops"
 """Instead of the label where ops take far more than the roof that their bound is named after."""
 ROOFS = {
@@ -62,7 +63,7 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         named = f"the costliest cause that a rule names is another: {_cause(ledger, top)}, {_saving(top)}"
         return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {named}")
     if top is not None:
-        label = INEFFICIENT if top.bound in ROOFS and _is_lost(ledger, top) else ""
+        label = INEFFICIENT if top.bound in ROOFS and _is_lost(ledger, top) else BETWEEN if top.between else ""
         return _verdict(top.bound, f"{_cause(ledger, top)}; {_saving(top)}", label)
     return _from_ledger(ledger)
 
@@ -117,6 +118,8 @@ def _cause(ledger: Ledger, top: Finding) -> str:
     if top.bound == "data" and wait >= expected:
         return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}"
     named = f"{top.name} ({top.code}){place}"
+    if top.between:
+        return f"{named} adds {units.duration(expected)} to each of the steps of {units.duration(ledger.wall)}"
     if expected > ledger.wall:
         return f"{named} adds {units.duration(expected)} to the average step of {units.duration(ledger.step.mean_ns)}"
     if expected <= top.holds_ns <= ledger.wall:

@@ -112,6 +112,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         evidence={"share": ratio(most.share), "forwards": count(most.count), "per_update": time(cost)},
         of=(),
         confidence="inferred",
+        between=True,
     )
 
 
@@ -218,13 +219,16 @@ def _within(where: tuple[Span, ...], nodes: Iterable[Node]) -> bool:
 
 
 def _evaluates(ledger: Ledger, node: Node) -> bool:
-    """Most of it is forwards, and not of a second model, called here, while the first one is called elsewhere."""
+    """Most of it is forwards, and not of a second model, called here, while the first one is called elsewhere; nor of a
+    frozen one that the loss compares with as well: it makes targets (VGG's features of the content and of the output).
+    """
     if node.forward <= 0.5 * node.ns:
         return False
     lines = {span.place for group in node.groups for span in group.where}
     models = [m for m in ledger.facts.modules if m.num_params and m.span and m.calls_per_step]
     here = [m for m in models if m.span and (m.span.file, m.span.line) in lines]
-    return not here or len(here) == len(models)
+    compares = any(m.calls_per_step > 1.5 and not m.trainable_params for m in models)
+    return not compares if not here else len(here) == len(models)
 
 
 def _bound(node: Node) -> str:

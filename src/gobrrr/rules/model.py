@@ -80,6 +80,8 @@ class Finding(msgspec.Struct, frozen=True):
     """estimated from the ledger, or rehearsed: the remedy was tried on this run's own ops, on this machine."""
     rehearsed: tuple[Rehearsed, ...] = ()
     """Remedies that were, winners and losers; losers are not among `remedies`."""
+    between: bool = False
+    """It lies between the steps, and is no part of their time."""
 
     @property
     def holds_ns(self) -> float:
@@ -155,6 +157,7 @@ def finding(
     holds: float | None = None,
     rare: bool = False,
     bound: str | None = None,
+    between: bool = False,
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
@@ -183,7 +186,7 @@ def finding(
     return Finding(
         code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, ledger.wall),
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
-        confidence, lies,
+        confidence, lies, between=between,
     )  # fmt: skip
 
 
