@@ -9,8 +9,11 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import Facts, InputFacts, OptimizerFacts, Span
+from gobrrr.rules import data_workers
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
 from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, host, line, loader, waiting, worker
+
+HANDOVER = data_workers.HANDOVER_NS / MS
 
 WAIT_CODES = ("BRR401", "BRR402", "BRR403", "BRR408")
 DECODE = line(30, GETITEM, LOOP, phase="data")
@@ -77,7 +80,7 @@ def test_reading_without_workers_asks_for_workers():
     (found,) = reading().raised("BRR405")
     assert found.where == (LOOP,) and raised(reading()) == ["BRR405"]
     # Four workers read 60 ms of a batch in 15, which the 40 ms of the step hide: all of it goes.
-    assert found.saving.expected_ns == pytest.approx(0.9 * 60 * MS) and found.saving.low_ns > 0
+    assert found.saving.expected_ns == pytest.approx(0.9 * (60 - HANDOVER) * MS) and found.saving.low_ns > 0
     assert found.evidence["off_cpu_share"].value == pytest.approx(50 / 53, abs=1e-3)
 
 
@@ -96,7 +99,9 @@ def test_workers_are_as_many_as_the_cores_that_others_left():
 
 
 def test_reading_that_four_workers_cannot_hide_is_not_promised():
-    assert reading(95).raised("BRR405")[0].saving.expected_ns == pytest.approx(0.9 * (95 - (95 / 4 - 5)) * MS)
+    assert reading(95).raised("BRR405")[0].saving.expected_ns == pytest.approx(
+        0.9 * (95 - (95 / 4 - 5) - HANDOVER) * MS
+    )
 
 
 def test_reading_workers_are_told_at_the_line_that_reads():
@@ -205,10 +210,20 @@ def idle_cores(load: float, **fields: Any) -> Case:
 
 def test_workers_are_offered_where_cores_idle_during_the_step():
     (found,) = idle_cores(0.6).raised("BRR405")  # 20 ms of work in the 60 ms beside the wait
-    assert found.saving.expected_ns == pytest.approx(0.9 * 40 * MS) and found.saving.low_ns > 0
+    assert found.saving.expected_ns == pytest.approx(0.9 * (40 - HANDOVER) * MS) and found.saving.low_ns > 0
     assert found.where == (LOOP,) and "num_workers=2" in found.advice
     expected = idle_cores(0.6).raised("BRR401")[0].saving.expected_ns
     assert found.saving.expected_ns > expected, "idle cores make workers the first thing to try"
+
+
+def test_what_handing_a_batch_over_costs_is_not_promised(monkeypatch):
+    """A step of 3.8 ms that waits for 0.9 of them: 2.5 ms by hand, 4.5 with two workers."""
+    (found,) = idle_cores(0.6).raised("BRR405")
+    assert found.saving.low_ns == pytest.approx((0.4 * (40 - HANDOVER) - HANDOVER) * MS)
+    monkeypatch.setattr(data_workers, "HANDOVER_NS", 38 * MS)
+    assert not idle_cores(0.6).raised("BRR405"), "2 ms are left of it"
+    one = waiting(80, num_workers=1, workers=(worker(100, cpu=0.9),), facts={"process_load": 0.2})
+    assert one.raised("BRR405"), "it has paid already"
 
 
 def test_workers_gain_nothing_where_the_step_has_all_cores():
@@ -223,7 +238,7 @@ def test_workers_gain_nothing_where_the_step_has_all_cores():
 
 def test_half_a_core_is_no_promise():
     (found,) = idle_cores(1.35).raised("BRR405")  # 95 ms of work in 60 ms: 0.4 cores are left
-    assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(0.9 * 25 * MS)
+    assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(0.9 * (25 - HANDOVER) * MS)
 
 
 def test_a_worker_more_is_offered_where_a_core_is_left_for_it():
