@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -60,10 +61,11 @@ class PackedMasks(Remedy):
     def apply(self, seams: Seams) -> None:
         import torch
 
-        plain = torch.library.get_kernel(f"aten::{OP}", "CPU")
+        plain, process = torch.library.get_kernel(f"aten::{OP}", "CPU"), os.getpid()
 
         def bernoulli_(keys: Any, noise: Any, p: float = 0.5, *, generator: Any = None) -> Any:
-            if noise.numel() < LEAST or not RARE <= p <= 1 - RARE or not _is_flat(noise):
+            # torch draws in one thread; ours are ops of several, which a forked child may wait for in vain
+            if noise.numel() < LEAST or not RARE <= p <= 1 - RARE or not _is_flat(noise) or os.getpid() != process:
                 return plain.call_boxed(keys, noise, p, generator=generator)
             return fill(noise, p, generator)
 
