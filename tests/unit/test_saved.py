@@ -378,3 +378,15 @@ def test_the_memory_of_a_freed_graph_is_given_back() -> None:
     saved = watching(program)
     assert all(ref.expired() for ref in freed)
     assert total(saved) == FLOAT << 20
+
+
+@pytest.mark.parametrize(
+    ("node", "op"),
+    [
+        ("MaxPool2DWithIndicesBackward0", "max_pool2d_with_indices"), ("AddmmBackward0", "addmm"),
+        ("NativeLayerNormBackward0", "native_layer_norm"), ("AdaptiveAvgPool2DBackward0", "adaptive_avg_pool2d"),
+        ("UpsampleBilinear2DBackward1", "upsample_bilinear2d"), ("Log2Backward0", "log2"),
+    ],
+)  # fmt: skip
+def test_a_nodes_name_is_its_ops(node: str, op: str) -> None:
+    assert saved_module._WORDS.sub("_", saved_module._BACKWARD.sub("", node)).lower() == op

@@ -26,7 +26,7 @@ MAX_NODES = 200_000
 _NO_NUMBER = 1 << 63
 """AccumulateGrad has the largest number there is, and belongs to no moment."""
 _BACKWARD = re.compile(r"Backward\d*$")
-_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=\dD)(?=[A-Z])|(?<=\d)(?=[A-CE-Z])")  # MaxPool2D, With, Indices
 
 Saver = tuple[str, str, str, str, int]
 """(module, op, file, function, line)."""

@@ -41,11 +41,9 @@ def _groups(report: Report, page: Page, lines: int, accounts: int, shown: int, n
 
 def _rest(report: Report, page: Page, more: int) -> Block:
     """What is not shown, and how to see it."""
-    doubts = [page.clean(f.code) for f in report.findings if is_doubt(f)]
+    doubts = list(dict.fromkeys(page.clean(f.code) for f in report.findings if is_doubt(f)))
     said = [f"{more} more finding{'s' if more > 1 else ''}"] if more > 0 else []
-    said += (
-        [f"{len(doubts)} doubt{'s' if len(doubts) > 1 else ''} ({', '.join(dict.fromkeys(doubts))})"] if doubts else []
-    )
+    said += [f"{len(doubts)} doubt{'s' if len(doubts) > 1 else ''} ({', '.join(doubts)})"] if doubts else []
     said += [f"{len(report.loops)} other loop{'s' if len(report.loops) > 1 else ''}"] if report.loops else []
     cut: Block = [page.row("cut short", phrase((page.clean(f.message), ""))) for f in report.findings
                   if f.code == CUT_SHORT]  # fmt: skip

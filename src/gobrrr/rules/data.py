@@ -193,7 +193,8 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
         f"({duration(found.item_ns or 0.0)} each) and stacked again",
-        advice="Index the whole tensor with a batch of indices (__getitems__, or batch_size=None and a BatchSampler).",
+        advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "
+        "tensors, batch_size=None and a BatchSampler do.",
         where=first_span(loader.dataset_span, loader.created_span),
         evidence=quantities(found, ledger),
     )

@@ -39,6 +39,8 @@ WANTED_OF_A_FILE = ("ops", "shapes", "stacks")
 REPLAYED, MOSTLY = 0.05, 0.5
 """Share of kernel time under graph replay, or of device events without a launch, that is told; and half of it, from
 which no cause is named."""
+SHORT = 1e6
+"""ns of a step that is too short for hooks of some microseconds each."""
 STALLED = 0.1
 """Share of the step that a device stood still with work queued, from which on it is told. Proposed."""
 WHAT = {
@@ -255,7 +257,9 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         "warning" if cost > 5 * WATCHED else "note",
         f"watching cost {share(cost)} of the plain step of {duration(ledger.wall)}",
-        "Steps of a fraction of a millisecond are too short to watch one by one; use a larger batch for the diagnosis.",
+        "Steps of a fraction of a millisecond are too short to watch one by one; use a larger batch for the diagnosis."
+        if ledger.wall < SHORT
+        else "Many calls of modules and loaders in a step, or a busy machine: what is told holds within that.",
         {"overhead_share": ratio(cost)},
     )
 
