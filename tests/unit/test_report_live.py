@@ -57,7 +57,7 @@ def test_plain_lines_say_what_runs_what_it_has_shown_and_what_is_left() -> None:
         view.ended(WON)
     lines = out.getvalue().splitlines()
     assert lines[0] == "racing fused, compile on top of malloc (9.0 min left)"
-    assert lines[1].startswith("   so far fused looks faster, settled; compile is open")
+    assert lines[1].startswith("   so far fused looks faster, and gets no more blocks; compile is open")
     assert lines[2:] == [
         "checking the numbers of malloc + fused (8.7 min left)",
         "confirming malloc + fused in fresh processes (8.7 min left)",

@@ -56,7 +56,7 @@ def standing(heat: Heat) -> list[str]:
         name, seen = " + ".join(name for name in stack if name not in heat.reference), heat.standing(stack)
         if seen.num:
             said = looks(heat.verdict(stack), heat.objective)
-            found.append(f"{name} {said}{'' if stack in heat.live else ', settled'}")
+            found.append(f"{name} {said}{'' if stack in heat.live else ', and gets no more blocks'}")
     return found
 
 
