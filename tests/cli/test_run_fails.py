@@ -103,6 +103,32 @@ def test_a_program_whose_children_train_is_told_what_to_type(gobrrr: Runner, tmp
     assert "gobrrr run -- torchrun --nproc_per_node N script.py" in watched.text
 
 
+HOGWILD = """
+import torch, torch.multiprocessing as mp
+def train(model):
+    import time; end = time.process_time() + 6
+    while time.process_time() < end: model(torch.randn(64, 64)).sum().backward()
+if __name__ == "__main__":
+    model = torch.nn.Linear(64, 64).share_memory()
+    processes = [mp.get_context("spawn").Process(target=train, args=(model,)) for _ in range(2)]
+    for process in processes: process.start()
+    for process in processes: process.join()
+    with torch.no_grad():
+        for _ in range(300): model(torch.randn(2000, 64))
+"""
+
+
+def test_a_parent_that_only_evaluates_is_not_taken_for_the_run(gobrrr: Runner, tmp_path: Path) -> None:
+    (tmp_path / "hogwild.py").write_text(HOGWILD)
+    watched = gobrrr("run", "--no-rehearsal", "-o", "run", "hogwild.py")
+    assert watched.code == 0 and watched.text.startswith("Unreliable: the processes that the program started used ")
+    verdict = " ".join(watched.text.split())
+    assert "gobrrr run -- torchrun --nproc_per_node N script.py" in verdict and "(BRR904;" in verdict
+    assert "gobrrr tune" not in verdict
+    (recording,) = load_run(tmp_path / "run")
+    assert recording.raw_facts[-1]["children"]["processes"] == 2
+
+
 @pytest.mark.parametrize("flags", ["-I", "-E"])
 def test_a_python_that_keeps_gobrrr_out_is_told_so(flags: str, gobrrr: Runner) -> None:
     watched = gobrrr("run", "--", sys.executable, flags, NEVER)

@@ -20,6 +20,7 @@ QUICK = (
     "frameless",
     "profilers",
     "counts",
+    "processes",
     "by_hand",
 )
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gobrrr.ledger.places import BACKWARD
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
 from gobrrr.recording import marks
-from gobrrr.recording.facts import Facts, Span
+from gobrrr.recording.facts import ChildFacts, Facts, Span
 from gobrrr.recording.microsteps import _BACKWARD, micro_steps
 from gobrrr.recording.noted import facts_of
 from gobrrr.recording.run import LineLog, Recording, Start, Window
@@ -371,3 +371,11 @@ def test_windows_cut_the_plain_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_plain_step_has_no_rates() -> None:
     assert rates(recording(), []) == {}
+
+
+def test_children_are_those_of_the_last_moment() -> None:
+    early = {"moment": "steady", "children": {"processes": 1, "cpu_ns": 5, "loaders_ns": 0, "own_ns": 9}}
+    late = {"moment": "end", "children": {"processes": 2, "cpu_ns": 50, "loaders_ns": 60, "own_ns": 9}}
+    assert found(recording((), early, late)).children == ChildFacts(2, 50, 60, 9)
+    assert found(recording()).children is None
+    assert found(recording((), early, late)).children.others_ns == 0

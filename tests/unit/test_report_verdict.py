@@ -51,6 +51,19 @@ def test_a_machine_that_is_a_little_crowded_is_not_the_first_thing() -> None:
     assert judge(samples.starved_ledger(), [samples.finding(), crowd]).sentence.startswith("Data-bound:")
 
 
+def test_a_run_that_is_elsewhere_is_told_before_all_else() -> None:
+    crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="warning", message="crowded")
+    other = samples.finding("BRR902", 0.0, name="unsteady", bound="host", severity="critical", message="they differ")
+    children = samples.finding("BRR904", 0.0, name="signals", bound="host", severity="critical", message="children")
+    ranked = rank_findings([other, crowd, samples.finding(), children])
+    assert ranked[0] is children
+    verdict = judge(samples.starved_ledger(), ranked)
+    assert verdict.bound == "unreliable" and verdict.sentence.startswith("Unreliable: children")
+    mild = replace(children, severity="warning")
+    ranked = rank_findings([crowd, samples.finding(), mild])
+    assert judge(samples.starved_ledger(), ranked).sentence.startswith("Starved: crowded. Data-bound")
+
+
 @pytest.mark.parametrize(
     ("accounts", "expected", "bound", "said"),
     [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gobrrr.capture.session import TRANSFORMED
 from gobrrr.ledger.model import Account, StepStats
-from gobrrr.recording.facts import Facts, Settings
+from gobrrr.recording.facts import ChildFacts, CompileFacts, Facts, Settings
 from gobrrr.rules import load
 from gobrrr.rules.cores import starved
 from gobrrr.rules.model import Finding
@@ -101,6 +102,47 @@ def test_what_is_less_than_bad_is_a_note(case):
 
 def test_a_profiled_window_that_never_came_has_no_overhead():
     assert levels(step(wall_ns=300 * MS, profiled_count=0)) == []
+
+
+SPAWNED = ChildFacts(processes=2, cpu_ns=34_000_000_000, own_ns=9_000_000_000)
+
+
+def spawned(kind: str = "inference", seen_ns: float = 2e9, compiles: bool = False, **changes: int) -> Case:
+    case = step(kind=kind, seen_ns=seen_ns)
+    children = msgspec.structs.replace(SPAWNED, **changes)
+    case.facts = Facts(children=children, compile=CompileFacts(used=compiles))
+    return case
+
+
+def test_a_run_that_is_its_childrens_is_not_judged_by_its_own_steps():
+    (found,) = doubts(spawned())
+    assert (found.code, found.severity) == ("BRR904", "critical")
+    assert "used 34.0 s of CPU time, its own 9.00 s" in found.message and "torchrun --nproc_per_node" in found.advice
+
+
+def test_the_doubt_about_children_comes_instead_of_the_one_that_knows_less():
+    case = spawned(seen_ns=25 * MS)
+    case.step = msgspec.structs.replace(case.step, process_cpu_ns=28e9)
+    assert levels(case) == [("BRR904", "critical")]
+    case.facts = Facts()
+    assert levels(case) == [("BRR901", "critical")]
+
+
+@pytest.mark.parametrize(
+    ("case", "expected"),
+    [
+        (spawned("training", seen_ns=3.4e9), ["warning"]),  # it may be one of the ranks
+        (spawned("training", seen_ns=3.3e9), ["critical"]),
+        (spawned(loaders_ns=25_000_000_000), []),
+        (spawned(loaders_ns=24_900_000_000), ["critical"]),
+        (spawned(loaders_ns=40_000_000_000), []),
+        (spawned(own_ns=34_000_000_000), []),
+        (spawned(processes=0), []),
+        (spawned(compiles=True), []),
+    ],
+)  # fmt: skip
+def test_workers_compilers_and_small_helpers_raise_no_doubt(case, expected):
+    assert [level for _, level in levels(case)] == expected
 
 
 def test_what_is_missing_is_named():

@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.children import Children
 from gobrrr.capture.kept import KeptCalls
 from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain
 from gobrrr.capture.parts import is_training
@@ -60,6 +61,7 @@ class Hooks:
         """Told before the hooks are taken out for as long as the program's profiler runs."""
         self.begun: Callable[[], object] = lambda: recorder.note(ev.ITER, -1)
         """Told that an iterator of a loader is being made."""
+        self.children = Children()
         self._waiting: list[int] = []  # a dataset may iterate over a loader of its own
 
     @property
@@ -273,6 +275,8 @@ class Hooks:
 
         seen = self._guarded(lambda _: self.begun())
         _replace(_BaseDataLoaderIter, "__init__", Lookup(_BaseDataLoaderIter.__init__, seen), self._undo)
+        for owner, name, told in self.children.seams():
+            _replace(owner, name, Lookup(owner.__dict__[name], self._guarded(told, anywhere=True)), self._undo)
 
     def _fetchers(self) -> None:
         from torch.utils.data import _utils

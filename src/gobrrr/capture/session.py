@@ -367,6 +367,7 @@ class Session:
             "eval_span": lambda: recorder.eval_span,
             "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
             "watching": self.hooks.cost,
+            "children": self.hooks.children.facts,
         }
         found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}
         for name, table in tables.items():

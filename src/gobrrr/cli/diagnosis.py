@@ -182,11 +182,12 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
         oldest = ".".join(map(str, OLDEST))
         return GobrrrError(f"torch {versions[0]} is too old to watch", f"gobrrr needs torch {oldest} or newer")
     if (children := _work_of_children(folder)) is not None:
+        from gobrrr.rules.validity import ELSEWHERE
+
         return GobrrrError(
             "nothing was recorded: the program made no step itself, the processes that it started did "
             f"({children}){ended}",
-            "ranks: gobrrr run -- torchrun --nproc_per_node N script.py; a script: gobrrr run that one; else put "
-            "`with gobrrr.watch():` into the function that they run",
+            ELSEWHERE,
         )
     if late is not None:
         return (

@@ -172,6 +172,24 @@ class SavedTensor(msgspec.Struct, frozen=True):
     span: Span | None = None
 
 
+class ChildFacts(msgspec.Struct, frozen=True):
+    """Processes that the program started, as they stood when the watching ended."""
+
+    processes: int = 0
+    """Started with multiprocessing, loader workers not counted."""
+    cpu_ns: int = 0
+    """CPU time of all processes that have ended and were waited for, whoever started them."""
+    loaders_ns: int = 0
+    """Of that the loader workers'."""
+    own_ns: int = 0
+    """CPU time of the program's own process."""
+
+    @property
+    def others_ns(self) -> int:
+        """CPU time of those that are no loader workers."""
+        return max(0, self.cpu_ns - self.loaders_ns)
+
+
 class Settings(msgspec.Struct, frozen=True):
     """Global switches of torch and of the process, as they stood in the steady state; null where not known."""
 
@@ -219,6 +237,7 @@ class Facts(msgspec.Struct, frozen=True):
     denormals: tuple[DenormalFacts, ...] = ()
     held_graphs: tuple[HeldGraph, ...] = ()
     compile: CompileFacts = CompileFacts()
+    children: ChildFacts | None = None
     saved: tuple[SavedTensor, ...] = ()
     saved_total: int | None = None
     gc_ns_per_step: float | None = None

@@ -37,6 +37,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "denormals": _denormals(recording),
         "held_graphs": counted.get("held") or [],
         "compile": _compile(recording),
+        "children": raw.get("children"),
         "saved": _saved(counted),
         "saved_total": sum(s["num_bytes"] for s in _saved(counted)) if counted.get("saved") is not None else None,
         "gc_span": counted.get("gc_span"),

@@ -14,7 +14,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
 from gobrrr.report.model import Device, OpShare, Report, Span, Step
 from gobrrr.report.place import short
-from gobrrr.report.verdict import is_doubt, judge
+from gobrrr.report.verdict import is_doubt, is_elsewhere, judge
 from gobrrr.rules.model import REGISTRY, Finding
 
 NUM_KERNELS = NUM_OPS = 10
@@ -83,13 +83,21 @@ def build(
 
 
 def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """By expected saving, the largest first; doubts last, but those that make the run unreliable before all."""
+    """By expected saving, the largest first; doubts last, but those that make the run unreliable before all, and of
+    them the one that says that its time is elsewhere."""
 
-    def key(finding: Finding) -> tuple[int, float, float, str, str]:
+    def key(finding: Finding) -> tuple[int, bool, float, float, str, str]:
         doubt = is_doubt(finding)
         group = 1 if not doubt else 0 if finding.severity == "critical" else 2
         where = f"{finding.where[0].file}:{finding.where[0].line:09d}" if finding.where else ""
-        return group, -_real(finding.saving.expected_ns), -_real(finding.saving.ceiling_ns), finding.code, where
+        return (
+            group,
+            not is_elsewhere(finding),
+            -_real(finding.saving.expected_ns),
+            -_real(finding.saving.ceiling_ns),
+            finding.code,
+            where,
+        )
 
     return tuple(sorted(findings, key=key))
 

@@ -41,9 +41,17 @@ def is_doubt(finding: Finding) -> bool:
     return finding.code.startswith("BRR9")
 
 
+def is_elsewhere(finding: Finding) -> bool:
+    """It says that what the run costs lies in processes that were not seen."""
+    return finding.code == "BRR904" and finding.severity == "critical"
+
+
 def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
-    """What _judge() says, behind what comes first: that the machine had no cores for the program."""
+    """What _judge() says, behind what comes first: that the machine had no cores for the program. Where its time is not
+    in these steps at all that comes before everything."""
     said = _judge(ledger, findings)
+    if any(is_elsewhere(finding) for finding in findings):
+        return said
     starved = next((f for f in findings if f.code == "BRR905" and f.severity != "note"), None)
     return Verdict(said.bound, plain(f"Starved: {starved.message}. {said.sentence}")) if starved else said
 

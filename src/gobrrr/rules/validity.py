@@ -43,6 +43,11 @@ SHORT = 1e6
 """ns of a step that is too short for hooks of some microseconds each."""
 STALLED = 0.1
 """Share of the step that a device stood still with work queued, from which on it is told. Proposed."""
+ELSEWHERE = (
+    "ranks: gobrrr run -- torchrun --nproc_per_node N script.py; a script: gobrrr run that one; else put "
+    "`with gobrrr.watch():` into the function that they run"
+)
+"""How to see the steps of processes that the program starts."""
 WHAT = {
     "stacks": "Python stacks, so no lines",
     "plain": "steps timed without the profiler",
@@ -102,6 +107,8 @@ def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
     own = (step.process_cpu_ns or 0.0) - START_UP
     if step.seen_ns <= 0 or step.seen_ns * max(1.0, load or 1.0) >= HARDLY * own:
         return
+    if _children_work(ledger):
+        return  # BRR904 says where it lies
     spent = step.process_cpu_ns or 0.0
     yield _doubt(
         "BRR901",
@@ -181,6 +188,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR904", "signals-missing", "host")
 def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """What was not seen, and so could not be judged."""
+    yield from _steps_of_children(ledger)
     offline = "offline" in ledger.signals
     lacking = [signal for signal in (WANTED_OF_A_FILE if offline else WANTED) if signal not in ledger.signals]
     if not lacking:
@@ -196,6 +204,34 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "debugger.",
         {"missing": Quantity(", ".join(lacking))},
     )
+
+
+def _children_work(ledger: Ledger) -> bool:
+    """Whether processes of multiprocessing that are no loader workers used more CPU time than the program itself. Where
+    torch.compile is used it cannot be told: its compilers are children too."""
+    children = ledger.facts.children
+    compiles = ledger.facts.compile.used
+    return children is not None and children.processes > 0 and not compiles and children.others_ns > children.own_ns
+
+
+def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
+    children, step = ledger.facts.children, ledger.step
+    if children is None or not _children_work(ledger):
+        return
+    seen = step.seen_ns * max(1.0, ledger.facts.process_load or 1.0)
+    trains = step.kind == "training" and seen >= HARDLY * children.others_ns  # one of the ranks, say: its steps count
+    yield _doubt(
+        "BRR904",
+        ledger,
+        "warning" if trains else "critical",
+        f"the processes that the program started used {duration(children.others_ns)} of CPU time, its own "
+        f"{duration(children.own_ns)}: what the run costs lies in them, and none of it was seen",
+        f"Watch those instead. {ELSEWHERE[0].upper()}{ELSEWHERE[1:]}.",
+        {
+            "children_cpu": time(children.others_ns), "process_cpu": time(children.own_ns),
+            "processes": count(children.processes),
+        },
+    )  # fmt: skip
 
 
 @rule("BRR905", "other-processes", "host", needs={"facts"}, remedies=("short_wait",))
