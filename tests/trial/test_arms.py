@@ -23,6 +23,7 @@ from gobrrr.trial.arm import SPENT, Arm, ArmError
 from gobrrr.trial.lockstep import measure
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.side import MOST_WARM_STEPS, Side
+from gobrrr.trial.workspace import WORK, mirror_of
 
 PROGRAM = Path(__file__).parent / "programs" / "trains.py"
 
@@ -92,11 +93,12 @@ def test_a_waiting_arm_and_its_workers_stand_still(started, tmp_path: Path) -> N
     group = [psutil.Process(one._process.pid), *psutil.Process(one._process.pid).children(recursive=True)]
     time.sleep(0.2)
     assert {process.status() for process in group} == {psutil.STATUS_STOPPED} and len(group) == 2
-    before = (tmp_path / "arm" / "work" / "samples").stat().st_size
+    samples = mirror_of(tmp_path / "work", tmp_path / "arm" / WORK) / "samples"
+    before = samples.stat().st_size
     time.sleep(0.3)
-    assert (tmp_path / "arm" / "work" / "samples").stat().st_size == before
+    assert samples.stat().st_size == before
     one.run(20)
-    assert (tmp_path / "arm" / "work" / "samples").stat().st_size > before
+    assert samples.stat().st_size > before
 
 
 LOUD_WITH_A_STRAY = """
@@ -124,7 +126,7 @@ def test_what_it_starts_in_a_session_of_its_own_stands_still_and_ends_and_its_wo
     try:
         one.start(100)
         one.run(60)
-        child = psutil.Process(int((tmp_path / "arm" / "work" / "child").read_text()))
+        child = psutil.Process(int((mirror_of(work, tmp_path / "arm" / WORK) / "child").read_text()))
         time.sleep(0.1)
         assert child.status() == psutil.STATUS_STOPPED
         assert sum(file.stat().st_size for file in (tmp_path / "arm").glob("std*")) < 1 << 20

@@ -13,6 +13,7 @@ import pytest
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.trial import workspace
+from gobrrr.trial.side import clear
 from gobrrr.trial.workspace import Workspace, inside
 
 
@@ -59,7 +60,7 @@ def test_what_is_too_much_is_one_link(home: Path, tmp_path: Path, monkeypatch: p
 
 def test_a_workspace_below_its_source_does_not_hold_itself(home: Path) -> None:
     work = Workspace(home, home / "out" / "work").make()
-    assert not (work / "out" / "work" / "train.py").exists()
+    assert not list((work / "out" / "work").glob("**/train.py"))
 
 
 def test_relative_folders_and_folders_of_results_are_not_mirrored_into_themselves(
@@ -72,6 +73,94 @@ def test_relative_folders_and_folders_of_results_are_not_mirrored_into_themselve
     assert not (work / "results").exists() and (work / "train.py").exists()
     beside = Workspace(Path(), Path("other")).make()
     assert not (beside / "other").exists() and not (beside / "results").exists()
+
+
+@pytest.fixture
+def beside(home: Path) -> Path:
+    folder = home.parent / "shared"
+    folder.mkdir()
+    (folder / "x.bin").write_text("theirs")
+    return folder
+
+
+def test_paths_upward_lead_where_the_users_do(home: Path, beside: Path, tmp_path: Path) -> None:
+    (home / "deep").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    deep = Workspace(home / "deep", tmp_path / "elsewhere" / "work").make()
+    assert (deep / ".." / "train.py").read_text() == "print(1)\n" and deep.name == "deep"
+    assert (deep / ".." / ".." / "shared" / "x.bin").read_text() == "theirs"
+    assert (deep / ".." / ".." / ".." / tmp_path.name / "shared" / "x.bin").read_text() == "theirs"
+    assert (deep / "../../..").resolve() == tmp_path / "elsewhere" / "work"
+
+
+def test_a_mirror_that_is_cleared_takes_nothing_of_the_users_with_it(home: Path, beside: Path, tmp_path: Path) -> None:
+    work = Workspace(home, tmp_path / "arm" / "work").make()
+    assert (work / ".." / "shared" / "x.bin").exists()
+    clear(tmp_path / "arm")
+    assert not (tmp_path / "arm").exists()
+    assert (beside / "x.bin").read_text() == "theirs" and (home / "data" / "large").exists()
+
+
+def test_links_beside_the_folder_that_lead_into_it_lead_into_the_mirror(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to("home")
+    (tmp_path / "absolute").symlink_to(home / "data")
+    (tmp_path / "round").symlink_to("round")
+    (tmp_path / "up").symlink_to("..")
+    work = Workspace(home, tmp_path / "elsewhere" / "work").make()
+    assert (work.parent / "latest").resolve() == work and (work.parent / "absolute").resolve() == work / "data"
+    assert (work.parent / "round").is_symlink() and (work.parent / "up").resolve() == tmp_path.parent
+
+
+def test_results_beside_the_folder_are_no_way_round(home: Path, beside: Path, tmp_path: Path) -> None:
+    workspace.mark_output(tmp_path / "shared" / "results")
+    (tmp_path / ".gobrrr").mkdir()
+    work = Workspace(home, tmp_path / "shared" / "results" / "arm" / "work").make()
+    assert (work / "../shared/x.bin").read_text() == "theirs"
+    assert not (work / "../shared/results").exists() and not (work / "../.gobrrr").exists()
+
+
+def test_of_what_lies_beside_a_bounded_number_is_linked_and_folders_first(
+    home: Path, beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "MOST_BESIDE", 2)
+    for number in range(20):
+        (tmp_path / f"{number}.txt").touch()
+    work = Workspace(home, tmp_path / "elsewhere" / "work").make()
+    assert (work / "../shared/x.bin").exists() and len(list(work.parent.iterdir())) <= 3
+
+
+def test_a_folder_above_that_cannot_be_read_has_nothing_beside(
+    home: Path, beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = os.scandir
+
+    def denied(path: Path):
+        if Path(path) == tmp_path:
+            raise PermissionError
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", denied)
+    work = Workspace(home, tmp_path / "elsewhere" / "work").make()
+    assert not (work / "../shared").exists() and (work / "train.py").exists()
+
+
+def test_a_folder_reached_by_a_link_is_where_it_really_lies(home: Path, beside: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "link").symlink_to(home)
+    work = Workspace(tmp_path / "elsewhere" / "link", tmp_path / "arm" / "work").make()
+    assert work.name == "home" and (work / "../shared/x.bin").exists()
+
+
+@pytest.mark.parametrize("source", ["/", "/a", "/a/b/c/d/e"])
+def test_paths_in_a_text_become_the_users_own(source: str, tmp_path: Path) -> None:
+    mirror = workspace.mirror_of(Path(source), tmp_path)
+    assert (
+        workspace.as_theirs(f"{mirror}: {mirror}/x.py", Path(source), tmp_path) == f"{source}: {Path(source) / 'x.py'}"
+    )
+    assert len(mirror.relative_to(tmp_path).parts) <= workspace.LEVELS
+    above = Path(source).parent / "lib.py"
+    said = f'File "{mirror}/../lib.py"' if source != "/" else f'File "{tmp_path}/lib.py"'
+    assert Path(workspace.as_theirs(said, Path(source), tmp_path)[6:-1]).resolve() == above
 
 
 def test_words_of_the_command_move_with_it(home: Path, tmp_path: Path) -> None:

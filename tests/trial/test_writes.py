@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from gobrrr.trial.limits import Limits
 from gobrrr.trial.workspace import SMALL_BYTES, Workspace
 from gobrrr.trial.writes import PYTHON, REFUSED, UNPROTECTED
 
-HOOK = "from gobrrr.trial.writes import keep_out; import os; keep_out(os.environ['HOME_'], '..')\n"
+HOOK = "from gobrrr.trial.writes import keep_out; import os; keep_out(os.environ['HOME_'], os.environ['OWN_'])\n"
 START = "import os, sys; home = os.environ['HOME_']; inside = home + '/data'; small = inside + '/small'\n"
 LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); "
 FOLDER = "d = os.open(inside, os.O_RDONLY); "
@@ -145,7 +146,7 @@ class Arm:
         """With the kernel's means, Python's hook, or both."""
         self.patch.setattr(limits, "protection", lambda source, within: self.by)
         code = (HOOK if hook else "") + START + code
-        env = {**os.environ, "HOME_": str(self.home), "OMP_NUM_THREADS": "1", **variables}
+        env = {**os.environ, "HOME_": str(self.home), "OWN_": str(self.folder), "OMP_NUM_THREADS": "1", **variables}
         start = limits.start([sys.executable, "-c", code], env, self.folder, self.home, self.within)
         with (self.folder / "stderr").open("w") as err:
             done = subprocess.run(start.command, env=start.env, cwd=self.work, stdout=subprocess.PIPE, stderr=err,
@@ -266,6 +267,75 @@ def test_what_is_written_through_a_link_stays_in_the_workspace(by: str, home: Pa
     assert everything(home) == before
     assert (here.work / "data" / "large").stat().st_size == SMALL_BYTES + 2
     assert (here.work / "data" / "small").read_text() == "other" and not (here.work / "train.py").exists()
+
+
+BESIDE = {
+    "a new file": "open('../data/new', 'w')",
+    "over a file": "open('../data/small', 'w')",
+    "by a name from the root": "open(os.path.abspath('../data/new'), 'w')",
+    "two folders up": "open('../../{above}/data/new', 'w')",
+    "a removal": "os.remove('../data/small')",
+    "a folder": "os.mkdir('../data/new')",
+    "replaced": "open('mine', 'w').close(); os.replace('mine', '../data/small')",
+    "its mode": "os.chmod('../data', 0o700)",
+}
+
+
+@pytest.fixture
+def beside(home: Path) -> Path:
+    folder = home.parent / "data"
+    folder.mkdir(mode=0o755)
+    (folder / "small").write_text("small")
+    (home.parent / "log").write_text("theirs")
+    return folder
+
+
+@pytest.mark.parametrize("by", [*HERE, PYTHON, UNPROTECTED])
+@pytest.mark.parametrize("how", BESIDE)
+def test_what_lies_beside_the_folder_is_read_and_not_written(how: str, by: str, beside: Path, arm) -> None:
+    before, here = everything(beside), arm(by)
+    done = here.run("assert open('../data/small').read() == 'small'; " + BESIDE[how].format(above=beside.parent.name))
+    assert done.returncode == 1 and everything(beside) == before, done.stderr
+    assert f"it writes to {beside}" in limits.refusal(here.folder)
+
+
+@pytest.mark.parametrize("by", HERE)
+def test_the_kernel_keeps_programs_from_what_lies_beside_the_folder(by: str, beside: Path, arm) -> None:
+    before = everything(beside)
+    code = "sys.exit(os.waitstatus_to_exitcode(os.system('cat ../data/small && echo x > ../data/new')))"
+    done = arm(by).run(code, hook=False)
+    assert done.stdout == "small" and done.returncode not in (0, 125) and everything(beside) == before
+
+
+@pytest.mark.parametrize("by", [*HERE, PYTHON, UNPROTECTED])
+def test_beside_the_folder_too_what_is_allowed_is_written_to(by: str, beside: Path, arm) -> None:
+    here = arm(by)
+    here.within = Limits((beside, beside.parent / "log"))
+    done = here.run("open('../data/new', 'w').write('x'); open('../log', 'w').write('ours')")
+    assert done.returncode == 0, done.stderr
+    assert (beside / "new").read_text() == "x" and (beside.parent / "log").read_text() == "ours"
+
+
+@pytest.mark.parametrize("by", [*HERE, PYTHON, UNPROTECTED])
+def test_what_is_made_or_changed_in_the_folder_above_stays_in_the_arms(by: str, beside: Path, arm) -> None:
+    here = arm(by)
+    done = here.run("open('../log', 'a').write('+'); open('../new', 'w').write('x'); os.rename('../data', '../gone')")
+    assert done.returncode == 0, done.stderr
+    assert (beside / "small").exists() and (beside.parent / "log").read_text() == "theirs"
+    assert not (beside.parent / "new").exists()
+    assert (here.work.parent / "log").read_text() == "theirs+" and (here.work.parent / "new").read_text() == "x"
+
+
+def test_shared_memory_is_anybodys_but_not_by_a_link_of_the_mirrors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A project there has others' files beside it, in what every program may write to."""
+    if not os.access(limits.SHARED_MEMORY, os.W_OK):
+        pytest.skip("no /dev/shm")
+    with tempfile.TemporaryDirectory(dir=limits.SHARED_MEMORY) as name:
+        project, data = Path(name, "project"), Path(name, "data")
+        project.mkdir()
+        data.mkdir()
+        here = Arm(project, Path(name, "arm"), PYTHON, limits.AT_HOME, monkeypatch)
+        assert here.run("open('../data/new', 'w')").returncode == 1 and not list(data.iterdir())
 
 
 @pytest.mark.parametrize("by", [*HERE, PYTHON])

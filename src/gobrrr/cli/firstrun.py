@@ -22,7 +22,7 @@ from gobrrr.trial import limits, mark
 from gobrrr.trial.arm import GRACE_S
 from gobrrr.trial.family import Family
 from gobrrr.trial.limits import Limits
-from gobrrr.trial.workspace import Workspace, inside
+from gobrrr.trial.workspace import WORK, Workspace, as_theirs, inside
 
 REPORT, MARK = "report.json", "report.mark"
 """Files of a diagnosis: what was found, and the mark of who found it."""
@@ -86,7 +86,7 @@ def diagnosed(
     stream.write("gobrrr: diagnosing the program first\n")
     stream.flush()
     put_aside(folder)
-    work = folder / "work"
+    work = folder / WORK
     try:
         return _made(command, source, folder, stream, within, patterns, clock, kind)
     finally:  # made by watched(), in a folder that was not there before
@@ -99,7 +99,7 @@ def _made(
 ) -> Report:  # fmt: skip
     from gobrrr.report.json import from_json, to_json
 
-    work = str((folder / "work").resolve())
+    work = folder / WORK
     seen = watched(command, source, folder, within, clock)
     if seen.start_s is not None and seen.start_s > clock.left:
         raise _too_late(f"the program takes {seen.start_s:.0f} s until its first step", seen.start_s, clock)
@@ -113,9 +113,9 @@ def _made(
         if seen.code and (refused := limits.refusal(folder)):
             raise GobrrrError(f"the program ended with {seen.code}: {refused}", limits.HINT) from None
         if seen.code:
-            stream.write(_last_words(folder).replace(work, str(source)))
+            stream.write(as_theirs(_last_words(folder), source, work))
         raise error
-    text = to_json(report).replace(work.encode(), str(source).encode())
+    text = as_theirs(to_json(report).decode(), source, work).encode()
     (folder / limits.STDERR).unlink(missing_ok=True)
     files.write(folder / REPORT, text)
     files.write(folder / MARK, mark.of(text, kind).encode())
@@ -165,7 +165,7 @@ def watched(command: Sequence[str], source: Path, folder: Path, within: Limits, 
     from gobrrr.capture.launch import environment
 
     folder.mkdir(parents=True)
-    work = Workspace(source, folder / "work").make()
+    work = Workspace(source, folder / WORK).make()
     config = Config(str(folder.resolve()), leave=1, stop_after=MOST_STEPS, source=str(source))
     words = [inside(word, source, work) for word in command]
     start = limits.start(words, environment(config), folder, source, within)

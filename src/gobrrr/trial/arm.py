@@ -25,7 +25,7 @@ from gobrrr.trial.family import Family
 from gobrrr.trial.handshake import RefereeSide
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.objective import TIME, Objective
-from gobrrr.trial.workspace import Workspace, inside
+from gobrrr.trial.workspace import WORK, Workspace, inside
 
 START_S = 300.0
 """Until the first step: imports, data, a first compilation."""
@@ -119,7 +119,7 @@ class Arm:
         """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,
         which reads it."""
         self._folder.mkdir(parents=True)
-        work = Workspace(self._source, self._folder / "work").make()
+        work = Workspace(self._source, self._folder / WORK).make()
         command = [inside(word, self._source, work) for word in self._command]
         waiting = BESIDE if mode == "observe" else {}
         config = Config(

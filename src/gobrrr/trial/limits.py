@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from gobrrr.machine import files
 from gobrrr.trial import kernel
-from gobrrr.trial.writes import PROTECTION, PYTHON, REFUSED, UNPROTECTED, WRITABLE
+from gobrrr.trial.writes import PROTECTION, PYTHON, REFUSED, SHARED_MEMORY, UNPROTECTED, WRITABLE
 
 STDERR = "stderr"
 """File of an arm's folder."""
-SHARED_MEMORY = "/dev/shm"
 TEMPORARY = ("/tmp", "/var/tmp")
 INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
 CACHES = (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.guard.effects import opens_for_writing
-from gobrrr.trial.workspace import MOST_COPIED_BYTES
+from gobrrr.trial.workspace import MOST_COPIED_BYTES, WORK, mirror_of
 
 WRITABLE, PROTECTION = "writable", "protection"
 """Files of an arm's folder: the paths that it may write below, with NUL between them, and who keeps it from others."""
@@ -23,6 +23,7 @@ PYTHON, UNPROTECTED = "Python's own calls", "unprotected"
 """Who keeps it, where the kernel does not; and what the user chose with `--unprotected`."""
 REFUSED = "refused"
 """File of an arm's folder: paths that it was kept from, one a line."""
+SHARED_MEMORY = "/dev/shm"
 _CHANGES = {
     "os.truncate": ((0, None, True),), "os.chmod": ((0, 2, True),), "os.chown": ((0, 3, True),),
     "os.utime": ((0, 3, True),), "os.setxattr": ((0, None, True),), "os.removexattr": ((0, None, True),),
@@ -53,6 +54,8 @@ class _Hook:
     def __init__(self, source: str, own: str) -> None:
         self._own, self._user = os.path.realpath(own), os.path.realpath(source)
         self._protection = _text(Path(own, PROTECTION)) or PYTHON
+        self._around = os.path.join(self._own, WORK)  # noqa: PTH118
+        self._mirror = str(mirror_of(Path(self._user), Path(self._around)))
         self._writable = (self._own, *_text(Path(own, WRITABLE)).split("\0"))
 
     def heard(self, event: str, args: tuple[Any, ...]) -> None:
@@ -73,18 +76,27 @@ class _Hook:
     def _check(self, path: Any, folder: Any = -1, content: bool = True) -> None:
         if path is None or (isinstance(path, int) and _is_nameless(path)):
             return
-        real = _real(path, folder)
+        real, beside = _real(path, folder), self._is_beside(path)
         if content:
-            if _below(real, self._own):
+            if _below(real, self._own) and not (beside and self._is_free(os.path.realpath(real), beside)):
                 _copied_if_linked(real)
             real = os.path.realpath(real)
-        if not self._is_free(real):
+        if not self._is_free(real, beside):
             self._refuse(real)
 
-    def _is_free(self, real: str) -> bool:
-        if "__pycache__" in real or any(_below(real, place) for place in self._writable if place):
+    def _is_beside(self, path: Any) -> bool:
+        """Whether it goes by a link to what lies beside the user's folder: a way that only a mirror has."""
+        if isinstance(path, int):
+            return False
+        name = os.path.normpath(os.path.join(os.getcwd(), os.fsdecode(path)))  # noqa: PTH109, PTH118
+        return _below(name, self._around) and not _below(name, self._mirror)
+
+    def _is_free(self, real: str, beside: bool = False) -> bool:
+        """`beside`: named by a link of the mirror's, so that nobody has chosen where it leads to."""
+        places = [place for place in self._writable if place and not (beside and _below(SHARED_MEMORY, place))]
+        if "__pycache__" in real or any(_below(real, place) for place in places):
             return True
-        return self._protection == UNPROTECTED and not _below(real, self._user)
+        return self._protection == UNPROTECTED and not beside and not _below(real, self._user)
 
     def _database(self, name: Any) -> None:
         """SQLite opens its files in C, and tells only that it does: a link that is not too large is copied."""
