@@ -223,6 +223,18 @@ def test_a_full_disk_costs_the_recording_only(plainly: Runner, gobrrr: Runner, t
     assert load_run(tmp_path / "run")[0].loops
 
 
+@pytest.mark.parametrize("ending", ["exit", "returns"])
+def test_a_recording_that_was_cut_before_its_first_step_says_so(gobrrr: Runner, tmp_path: Path, ending: str) -> None:
+    """Not that the program made no step, nor that it fails with gobrrr only: its exit code is its own."""
+    limited = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", sys.executable, str(ENDS), ending, "60"]
+    done = gobrrr("run", "-o", "run", "--", *limited)
+    assert done.code == (7 if ending == "exit" else 0)
+    assert (
+        f"could not be written to its end: File too large; the program ended with {done.code} (make room" in done.text
+    )
+    assert "-o DIR" in done.text and "second step" not in done.text and "a defect of gobrrr" not in done.text
+
+
 def test_no_room_for_the_report_costs_only_the_file(gobrrr: Runner, tmp_path: Path) -> None:
     """Everything that gobrrr itself writes fails from the report on."""
     (tmp_path / "full.py").write_text(

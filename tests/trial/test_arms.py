@@ -21,6 +21,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.trial import kernel
 from gobrrr.trial.arm import SPENT, Arm, ArmError
 from gobrrr.trial.lockstep import measure
+from gobrrr.trial.orphans import HEIRS
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.side import MOST_WARM_STEPS, Side
 from gobrrr.trial.workspace import WORK, mirror_of
@@ -280,11 +281,13 @@ def test_an_unknown_remedy_is_refused_before_anything_starts(tmp_path: Path) -> 
         composed(["fused_optimizer", "foreach_optimizer"])
 
 
-def test_a_killed_referee_leaves_nobody_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [[str(PROGRAM), "workers", "0"], [str(PROGRAM.with_name("leaves.py"))]])
+def test_a_killed_referee_leaves_nobody_behind(words: list[str], tmp_path: Path) -> None:
+    """Also of what the program has executed, which stands still and hears of no parent's death."""
     (tmp_path / "work").mkdir()
     referee = (
         "import sys, time; from pathlib import Path; from gobrrr.trial.arm import Arm\n"
-        f"arm = Arm([sys.executable, {str(PROGRAM)!r}, 'workers', '0'], Path({str(tmp_path / 'arm')!r}),"
+        f"arm = Arm([sys.executable, *{words!r}], Path({str(tmp_path / 'arm')!r}),"
         f" source=Path({str(tmp_path / 'work')!r}))\n"
         "arm.start(60); arm.run(3); print(arm._process.pid, flush=True); time.sleep(100)\n"
     )
@@ -292,10 +295,22 @@ def test_a_killed_referee_leaves_nobody_behind(tmp_path: Path) -> None:
     assert process.stdout is not None
     pid = int(process.stdout.readline())
     family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+    helpers = [each for each in psutil.Process(process.pid).children() if each.pid != pid]
+    assert len(helpers) == 1
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family + helpers, timeout=10)
+    for each in alive:  # not to be left by a test that fails
+        each.kill()
     assert not alive, alive
+
+
+def test_an_arm_that_has_ended_is_no_longer_to_be_ended(started) -> None:
+    one = started()
+    pid = one._process.pid
+    assert pid in HEIRS._lines
+    one.end()
+    assert pid not in HEIRS._lines
 
 
 def test_an_arm_whose_referee_dies_before_it_has_begun_dies_too(tmp_path: Path) -> None:

@@ -166,6 +166,16 @@ def test_as_a_module_it_is_the_same_command(capsys: pytest.CaptureFixture[str]) 
     assert (done.returncode, done.stderr) == (code, capsys.readouterr().err)
 
 
+@pytest.mark.parametrize("verb", ["run", "tune", "report", "remedies"])
+@pytest.mark.parametrize("start", ["-m gobrrr", "-c 'import sys; from gobrrr.cli.main import main; sys.exit(main())'"])
+def test_where_the_folder_is_gone_it_is_said_in_one_line(verb: str, start: str, tmp_path) -> None:
+    (tmp_path / "gone").mkdir()
+    gone = f'rmdir "$PWD"; exec {sys.executable} {start} {verb} /x.py'
+    done = subprocess.run(["sh", "-c", gone], cwd=tmp_path / "gone", capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "gobrrr: error: the current folder is gone" and "Trace" not in done.stderr
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)

@@ -159,6 +159,12 @@ def test_what_was_cut_off_is_not_told_to_install_torch(tmp_path: Path) -> None:
     assert "torch was not imported by then" in other.message and "pip" not in str(other) and other.exit_code == 5
 
 
+def test_a_disk_that_was_full_is_what_kept_the_recording_from_being_written(tmp_path: Path) -> None:
+    (tmp_path / "seen-1.json").touch()
+    said = diagnosis.why_empty(tmp_path, 7)
+    assert "could not be written" in said.message and "-o DIR" in said.hint
+
+
 def test_an_end_before_the_second_step_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "stderr").write_text("Traceback\nRuntimeError: shapes\n")
     failed = diagnosis._no_whole_step(tmp_path, 1)

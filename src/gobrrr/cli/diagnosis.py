@@ -21,6 +21,8 @@ from gobrrr.recording.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.model import Report
 
+ROOM = "make room, or name a folder elsewhere with -o DIR"
+
 
 def explain(
     folder: Path, command: list[str], code: int, *, json_file: str | None = None, shown: dict[str, Any] | None = None,
@@ -41,7 +43,7 @@ def explain(
     if json_file:
         _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
     if not reports[0].step.count:
-        raise _no_whole_step(folder, code)
+        raise _cut(folder, code) or _no_whole_step(folder, code)
     _show(reports, shown or {})
 
 
@@ -57,7 +59,7 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
         raise why_empty(folder, code, late)
     report = _diagnose(load_run(folder)[0], folder, command, code, **how)
     if not report.step.count:
-        raise late or _no_whole_step(folder, code)
+        raise _cut(folder, code) or late or _no_whole_step(folder, code)
     return report
 
 
@@ -161,12 +163,12 @@ def _unwritable(folder: Path) -> OSError | None:
 def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> GobrrrError:
     """Why a folder holds no step: no Python reached, no torch, too old a torch, steps of its children only, a program
     that failed or has none. `late`: we have cut it off, and this is what to say of it if nothing else explains it."""
-    seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seen-*.json"))]
     if (error := _unwritable(folder)) is not None:
-        return GobrrrError(
-            f"the recording could not be written into {folder}: {error.strerror}",
-            "make room, or name a folder elsewhere with -o DIR",
-        )
+        return GobrrrError(f"the recording could not be written into {folder}: {error.strerror}", ROOM)
+    try:
+        seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("seen-*.json"))]
+    except ValueError:  # a disk that was full has room again
+        return GobrrrError(f"the recording could not be written into {folder}: its first file is not whole", ROOM)
     versions = [entry["torch"] for entry in seen if entry.get("torch")]
     ended = f"; the program ended with {code}" if code else ""
     if not seen:
@@ -211,6 +213,14 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
         "nothing was recorded: the program made no step that could be seen",
         "mark its loop with `for batch in gobrrr.steps(loader): ...` or wrap it in `with gobrrr.watch(): ...`",
     )
+
+
+def _cut(folder: Path, code: int) -> GobrrrError | None:
+    """Where the recording was cut before a step was in it: how many the program made is not known then."""
+    from gobrrr.recording.run import unwritable
+
+    said = unwritable(folder)
+    return GobrrrError(f"there is no step to judge: {said[0]}; the program {_ended(code)}", ROOM) if said else None
 
 
 def _no_whole_step(folder: Path, code: int) -> GobrrrError:

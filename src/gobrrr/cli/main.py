@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn, cast
@@ -77,10 +78,19 @@ def _dispatch(argv: list[str]) -> int:
     verb = next((verb for verb in VERBS if verb.name == argv[0]), None)
     if verb is None:
         raise _unknown(argv[0])
+    _check_folder()
     command = _load(verb)
     parser = _Parser(prog=f"gobrrr {verb.name}", description=command.help, allow_abbrev=False)
     command.prepare(parser)
     return command.run(_parse(parser, command, argv[1:]))
+
+
+def _check_folder() -> None:
+    """Raises GobrrrError where the current folder is gone: what is named without a whole path lies nowhere."""
+    try:
+        os.getcwd()  # noqa: PTH109 - nothing more is imported for it
+    except FileNotFoundError:
+        raise GobrrrError("the current folder is gone", "change into one that is there: cd") from None
 
 
 def _load(verb: Verb) -> Command:

@@ -216,11 +216,12 @@ def by_hand(kept: Sequence[str], command: Sequence[str], source: Path, report: R
 
 
 def script_digest(command: Sequence[str], source: Path) -> str:
-    """SHA-256 of the program's script; empty where there is none (a module, another command)."""
-    for word in command[1:2]:
-        file = source / word
-        if word.endswith(".py") and file.is_file():
-            return hashlib.sha256(file.read_bytes()).hexdigest()
+    """SHA-256 of the program's script; empty where there is none (a module, another command) that can be read."""
+    with contextlib.suppress(OSError):
+        for word in command[1:2]:
+            file = source / word
+            if word.endswith(".py") and file.is_file():
+                return hashlib.sha256(file.read_bytes()).hexdigest()
     return ""
 
 

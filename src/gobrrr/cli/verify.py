@@ -29,6 +29,7 @@ LONGEST_STEP_NS = 600e9
 """What a receipt may say of a step's length: patience follows from it."""
 LONGEST_WORD, LONGEST_COMMAND = 128 << 10, 1 << 20
 """Characters of a word, which Linux bounds (MAX_ARG_STRLEN), and of a command: half of what it takes by default."""
+OTHER_SCRIPT = "the script is not the one that the receipt was measured with: what is found here is not of that one"
 
 
 class Verify:
@@ -69,11 +70,31 @@ class Verify:
         if before.objective not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
             raise GobrrrError(f"{file} is of another objective than {known}", "take the gobrrr that wrote it")
+        _check_figures(before, file)
         limits = writes.limits(args)
         program = _typed(before, args.program) if args.program else _named(before, file, args)
         registry.composed(before.kept)  # names are checked before anything is started
         with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
             return _measured(before, program._replace(limits=limits), Path(folder), args)
+
+
+def _check_figures(before: Receipt, file: Path) -> None:
+    """Raises GobrrrError for a receipt whose figures are none, or of another objective than it says."""
+    claimed = [each for each in (before.speedup, before.memory) if each is not None]
+    if any(not 0 < each.low <= each.median <= each.high for each in claimed):
+        raise GobrrrError(f"{file} claims a figure outside its own interval", "tune the program again")
+    if (before.objective == "memory") != (before.memory is not None):
+        raise GobrrrError(f"{file} has no figure of its objective, {before.objective}", "tune the program again")
+
+
+def _tell_of_the_script(before: Receipt, command: Sequence[str], source: Path) -> None:
+    """In one line, before anything runs, where the script is not the receipt's; it runs all the same."""
+    from gobrrr.cli import streams
+    from gobrrr.cli.tuning import script_digest
+
+    here = script_digest(command, source)
+    if before.script_sha256 and here and here != before.script_sha256:
+        streams.say(f"gobrrr: receipt: {OTHER_SCRIPT}")
 
 
 def _typed(before: Receipt, words: list[str]) -> Program:
@@ -93,6 +114,7 @@ def _typed(before: Receipt, words: list[str]) -> Program:
         )
     workspace.check(Path.cwd())
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
+    _tell_of_the_script(before, command, Path.cwd())
     return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop)
 
 
@@ -130,6 +152,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
         raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
     workspace.check(source)
     consent.show(before.command, str(source), _doing(before))
+    _tell_of_the_script(before, before.command, source)
     if not args.yes and not receipts.is_own(before):
         consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
     return Program(before.command, source, _step_ns(before), before.loop)
@@ -157,7 +180,7 @@ def _step_ns(before: Receipt) -> float:
 def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
     """Measure, guard, and hold it against the receipt."""
     from gobrrr.report.escape import plain
-    from gobrrr.report.gains import figures, gain
+    from gobrrr.report.gains import figures
     from gobrrr.trial.objective import BETTER
 
     found, guarded = _repeated(before, program, folder, args)
@@ -165,22 +188,49 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
     print(f"here      {figures(found)}, {found.verdict}, numbers {guarded.verdict}")
     for reason in guarded.reasons if not guarded.green else ():
         print(f"          {plain(reason)}", file=sys.stderr)
-    print(f"verdict   {plain(_verdict(gain(before), found, guarded))}")
+    print(f"verdict   {plain(_verdict(before, found, guarded))}")
     return 0 if found.verdict in BETTER and guarded.green else DIFFERS
 
 
-def _verdict(before: Speedup | None, found: Measured, guarded: Guarded) -> str:
+def _verdict(before: Receipt, found: Measured, guarded: Guarded) -> str:
     """What the repeated measurement says of the receipt; where it says nothing, what would settle it."""
-    from gobrrr.report.gains import gain
     from gobrrr.trial.objective import BETTER
 
-    here = gain(found)
-    if here is not None and before is not None and found.verdict in BETTER and guarded.green:
-        overlap = here.low <= before.high and before.low <= here.high
-        return "holds" if overlap else f"still {found.verdict}, by another factor"
+    if found.verdict in BETTER and guarded.green:
+        return _of_the_factor(before, found) + _of_the_numbers(before.guard, guarded)
     if found.verdict == "inconclusive" and guarded.verdict not in ("changed", "wrong"):
         return f"open: {found.reason or 'the interval has 1 in it'} (--minutes)"
     return "does not hold here"
+
+
+def _of_the_factor(before: Receipt, found: Measured) -> str:
+    """Whether what was made smaller is what was claimed, and of memory the price in time, too."""
+    from gobrrr.report.gains import gain
+    from gobrrr.trial.objective import OBJECTIVES, TIME
+
+    if not _found_here(gain(before), gain(found), OBJECTIVES[before.objective].band):
+        return f"still {found.verdict}, by another factor"
+    if not _found_here(before.speedup, found.speedup, TIME.band):
+        return f"still {found.verdict}, but a step does not take what the receipt says"
+    return "holds"
+
+
+def _found_here(claimed: Speedup | None, here: Speedup | None, band: float) -> bool:
+    """Whether the claim's median lies in the interval found here, widened by what two processes differ by. The claim's
+    own interval does not count: the wider it is, the easier it would be to hold."""
+    if claimed is None or here is None:
+        return False
+    return here.low * (1 - band) <= claimed.median <= here.high * (1 + band)
+
+
+def _of_the_numbers(claimed: Guarded, here: Guarded) -> str:
+    """Said where they are worse than claimed, though still green."""
+    from gobrrr.guard.model import VERDICTS
+
+    best = VERDICTS.index(claimed.verdict) if claimed.verdict in VERDICTS else -1
+    return (
+        f", with numbers that are {here.verdict}, not {claimed.verdict}" if VERDICTS.index(here.verdict) > best else ""
+    )
 
 
 def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> tuple[Measured, Guarded]:

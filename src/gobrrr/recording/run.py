@@ -152,7 +152,7 @@ def _load(path: Path, limits: Limits) -> Recording:
     missing = [journal.note] if journal.note else []
     start = _first(records, "start", Start) or Start()
     ended = next((str(r.get("reason")) for r in records if r.get("type") == "end"), None)
-    missing += _unwritable(path) + _complaints(records, ended)
+    missing += unwritable(path.parent, path.name) + _complaints(records, ended)
     windows = _windows(records, missing)
     loops = tuple(find_loops(journal.events, _settling(records), cut_short=ended in ("left early", "stop-after")))
     recording = Recording(
@@ -206,9 +206,9 @@ def _typed(record: dict[str, Any], shape: Any, missing: list[str]) -> Any:
         return None
 
 
-def _unwritable(path: Path) -> list[str]:
+def unwritable(folder: Path, journal: str = "rank*.journal") -> list[str]:
     """Why the watched program could not go on writing: the errno in the name of a file beside its journal."""
-    codes = [mark.name.rpartition("-")[2] for mark in sorted(path.parent.glob(f"{path.name}.error-*"))]
+    codes = [mark.name.rpartition("-")[2] for mark in sorted(folder.glob(f"{journal}.error-*"))]
     known = [int(code) for code in codes if code.isdecimal() and len(code) < 5]  # else nobody of ours named it
     return [f"the recording could not be written to its end: {os.strerror(code)}" for code in known]
 

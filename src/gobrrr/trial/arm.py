@@ -25,6 +25,7 @@ from gobrrr.trial.family import Family
 from gobrrr.trial.handshake import RefereeSide
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.objective import TIME, Objective
+from gobrrr.trial.orphans import HEIRS
 from gobrrr.trial.workspace import WORK, Workspace, inside
 
 START_S = 300.0
@@ -141,6 +142,7 @@ class Arm:
                 stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
         self._family = Family(self._process.pid)
+        HEIRS.know(self._family.known())
         if self._killed:  # while it was being made
             self.kill(self._killed)
 
@@ -162,6 +164,8 @@ class Arm:
     def pause(self) -> None:
         """Stop every process of its family."""
         self._note_memory()
+        if self._family is not None and self._process is not None:  # before they stand still
+            HEIRS.know(self._family.known())
         self._signal(signal.SIGSTOP)
         limits.shorten(self._folder)
 
@@ -188,6 +192,7 @@ class Arm:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(GRACE_S)
         self._signal(signal.SIGKILL)
+        HEIRS.forget(process.pid)  # while its number is its own
         process.wait()
         self._process = None
         if self._scratch is not None:

@@ -35,6 +35,10 @@ class Family:
         self._strays = set(filter(self._strayed, found))
         return found
 
+    def known(self) -> list[int]:
+        """Its number, which is that of its group, and those out of its group when it was last looked at."""
+        return [self._pid, *sorted(each.pid for each in self._strays)]
+
     def _strayed(self, process: psutil.Process) -> bool:
         try:
             return os.getpgid(process.pid) != self._pid
