@@ -175,14 +175,13 @@ def test_what_is_evaluated_is_not_cut(loop: Loop) -> None:
 def test_what_is_evaluated_with_gradients_on_while_it_is_drawn_is_not_cut(loop: Loop) -> None:
     """Accelerate draws one batch ahead: its last step follows the evaluation, and no batch of its own."""
     train, valid = loop.loader(), loop.loader()
-    for _ in range(2):
+    for loader in (valid, train):
         trained(loop, train)
         loop.model.eval()
-        for loader in (valid, train):
-            for drawn in loader:
-                assert width(drawn) == LENGTH
-                with torch.no_grad():
-                    loop.call()
+        for drawn in loader:
+            assert width(drawn) == LENGTH
+            with torch.no_grad():
+                loop.call()
         loop.model.train()
         loop.step()
     assert set(map(width, valid)) == {LENGTH}
@@ -262,6 +261,23 @@ def test_the_guard_takes_off_what_no_row_uses() -> None:
     assert cut_of((), meant_otherwise)(whole["input_ids"]) is whole["input_ids"]
 
 
+def test_the_guard_knows_ids_and_mask_that_have_no_names() -> None:
+    ids, mask = (batch(10, 20, 3)[name] for name in ("input_ids", "attention_mask"))
+    for args, kwargs in (
+        ((ids, mask), {}), ((mask.bool(), ids), {}), ((ids, torch.ones(ROWS), mask.int()), {}),
+        ((ids,), {"attention_mask": mask}), ((), {"x": ids, "heeded": mask}),
+    ):  # fmt: skip
+        assert cut_of(args, kwargs)(ids).shape == (ROWS, 20)
+    inside = ids.clone()
+    inside[1, 5] = 0  # what pads stands for a word as well
+    meant = mask.clone()
+    meant[1, 5] = 0  # a word that is hidden
+    short = batch(10, 20, 3, length=32)["attention_mask"]
+    for other in ((inside, mask), (ids, meant), (ids, 1 - mask), (ids, 2 * mask), (ids, mask.float()), (ids, short)):
+        assert cut_of(other, {})(ids) is ids, other
+    assert cut_of((ids,), {})(ids) is ids
+
+
 PROGRAM = """
 import torch
 from torch import nn
@@ -300,16 +316,17 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("heeds", "stack", "green"), [
-    ("", ("trim_padding",), True), ("", ("trim_padding", "bf16_autocast"), True), ("", ("fused_optimizer",), True),
-    ("| True", ("trim_padding",), False),
+@pytest.mark.parametrize(("heeds", "stack", "green", "given"), [
+    ("", ("trim_padding",), True, "**batch"), ("", ("trim_padding", "bf16_autocast"), True, "**batch"),
+    ("", ("fused_optimizer",), True, "**batch"), ("| True", ("trim_padding",), False, "**batch"),
+    ("", ("trim_padding",), True, "*batch.values()"), ("| True", ("trim_padding",), False, "*batch.values()"),
 ])  # fmt: skip
 def test_without_dropout_the_numbers_are_those_of_the_padded_program(
-    heeds: str, stack: tuple[str, ...], green: bool, tmp_path: Path
+    heeds: str, stack: tuple[str, ...], green: bool, given: str, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "train.py").write_text(PROGRAM.replace("HEEDS", heeds))
+    (source / "train.py").write_text(PROGRAM.replace("HEEDS", heeds).replace("**batch", given))
     referee = LiveReferee(Program((sys.executable, "train.py"), source, 2e6, threads=1), tmp_path / "arms")
     found = referee.guard(stack)
     assert found.green is green, found

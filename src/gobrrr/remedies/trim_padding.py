@@ -35,6 +35,10 @@ class TrimPadding(Remedy):
     serves = "training"
     late = True
     saves_memory = True
+    unseen = (
+        "batches are narrower: what the program counts of their elements is less, and a training that ends after so "
+        "many tokens, padding counted, takes more steps"
+    )
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
 
