@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from torch.optim import optimizer as optimizers  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
+from torch.utils.data.dataloader import _BaseDataLoaderIter  # noqa: E402
 
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
@@ -41,17 +42,18 @@ def train() -> float:
     return float(loss)
 
 
-@pytest.mark.parametrize("seam", ["at_optimizer", "at_model", "at_loader"])
+@pytest.mark.parametrize("seam", ["at_optimizer", "at_model", "at_loader", "at_step", "at_batch"])
 def test_a_failure_in_an_action_is_not_felt(seam: str) -> None:
     plain, told = train(), []
-    before = (vars(torch.nn.Module)["__call__"], vars(DataLoader)["__init__"])
+    before = (vars(torch.nn.Module)["__call__"], vars(DataLoader)["__init__"], vars(_BaseDataLoaderIter)["__next__"])
     seams = hooked(seam, told)
     try:
         assert train() == plain
     finally:
         seams.remove()
     assert [type(error) for error in told] == [Injected]
-    assert (vars(torch.nn.Module)["__call__"], vars(DataLoader)["__init__"]) == before
+    after = (vars(torch.nn.Module)["__call__"], vars(DataLoader)["__init__"], vars(_BaseDataLoaderIter)["__next__"])
+    assert after == before
     assert not optimizers._global_optimizer_pre_hooks
 
 

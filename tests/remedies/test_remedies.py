@@ -48,9 +48,11 @@ def surroundings() -> list[Any]:
     from torch.nn.modules import module
     from torch.optim import optimizer
     from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     return [
         torch.get_float32_matmul_precision(), torch.get_num_threads(), torch.is_anomaly_enabled(), DataLoader.__init__,
+        _BaseDataLoaderIter.__next__,
         len(optimizer._global_optimizer_pre_hooks), len(module._global_forward_pre_hooks),
         float(torch.tensor(1e-39) * 0.5),
     ]  # fmt: skip

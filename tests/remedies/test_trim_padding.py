@@ -3,9 +3,12 @@ that does not."""
 
 from __future__ import annotations
 
-import pickle
+import gc
 import sys
+import threading
+import weakref
 from collections import UserDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from gobrrr.guard.padding import cut_of  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, Trimming, real_width  # noqa: E402
+from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, real_width, trimmed  # noqa: E402
 from gobrrr.report.model import Report, Step, Verdict  # noqa: E402
 from gobrrr.rules.model import Finding, Saving  # noqa: E402
 from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
@@ -34,10 +37,15 @@ def batch(*lengths: int, length: int = LENGTH, **more: Any) -> dict[str, Any]:
     return {"input_ids": ids, "attention_mask": mask, "labels": torch.arange(len(lengths)), **more}
 
 
+def cut(given: Any) -> Any:
+    width = real_width(given)
+    return given if width is None else trimmed(given, width)
+
+
 @given(st.lists(st.integers(1, LENGTH), min_size=1, max_size=6))
 def test_no_token_is_lost_and_little_padding_is_left(lengths: list[int]) -> None:
     given = batch(*lengths)
-    found = Trimming(lambda samples: samples)(given)
+    found = cut(given)
     width = found["input_ids"].shape[1]
     assert found["attention_mask"].shape[1] == width == min(LENGTH, -(-max(lengths) // MULTIPLE) * MULTIPLE)
     assert all(torch.equal(found[name], given[name][:, :width]) for name in ("input_ids", "attention_mask"))
@@ -69,11 +77,11 @@ LABELLED[1, 40] = 7
     ],
 )  # fmt: skip
 def test_what_nobody_can_be_sure_of_is_left_alone(why: str, left_alone: Any) -> None:
-    assert real_width(left_alone) is None and Trimming(lambda samples: samples)(left_alone) is left_alone
+    assert real_width(left_alone) is None
 
 
 def test_labels_per_token_are_cut_where_none_is_lost() -> None:
-    found = Trimming(lambda samples: samples)(batch(10, 20, 3, labels=PER_TOKEN, decoder_ids=torch.ones(ROWS, 9)))
+    found = cut(batch(10, 20, 3, labels=PER_TOKEN, decoder_ids=torch.ones(ROWS, 9)))
     assert found["labels"].shape == found["input_ids"].shape == (ROWS, 24) and found["decoder_ids"].shape == (ROWS, 9)
 
 
@@ -81,7 +89,7 @@ def test_batches_that_are_like_a_mapping_keep_their_kind() -> None:
     class Encoding(UserDict):  # type: ignore[type-arg]
         """What tokenizers give."""
 
-    found = Trimming(lambda samples: samples)(Encoding(batch(10, 20, 3)))
+    found = cut(Encoding(batch(10, 20, 3)))
     assert type(found) is Encoding and found["input_ids"].shape == (ROWS, 24)
 
 
@@ -90,37 +98,156 @@ def rows(lengths: tuple[int, ...]) -> list[dict[str, Any]]:
     return [{name: value[i] for name, value in whole.items()} for i in range(len(lengths))]
 
 
-def test_loaders_cut_and_say_so_once() -> None:
-    said: list[str] = []
-    seams = Seams(lambda name, detail: said.append(detail))
-    seams.install(["trim_padding"])
-    try:
-        loader = DataLoader(rows((60, 60, 9, 12, 10, 20)), batch_size=2)
-        unbatched = DataLoader(rows((5, 6)), batch_size=None)
-    finally:
-        seams.remove()
-    assert [each["input_ids"].shape[1] for each in loader] == [LENGTH, 16, 24]
-    assert [each["input_ids"].shape[0] for each in unbatched] == [LENGTH] * 2
-    assert said == ["16 of 64 columns in the first batch that it cuts"]
-    assert pickle.loads(pickle.dumps(loader.collate_fn))(rows((9, 12)))["input_ids"].shape == (2, 16)
+NARROW = 16
+"""What rows of nine tokens are cut to."""
 
 
-def test_a_loader_made_of_another_ones_parts_cuts_once() -> None:
-    seams = Seams()
+class Loop:
+    """A program with one model, one optimizer and loaders of rows of nine tokens."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.model = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def loader(self, num: int = 8, **more: Any) -> Any:
+        return DataLoader(rows((9,) * num), **{"batch_size": 2, **more})
+
+    def call(self) -> Any:
+        return self.model(torch.ones(1, 1)).sum()
+
+    def step(self) -> None:
+        self.call().backward()
+        self.optimizer.step()
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    seams = Seams(lambda name, detail: made.said.append(detail))
     seams.install(["trim_padding"])
     try:
-        collate = DataLoader(rows((9, 12)), batch_size=2).collate_fn
-        assert DataLoader(rows((9, 12)), batch_size=2, collate_fn=collate).collate_fn is collate
+        yield made
     finally:
         seams.remove()
+
+
+def width(given: Any) -> int:
+    return int(given["input_ids"].shape[1])
+
+
+def trained(loop: Loop, loader: Any, each: int = 1) -> list[int]:
+    """Widths of an epoch with a step after so many batches."""
+    found = []
+    for num, drawn in enumerate(loader, 1):
+        found.append(width(drawn))
+        loop.call().backward()
+        if num % each == 0:
+            loop.step()
+    return found
+
+
+@pytest.mark.parametrize(("each", "whole"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_training_is_cut_once_it_has_stepped_and_says_so_once(
+    loop: Loop, each: int, whole: int, workers: int
+) -> None:
+    """With gradients that are accumulated too, and where workers put the batches together."""
+    loader = loop.loader(num_workers=workers)
+    assert trained(loop, loader, each) == [LENGTH] * whole + [NARROW] * (4 - whole)
+    assert trained(loop, loader, each) == [NARROW] * 4, "the next epoch's first batch too"
+    assert loop.said == ["16 of 64 columns in the first batch that it cuts"]
+
+
+def test_what_is_evaluated_is_not_cut(loop: Loop) -> None:
+    """Programs put guesses for all batches together (torch.cat), and those of a training set as well."""
+    train, valid = loop.loader(), loop.loader()
+    for _ in range(2):
+        assert trained(loop, train)[1:] == [NARROW] * 3
+        with torch.no_grad():
+            assert [width(drawn) for loader in (train, valid) for drawn in loader] == [LENGTH] * 8
+        with torch.inference_mode():
+            assert list(map(width, valid)) == [LENGTH] * 4
+    loop.step()
+    assert set(map(width, valid)) == {LENGTH}
+
+
+def test_what_is_evaluated_with_gradients_on_while_it_is_drawn_is_not_cut(loop: Loop) -> None:
+    """Accelerate draws one batch ahead: its last step follows the evaluation, and no batch of its own."""
+    train, valid = loop.loader(), loop.loader()
+    for loader in (valid, train):
+        trained(loop, train)
+        loop.model.eval()
+        for drawn in loader:
+            assert width(drawn) == LENGTH
+            with torch.no_grad():
+                loop.call()
+        loop.model.train()
+        loop.step()
+    assert set(map(width, valid)) == {LENGTH}
+
+
+def test_an_evaluation_inside_of_a_step_that_nothing_tells_from_a_training_is_not_cut(loop: Loop) -> None:
+    train, valid = loop.loader(), loop.loader()
+    for num, _ in enumerate(train):
+        if num % 2:
+            assert set(map(width, valid)) == {LENGTH}
+            loop.call()
+        loop.step()
+    assert set(map(width, valid)) == {LENGTH} and width(next(iter(train))) == NARROW
+
+
+def test_two_loaders_that_are_trained_on_in_turns_are_both_cut(loop: Loop) -> None:
+    turns = [iter(loop.loader()), iter(loop.loader())]
+    found = []
+    for _ in range(3):
+        for each in turns:
+            found.append(width(next(each)))
+            loop.step()
+    assert found == [LENGTH] * 2 + [NARROW] * 4
+
+
+def test_batches_that_another_thread_draws_are_left_alone(loop: Loop) -> None:
+    """Gradients are off or on in each thread by itself."""
+    loader, found = loop.loader(), []
+    trained(loop, loader)
+    thread = threading.Thread(target=lambda: found.extend(map(width, loader)))
+    thread.start()
+    thread.join()
+    assert found == [LENGTH] * 4 and trained(loop, loader) == [NARROW] * 4
+
+
+def test_data_sets_that_give_whole_batches_are_cut_too(loop: Loop) -> None:
+    loader = DataLoader([batch(9, 9)] * 2, batch_size=None)
+    assert trained(loop, loader) == [LENGTH, NARROW]
+
+
+@pytest.mark.parametrize("more", [{"batch_size": None}, {"batch_sampler": [[0, 1], [2, 3]], "batch_size": 1}])
+def test_samples_and_samplers_that_cannot_be_known_are_left_alone(loop: Loop, more: dict[str, Any]) -> None:
+    loader = loop.loader(2 * LENGTH, **more)
+    shapes = []
+    for _ in range(2):
+        for drawn in loader:
+            shapes.append(drawn["input_ids"].shape[-1])
+            loop.step()
+    assert set(shapes) == {LENGTH} and not loop.said
+
+
+def test_nothing_is_kept_of_loaders_and_models_that_are_gone(loop: Loop) -> None:
+    loader = loop.loader()
+    trained(loop, loader)
+    gone = [weakref.ref(loader.batch_sampler), weakref.ref(loop.model)]
+    del loader, loop.model, loop.optimizer
+    gc.collect()
+    assert [each() for each in gone] == [None, None]
 
 
 def test_the_guard_takes_off_what_no_row_uses() -> None:
     whole = batch(10, 20, 3)
-    cut = cut_of((), whole)
-    assert cut(whole["input_ids"]).shape == (ROWS, 20) and cut(torch.zeros(ROWS, LENGTH, 5)).shape == (ROWS, 20, 5)
-    assert cut(torch.zeros(ROWS, 5)).shape == (ROWS, 5) and cut(torch.zeros(LENGTH)).shape == (LENGTH,)
-    assert torch.equal(cut_of((whole,), {})(whole["input_ids"]), cut(whole["input_ids"]))
+    off = cut_of((), whole)
+    assert off(whole["input_ids"]).shape == (ROWS, 20) and off(torch.zeros(ROWS, LENGTH, 5)).shape == (ROWS, 20, 5)
+    assert off(torch.zeros(ROWS, 5)).shape == (ROWS, 5) and off(torch.zeros(LENGTH)).shape == (LENGTH,)
+    assert torch.equal(cut_of((whole,), {})(whole["input_ids"]), off(whole["input_ids"]))
     for other in (
         torch.zeros(ROWS, 1, LENGTH, LENGTH),
         1.0 - whole["attention_mask"].float(),
@@ -132,6 +259,23 @@ def test_the_guard_takes_off_what_no_row_uses() -> None:
     meant_otherwise = {**whole, "attention_mask": 1 - whole["attention_mask"].flip(-1)}
     meant_otherwise["input_ids"] = whole["input_ids"].flip(-1)
     assert cut_of((), meant_otherwise)(whole["input_ids"]) is whole["input_ids"]
+
+
+def test_the_guard_knows_ids_and_mask_that_have_no_names() -> None:
+    ids, mask = (batch(10, 20, 3)[name] for name in ("input_ids", "attention_mask"))
+    for args, kwargs in (
+        ((ids, mask), {}), ((mask.bool(), ids), {}), ((ids, torch.ones(ROWS), mask.int()), {}),
+        ((ids,), {"attention_mask": mask}), ((), {"x": ids, "heeded": mask}),
+    ):  # fmt: skip
+        assert cut_of(args, kwargs)(ids).shape == (ROWS, 20)
+    inside = ids.clone()
+    inside[1, 5] = 0  # what pads stands for a word as well
+    meant = mask.clone()
+    meant[1, 5] = 0  # a word that is hidden
+    short = batch(10, 20, 3, length=32)["attention_mask"]
+    for other in ((inside, mask), (ids, meant), (ids, 1 - mask), (ids, 2 * mask), (ids, mask.float()), (ids, short)):
+        assert cut_of(other, {})(ids) is ids, other
+    assert cut_of((ids,), {})(ids) is ids
 
 
 PROGRAM = """
@@ -172,16 +316,17 @@ while True:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("heeds", "stack", "green"), [
-    ("", ("trim_padding",), True), ("", ("trim_padding", "bf16_autocast"), True), ("", ("fused_optimizer",), True),
-    ("| True", ("trim_padding",), False),
+@pytest.mark.parametrize(("heeds", "stack", "green", "given"), [
+    ("", ("trim_padding",), True, "**batch"), ("", ("trim_padding", "bf16_autocast"), True, "**batch"),
+    ("", ("fused_optimizer",), True, "**batch"), ("| True", ("trim_padding",), False, "**batch"),
+    ("", ("trim_padding",), True, "*batch.values()"), ("| True", ("trim_padding",), False, "*batch.values()"),
 ])  # fmt: skip
 def test_without_dropout_the_numbers_are_those_of_the_padded_program(
-    heeds: str, stack: tuple[str, ...], green: bool, tmp_path: Path
+    heeds: str, stack: tuple[str, ...], green: bool, given: str, tmp_path: Path
 ) -> None:
     source = tmp_path / "source"
     source.mkdir()
-    (source / "train.py").write_text(PROGRAM.replace("HEEDS", heeds))
+    (source / "train.py").write_text(PROGRAM.replace("HEEDS", heeds).replace("**batch", given))
     referee = LiveReferee(Program((sys.executable, "train.py"), source, 2e6, threads=1), tmp_path / "arms")
     found = referee.guard(stack)
     assert found.green is green, found

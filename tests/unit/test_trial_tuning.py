@@ -225,6 +225,15 @@ def test_what_was_judged_without_dropout_says_so(tmp_path: Path) -> None:
         assert receipt.kept and (WITHOUT_DROPOUT in receipt.notes) is said
 
 
+def test_what_no_check_sees_of_a_remedy_is_said_where_it_is_kept(tmp_path: Path) -> None:
+    """trim_padding: a program that counts the elements of its batches trains for another number of steps."""
+    candidates = [replace(CANDIDATES[0], unseen="batches are narrower"), CANDIDATES[1]]
+    for gains, said in (({"fused": 1.5}, True), ({"malloc": 1.5}, False)):
+        (tmp_path / str(said)).mkdir()
+        receipt = tuned(FakeReferee(gains), candidates, tmp_path / str(said), seconds=600).receipt()
+        assert receipt.kept and ("fused: batches are narrower" in receipt.notes) is said
+
+
 def test_where_all_that_was_shown_takes_too_long_to_confirm_the_best_of_it_is_that_does_not(tmp_path: Path) -> None:
     """Three times a language model's start, compiled, were more than what was left; a remedy that took 2.1 times less
     by itself starts as fast as the program."""

@@ -183,7 +183,7 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
             risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
             found.append(Candidate(
                 name, predicted, frozenset(remedy.conflicts), name in asked or for_memory, choice, risk,
-                frozenset(remedy.overlaps),
+                frozenset(remedy.overlaps), remedy.unseen,
             ))  # fmt: skip
     return found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gobrrr.guard.rows import Cut, is_plain
@@ -19,6 +20,8 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     given = next((each for each in (*args, kwargs) if isinstance(each, Mapping) and MASK in each), {})
     mask: Any = given.get(MASK)
     ids: Any = given.get(IDS)
+    if ids is None or mask is None:
+        ids, mask = _by_content([*args, *kwargs.values()])
     if not _is_readable(mask) or not _is_readable(ids) or mask.shape != ids.shape or mask.dim() != 2:
         return lambda tensor: tensor
     used = (mask != 0).any(0).nonzero()
@@ -32,6 +35,19 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
         return tensor[:, :width] if fits else tensor
 
     return cut
+
+
+def _by_content(arguments: Sequence[Any]) -> tuple[Any, Any]:
+    """Ids and their mask among arguments with other names or none: two of a shape, one of them 0 exactly where the
+    other has what its first row ends with, and 1 elsewhere."""
+    import torch
+
+    tables = [each for each in arguments if _is_readable(each) and each.dim() == 2 and each.numel()]
+    for ids, mask in itertools.permutations(tables, 2):
+        alike = ids.shape == mask.shape and ids.device == mask.device and ids.dtype != torch.bool
+        if alike and bool((mask == (ids != ids[0, -1])).all()):
+            return ids, mask
+    return None, None
 
 
 def _is_readable(tensor: Any) -> bool:

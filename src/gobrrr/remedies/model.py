@@ -78,6 +78,8 @@ class Remedy:
     """It may lower the peak of a step's memory: tried whatever the findings say where that is the objective."""
     judged_without_dropout: ClassVar[bool] = False
     """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
+    unseen: ClassVar[str] = ""
+    """What it changes that no check of the numbers can see, said where it is kept."""
     by_hand: ClassVar[str] = ""
     """The code that a person would write."""
     edit: ClassVar[Edit | None] = None

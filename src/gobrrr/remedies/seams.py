@@ -62,6 +62,8 @@ class Seams:
         self._optimizer: list[Callable[[Any], None]] = []
         self._model: list[Callable[[Any], None]] = []
         self._loader: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
+        self._step: list[Callable[[], None]] = []
+        self._batch: list[Callable[[Any, Any], Any]] = []
         self._met: weakref.WeakSet[Any] = weakref.WeakSet()
         self._pid = os.getpid()
         self._quiet = 0
@@ -77,6 +79,10 @@ class Seams:
         """When an optimizer is about to step for the first time."""
         self._optimizer.append(action)
 
+    def at_step(self, action: Callable[[], None]) -> None:
+        """Whenever an optimizer is about to step."""
+        self._step.append(action)
+
     def at_model(self, action: Callable[[Any], None]) -> None:
         """When a module that the program calls itself is about to run for the first time."""
         self._model.append(action)
@@ -84,6 +90,10 @@ class Seams:
     def at_loader(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """When a DataLoader is made: gets its keyword arguments, gives those to use."""
         self._loader.append(change)
+
+    def at_batch(self, change: Callable[[Any, Any], Any]) -> None:
+        """When the program has drawn a batch: gets the DataLoader's iterator and the batch, gives the one to use."""
+        self._batch.append(change)
 
     def undo(self, action: Callable[[], object]) -> None:
         """Called when the remedies are taken away, last one first."""
@@ -124,7 +134,7 @@ class Seams:
             self._undo.pop()()
 
     def _hook(self) -> None:
-        if self._optimizer or self._model:
+        if self._optimizer or self._model or self._step:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 
             self.undo(register_optimizer_step_pre_hook(self._guarded(self._optimizer_steps)).remove)
@@ -132,6 +142,8 @@ class Seams:
             self._hook_models()
         if self._loader:
             self._hook_loader()
+        if self._batch:
+            self._hook_batches()
 
     def _guarded(self, body: Callable[..., Any], otherwise: Callable[..., Any] = lambda *_: None) -> Callable[..., Any]:
         """Whatever goes wrong in `body` is told, all remedies go, and `otherwise` is what the program gets."""
@@ -160,6 +172,8 @@ class Seams:
         if self._is_new(optimizer):
             for action in self._optimizer:
                 action(optimizer)
+        for step in self._step:
+            step()
 
     def _hook_models(self) -> None:
         """No hook of torch's: torch.compile would see it. The look-up comes before the call, so that what an action
@@ -208,6 +222,23 @@ class Seams:
 
         DataLoader.__init__ = __init__  # type: ignore[method-assign]
         self.undo(lambda: setattr(DataLoader, "__init__", plain))
+
+    def _hook_batches(self) -> None:
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        plain, changed = _BaseDataLoaderIter.__next__, self._guarded(self._drawn, lambda iterator, batch: batch)
+
+        @functools.wraps(plain)
+        def __next__(self: Any) -> Any:
+            return changed(self, plain(self))
+
+        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
+        self.undo(lambda: setattr(_BaseDataLoaderIter, "__next__", plain))
+
+    def _drawn(self, iterator: Any, batch: Any) -> Any:
+        for change in self._batch:
+            batch = change(iterator, batch)
+        return batch
 
     def _changed(self, given: dict[str, Any]) -> dict[str, Any]:
         kwargs = dict(given)

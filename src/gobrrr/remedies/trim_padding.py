@@ -1,14 +1,13 @@
-"""Batches without the columns in which every row is padding."""
+"""Batches of a training without the columns in which every row is padding."""
 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.seams import CollateFunction, makes_batches
+from gobrrr.remedies.trains import Trains
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
@@ -23,17 +22,23 @@ MULTIPLE = 8
 
 
 class TrimPadding(Remedy):
-    """Batches of a DataLoader that are mappings with an `attention_mask` (rows x tokens, 0 or 1): the columns at the
-    end in which every row has 0 are cut off, up to a multiple of 8. A batch with anything else per token, or with
-    labels or different ids there, is left alone. The same tokens and labels; dropout draws other masks, for it has
-    fewer elements."""
+    """Batches that a training draws of a DataLoader, mappings with an `attention_mask` (rows x tokens, 0 or 1): the
+    columns at the end in which every row has 0 are cut off, up to a multiple of 8. A batch with anything else per
+    token, or with labels or different ids there, is left alone; so is what is evaluated, whose outputs a program may
+    put together. The same tokens and labels; dropout draws other masks, for it has fewer elements."""
 
     name = "trim_padding"
     title = "cuts each batch to its longest row instead of padding all to one length"
     safety = "order"
     judged_without_dropout = True
     place = "loader"
+    serves = "training"
+    late = True
     saves_memory = True
+    unseen = (
+        "batches are narrower: what the program counts of their elements is less, and a training that ends after so "
+        "many tokens, padding counted, takes more steps"
+    )
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
 
@@ -43,36 +48,39 @@ class TrimPadding(Remedy):
         return found if found.expected_ns > 0 else Saving()
 
     def apply(self, seams: Seams) -> None:
-        said = functools.partial(seams.applied, self.name)
-
-        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
-            collate = kwargs.get("collate_fn")
-            if isinstance(collate, Trimming) or not makes_batches(kwargs):
-                return kwargs
-            if kwargs.get("num_workers"):  # they cannot tell; what they don't cut is no faster, which a trial shows
-                said("in the loader's workers")
-            return {**kwargs, "collate_fn": Trimming(collate or _default(), said)}
-
-        seams.at_loader(change)
+        cut = Cutting(lambda detail: seams.applied(self.name, detail))
+        seams.at_model(cut.trains.meets)
+        seams.at_step(cut.trains.steps)
+        seams.at_batch(cut)
 
 
-class Trimming(CollateFunction):
-    """Cuts what another collate function made."""
+class Cutting:
+    """Cuts the batches that loaders of a training give; says the first time what it did."""
 
-    def __init__(self, collate: Callable[[Any], Any], told: Callable[[str], None] | None = None) -> None:
-        super().__init__(told)
-        self._collate = collate
+    def __init__(self, told: Callable[[str], None]) -> None:
+        self.trains = Trains()
+        self._told: Callable[[str], None] | None = told
 
-    def __call__(self, samples: Any) -> Any:
-        batch = self._collate(samples)
+    def __call__(self, iterator: Any, batch: Any) -> Any:
+        if not self.trains.draws(iterator._index_sampler):
+            return batch
         width = real_width(batch)
         if width is None:
             return batch
-        self.tell(f"{width} of {batch[MASK].shape[1]} columns in the first batch that it cuts")
-        trimmed = copy.copy(batch)
-        for name in per_token(batch):
-            trimmed[name] = batch[name][:, :width].contiguous()
-        return trimmed
+        told, self._told = self._told, None
+        if told is not None:
+            told(f"{width} of {batch[MASK].shape[1]} columns in the first batch that it cuts")
+        return trimmed(batch, width)
+
+
+def trimmed(batch: Any, width: int) -> Any:
+    """A batch of the same kind with so many columns, each tensor pinned where it was."""
+    found = copy.copy(batch)
+    for name in per_token(batch):
+        whole = batch[name]
+        part = whole[:, :width].contiguous()
+        found[name] = part.pin_memory() if whole.is_pinned() else part
+    return found
 
 
 def real_width(batch: Any) -> int | None:
@@ -100,12 +108,6 @@ def per_token(batch: Mapping[str, Any]) -> list[str]:
     """Names of the tensors that have an element, or a vector, for each token."""
     shape = batch[MASK].shape
     return [name for name, value in batch.items() if getattr(value, "shape", ())[:2] == shape]
-
-
-def _default() -> Callable[[Any], Any]:
-    from torch.utils.data import default_collate
-
-    return default_collate
 
 
 REMEDY = TrimPadding()

@@ -52,6 +52,8 @@ class Candidate:
     """Of changing numbers: the riskiest is dropped first where the guard is red."""
     overlaps: frozenset[str] = frozenset()
     """Others that bring the same: one of them goes into a stack, the one that is shown to bring more."""
+    unseen: str = ""
+    """What it changes that no check of the numbers can see."""
 
 
 @dataclass(frozen=True)

@@ -276,6 +276,9 @@ class Tuning:
             yield UNCOUNTED
         if self.kept and any(WITHOUT_DROPOUT in result.guard.reasons for result in self.results if result.guard):
             yield WITHOUT_DROPOUT
+        yield from (
+            f"{each.name}: {each.unseen}" for each in self.race.candidates if each.unseen and each.name in self.kept
+        )
         if self._put_off:
             yield (f"{' + '.join(self._put_off)} may be {self._objective.better} still: there was no time to check and "
                    "confirm it")  # fmt: skip
