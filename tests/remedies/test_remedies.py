@@ -136,8 +136,8 @@ def test_workers_persist_where_there_are_any() -> None:
     seams = Seams(lambda name, detail: said.update({name: detail}))
     seams.install(["persistent_workers"])
     without, with_workers = DataLoader([1, 2]), DataLoader([1, 2], num_workers=1)
-    seams.remove()
     assert not without.persistent_workers and with_workers.persistent_workers
+    seams.remove()
     assert not DataLoader([1, 2], num_workers=1).persistent_workers
 
 

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from gobrrr.guard.observation import Epoch
 from gobrrr.guard.padding import cut_of
 from gobrrr.guard.randomness import restore, streams
@@ -66,21 +68,32 @@ class Epochs:
 
 
 def _epoch(loader: Any) -> Epoch:
-    found = Epoch(type(loader.dataset).__name__, getattr(loader, "batch_size", None))
+    found = Epoch(
+        type(loader.dataset).__name__, getattr(loader, "batch_size", None), workers=getattr(loader, "num_workers", 0),
+        workers_stay=bool(getattr(loader, "persistent_workers", False)), workers_seeded=_seeds_workers(loader),
+    )  # fmt: skip
     if not hasattr(loader.dataset, "__getitem__") or not hasattr(loader.dataset, "__len__"):
         return found
     try:
         indices = _indices(loader)
         drawn = random.Random(0).sample(sorted(set(indices)), min(ITEMS, len(set(indices))))
         items, digests = _items(loader.dataset, drawn)
-        return Epoch(
-            found.dataset, found.batch_size, num=len(indices), unique=len(set(indices)),
+        return msgspec.structs.replace(
+            found, num=len(indices), unique=len(set(indices)),
             indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
             items=digests or {}, batch=None if digests is None else _collated(loader, items),
             draws_alone=digests is None,
         )  # fmt: skip
     except Exception:  # the program's own code, asked for what it does not do by itself
         return found
+
+
+def _seeds_workers(loader: Any) -> bool:
+    """Whether it has a function for that, or the data set's class asks which worker it is in."""
+    if getattr(loader, "worker_init_fn", None) is not None:
+        return True
+    own = (value for kind in type(loader.dataset).__mro__ for value in vars(kind).values())
+    return any("get_worker_info" in code.co_names for each in own if (code := getattr(each, "__code__", None)))
 
 
 def _indices(loader: Any) -> list[Any]:

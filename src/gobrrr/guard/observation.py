@@ -29,6 +29,11 @@ class Epoch(msgspec.Struct, frozen=True):
     """Digest of those items collated."""
     draws_alone: bool = False
     """An item fetched twice from the same random state was another: it has a state of its own, and no digest."""
+    workers: int = 0
+    workers_stay: bool = False
+    """From one epoch to the next."""
+    workers_seeded: bool = False
+    """Something of the program's may give each worker's copy of that state a seed."""
 
 
 class Data(msgspec.Struct, frozen=True):

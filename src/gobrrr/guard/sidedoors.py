@@ -167,11 +167,30 @@ def _epochs(baseline: Observation, candidate: Observation, again: Observation, o
     for b, c, a in zip(baseline.epochs, candidate.epochs, again.epochs, strict=True):
         if reason := _other_epoch(b, c, a):
             return Check(name, "wrong", reason)
+        if reason := _same_draws(b, c):
+            return Check(name, "changed", reason)
         proven = proven and b.indices is not None and c.indices is not None and not b.draws_alone
     if not order_may_change:
         return Check(name, "exact")
     words = "the same samples in an epoch" if proven else "not all samples could be compared: moments and repeats were"
     return Check(name, "exact" if proven else "bounded", words)
+
+
+def _same_draws(b: Epoch, c: Epoch) -> str:
+    """How workers that the candidate has more repeat draws of a generator that each has a copy of; or nothing."""
+    if not c.draws_alone or c.workers_seeded or c.workers <= b.workers:
+        return ""
+    if b.workers <= 1 < c.workers:
+        return (
+            f"each of {c.workers} workers draws the same random numbers: {c.dataset} has a generator of its own, each "
+            "worker a copy of it, and no worker_init_fn seeds them"
+        )
+    if not b.workers and not c.workers_stay:
+        return (
+            f"each epoch draws the same random numbers: {c.dataset} has a generator of its own, the worker of each "
+            "epoch begins with a copy of it, and no worker_init_fn seeds it"
+        )
+    return ""
 
 
 def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:

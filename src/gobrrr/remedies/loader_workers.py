@@ -1,4 +1,4 @@
-"""As many loader workers as there are cores, kept from epoch to epoch."""
+"""As many loader workers as there are cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LoaderWorkers(Remedy):
     place = "loader"
     codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
     conflicts = ("one_worker",)
-    by_hand = "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)"
+    by_hand = "DataLoader(..., num_workers=os.cpu_count())"
     edit = SetKeyword(("DataLoader",), "num_workers", "os.cpu_count()")
 
     def apply(self, seams: Seams) -> None:
@@ -34,7 +34,7 @@ class LoaderWorkers(Remedy):
             if before >= cores or isinstance(kwargs.get("dataset"), IterableDataset):
                 return kwargs
             seams.applied(self.name, f"{cores} workers, {before} before")
-            return {**kwargs, "num_workers": cores, "persistent_workers": True}
+            return {**kwargs, "num_workers": cores}  # made per epoch: those that stay would not see a curriculum
 
         seams.at_loader(change)
 

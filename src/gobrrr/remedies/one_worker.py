@@ -24,10 +24,7 @@ class OneWorker(Remedy):
     place = "loader"
     codes = ("BRR401", "BRR403", "BRR405", "BRR406")
     conflicts = ("loader_workers", "intraop_threads")
-    by_hand = (
-        "torch.set_num_threads(max(1, torch.get_num_threads() - 1))\n"
-        "DataLoader(..., num_workers=1, persistent_workers=True)"
-    )
+    by_hand = "torch.set_num_threads(max(1, torch.get_num_threads() - 1))\nDataLoader(..., num_workers=1)"
 
     def predicts(self, report: Report) -> Saving:
         """Beside the step a worker hides as much of the wait as the rest of it takes; where workers are there already
@@ -48,7 +45,7 @@ class OneWorker(Remedy):
             if before == 1:
                 return kwargs
             seams.applied(self.name, f"1 worker, {before} before{_leave_a_core(seams)}")
-            return {**kwargs, "num_workers": 1, **({} if before else {"persistent_workers": True})}
+            return {**kwargs, "num_workers": 1}  # a fork per epoch: one that stays would not see a curriculum
 
         seams.at_loader(change)
 

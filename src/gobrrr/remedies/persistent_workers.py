@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy, SetKeyword
+from gobrrr.remedies.copied_state import Renewed, renew_workers
+from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -12,23 +13,24 @@ if TYPE_CHECKING:
 
 class PersistentWorkers(Remedy):
     """persistent_workers=True for every DataLoader with workers. Workers that live on keep their random streams, so
-    draws inside __getitem__ differ from the second epoch on."""
+    draws inside __getitem__ differ from the second epoch on; and their copy of the data set: where the program has
+    changed its own since (a curriculum) they are made anew. No edit of source: two words there would not look."""
 
     name = "persistent_workers"
     title = "keeps loader workers alive between epochs"
     safety = "order"
     place = "loader"
     codes = ("BRR404",)
-    by_hand = "DataLoader(..., persistent_workers=True)"
-    edit = SetKeyword(("DataLoader",), "persistent_workers", "True", only_if="num_workers")
+    by_hand = "DataLoader(..., persistent_workers=True)  # if nothing changes the data set between epochs"
 
     def apply(self, seams: Seams) -> None:
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             if not kwargs.get("num_workers") or kwargs.get("persistent_workers"):
                 return kwargs
             seams.applied(self.name)
-            return {**kwargs, "persistent_workers": True}
+            return {**kwargs, "persistent_workers": Renewed(True)}
 
+        renew_workers(seams)
         seams.at_loader(change)
 
 

@@ -1,0 +1,184 @@
+"""What loader workers have a copy of, told apart cheaply: has the program changed it since they were made?
+
+Only what is worth a look between two epochs: plain values and generators by value; small containers, objects, classes
+and functions (with what they close over and which globals they name) by what they hold; arrays and tensors by identity,
+shape and torch's count of changes. What changes an array of NumPy in place is not seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import pickle
+import random
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
+DEEP = 6
+"""Loader, Subset, data set, transform, its list, one of them: that one's own values are still seen."""
+MOST, LONG = 5_000, 100
+"""Things that are looked at in all, and entries of a container that is entered; of the others who they are."""
+STRANGERS = ("builtins", "typing", "abc", "collections", "torch")
+"""Modules whose classes and functions change nothing by themselves."""
+
+
+class CopiedState:
+    """A look at some objects; `is_still` says whether a later one found the same."""
+
+    def __init__(self, things: Iterable[Any]) -> None:
+        self._alive: list[weakref.ref[Any]] = []
+        self._met: set[int] = set()
+        self._marks = tuple(self._mark(thing, DEEP) for thing in things)
+
+    def is_still(self, later: CopiedState) -> bool:
+        """An object that died may have left its address to another."""
+        return self._marks == later._marks and all(ref() is not None for ref in self._alive)
+
+    def _mark(self, thing: Any, deep: int) -> Any:
+        if isinstance(thing, PLAIN):
+            return type(thing), repr(thing) if isinstance(thing, float | complex) else thing
+        if isinstance(thing, list | tuple | set | frozenset | dict | deque):
+            return self._container(thing, deep)
+        if (own := _own_value(thing)) is not None:
+            return self._who(thing), own
+        if not deep or id(thing) in self._met or len(self._met) >= MOST:
+            return self._who(thing)
+        self._met.add(id(thing))
+        return self._who(thing), tuple(self._mark(each, deep - 1) for each in _parts(thing))
+
+    def _container(self, thing: Any, deep: int) -> Any:
+        """One that is made anew with the same entries is the same."""
+        if not deep or len(thing) > LONG or len(self._met) >= MOST or id(thing) in self._met:
+            return self._who(thing), len(thing)
+        self._met.add(id(thing))
+        entries = (*thing.keys(), *thing.values()) if isinstance(thing, dict) else thing
+        marks = [self._mark(each, deep - 1) for each in entries]
+        return type(thing), frozenset(marks) if isinstance(thing, set | frozenset) else tuple(marks)
+
+    def _who(self, thing: Any) -> int:
+        with contextlib.suppress(TypeError):  # a list, say
+            self._alive.append(weakref.ref(thing))
+        return id(thing)
+
+
+def _own_value(thing: Any) -> Any:
+    """Of arrays, tensors and generators; null for what is looked into."""
+    import numpy as np
+    import torch
+
+    if isinstance(thing, torch.Tensor):
+        return tuple(thing.shape), str(thing.dtype), None if thing.is_inference() else thing._version
+    if isinstance(thing, np.ndarray):
+        return thing.shape, str(thing.dtype)
+    if isinstance(thing, torch.Generator):
+        return bytes(thing.get_state().cpu().numpy().tobytes())
+    if isinstance(thing, np.random.Generator | np.random.RandomState) or type(thing) is random.Random:
+        return pickle.dumps(thing)
+    return None
+
+
+def _parts(thing: Any) -> Iterator[Any]:
+    """What it holds, or what a call of it looks up."""
+    if isinstance(thing, types.ModuleType):
+        return
+    if isinstance(thing, type):
+        yield from _of_class(thing)
+        return
+    if isinstance(thing, types.MethodType):
+        yield from (thing.__self__, thing.__func__)
+    elif isinstance(thing, functools.partial):
+        yield from (thing.func, thing.args, thing.keywords)
+    elif isinstance(thing, types.FunctionType):
+        yield from _of_function(thing)
+    else:
+        yield type(thing)
+    yield from _slots(thing)
+    own = getattr(thing, "__dict__", {})
+    yield from (*own.keys(), *own.values())
+
+
+def _of_class(kind: type) -> Iterator[Any]:
+    for each in kind.__mro__:
+        if not _is_strange(each):
+            yield from (v for v in vars(each).values() if isinstance(v, (*PLAIN, list, dict, types.FunctionType)))
+
+
+def _of_function(function: types.FunctionType) -> Iterator[Any]:
+    if _is_strange(function):
+        return
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            yield cell.cell_contents
+    yield from (function.__defaults__, function.__kwdefaults__)
+    names = sorted(_names(function.__code__))
+    named = [function.__globals__[name] for name in names if name in function.__globals__]
+    yield from named
+    modules = [each for each in named if isinstance(each, types.ModuleType)]
+    yield from (value for m in modules for name in names if isinstance(value := vars(m).get(name), PLAIN))
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Also those of functions and comprehensions inside."""
+    inside = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return set(code.co_names).union(*map(_names, inside))
+
+
+def _slots(thing: Any) -> Iterator[Any]:
+    for kind in type(thing).__mro__:
+        names = vars(kind).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            yield None if name == "__weakref__" else getattr(thing, name, None)  # our own look makes one
+
+
+def _is_strange(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).partition(".")[0] in STRANGERS
+
+
+class Renewed(int):
+    """A true `persistent_workers` whose workers are made anew where what they have copies of has changed. It outlives a
+    trainer that makes a loader like another. Without the look that it needs it is false."""
+
+    looked_at: ClassVar[bool] = True
+
+    def __bool__(self) -> bool:
+        return self.looked_at
+
+
+def renew_workers(seams: Seams) -> None:
+    """Loaders whose `persistent_workers` are Renewed look at what workers copied, each time they are iterated over."""
+    from torch.utils.data import DataLoader
+
+    plain: Any = DataLoader.__iter__
+
+    @functools.wraps(plain)
+    def __iter__(self: Any) -> Any:
+        if not isinstance(getattr(self, "persistent_workers", False), Renewed):
+            return plain(self)
+        now, known = _look(self), self._iterator
+        before = getattr(known, "_gobrrr_copied", None)
+        if now is None or before is None or not before.is_still(now):
+            known = self._iterator = None  # its workers end with it, once nobody iterates over it
+        iterator = plain(self)
+        if known is None:
+            iterator._gobrrr_copied = now
+        return iterator
+
+    Renewed.looked_at = True
+    seams.undo(lambda: setattr(Renewed, "looked_at", False))
+    seams.replace(DataLoader, "__iter__", __iter__)
+
+
+def _look(loader: Any) -> CopiedState | None:
+    """Samplers stay in the program's process: what they are told between epochs workers need not know."""
+    try:
+        return CopiedState((loader.dataset, loader.collate_fn, loader.worker_init_fn))
+    except Exception:  # the program's own objects, asked in a way that they did not foresee
+        return None

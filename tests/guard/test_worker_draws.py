@@ -1,0 +1,61 @@
+"""Workers that each have a copy of a data set's own generator: when they repeat its draws, and when they do not."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch.utils.data import DataLoader
+
+from gobrrr.guard import sidedoors
+from gobrrr.guard.epochs import Epochs
+from gobrrr.guard.observation import Observation
+
+from .test_sidedoors import OwnDraws
+
+
+class Asking(OwnDraws):
+    """Seeds its generator where it is in a worker."""
+
+    def __getitem__(self, index: int) -> Any:
+        if torch.utils.data.get_worker_info():
+            self._generator.manual_seed(torch.utils.data.get_worker_info().seed)
+        return super().__getitem__(index)
+
+
+def _nothing(worker: int) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "data", "seeding", "stay", "verdict", "word"),
+    [
+        (0, 2, OwnDraws, None, False, "changed", "each of 2 workers"),
+        (1, 2, OwnDraws, None, True, "changed", "each of 2 workers"),
+        (0, 1, OwnDraws, None, False, "changed", "each epoch"),
+        (0, 1, OwnDraws, None, True, "bounded", "not all"),
+        (1, 1, OwnDraws, None, False, "bounded", "not all"),
+        (2, 4, OwnDraws, None, False, "bounded", "not all"),
+        (2, 1, OwnDraws, None, False, "bounded", "not all"),
+        (0, 2, OwnDraws, _nothing, False, "bounded", "not all"),
+        (0, 2, Asking, None, False, "bounded", "not all"),
+        (0, 2, partial(OwnDraws, shared=True), None, False, "exact", "the same samples"),
+    ],
+)
+def test_workers_that_draw_the_same_numbers_change_the_program(
+    before: int, after: int, data: Any, seeding: Any, stay: bool, verdict: str, word: str
+) -> None:
+    def run(workers: int) -> Observation:
+        watched = Epochs()
+        watched._note(
+            DataLoader(data(), 4, num_workers=workers, worker_init_fn=seeding, persistent_workers=stay and workers > 0)
+        )
+        return Observation(epochs=watched.read())
+
+    found = sidedoors._epochs(run(before), run(after), run(before), order_may_change=True)
+    assert found.verdict == verdict and word in found.reason

@@ -1,0 +1,227 @@
+"""Workers see what the program changes between epochs: which changes are noticed, and what makes no new workers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import random
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
+
+from gobrrr.remedies.copied_state import LONG, CopiedState, Renewed  # noqa: E402
+from gobrrr.remedies.seams import Seams  # noqa: E402
+
+LEVEL = 0
+settings = types.ModuleType("settings")
+settings.level = 0  # type: ignore[attr-defined]
+
+
+class Slotted:
+    __slots__ = ("p",)
+
+    def __init__(self) -> None:
+        self.p = 0.1
+
+
+class Transform:
+    def __init__(self) -> None:
+        self.p = 0.1
+
+
+class Curriculum(Dataset):  # type: ignore[type-arg]
+    """Gives the epoch that it was told, and the process that reads it."""
+
+    limit = 1
+
+    def __init__(self) -> None:
+        self.epoch, self.nan = 0, float("nan")
+        self.config = {"noise": 0.1, "steps": [1, 2]}
+        self.transforms = [Transform(), Slotted()]
+        self.x, self.array = torch.zeros(4), np.zeros(4)
+        self.long = list(range(LONG + 1))
+        self.generator, self.own = np.random.default_rng(0), random.Random(0)
+        self.torch = torch.Generator()
+        self.call = functools.partial(int, "1")
+        self.me = self  # a ring
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor([self.epoch, next(LEVEL for _ in range(1)) + settings.level, os.getpid()])
+
+
+@contextlib.contextmanager
+def applied(*names: str) -> Iterator[Seams]:
+    seams = Seams()
+    seams.install(names)
+    try:
+        yield seams
+    finally:
+        seams.remove()
+
+
+def epochs(loader: Any, data: Any, tell: bool = True) -> tuple[list[int], int]:
+    """The epochs that its samples knew, and in how many processes they were made."""
+    rows = []
+    for epoch in range(3):
+        if tell:
+            data.epoch = epoch
+        rows.append(torch.cat(list(loader)))
+    return [int(each[0, 0]) for each in rows], len(set(torch.cat(rows)[:, 2].tolist()))
+
+
+@pytest.mark.parametrize(
+    ("names", "workers"),
+    [
+        (["one_worker"], 0),
+        (["loader_workers"], 0),
+        (["loader_workers"], 1),
+        (["persistent_workers"], 1),
+        (["one_worker", "persistent_workers"], 0),
+    ],
+)
+def test_workers_know_the_epoch(names: list[str], workers: int) -> None:
+    data = Curriculum()
+    with applied(*names):
+        loader = DataLoader(data, num_workers=workers)
+        assert loader.num_workers and epochs(loader, data)[0] == [0, 1, 2]
+
+
+def test_workers_live_on_where_nothing_changes() -> None:
+    data = Curriculum()
+    with applied("persistent_workers"):
+        sampler = RandomSampler(data)
+        loader = DataLoader(data, num_workers=1, sampler=sampler)
+        rows = []
+        for epoch in range(3):
+            sampler.epoch = epoch  # type: ignore[attr-defined]
+            rows += list(loader)
+        assert len(set(torch.cat(rows)[:, 2].tolist())) == 1, "a sampler stays in the program's process"
+
+
+def test_what_the_user_made_persistent_stays_so() -> None:
+    data = Curriculum()
+    with applied("persistent_workers"):
+        loader = DataLoader(data, num_workers=1, persistent_workers=True)
+        assert epochs(loader, data) == ([0, 0, 0], 1)
+    with applied("loader_workers"):
+        assert DataLoader(data, num_workers=1, persistent_workers=True).persistent_workers is True
+        assert not DataLoader(data, num_workers=1).persistent_workers
+
+
+def test_a_loader_made_like_another_looks_too_and_none_does_without_the_remedy() -> None:
+    data = Curriculum()
+    with applied("persistent_workers"):
+        first = DataLoader(data, num_workers=1)
+        second = DataLoader(data, num_workers=1, persistent_workers=first.persistent_workers)
+        assert isinstance(second.persistent_workers, Renewed) and epochs(second, data)[0] == [0, 1, 2]
+    assert not second.persistent_workers and epochs(second, data)[0] == [0, 1, 2]
+    assert epochs(second, data, tell=False)[1] == 3, "as the program wrote it"
+
+
+def test_an_iterator_that_is_in_use_goes_on_when_others_are_made() -> None:
+    data = Curriculum()
+    with applied("persistent_workers"):
+        loader = DataLoader(data, num_workers=1)
+        first = iter(loader)
+        next(first)
+        data.epoch = 7
+        assert torch.cat(list(loader))[0, 0] == 7 and len(list(first)) == 3
+
+
+def test_what_cannot_be_looked_at_is_made_anew() -> None:
+    class Shy(Curriculum):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "__dict__":
+                raise RuntimeError("not for you")
+            return super().__getattribute__(name)
+
+    data = Shy()
+    with applied("persistent_workers"):
+        assert epochs(DataLoader(data, num_workers=1), data)[0] == [0, 1, 2]
+
+
+def _level(data: Curriculum) -> None:
+    global LEVEL
+    LEVEL += 1
+
+
+def _class_attribute(data: Curriculum) -> None:
+    Curriculum.limit += 1
+
+
+SEEN: dict[str, Callable[[Any], Any]] = {
+    "value": lambda d: setattr(d, "epoch", 1),
+    "type": lambda d: setattr(d, "epoch", False),
+    "new attribute": lambda d: setattr(d, "extra", None),
+    "entry": lambda d: d.config.update(noise=0.2),
+    "list in a dict": lambda d: d.config["steps"].append(3),
+    "one of its transforms": lambda d: setattr(d.transforms[0], "p", 0.2),
+    "slot": lambda d: setattr(d.transforms[1], "p", 0.2),
+    "tensor in place": lambda d: d.x.add_(1),
+    "another tensor": lambda d: setattr(d, "x", torch.zeros(4)),
+    "another array": lambda d: setattr(d, "array", np.zeros(4)),
+    "shape": lambda d: d.array.resize((2, 2), refcheck=False),
+    "long list": lambda d: d.long.append(1),
+    "numpy's generator": lambda d: d.generator.random(),
+    "Python's generator": lambda d: d.own.random(),
+    "torch's generator": lambda d: d.torch.manual_seed(3),
+    "partial": lambda d: setattr(d, "call", functools.partial(int, "2")),
+    "global": _level,
+    "module": lambda d: setattr(settings, "level", settings.level + 1),
+    "class attribute": _class_attribute,
+}
+
+
+@pytest.mark.parametrize("what", SEEN)
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a Subset"])
+def test_changes_are_seen(what: str, inside: bool) -> None:
+    data = Curriculum()
+    things = (Subset(data, [0, 1]) if inside else data, None)
+    before = CopiedState(things)
+    assert before.is_still(CopiedState(things)), "nothing has happened yet"
+    SEEN[what](data)
+    assert not before.is_still(CopiedState(things))
+
+
+def test_what_a_collate_function_closes_over_is_seen() -> None:
+    level = 0
+
+    def collate(rows: Any) -> Any:
+        return [level, *rows]
+
+    before = CopiedState([collate])
+    assert before.is_still(CopiedState([collate]))
+    level = 1
+    assert not before.is_still(CopiedState([collate]))
+
+
+def test_an_address_that_another_object_has_now_is_no_sameness() -> None:
+    data = Curriculum()
+    before = CopiedState([data])
+    for _ in range(50):
+        address = id(data.array)
+        data.array = None  # type: ignore[assignment]
+        data.array = np.zeros(4)
+        if id(data.array) == address:
+            break
+    assert not before.is_still(CopiedState([data]))
+
+
+def test_what_the_page_says_cannot_be_seen() -> None:
+    """Cheap is the point: a fingerprint of the bytes would cost more than the workers' start."""
+    data = Curriculum()
+    before = CopiedState([data])
+    data.array += 1
+    data.long[3] = -1
+    assert before.is_still(CopiedState([data]))
