@@ -39,7 +39,7 @@ MEMORY = data.waiting(40, in_memory=True, batch_size=1024, facts={"process_load"
         (READING, "BRR402", 0.4 / 0.85),
         (waiting(40, STACKED, facts={"process_load": 2.0}), "BRR403", 0.3 / 0.8),
         (data.epochs(), "BRR404", 0.4 / 0.85),
-        (data.reading(), "BRR405", 0.4 / 0.9),
+        (data.reading(), "BRR405", (0.4 * (60 - data.HANDOVER) - data.HANDOVER) / (0.9 * (60 - data.HANDOVER))),
         (data.slow_ones(200.0, 200.0), "BRR407", 0.3 / 0.8),
         (MEMORY, "BRR408", 0.5 / 0.9),
         (data.padded(0.8), "BRR409", 0.4),

@@ -78,7 +78,8 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     cores = free_cores(ledger, machine)
     idle = _idle_cores(ledger, found, cores)
     gain, workers = _hidden_reading(ledger, found) if why == "BRR405" else _hidden_work(ledger, found, cores)
-    handed = 0.0 if found.loader.num_workers else HANDOVER_NS * batches_per_step(ledger)
+    here = not found.loader.num_workers and "offline" not in ledger.signals  # another machine's is not known
+    handed = HANDOVER_NS * batches_per_step(ledger) if here else 0.0
     gain = max(0.0, gain - handed)
     part = UNSEEN_GAIN if "offline" in ledger.signals else 0.9
     if not worth_telling(ledger, part * gain):
