@@ -108,7 +108,7 @@ piece(
     after="""
 if k % 100 == 33:
     from seen import process, torch_flags
-    say({n: v for n, v in process().items() if n not in ("files", "modules", "switch_interval")}, torch_flags())
+    say({n: v for n, v in process().items() if n not in ("files", "modules")}, torch_flags())
 """,
     end="from seen import process, seams; say({n: v for n, v in process().items() if n != 'modules'})",
 )

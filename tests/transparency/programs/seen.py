@@ -101,7 +101,6 @@ def process() -> dict[str, object]:
         "meta_path": [repr(finder).split(" at 0x")[0] for finder in sys.meta_path],
         "path_hooks": len(sys.path_hooks),
         "recursion": sys.getrecursionlimit(),
-        "switch_interval": sys.getswitchinterval(),
         "displayhook": [sys.excepthook is sys.__excepthook__, sys.displayhook is sys.__displayhook__],
         "unraisable": [sys.unraisablehook is sys.__unraisablehook__, threading.excepthook is threading.__excepthook__],
         "streams": [type(stream).__name__ for stream in (sys.stdin, sys.stdout, sys.stderr)],
@@ -173,10 +172,11 @@ def torch_flags() -> dict[str, object]:
 
 
 def instruments() -> dict[str, object]:
-    """Tracers, profilers and threads, which a watcher may have while it looks closer, but not when it is done."""
+    """Tracers, profilers, threads and their turns, which a watcher may have while it looks closer, not when done."""
     import torch
 
     return {
+        "switch_interval": sys.getswitchinterval(),
         "tracing": [_name(sys.gettrace()), _name(sys.getprofile()), _name(threading.gettrace())],
         "frames": [_name(frame.f_trace) for frame in _stack()],
         "threads": sorted(thread.name for thread in threading.enumerate()),
