@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
-from gobrrr.remedies.copied_state import LONG, CopiedState, Renewed  # noqa: E402
+from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, Renewed, TooMuch  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 LEVEL = 0
@@ -47,6 +47,8 @@ class Curriculum(Dataset):  # type: ignore[type-arg]
         self.config = {"noise": 0.1, "steps": [1, 2]}
         self.transforms = [Transform(), Slotted()]
         self.x, self.array = torch.zeros(4), np.zeros(4)
+        self.rows, self.half = np.arange(4096.0).reshape(4, 1024), torch.zeros(4, 2, dtype=torch.bfloat16).T
+        self.labels = np.array(["dog", None], dtype=object)
         self.long = list(range(LONG + 1))
         self.generator, self.own = np.random.default_rng(0), random.Random(0)
         self.torch = torch.Generator()
@@ -97,11 +99,14 @@ def test_workers_know_the_epoch(names: list[str], workers: int) -> None:
         assert loader.num_workers and epochs(loader, data)[0] == [0, 1, 2]
 
 
-def test_workers_live_on_where_nothing_changes() -> None:
+@pytest.mark.parametrize(
+    ("names", "workers"), [(["persistent_workers"], 1), (["one_worker"], 0), (["one_worker", "persistent_workers"], 0)]
+)
+def test_workers_live_on_where_nothing_changes(names: list[str], workers: int) -> None:
     data = Curriculum()
-    with applied("persistent_workers"):
+    with applied(*names):
         sampler = RandomSampler(data)
-        loader = DataLoader(data, num_workers=1, sampler=sampler)
+        loader = DataLoader(data, num_workers=workers, sampler=sampler)
         rows = []
         for epoch in range(3):
             sampler.epoch = epoch  # type: ignore[attr-defined]
@@ -116,7 +121,7 @@ def test_what_the_user_made_persistent_stays_so() -> None:
         assert epochs(loader, data) == ([0, 0, 0], 1)
     with applied("loader_workers"):
         assert DataLoader(data, num_workers=1, persistent_workers=True).persistent_workers is True
-        assert not DataLoader(data, num_workers=1).persistent_workers
+        assert isinstance(DataLoader(data, num_workers=1).persistent_workers, Renewed)
 
 
 def test_a_loader_made_like_another_looks_too_and_none_does_without_the_remedy() -> None:
@@ -173,6 +178,12 @@ SEEN: dict[str, Callable[[Any], Any]] = {
     "another array": lambda d: setattr(d, "array", np.zeros(4)),
     "shape": lambda d: d.array.resize((2, 2), refcheck=False),
     "long list": lambda d: d.long.append(1),
+    "entry of a long list": lambda d: d.long.__setitem__(3, -1),
+    "array in place": lambda d: d.array.__setitem__(2, 1e-9),
+    "rows that change places": lambda d: d.rows.__setitem__(slice(None), d.rows[::-1].copy()),
+    "tensor in place, uncounted": lambda d: d.x.data.add_(1),
+    "tensor through NumPy": lambda d: d.half.view(torch.int16).numpy().__setitem__(0, 1),
+    "labels as objects": lambda d: d.labels.__setitem__(0, "cat"),
     "numpy's generator": lambda d: d.generator.random(),
     "Python's generator": lambda d: d.own.random(),
     "torch's generator": lambda d: d.torch.manual_seed(3),
@@ -218,10 +229,20 @@ def test_an_address_that_another_object_has_now_is_no_sameness() -> None:
     assert not before.is_still(CopiedState([data]))
 
 
-def test_what_the_page_says_cannot_be_seen() -> None:
-    """Cheap is the point: a fingerprint of the bytes would cost more than the workers' start."""
+@pytest.mark.parametrize(
+    "much",
+    [
+        np.broadcast_to(np.zeros(1), ((BYTES >> 3) + 1,)),
+        torch.zeros(1).expand((BYTES >> 2) + 1),
+        [object() for _ in range(LONG + 1)],
+        [[Transform() for _ in range(LONG)] for _ in range(MOST // LONG)],
+    ],
+    ids=["array", "tensor", "objects in a long list", "objects in all"],
+)
+def test_what_is_too_much_to_look_at_has_workers_of_each_epoch(much: Any) -> None:
+    with pytest.raises(TooMuch):
+        CopiedState([much])
     data = Curriculum()
-    before = CopiedState([data])
-    data.array += 1
-    data.long[3] = -1
-    assert before.is_still(CopiedState([data]))
+    data.much = much
+    with applied("persistent_workers"):
+        assert epochs(DataLoader(data, num_workers=1), data, tell=False)[1] == 3

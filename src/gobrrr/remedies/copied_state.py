@@ -1,18 +1,20 @@
 """What loader workers have a copy of, told apart cheaply: has the program changed it since they were made?
 
-Only what is worth a look between two epochs: plain values and generators by value; small containers, objects, classes
-and functions (with what they close over and which globals they name) by what they hold; arrays and tensors by identity,
-shape and torch's count of changes. What changes an array of NumPy in place is not seen.
+Only what is worth a look between two epochs: plain values and generators by value; containers, objects, classes and
+functions (with what they close over and which globals they name) by what they hold; arrays and tensors by sums of their
+bytes, a second for some 10 GB. What is too much to be looked at counts as changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import marshal
 import pickle
 import random
 import types
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
@@ -25,17 +27,24 @@ PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
 DEEP = 6
 """Loader, Subset, data set, transform, its list, one of them: that one's own values are still seen."""
 MOST, LONG = 5_000, 100
-"""Things that are looked at in all, and entries of a container that is entered; of the others who they are."""
+"""Things that are looked at in all, and entries of a container that is entered; of longer ones a sum."""
+BYTES = 1 << 30
+"""Of arrays, in all: a tenth of a second, about what it costs to start workers."""
 STRANGERS = ("builtins", "typing", "abc", "collections", "torch")
 """Modules whose classes and functions change nothing by themselves."""
 
 
+class TooMuch(Exception):
+    """More than can be looked at between two epochs."""
+
+
 class CopiedState:
-    """A look at some objects; `is_still` says whether a later one found the same."""
+    """A look at some objects; `is_still` says whether a later one found the same. Raises TooMuch."""
 
     def __init__(self, things: Iterable[Any]) -> None:
         self._alive: list[weakref.ref[Any]] = []
         self._met: set[int] = set()
+        self._bytes = 0
         self._marks = tuple(self._mark(thing, DEEP) for thing in things)
 
     def is_still(self, later: CopiedState) -> bool:
@@ -47,21 +56,56 @@ class CopiedState:
             return type(thing), repr(thing) if isinstance(thing, float | complex) else thing
         if isinstance(thing, list | tuple | set | frozenset | dict | deque):
             return self._container(thing, deep)
-        if (own := _own_value(thing)) is not None:
+        if (own := self._own_value(thing)) is not None:
             return self._who(thing), own
-        if not deep or id(thing) in self._met or len(self._met) >= MOST:
+        if not deep or id(thing) in self._met:
             return self._who(thing)
-        self._met.add(id(thing))
+        self._meet(thing)
         return self._who(thing), tuple(self._mark(each, deep - 1) for each in _parts(thing))
 
     def _container(self, thing: Any, deep: int) -> Any:
         """One that is made anew with the same entries is the same."""
-        if not deep or len(thing) > LONG or len(self._met) >= MOST or id(thing) in self._met:
+        if not deep or id(thing) in self._met:
             return self._who(thing), len(thing)
-        self._met.add(id(thing))
+        self._meet(thing)
+        if len(thing) > LONG:
+            return type(thing), _sum_of_plain(thing)
         entries = (*thing.keys(), *thing.values()) if isinstance(thing, dict) else thing
         marks = [self._mark(each, deep - 1) for each in entries]
         return type(thing), frozenset(marks) if isinstance(thing, set | frozenset) else tuple(marks)
+
+    def _own_value(self, thing: Any) -> Any:
+        """Of arrays, tensors and generators; null for what is looked into."""
+        import numpy as np
+        import torch
+
+        if isinstance(thing, torch.Tensor):
+            if thing.layout != torch.strided or thing.device.type != "cpu":
+                return tuple(thing.shape), str(thing.dtype), None if thing.is_inference() else thing._version
+            self._read(thing.nbytes)
+            flat = thing.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().reshape(-1)
+            return tuple(thing.shape), str(thing.dtype), _sum(flat.contiguous().view(torch.uint8).numpy())
+        if isinstance(thing, np.memmap):
+            return thing.shape, str(thing.dtype)  # the file's, and workers read the same one
+        if isinstance(thing, np.ndarray):
+            self._read(thing.nbytes)
+            values = _sum_of_plain(thing.tolist()) if thing.dtype.hasobject else _sum(thing)
+            return thing.shape, str(thing.dtype), values
+        if isinstance(thing, torch.Generator):
+            return bytes(thing.get_state().cpu().numpy().tobytes())
+        if isinstance(thing, np.random.Generator | np.random.RandomState) or type(thing) is random.Random:
+            return pickle.dumps(thing)
+        return None
+
+    def _read(self, num_bytes: int) -> None:
+        self._bytes += num_bytes
+        if self._bytes > BYTES:
+            raise TooMuch
+
+    def _meet(self, thing: Any) -> None:
+        self._met.add(id(thing))
+        if len(self._met) > MOST:
+            raise TooMuch
 
     def _who(self, thing: Any) -> int:
         with contextlib.suppress(TypeError):  # a list, say
@@ -69,20 +113,22 @@ class CopiedState:
         return id(thing)
 
 
-def _own_value(thing: Any) -> Any:
-    """Of arrays, tensors and generators; null for what is looked into."""
+def _sum(array: Any) -> int:
+    """Of sums of 4 KiB each, so that rows which change places change it."""
     import numpy as np
-    import torch
 
-    if isinstance(thing, torch.Tensor):
-        return tuple(thing.shape), str(thing.dtype), None if thing.is_inference() else thing._version
-    if isinstance(thing, np.ndarray):
-        return thing.shape, str(thing.dtype)
-    if isinstance(thing, torch.Generator):
-        return bytes(thing.get_state().cpu().numpy().tobytes())
-    if isinstance(thing, np.random.Generator | np.random.RandomState) or type(thing) is random.Random:
-        return pickle.dumps(thing)
-    return None
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    whole = flat.size // 4096 * 4096
+    sums = flat[:whole].view(np.uint64).reshape(-1, 512).sum(1, dtype=np.uint64)
+    return zlib.crc32(flat[whole:].tobytes(), zlib.crc32(sums.tobytes()))
+
+
+def _sum_of_plain(long: Any) -> int:
+    """Of a long container of plain values, lists and dicts; others are TooMuch."""
+    try:
+        return zlib.crc32(marshal.dumps(long, 2))  # from 3 on it tells who is referred to twice
+    except ValueError:
+        raise TooMuch from None
 
 
 def _parts(thing: Any) -> Iterator[Any]:
@@ -143,10 +189,10 @@ def _is_strange(thing: Any) -> bool:
 
 
 class Renewed(int):
-    """A true `persistent_workers` whose workers are made anew where what they have copies of has changed. It outlives a
-    trainer that makes a loader like another. Without the look that it needs it is false."""
+    """A true `persistent_workers` whose workers are made anew where what they have copies of has changed, or is TooMuch
+    to tell. It outlives a trainer that makes a loader like another. Without the look that it needs it is false."""
 
-    looked_at: ClassVar[bool] = True
+    looked_at: ClassVar[bool] = False
 
     def __bool__(self) -> bool:
         return self.looked_at
@@ -156,6 +202,8 @@ def renew_workers(seams: Seams) -> None:
     """Loaders whose `persistent_workers` are Renewed look at what workers copied, each time they are iterated over."""
     from torch.utils.data import DataLoader
 
+    if Renewed.looked_at:
+        return  # another remedy has them look
     plain: Any = DataLoader.__iter__
 
     @functools.wraps(plain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import schedule
+from gobrrr.remedies.copied_state import Renewed, renew_workers
 from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 class LoaderWorkers(Remedy):
     """num_workers = cores for every DataLoader that has fewer. Random draws inside __getitem__ come from the workers'
-    own streams then; an iterable dataset would be read by each worker whole, and is left alone."""
+    own streams then; an iterable dataset would be read by each worker whole, and is left alone. Workers stay from
+    epoch to epoch while what they have a copy of stays as it is."""
 
     name = "loader_workers"
     title = "loads data in as many processes as there are cores"
@@ -21,7 +23,9 @@ class LoaderWorkers(Remedy):
     place = "loader"
     codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
     conflicts = ("one_worker",)
-    by_hand = "DataLoader(..., num_workers=os.cpu_count())"
+    by_hand = (
+        "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)  # persistent unless the data set changes"
+    )
     edit = SetKeyword(("DataLoader",), "num_workers", "os.cpu_count()")
 
     def apply(self, seams: Seams) -> None:
@@ -34,8 +38,10 @@ class LoaderWorkers(Remedy):
             if before >= cores or isinstance(kwargs.get("dataset"), IterableDataset):
                 return kwargs
             seams.applied(self.name, f"{cores} workers, {before} before")
-            return {**kwargs, "num_workers": cores}  # made per epoch: those that stay would not see a curriculum
+            stay = kwargs.get("persistent_workers") or Renewed(True)
+            return {**kwargs, "num_workers": cores, "persistent_workers": stay}
 
+        renew_workers(seams)
         seams.at_loader(change)
 
 
