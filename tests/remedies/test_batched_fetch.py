@@ -22,9 +22,10 @@ X, Y = torch.randn(50, 4), torch.arange(50)
 
 
 @contextlib.contextmanager
-def applied(name: str = "batched_fetch") -> Iterator[list[str]]:
+def applied(name: str = "batched_fetch", why: list[str] | None = None) -> Iterator[list[str]]:
     said: list[str] = []
-    seams = Seams(lambda remedy, detail: said.append(detail))
+    reasons = why if why is not None else []
+    seams = Seams(lambda remedy, detail: said.append(detail), declined=lambda remedy, detail: reasons.append(detail))
     seams.install([name])
     try:
         yield said
@@ -145,14 +146,19 @@ def test_rows_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 ], ids=lambda data: type(data).__name__)  # fmt: skip
 def test_what_does_more_than_index_or_is_no_array_is_left_alone(data: Any) -> None:
     assert not takes_many(data)
-    with applied() as said:
+    why: list[str] = []
+    with applied(why=why) as said:
         assert DataLoader(data).collate_fn is default_collate and not said
+    inner = data.dataset if isinstance(data, Subset) else data
+    assert why == [f"its data set (a {type(inner).__name__}) is not seen to do nothing but index arrays in memory"]
 
 
 def test_what_turns_out_not_to_be_the_same_is_fetched_row_by_row() -> None:
     assert takes_many(Constant())
-    with applied() as said:
+    why: list[str] = []
+    with applied(why=why) as said:
         found = batches(Constant(), shuffle=False)
+    assert "not the same bit for bit" in why[0]
     assert not said and torch.equal(found[1][0], X[8:16]) and tuple(found[1][1]) == ("cat",) * 8
 
 
@@ -193,5 +199,7 @@ def test_a_loaders_arguments_can_be_looked_at() -> None:
 
 def test_a_stream_given_in_the_first_place_gets_no_workers() -> None:
     """Each worker would read all of it."""
-    with applied("loader_workers") as said:
+    why: list[str] = []
+    with applied("loader_workers", why) as said:
         assert DataLoader(Stream(), 10).num_workers == 0 and not said
+        assert why == ["each worker would read the whole of a stream"]

@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 
 from gobrrr.errors import GobrrrError
 from gobrrr.trial import kernel
-from gobrrr.trial.arm import SPENT, Arm, ArmError
+from gobrrr.trial.arm import SPENT, Arm, ArmError, require_hold
 from gobrrr.trial.lockstep import measure
 from gobrrr.trial.orphans import HEIRS
 from gobrrr.trial.rounds import Rounds
@@ -412,3 +412,29 @@ def test_an_arm_that_fails_is_a_failed_trial_with_its_reason(tmp_path: Path, wor
 def test_a_remedy_that_never_takes_hold_is_not_a_trial(tmp_path: Path) -> None:
     found = measure(side(tmp_path, "a"), side(tmp_path, "b", remedies=("anomaly_off",)), seed=1, seconds=10)
     assert found.verdict == "failed" and "anomaly_off never took hold" in found.reason
+
+
+@pytest.mark.slow
+def test_why_a_remedy_left_things_as_they_were_is_told(tmp_path: Path) -> None:
+    """batched_fetch never took hold, and a person was left to guess what of their data set it does not take."""
+    (tmp_path / "train.py").write_text(
+        """import torch
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x in DataLoader([torch.randn(4) for _ in range(64)], batch_size=4):
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+"""
+    )
+    one = Arm([sys.executable, "train.py"], tmp_path / "arm", ["batched_fetch"], source=tmp_path)
+    try:
+        one.start()
+        assert not one.applied and one.declined == {
+            "batched_fetch": "its data set (a list) is not seen to do nothing but index arrays in memory"
+        }
+    finally:
+        one.end()
+    with pytest.raises(ArmError, match="never took hold here: its data set"):
+        require_hold(["batched_fetch"], one.applied, one.declined, "here")

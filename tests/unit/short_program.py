@@ -17,6 +17,7 @@ class ShortArm:
     ) -> None:
         self._killed = killed
         self.applied: dict[str, str] = {}
+        self.declined: dict[str, str] = {}
         self.start_seconds, self.peak_bytes = 1.0, 0
         self._num, self._step_ns, self._broken, self._done = num, step_ns, broken, 1
 

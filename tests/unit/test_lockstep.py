@@ -22,6 +22,7 @@ class FakeArm:
 
     def __init__(self, graphs: Sequence[int]) -> None:
         self.applied: dict[str, str] = {}
+        self.declined: dict[str, str] = {}
         self.start_seconds, self.peak_bytes = 1.0, 0
         self._graphs = iter(graphs)
 

@@ -40,7 +40,6 @@ class BatchedFetch(Remedy):
         return "" if hasattr(fetch, "_MapDatasetFetcher") else "this torch's loaders fetch in a way of their own"
 
     def apply(self, seams: Seams) -> None:
-        from torch.utils.data import default_collate
         from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
         plain: Any = Fetcher.fetch
@@ -51,16 +50,31 @@ class BatchedFetch(Remedy):
             return fetcher.collate_fn(Rows(fetcher.dataset, indices)) if ours else plain(fetcher, indices)
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
-            if kwargs.get("collate_fn") not in (None, default_collate) or not makes_batches(kwargs):
-                return kwargs
-            if not takes_many(kwargs.get("dataset")):
+            if why_not := _why_not(kwargs):
+                seams.declined(self.name, why_not)
                 return kwargs
             if kwargs.get("num_workers"):  # they cannot tell
                 said("in the loader's workers")
-            return {**kwargs, "collate_fn": Collate(said)}
+            return {**kwargs, "collate_fn": Collate(said, functools.partial(seams.declined, self.name))}
 
         seams.replace(Fetcher, "fetch", fetch)
         seams.at_loader(change)
+
+
+def _why_not(kwargs: dict[str, Any]) -> str:
+    """Of a loader with these arguments; nothing where its rows can be taken whole."""
+    from torch.utils.data import Subset, default_collate
+
+    if kwargs.get("collate_fn") not in (None, default_collate):
+        return "the loader has a collate function of its own"
+    if not makes_batches(kwargs):
+        return "the loader makes no batches of samples by index"
+    data = kwargs.get("dataset")
+    if takes_many(data):
+        return ""
+    while type(data) is Subset:
+        data = data.dataset
+    return f"its data set (a {type(data).__name__}) is not seen to do nothing but index arrays in memory"
 
 
 class Rows(Sequence[Any]):
@@ -104,6 +118,8 @@ class Collate(CollateFunction):
             self._same = _equal(batch, samples)
             if self._same:
                 self.tell(f"{len(samples)} rows in one")
+            else:
+                self.decline("a batch that was taken whole was not the same bit for bit")
         return batch
 
 

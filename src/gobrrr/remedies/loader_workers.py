@@ -36,6 +36,8 @@ class LoaderWorkers(Remedy):
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             before = kwargs.get("num_workers") or 0
             if before >= cores or isinstance(kwargs.get("dataset"), IterableDataset):
+                few = f"the loader has {before} workers, on {cores} cores"
+                seams.declined(self.name, few if before >= cores else "each worker would read the whole of a stream")
                 return kwargs
             seams.applied(self.name, f"{cores} workers, {before} before")
             stay = kwargs.get("persistent_workers") or Renewed(True)

@@ -27,20 +27,29 @@ def makes_batches(loader: dict[str, Any]) -> bool:
     return loader.get("batch_sampler") is not None or loader.get("batch_size", 1) is not None
 
 
-class CollateFunction:
-    """One of ours, that says once what it did. Workers that are not forked get it pickled, and `told` lives here."""
+Tell = Callable[[str], None]
 
-    def __init__(self, told: Callable[[str], None] | None = None) -> None:
-        self._told = told
+
+class CollateFunction:
+    """One of ours, that says once what it did, or why not. Workers that are not forked get it pickled, and who is told
+    lives here."""
+
+    def __init__(self, told: Tell | None = None, declined: Tell | None = None) -> None:
+        self._told, self._declined = told, declined
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_told": None}
+        return {**vars(self), "_told": None, "_declined": None}
 
     def tell(self, what: str) -> None:
         """The first time."""
         told, self._told = self._told, None
         if told is not None:
             told(what)
+
+    def decline(self, why: str) -> None:
+        """It leaves batches as they are."""
+        if self._declined is not None:
+            self._declined(why)
 
 
 Said = Callable[[str, str], None]
@@ -51,13 +60,15 @@ class Seams:
     """Remedies register here; `install` puts the hooks in place, `remove` undoes everything in reverse.
 
     A remedy that fails later, in a hook, is told to `failed`; all are then taken away and the program goes on. Without
-    `failed` there is nobody to tell, and the error comes up where it happened.
+    `failed` there is nobody to tell, and the error comes up where it happened. `declined` hears why one left something
+    as it was.
     """
 
     def __init__(
-        self, said: Said = lambda name, detail: None, failed: Callable[[BaseException], object] | None = None
-    ) -> None:
-        self._said, self._failed = said, failed
+        self, said: Said = lambda name, detail: None, failed: Callable[[BaseException], object] | None = None,
+        declined: Said = lambda name, why: None,
+    ) -> None:  # fmt: skip
+        self._said, self._failed, self._declined = said, failed, declined
         self._undo: list[Callable[[], object]] = []
         self._optimizer: list[Callable[[Any], None]] = []
         self._model: list[Callable[[Any], None]] = []
@@ -109,6 +120,10 @@ class Seams:
     def applied(self, name: str, detail: str = "") -> None:
         """A remedy took hold; one that never says so was not tried."""
         self._said(name, detail)
+
+    def declined(self, name: str, why: str) -> None:
+        """A remedy left what it met as it was; told where it never takes hold."""
+        self._declined(name, why)
 
     # for those who apply them
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +64,14 @@ class ArmError(Exception):
         self.reason, self.over = reason, over
 
 
+def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Mapping[str, str], where: str) -> None:
+    """Raises ArmError for the first remedy that has not taken hold, with the reason that it gave."""
+    missing = next((name for name in names if name not in applied), "")
+    if missing:
+        why = f": {declined[missing]}" if missing in declined else ""
+        raise ArmError(f"{missing} never took hold {where}{why}")
+
+
 class Arm:
     """Start it, run blocks, end it. Between blocks its whole family is stopped, so that no worker runs ahead."""
 
@@ -87,6 +95,8 @@ class Arm:
         self._killed = ""
         self.applied: dict[str, str] = {}
         """Remedies that said they took hold, with what they said."""
+        self.declined: dict[str, str] = {}
+        """Remedies that left something as it was, with the last reason."""
         self.start_seconds = 0.0
         self.peak_bytes = 0
 
@@ -111,9 +121,7 @@ class Arm:
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process.wait(GRACE_S):
                 raise self._gone()
-        missing = [name for name in self._remedies if name not in self.applied]
-        if missing:
-            raise ArmError(f"{missing[0]} never took hold in this program")
+        require_hold(self._remedies, self.applied, self.declined, "in this program")
         return observation.read(self._folder / protocol.OBSERVED)
 
     def _launch(self, mode: str, **watched: Any) -> None:
@@ -268,6 +276,8 @@ class Arm:
             return True
         if message["kind"] == "applied":
             self.applied[str(message["remedy"])] = str(message["detail"])
+        elif message["kind"] == "declined":
+            self.declined[str(message["remedy"])] = str(message["detail"])
         elif message["kind"] == "failed":
             raise ArmError(str(message["error"]))
         elif message["kind"] == "ended":

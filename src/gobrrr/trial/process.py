@@ -18,13 +18,16 @@ def world_size() -> int:
 
 
 def applied_remedies(config: Config, told: protocol.Line) -> Any:
-    """The seams with an arm's remedies installed; the referee hears which ones took hold."""
+    """The seams with an arm's remedies installed; the referee hears which ones took hold, and why others did not."""
     from gobrrr.remedies.seams import Seams
 
     def failed(error: BaseException) -> None:
         told.send("failed", error=getattr(error, "message", None) or f"{type(error).__name__}: {error}")
 
-    seams = Seams(lambda name, detail: told.send("applied", remedy=name, detail=detail), failed)
+    seams = Seams(
+        lambda name, detail: told.send("applied", remedy=name, detail=detail), failed,
+        lambda name, why: told.send("declined", remedy=name, detail=why),
+    )  # fmt: skip
     try:
         if world_size() > 1:
             raise GobrrrError("it runs in several ranks, and a trial measures one process")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from gobrrr.recording.warmup import warmup
-from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.arm import ArmError, Block, require_hold
 from gobrrr.trial.receipt import Compiled
 
 WARM_STEPS, MOST_WARM_STEPS = 10, 200
@@ -31,6 +31,7 @@ class Runner(Protocol):
     """What the referee needs of an arm; `arm.Arm` is one, tests have others."""
 
     applied: dict[str, str]
+    declined: dict[str, str]
     start_seconds: float
     peak_bytes: int
 
@@ -114,11 +115,8 @@ class Side:
             self._enough = self._enough or max(LEAST_WARM, warmup(walls) + 1)
 
     def _took_hold(self, names: Iterable[str], where: str) -> None:
-        """Raises ArmError for a remedy that has not."""
         assert self._arm is not None
-        missing = next((name for name in names if name not in self._arm.applied), "")
-        if missing:
-            raise ArmError(f"{missing} never took hold {where}")
+        require_hold(names, self._arm.applied, self._arm.declined, where)
 
     def _warm_up(self, arm: Runner) -> list[int]:
         """Steps until the last ones agree with each other; some programs never do, and are measured all the same."""
