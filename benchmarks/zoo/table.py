@@ -141,7 +141,8 @@ def _tuned(tune: Row | None, picks: dict[str, float]) -> tuple[str, str]:
     gain = tune["speedup"]
     best = max(picks.items(), key=lambda pick: pick[1], default=None)
     shown = f"{gain[0]:.2f} ({gain[1]:.2f} to {gain[2]:.2f}) {', '.join(tune['kept'])}" if gain else "nothing kept"
-    shown += f" ({tune['cores']} cores)" if tune.get("cores") else ""
+    told = [f"{tune[key]:g} {unit}" for key, unit in (("cores", "cores"), ("minutes", "min")) if tune.get(key)]
+    shown += f" ({', '.join(told)})" if told else ""
     return shown, f"{best[1]:.2f} {best[0]}" if best else ""
 
 

@@ -129,6 +129,8 @@ def test_tunings_are_held_against_the_best_single_remedy() -> None:
         assert list(values.values()) == [met, False]
     assert table._tuned(tune, program["picks"]) == ("1.60 (1.50 to 1.70) compile", "2.00 bf16_autocast")
     assert table._tuned({"speedup": None, "kept": [], "cores": 2}, {}) == ("nothing kept (2 cores)", "")
+    nothing = {"speedup": None, "kept": [], "cores": 4, "minutes": 10.0}
+    assert table._tuned(nothing, {}) == ("nothing kept (4 cores, 10 min)", "")
 
 
 @pytest.mark.slow
