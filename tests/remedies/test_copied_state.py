@@ -114,6 +114,21 @@ def test_workers_live_on_where_nothing_changes(names: list[str], workers: int) -
         assert len(set(torch.cat(rows)[:, 2].tolist())) == 1, "a sampler stays in the program's process"
 
 
+@pytest.mark.parametrize("generator", [None, 5])
+def test_the_programs_own_draws_stay_what_they_were(generator: int | None) -> None:
+    """torch draws a seed for an iterator's workers; those that stayed drew none, and from the second epoch on the order
+    of the samples was another one."""
+
+    def drawn(names: list[str]) -> list[Any]:
+        torch.manual_seed(0)
+        own = torch.Generator().manual_seed(generator) if generator is not None else None
+        with applied(*names):
+            loader = DataLoader(list(range(20)), shuffle=True, num_workers=1, generator=own)
+            return [(torch.cat(list(loader)).tolist(), torch.rand(1).item()) for _ in range(3)]
+
+    assert drawn(["persistent_workers"]) == drawn([])
+
+
 def test_what_the_user_made_persistent_stays_so() -> None:
     data = Curriculum()
     with applied("persistent_workers"):

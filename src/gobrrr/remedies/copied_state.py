@@ -200,6 +200,7 @@ class Renewed(int):
 
 def renew_workers(seams: Seams) -> None:
     """Loaders whose `persistent_workers` are Renewed look at what workers copied, each time they are iterated over."""
+    import torch
     from torch.utils.data import DataLoader
 
     if Renewed.looked_at:
@@ -214,6 +215,8 @@ def renew_workers(seams: Seams) -> None:
         before = getattr(known, "_gobrrr_copied", None)
         if now is None or before is None or not before.is_still(now):
             known = self._iterator = None  # its workers end with it, once nobody iterates over it
+        else:  # as workers that are made anew draw their seed: who draws next, a sampler say, gets what it would get
+            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         iterator = plain(self)
         if known is None:
             iterator._gobrrr_copied = now
