@@ -55,6 +55,14 @@ def test_the_gain_comes_first_with_its_interval_and_the_guard() -> None:
     assert first == "2.40 times as fast (95 % interval 2.30 to 2.50), 200 ms to 83.3 ms per step; numbers equivalent."
 
 
+def test_what_was_measured_beside_others_is_told_so() -> None:
+    """Seven other programs on four cores: 4.89 s for a step of 144 ms, and "24.72 times as fast" by short waits."""
+    said = flat(tuning.render(msgspec.structs.replace(TUNED, diagnosed_step_ns=100 * MS)))
+    assert "crowded machine: as written a step took 200 ms here and 100 ms in the diagnosis" in said
+    for quiet in (None, 200 * MS, 150 * MS):
+        assert "crowded" not in tuning.render(msgspec.structs.replace(TUNED, diagnosed_step_ns=quiet))
+
+
 def test_each_that_was_kept_and_all_together_are_drawn_beside_the_program_as_it_is() -> None:
     lines = [line for line in tuning.render(TUNED).splitlines() if "█" in line]
     assert [name in line for name, line in zip(("200 ms", "160 ms", "100 ms", "83.3 ms"), lines, strict=True)] == [

@@ -225,6 +225,11 @@ def test_what_was_judged_without_dropout_says_so(tmp_path: Path) -> None:
         assert receipt.kept and (WITHOUT_DROPOUT in receipt.notes) is said
 
 
+def test_the_step_of_the_diagnosis_is_kept_beside_that_of_the_trial(tmp_path: Path) -> None:
+    receipt = tuned(FakeReferee(GAINS), CANDIDATES[:1], tmp_path).receipt()
+    assert receipt.diagnosed_step_ns == 20 * MS and receipt.step_ns == receipt.trials[-1].baseline_step_ns
+
+
 def test_what_no_check_sees_of_a_remedy_is_said_where_it_is_kept(tmp_path: Path) -> None:
     """trim_padding: a program that counts the elements of its batches trains for another number of steps."""
     candidates = [replace(CANDIDATES[0], unseen="batches are narrower"), CANDIDATES[1]]

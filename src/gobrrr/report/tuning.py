@@ -12,7 +12,8 @@ from gobrrr.report import gains
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.trial.objective import BETTER, OBJECTIVES
-from gobrrr.trial.receipt import Compiled, Receipt, TrialResult
+from gobrrr.trial.receipt import Compiled, Receipt, TrialResult, is_crowded
+from gobrrr.units import duration
 
 BAR = 24
 STYLES = {
@@ -59,7 +60,17 @@ def _verdict(receipt: Receipt) -> list[RenderableType]:
         numbers = f" the whole recipe's numbers are {receipt.guard.verdict}: no speed-up is shown beside them."
         return [phrase(("Not proven:", "bold red"), numbers)]
     first, rest = gains.head(receipt)
-    return [phrase((first, "bold green"), f"{rest}; numbers {receipt.guard.verdict}.")]
+    said = f"{rest}; numbers {receipt.guard.verdict}."
+    return [phrase((first, "bold magenta"), f"{said} {_crowded(receipt)}") if is_crowded(receipt)
+            else phrase((first, "bold green"), said)]  # fmt: skip
+
+
+def _crowded(receipt: Receipt) -> str:
+    now, before = duration(receipt.step_ns or 0), duration(receipt.diagnosed_step_ns or 0)
+    return (
+        f"Measured on a crowded machine: as written a step took {now} here and {before} in the diagnosis. What this "
+        "brings without the others is unverified: tune again when they have ended."
+    )
 
 
 def _nothing(receipt: Receipt) -> Text:

@@ -105,6 +105,11 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """What the trial took; of a heat its share."""
 
 
+CROWDED = 1.5
+"""Beside seven others' programs on four cores a step of 144 ms took 4.9 s, and a remedy that keeps idle threads from
+spinning was "24.72 times as fast"; on quiet cores the zoo's steps took 0.8 to 1.0 times those of their diagnosis."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything needed to believe the result and to measure it again."""
 
@@ -135,11 +140,20 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     script_sha256: str = ""
     step_ns: float | None = None
     """The untouched program's median step."""
+    diagnosed_step_ns: float | None = None
+    """The same before the race, in the diagnosis; null in receipts of before this was kept."""
     loop: str = ""
     """Whose, in a word: recording.steps.LoopSteps.word."""
     notes: tuple[str, ...] = ()
     mark: str = ""
     """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""
+
+
+def is_crowded(receipt: Receipt) -> bool:
+    """Whether the program as written was so much slower in the trial than before it that something else held the
+    machine: then what is shown holds beside that, and nobody knows for how much without it."""
+    before, now = receipt.diagnosed_step_ns, receipt.step_ns
+    return bool(before and now and now > CROWDED * before)
 
 
 def write(receipt: Receipt, file: Path) -> None:

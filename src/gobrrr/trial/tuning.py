@@ -261,7 +261,7 @@ class Tuning:
         steps = [r.baseline_step_ns for r in (final, *self.results) if r and not r.onto and r.baseline_step_ns]
         return Receipt(
             trials=tuple(self.results), kept=self.kept, complete=self.complete,
-            step_ns=steps[0] if steps else self._step_ns,
+            step_ns=steps[0] if steps else self._step_ns, diagnosed_step_ns=self._step_ns,
             objective=self._objective.name, speedup=final.speedup if final and self.kept else None,
             memory=final.memory if final and self.kept else None, guard=final.guard if final else Guarded(),
             notes=tuple(self._notes()), likely=self._likely if not self.kept else (),
