@@ -231,6 +231,7 @@ def test_while_it_runs_lines_speak_of_the_peak(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("low", "median", "high", "said"), [
     (0.96, 1.0, 1.04, "a step takes as long as before"),
+    (0.8, 0.9, 1.04, "a step takes 1.11 times as long (0.96 to 1.25)"),
     (0.8, 1.0, 1.25, "a step takes 1.00 times as long (0.80 to 1.25)"),
     (0.4, 0.5, 0.8, "a step takes 2.00 times as long (1.25 to 2.50)"),
     (1.25, 1.5, 2.0, "a step is 1.50 times as fast (1.25 to 2.00)"),
