@@ -92,3 +92,14 @@ def test_a_module_that_c_calls_is_met_too() -> None:
     finally:
         seams.remove()
     assert met == [module] and reference() is None
+
+
+def test_an_undo_that_fails_keeps_no_other_change_in_the_program() -> None:
+    seams, done = Seams(), []
+    seams.undo(lambda: done.append("first"))
+    seams.undo(fail)
+    seams.undo(lambda: done.append("last"))
+    with pytest.raises(Injected):
+        seams.remove()
+    assert done == ["last", "first"]
+    seams.remove()

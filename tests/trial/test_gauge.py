@@ -157,11 +157,11 @@ def counted() -> Iterator[gauge.Samples]:
     from torch.utils.data import dataloader
 
     kind, found = dataloader._BaseDataLoaderIter, gauge.Samples()
-    before = kind._next_index, kind.__next__
+    before = kind._next_index, kind.__next__, kind._reset
     found.install()
     found.begin(True)
     yield found
-    kind._next_index, kind.__next__ = before
+    kind._next_index, kind.__next__, kind._reset = before
 
 
 def test_samples_are_counted_by_indices_however_they_are_fetched(counted: gauge.Samples) -> None:
@@ -191,6 +191,35 @@ def test_what_a_step_was_given_that_does_not_count_counts_for_nothing(counted: g
     for number, _ in enumerate(DataLoader(range(8), batch_size=2)):
         counted.step(number != 1)
     assert counted.end() == {"samples": 6}
+
+
+GROWING = [[0], [1, 2], [3, 4, 5], [6, 7, 8, 9]]
+"""Indices of batches."""
+
+
+def test_what_workers_drew_ahead_of_an_end_is_no_part_of_the_next_epoch(counted: gauge.Samples) -> None:
+    """Workers that stay draw for the next epoch anew."""
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(range(10), batch_sampler=GROWING, num_workers=1, persistent_workers=True)
+    for _ in range(3):
+        counted.begin(True)
+        for batch in loader:
+            counted.step(True)
+            if len(batch) == 2:
+                break
+        assert counted.end() == {"samples": 3}
+
+
+def test_a_batch_that_could_not_be_made_is_no_other_ones(counted: gauge.Samples) -> None:
+    from torch.utils.data import DataLoader
+
+    batches = iter(DataLoader({1: 1, 2: 2}, batch_sampler=GROWING))  # no sample 0
+    with pytest.raises(KeyError):
+        next(batches)
+    next(batches)
+    counted.step(True)
+    assert counted.end() == {"samples": 2}
 
 
 def test_where_it_cannot_be_measured_that_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,6 +196,16 @@ def test_what_makes_dropout_draw_otherwise_is_judged_without_any(means: Means, a
     assert equal.verdict == "equivalent" and equal.reasons == (guarding.WITHOUT_DROPOUT,), "its masks are others"
 
 
+def test_states_that_were_kept_without_dropout_are_of_no_use_with_it(
+    means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    guard = Guarding(means, tmp_path, 1e6)
+    for stack in (("trim_padding",), ("compile",)):
+        guard.judged(stack)
+    kept = [options["states"] for run, options in means.options.items() if run.stack]
+    assert len(kept) == len(set(kept)) == 2 and None not in kept
+
+
 def test_what_draws_otherwise_walks_its_own_way(means: Means, asked: Verdicts, tmp_path: Path) -> None:
     judged(means, tmp_path, ("loader_workers",), GREEN)
     assert means.options[Watched(("loader_workers",))]["states"] is None and asked[1]["order_may_change"]
@@ -233,6 +243,10 @@ def test_a_look_ahead_that_takes_too_long_or_fails_is_made_again(means: Means, t
     means.fails = lambda _: ""
     guard.ahead(20)
     assert set(guard.seen) == {PLAIN}
+    timers = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    for each in timers:
+        each.join(5)
+    assert not any(each.is_alive() for each in timers), "one would end whatever is watched later"
 
 
 @pytest.mark.parametrize(

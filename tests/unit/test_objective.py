@@ -14,7 +14,7 @@ from gobrrr.cli.main import main
 from gobrrr.cli.tune import exit_code
 from gobrrr.cli.tuning import recipe_of
 from gobrrr.guard.model import Guarded
-from gobrrr.report import live, tuning
+from gobrrr.report import gains, live, tuning
 from gobrrr.report.model import Report, Step, Verdict
 from gobrrr.rules.model import Finding, Saving
 from gobrrr.trial import recipe, statistics
@@ -102,6 +102,7 @@ def test_an_interval_is_judged_by_what_is_worth_it() -> None:
     worth = -math.log(0.95)
     assert MEMORY.verdict(worth + 0.001, 1.0) == "smaller" and MEMORY.verdict(-1.0, -worth - 0.001) == "larger"
     assert MEMORY.verdict(-0.04, 0.04) == "equivalent" and MEMORY.verdict(0.04, 0.06) == "inconclusive"
+    assert MEMORY.verdict(0.02, 1.0) == MEMORY.verdict(-1.0, -0.02) == "inconclusive"
     assert (TIME.verdict(0.001, 1.0), TIME.verdict(-1.0, -0.001)) == ("faster", "slower")
     assert TIME.verdict(-0.01, 0.01) == "equivalent" and TIME.verdict(-0.03, 0.01) == "inconclusive"
     sure, none, open_ = ([[log, log]] * 3 for log in (0.2, 0.0, worth))
@@ -226,3 +227,14 @@ def test_while_it_runs_lines_speak_of_the_peak(tmp_path: Path) -> None:
     assert "recompute: looks smaller, its numbers are not checked yet" in said
     assert "fused: equivalent, peak" in said and "all together: smaller, peak -40 %" in said
     assert live.looks("equivalent", MEMORY) == "looks equally large" != live.looks("equivalent", TIME)
+
+
+@pytest.mark.parametrize(("low", "median", "high", "said"), [
+    (0.96, 1.0, 1.04, "a step takes as long as before"),
+    (0.8, 0.9, 1.04, "a step takes 1.11 times as long (0.96 to 1.25)"),
+    (0.8, 1.0, 1.25, "a step takes 1.00 times as long (0.80 to 1.25)"),
+    (0.4, 0.5, 0.8, "a step takes 2.00 times as long (1.25 to 2.50)"),
+    (1.25, 1.5, 2.0, "a step is 1.50 times as fast (1.25 to 2.00)"),
+])  # fmt: skip
+def test_what_a_step_costs_is_said_as_surely_as_it_is_known(low: float, median: float, high: float, said: str) -> None:
+    assert gains.price(Speedup(median=median, low=low, high=high)) == said

@@ -129,3 +129,19 @@ def test_the_helper_imports_next_to_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     assert not {"torch", "numpy", "psutil", "subprocess", "gobrrr"} & set(done.stdout.split())
+
+
+def test_a_helper_that_hears_of_no_arm_goes_on(heirs: Heirs, sleeper) -> None:
+    """One that was ended is started anew, also where the arm that it should forget was the last."""
+    gone, known = sleeper(), sleeper()
+    heirs.know([gone.pid])
+    ended = heirs._helper
+    assert ended is not None
+    ended.kill()
+    ended.wait()
+    heirs.forget(gone.pid)
+    helper = heirs._helper
+    assert helper is not None and helper is not ended
+    heirs.know([known.pid])
+    heirs.close()
+    assert helper.returncode == 0 and comes(lambda: not lives(known)) and lives(gone)

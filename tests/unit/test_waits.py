@@ -75,5 +75,30 @@ def test_a_thread_that_goes_on_later_did_something_else(tmp_path: Path) -> None:
     assert waits(step(6 * MS), tmp_path) == []
 
 
+@pytest.mark.parametrize(("pause", "waited"), [(20 * MS, 9 * MS), (MS // 10, 10 * MS + MS // 10)])
+def test_what_lies_between_two_transfers_is_a_wait_only_where_they_follow_at_once(
+    pause: int, waited: int, tmp_path: Path
+) -> None:
+    timeline = Timeline()
+    timeline.plain_steps(MS, MS, MS)
+    with timeline.window(), timeline.frame("main"):
+        timeline.line(3)
+        with timeline.backward():
+            timeline.leaf("c10d::allreduce_", MS)
+            begin = timeline.now
+            timeline.leaf("aten::mm", MS)
+            timeline.run(MS)
+            transfer(timeline, begin, timeline.now)
+            timeline.run(pause)  # no transfer is under way
+            begin = timeline.now
+            timeline.run(9 * MS)
+            transfer(timeline, begin, timeline.now)
+            timeline.leaf("aten::copy_", MS)
+        timeline.line(5)
+        with timeline.update():
+            timeline.leaf("aten::_foreach_add_", MS)
+    assert waits(timeline, tmp_path) == [(waited, "backward")]
+
+
 def test_what_precedes_the_last_line_is_pythons(tmp_path: Path) -> None:
     assert waits(step(0, python=True), tmp_path) == [(3 * MS, "backward")]

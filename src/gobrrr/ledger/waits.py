@@ -53,9 +53,18 @@ def _waits(ops: Ops, transfers: Ops, lines: Ints) -> Iterator[Wait]:
             continue
         until = int(ends[last])
         came = int(np.searchsorted(lines, until, "right")) - 1
-        start = max(begin, int(transfers.start[first : last + 1].min()), int(lines[came]) if came >= 0 else begin)
+        start = max(begin, _under_way(transfers.take(slice(first, last + 1))), int(lines[came]) if came >= 0 else begin)
         if end - until <= max(PROMPT_NS, PROMPT_SHARE * (until - start)) and start < until:
             yield Wait(start, until, int(transfers.name[last]))
+
+
+def _under_way(transfers: Ops) -> int:
+    """Since when one was, up to the end of the last: those that follow on each other at once are one wait."""
+    starts, ends = transfers.start.tolist(), (transfers.start + transfers.dur).tolist()
+    since: int = starts.pop()
+    while starts and since - ends[len(starts) - 1] <= PROMPT_NS:
+        since = min(since, starts.pop())
+    return since
 
 
 def _gaps(ops: Ops) -> Iterator[tuple[int, int]]:

@@ -144,9 +144,11 @@ class Seams:
             raise
 
     def remove(self) -> None:
-        """Undo everything, last change first; safe to call twice."""
-        while self._undo:
-            self._undo.pop()()
+        """Undo everything, last change first; safe to call twice. One that fails keeps none of the others, and
+        its error is raised when all are through."""
+        with contextlib.ExitStack() as every:
+            while self._undo:
+                every.callback(self._undo.pop(0))
 
     def _hook(self) -> None:
         if self._optimizer or self._model or self._step:

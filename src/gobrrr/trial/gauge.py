@@ -86,7 +86,7 @@ class Samples(Nothing):
         from torch.utils.data import dataloader
 
         kind: Any = dataloader._BaseDataLoaderIter
-        draw, give = kind._next_index, kind.__next__
+        draw, give, anew = kind._next_index, kind.__next__, kind._reset
 
         @functools.wraps(draw)
         def _next_index(iterator: Any) -> Any:
@@ -101,11 +101,17 @@ class Samples(Nothing):
                 batch = give(iterator)
             finally:
                 self._depth -= 1
-            drawn = self._drawn.get(iterator)  # workers have drawn ahead: the first is this batch's
-            self._step += drawn.popleft() if drawn and not self._depth else 0  # a data set may have a loader of its own
+                drawn = self._drawn.get(iterator)  # workers have drawn ahead: the first is this batch's
+                samples = drawn.popleft() if drawn else 0  # of one that could not be made as well
+            self._step += samples if not self._depth else 0  # a data set may have a loader of its own
             return batch
 
-        kind._next_index, kind.__next__ = _next_index, __next__
+        @functools.wraps(anew)
+        def _reset(iterator: Any, *args: Any, **kwargs: Any) -> None:
+            self._drawn.pop(iterator, None)  # workers that stay: what an epoch that was broken off has drawn ahead
+            anew(iterator, *args, **kwargs)
+
+        kind._next_index, kind.__next__, kind._reset = _next_index, __next__, _reset
 
     def begin(self, warm: bool) -> None:
         self._step = self._block = 0

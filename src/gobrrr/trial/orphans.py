@@ -99,7 +99,7 @@ def outlive(lines: Iterable[str]) -> None:
     """The helper's life: read who there is until the referee is gone, then end them."""
     arms: dict[str, list[str]] = {}
     for line in lines:
-        if line.endswith("\n"):  # else the referee was killed in the middle of it
+        if line.endswith("\n") and line.strip():  # else the referee was killed in the middle of it, or has no arm
             leader, *known = line.split()
             arms[leader] = known
     for known in arms.values():
