@@ -91,6 +91,24 @@ def test_idle_goes_to_the_wait_the_launch_and_the_users_line(tmp_path: Path) -> 
     assert sum(account.ns for account in ledger.accounts) == pytest.approx(STEP * 1000)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_work_of_before_the_first_step_is_not_the_steps(recorded: bool, tmp_path: Path) -> None:
+    """A kernel of 400 us that was queued before, 300 of them within the mark; the host is 200 us ahead by then."""
+    launch = [event("cudaLaunchKernel", 5, 5, "cuda_runtime", correlation=1)] if recorded else []
+    events = [
+        *launch, kernel("older", 20, 400, 1), event("ProfilerStep#0", 120, 900, "user_annotation"),
+        event("aten::mm", 150, 50), event("cudaLaunchKernel", 160, 10, "cuda_runtime", correlation=2),
+        kernel("volta_sgemm_128x64", 420, 200, 2),
+    ]  # fmt: skip
+    recording = of_trace(read(Source(str(write(tmp_path / "a.json", events)))))
+    assert recording.main is not None
+    (step,) = recording.main.steps
+    assert step.end - step.start == 600_000  # from 420, where the older work ends, to 1020
+    ledger = build_ledger(recording, UNKNOWN)
+    assert ledger.device is not None and ledger.device.busy_ns == 200_000
+    assert [op.ns for op in ledger.device_ops] == [200_000]  # of an op that ran before the device came to the step
+
+
 def test_what_the_host_does_while_the_device_works_costs_nothing(tmp_path: Path) -> None:
     """400 us of Python, all of it below a kernel that was launched before."""
     events = []
