@@ -32,6 +32,12 @@ def test_a_sync_costs_the_idle_time_it_causes():
     assert found.evidence["calls_per_step"].value == 64
 
 
+def test_what_to_do_about_a_copy_that_blocks_depends_on_its_direction():
+    syncs = ((PAGEABLE[0], 2.0, 20 * MS, (LINE,)), ("Memcpy DtoH (Device -> Pageable)", 1.0, 9 * MS, (OTHER_LINE,)))
+    there, back = case(device(syncs=syncs)).raised("BRR501")
+    assert "pin_memory" in there.advice and "on the device" in back.advice
+
+
 def test_a_long_call_that_leaves_no_idle_time_is_not_told():
     assert not case(device(syncs=(("cudaDeviceSynchronize", 1.0, 0.0, (LINE,)),))).raised("BRR501")
     assert not case(None).raised("BRR501")

@@ -21,6 +21,7 @@ SHORT = 0.5
 """Share of kernels under 10 us from which launching them costs more than running them (TraceLens)."""
 LAUNCHING = frozenset({"launch", "dispatch", "overhead", "framework", "host"})
 """Causes of idle time in which the host was on its way to the next launch."""
+FROM_PAGEABLE = "Copy from pinned memory (pin_memory=True) with non_blocking=True; a constant once, before the loop."
 STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"})
 """Ops whose result the host must read: on a GPU they wait until everything before them is done."""
 
@@ -39,7 +40,9 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ceiling=idle,
             message=f"{call} stops the host {calls:.0f} times per step, and the device idles {duration(idle)} "
             f"({share(idle / ledger.wall)}) until the next kernel comes",
-            advice="Keep the value on the device and read it every few hundred steps.",
+            advice=FROM_PAGEABLE
+            if "HtoD" in call
+            else "Keep the value on the device and read it every few hundred steps.",
             where=where,
             evidence={"idle_caused": time(idle), "calls_per_step": count(calls)},
         )
