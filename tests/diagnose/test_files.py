@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, find, read
 from gobrrr.recording.stacklog import is_user
+from gobrrr.recording.trace import launch_rows
 from gobrrr.report.job import job_to_markdown
 
 Event = dict[str, Any]
@@ -241,3 +243,79 @@ def test_what_follows_compressed_data_is_left_out(trailing: bytes, tmp_path: Pat
     (tmp_path / "a.json.gz").write_bytes(data + trailing)
     trace = read(Source(str(tmp_path / "a.json.gz")))
     assert len(trace.ops) and not trace.truncated and ("other bytes follow" in trace.note) is (trailing == b"xxxx")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "linked"),
+    [
+        ({"kernel": 1, "cuda_runtime": 1}, False),  # one number for all
+        ({"kernel": None, "cuda_runtime": None}, False),
+        ({"kernel": 1}, True),  # the first call launched them all, as a graph does
+    ],
+)
+def test_steps_that_are_marked_are_there_whatever_the_correlations_say(
+    numbers: dict[str, int | None], linked: bool, tmp_path: Path
+) -> None:
+    events = training()
+    for one in events:
+        if one["cat"] in numbers:
+            one["args"]["correlation"] = numbers[one["cat"]]
+    source = Source(str(write(tmp_path / "a.json", events)))
+    report = diagnosed(source, UNKNOWN, DEFAULT)
+    assert report.step.count == NUM and round(report.step.wall_ns / 1000) == STEP
+    assert report.verdict.bound == "unreliable"
+    trace = read(source)
+    assert bool((launch_rows(trace.kernels, trace.runtime) >= 0).all()) is linked
+
+
+def test_a_drivers_call_inside_of_a_runtimes_is_no_second_one(tmp_path: Path) -> None:
+    events = [
+        event("cudaLaunchKernel", 0, 10, "cuda_runtime", correlation=1),
+        event("cuLaunchKernel", 2, 5, "cuda_driver", correlation=1), kernel("gemm", 12, 5, 1),
+    ]  # fmt: skip
+    trace = read(Source(str(write(tmp_path / "a.json", events))))
+    assert launch_rows(trace.kernels, trace.runtime).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        ([(0, 2), (0, 2), (0, 2)], "3 files say that they are rank 0 of 2"),
+        ([(0, 2), (1, 4)], "jobs of 2 and 4 ranks"),
+        ([(0, 2), (5, 2)], "rank 5 of 2"),
+        ([(0, 2), (1, 2)], ""),
+        ([(0, 4), (2, 4)], ""),
+        ([(None, None), (None, None)], ""),
+    ],
+)
+def test_files_that_are_not_the_ranks_of_one_job_allow_no_verdict(ranks: list[tuple[Any, Any]], why: str) -> None:
+    job = together([RankSummary(source=f"{i}", rank=r, world_size=w, step_ns=1e6) for i, (r, w) in enumerate(ranks)])
+    assert (job.bound == "unreliable") is bool(why) and why in job.verdict
+    assert len(job.ranks) == len(ranks)
+
+
+def test_one_trace_among_other_files_is_told_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "trace.json", training())
+    (tmp_path / "config.json").write_text('{"lr": 1}')
+    assert main(["diagnose", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("Only one of 2 files could be read: Host-bound") and "Balanced" not in shown
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipes_and_links_end_in_one_line_or_are_left_out(tmp_path: Path) -> None:
+    """Nobody writes to the pipe: to wait for it is to wait for ever."""
+    for name in ("a.json", "a.tar.gz"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(TraceError, match="no plain file"):
+            read(*find([str(tmp_path / name)]))
+    with pytest.raises(TraceError):
+        read(Source(str(tmp_path / "a.tar.gz"), "member.json"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write(folder / "one.json", training())
+    (folder / "round").symlink_to(folder)
+    (folder / "again.json").symlink_to(folder / "one.json")
+    (folder / "gone.json").symlink_to(folder / "nowhere.json")
+    for word in (folder, folder / "*", folder / "round"):
+        assert len(find([str(word)])) == 1

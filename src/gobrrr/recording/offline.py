@@ -94,7 +94,8 @@ def _steps(trace: Trace, thread: int) -> Ints:
 
 def _with_device_work(trace: Trace, spans: Ints) -> Ints:
     """Steps that end with the device's work that they launched, and begin where the one before ends; the first where
-    the device has done what was queued before."""
+    the device has done what was queued before. As they are marked where that leaves nothing of one: what it launched
+    went on beside the next ones."""
     rows = launch_rows(trace.kernels, trace.runtime)
     linked = rows >= 0
     backlog = _backlog_end(trace, rows, int(spans[0, 0]))
@@ -108,7 +109,7 @@ def _with_device_work(trace: Trace, spans: Ints) -> Ints:
     found[1:, 0] = np.maximum(found[1:, 0], found[:-1, 1])
     if backlog < found[0, 1]:
         found[0, 0] = max(int(found[0, 0]), backlog)
-    return found
+    return found if (found[:, 1] > found[:, 0]).all() else spans
 
 
 def _backlog_end(trace: Trace, rows: npt.NDArray[np.intp], begin: int) -> int:
