@@ -93,6 +93,53 @@ def test_idle_goes_to_the_wait_the_launch_and_the_users_line(tmp_path: Path) -> 
     assert sum(account.ns for account in ledger.accounts) == pytest.approx(STEP * 1000)
 
 
+def test_python_is_told_with_the_librarys_hot_path_below_the_line(tmp_path: Path) -> None:
+    """600 us before the first kernel: 400 in a library's preprocess, which resizes for 250 and calls itself; a launcher
+    is above the user's line, not below it."""
+    events = [event("ProfilerStep#0", 0, 1000, "user_annotation")]
+    for name, ts, dur in (
+        ("lib/python3.11/site-packages/joblib/run.py(1): launch", 1, 998), ("serve.py(7): main", 2, 990),
+        ("transformers/images.py(40): preprocess", 100, 400), ("transformers/images.py(40): preprocess", 110, 350),
+        ("transformers/images.py(90): resize", 120, 250), ("transformers/images.py(95): check", 380, 10),
+    ):  # fmt: skip
+        events.append(event(name, ts, dur, "python_function"))
+    events += [
+        event("aten::mm", 600, 50), event("cudaLaunchKernel", 610, 10, "cuda_runtime", correlation=1),
+        kernel("sgemm", 625, 375, 1),
+    ]  # fmt: skip
+    path = write(tmp_path / "a.json", events)
+    group = max(build_ledger(of_trace(read(Source(str(path)))), UNKNOWN).host, key=lambda g: g.ns)
+    assert group.where[0].file == "serve.py" and round(group.ns / 1000) == 598
+    told = [(name, round(share * group.ns / 1000)) for name, share in group.hot]
+    assert told == [("transformers.images.preprocess", 400), ("transformers.images.resize", 250)]
+    report = diagnosed(Source(str(path)), UNKNOWN, DEFAULT)
+    (found,) = (f for f in report.findings if f.code == "BRR302")
+    assert "400 us (66.9 %) in transformers.images.preprocess, of that resize 250 us" in found.message
+    assert "loader workers" in found.advice
+
+
+def test_the_wait_for_data_is_told_with_its_line_and_the_library_below(tmp_path: Path) -> None:
+    """Of 600 us 450 under the data set's own line, 400 of that in a library that decodes."""
+    events = []
+    for i in range(NUM):
+        t = i * STEP
+        events += [
+            event(f"ProfilerStep#{i}", t, STEP, "user_annotation"),
+            event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t, 600, "user_annotation"),
+            event("train.py(30): loop", t, STEP, "python_function"),
+            event("data.py(8): __getitem__", t + 100, 450, "python_function"),
+            event("PIL/Image.py(70): decode", t + 120, 400, "python_function"),
+            event("aten::mm", t + 610, 50),
+            event("cudaLaunchKernel", t + 620, 5, "cuda_runtime", correlation=i),
+            kernel("volta_sgemm_128x64", t + 630, 200, i),
+        ]
+    report = diagnosed(Source(str(write(tmp_path / "a.json", events))), UNKNOWN, DEFAULT)
+    (found,) = (f for f in report.findings if f.code == "BRR405")
+    assert (found.where[0].file, found.where[0].line) == ("data.py", 8)
+    assert "450 us of it under this line: 400 us (88.9 %) in PIL.Image.decode" in found.message
+    assert found.evidence["at_line"].value == pytest.approx(450_000, rel=0.01)
+
+
 @pytest.mark.parametrize("recorded", [True, False])
 def test_work_of_before_the_first_step_is_not_the_steps(recorded: bool, tmp_path: Path) -> None:
     """A kernel of 400 us that was queued before, 300 of them within the mark; the host is 200 us ahead by then."""

@@ -163,6 +163,16 @@ def test_a_devices_start_up_is_no_step(name: str) -> None:
     assert all(f.saving.ceiling_ns == 0 or f.code != found.findings[0].code for f in found.findings)
 
 
+def test_preprocessing_is_named_as_what_it_is() -> None:
+    """TimeSformer: 217.5 ms of video preprocessing on the CPU; no other finding has the same idle."""
+    found = report("tracelens/h100_timesformer.json.gz")
+    (python,) = (f for f in found.findings if f.code == "BRR302")
+    assert python.evidence["python_time"].value == pytest.approx(217.5 * MS, rel=0.01)
+    assert "_preprocess_image of transformers" in python.message and "normalize 106 ms" in python.message
+    host = next(a.ns for a in found.ledger if a.account == "host")
+    assert python.evidence["python_time"].value <= host + 1
+
+
 def test_attention_by_hand_is_found_in_the_kernels_of_timesformer() -> None:
     found = next(f for f in report("tracelens/h100_timesformer.json.gz").findings if f.code == "BRR105")
     assert "3137 x 3137" in found.message and found.where

@@ -24,8 +24,8 @@ _GRAPH = re.compile(r"GraphLaunch")
 def device_ledger(
     trace: Trace, host: HostOps, places: Places, num_steps: int, name: str, capability: str = ""
 ) -> tuple[DeviceLedger, Idle] | None:
-    """Per step over the whole window, from its first moment to its last, and when the device idled for want of work;
-    None where the trace has no device events."""
+    """Per step over the whole window, from its first moment to its last, and when ops and Python kept the device
+    waiting; None where the trace has no device events."""
     begin, end = int(host.spans[0, 0]), int(host.spans[-1, 1])
     kernels = _inside(trace.kernels, begin, end)
     if not len(kernels):
@@ -35,7 +35,7 @@ def device_ledger(
     busy = int((ends - starts).sum())
     idle = Idle.between(starts, ends, begin, end)
     stalled = stalls(kernels, trace.runtime, idle)
-    causes, syncs = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
+    causes, syncs, kept = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
     is_copy, communicates = kernels.kind == MEMCPY, kernels.kind == COMMUNICATION
     linked = launch_rows(kernels, trace.runtime) >= 0
     matrix, cores = _matrix_ns(trace, kernels)
@@ -50,7 +50,7 @@ def device_ledger(
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
         start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
-    return ledger, idle.without(stalled)
+    return ledger, kept
 
 
 def exposed(kernels: Kernels, chosen: Flags) -> int:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.spans import elapsed
+from gobrrr.ledger.spans import elapsed, within
 from gobrrr.recording.facts import Span
 from gobrrr.recording.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
 
@@ -43,6 +43,13 @@ class Idle:
     def within(self, spans: Ints) -> Ints:
         """Idle nanoseconds within each of (n, 2) spans."""
         return elapsed(spans[:, 1], self.spans) - elapsed(spans[:, 0], self.spans)
+
+    def parts(self, spans: Ints, outside: bool = False) -> Ints:
+        """The idle parts within disjoint sorted spans, or outside of them; disjoint and sorted."""
+        edges = np.unique(np.concatenate((self.spans.ravel(), spans.ravel())))
+        begins, ends = edges[:-1], edges[1:]
+        told = within(begins, self.spans) & (within(begins, spans) != outside)
+        return np.stack((begins[told], ends[told]), axis=1)
 
     def covered(self, spans: Ints) -> int:
         """Idle nanoseconds that any of the spans covers."""
@@ -100,9 +107,10 @@ def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str])
 
 def idle_causes(
     trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places, total: int
-) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...]]:
+) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Idle]:
     """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, sync, allocator,
-    launch (the host is inside a torch op), host (the rest); and the synchronising calls."""
+    launch (the host is inside a torch op), host (the rest); the synchronising calls; and the idle in which ops and
+    Python kept the device waiting, those in a wait for data among them."""
     steps = host.num_steps
     syncs, stretches = _syncs(trace, idle.without(stalled), host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
@@ -119,7 +127,10 @@ def idle_causes(
         now = min(total, idle.covered(covered))
         found.append((name, (now - owned) / steps))
         owned = now
-    return (*found, ("host", (total - owned) / steps)), syncs
+    others = idle.without(stalled).parts(merged(np.concatenate((stretches, causes[3][1]))), outside=True)
+    data = idle.without(stalled).parts(merged(causes[1][1]))
+    kept = merged(np.concatenate((others, data)))
+    return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept)
 
 
 def starting_up(trace: Trace, idle: Idle, host: HostOps) -> int:
