@@ -7,6 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.collectives import transfers
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, idle_causes, named, stalls, starting_up, union
@@ -47,6 +48,7 @@ def device_ledger(
         underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
+        transfers=transfers(trace, kernels, num_steps),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
         start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
