@@ -64,10 +64,13 @@ class Cluster(NamedTuple):
     in_model: float = 0.0
     """Of `ns` inside calls of modules: what they cost beside their ops."""
 
+    error: float = SAMPLING
+    """Of `ns`, as a share; a trace has no samples."""
+
     @property
     def most(self) -> float:
         """What doing without these lines saves: their ops too, unless they are mostly ops (a call of the model)."""
-        own = (1 + SAMPLING) * self.ns
+        own = (1 + self.error) * self.ns
         return max(own, self.with_ops_ns) if self.ns >= MOSTLY * self.with_ops_ns else own
 
 
@@ -113,7 +116,8 @@ def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
             joined[-1].append(lines[place])
         else:
             joined.append([lines[place]])
-    return sorted((_join(ledger, lines) for lines in joined), key=lambda c: -c.ns)
+    found = sorted((_join(ledger, lines) for lines in joined), key=lambda c: -c.ns)
+    return [cluster._replace(error=0.0) for cluster in found] if "offline" in ledger.signals else found
 
 
 def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup]) -> Cluster:
