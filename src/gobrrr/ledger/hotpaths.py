@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -36,14 +37,19 @@ class Frames:
     start: Ints
     end: Ints
     parent: npt.NDArray[np.int32]
-    line: tuple[Span | None, ...]
+    line: Ints
+    """Into `lines`, -1 above all of them."""
+    lines: dict[Span, int]
 
     @classmethod
     def of(cls, trace: Trace, threads: Sequence[int], places: Places) -> Frames:
         """All of a trace; none where it has no Python events."""
         names, calls, name = library_frames(trace, threads)
-        lines = tuple(next(iter(places.places[number].where), None) for number in places.at(calls.start).tolist())
-        return cls(names, name, calls.start, calls.start + calls.dur, nest(calls.start, calls.dur).parent, lines)
+        lines: dict[Span, int] = {}
+        of_place = [lines.setdefault(p.where[0], len(lines)) if p.where else -1 for p in places.places]
+        line = np.array(of_place, np.int64)[places.at(calls.start)]
+        nested = nest(calls.start, calls.dur).parent
+        return cls(names, name, calls.start, calls.start + calls.dur, nested, line, lines)
 
     def hot(self, stretches: Ints, line: Span) -> Hot:
         """Below a line that ran in these disjoint (n, 2) stretches; empty where no function has most of them. What was
@@ -51,7 +57,7 @@ class Frames:
         total = int((stretches[:, 1] - stretches[:, 0]).sum())
         if not total or not len(self.name):
             return ()
-        below = np.array([at == line for at in self.line], bool)
+        below = self.line == self.lines.get(line, -2)
         inside = np.where(below, elapsed(self.end, stretches) - elapsed(self.start, stretches), 0)
         shares = self._shares(inside, total)
         most = [number for number, part in shares.items() if part >= MOST]
@@ -65,10 +71,11 @@ class Frames:
 
     def _shares(self, inside: Ints, total: int) -> dict[int, float]:
         """By function, its outermost calls only: what calls itself is counted once."""
-        own = np.where(self._again(), 0, inside)
+        own = np.where(self._again, 0, inside)
         sums = np.bincount(self.name, own.astype(float), len(self.names))
         return {number: float(sums[number]) / total for number in np.flatnonzero(sums).tolist()}
 
+    @cached_property
     def _again(self) -> npt.NDArray[np.bool_]:
         """Calls inside of a call of the same function."""
         again = np.zeros(len(self.name), bool)
