@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, find, read
 from gobrrr.recording.stacklog import is_user
+from gobrrr.recording.trace import launch_rows
 from gobrrr.report.job import job_to_markdown
 
 Event = dict[str, Any]
@@ -89,6 +91,71 @@ def test_idle_goes_to_the_wait_the_launch_and_the_users_line(tmp_path: Path) -> 
     lines = {group.where[0].line: round(group.ns / 1000) for group in ledger.host if group.where}
     assert lines[12] == 250  # all of it while the device idles
     assert sum(account.ns for account in ledger.accounts) == pytest.approx(STEP * 1000)
+
+
+def test_python_is_told_with_the_librarys_hot_path_below_the_line(tmp_path: Path) -> None:
+    """600 us before the first kernel: 400 in a library's preprocess, which resizes for 250 and calls itself; a launcher
+    is above the user's line, not below it."""
+    events = [event("ProfilerStep#0", 0, 1000, "user_annotation")]
+    for name, ts, dur in (
+        ("lib/python3.11/site-packages/joblib/run.py(1): launch", 1, 998), ("serve.py(7): main", 2, 990),
+        ("transformers/images.py(40): preprocess", 100, 400), ("transformers/images.py(40): preprocess", 110, 350),
+        ("transformers/images.py(90): resize", 120, 250), ("transformers/images.py(95): check", 380, 10),
+    ):  # fmt: skip
+        events.append(event(name, ts, dur, "python_function"))
+    events += [
+        event("aten::mm", 600, 50), event("cudaLaunchKernel", 610, 10, "cuda_runtime", correlation=1),
+        kernel("sgemm", 625, 375, 1),
+    ]  # fmt: skip
+    path = write(tmp_path / "a.json", events)
+    group = max(build_ledger(of_trace(read(Source(str(path)))), UNKNOWN).host, key=lambda g: g.ns)
+    assert group.where[0].file == "serve.py" and round(group.ns / 1000) == 598
+    told = [(name, round(share * group.ns / 1000)) for name, share in group.hot]
+    assert told == [("transformers.images.preprocess", 400), ("transformers.images.resize", 250)]
+    report = diagnosed(Source(str(path)), UNKNOWN, DEFAULT)
+    (found,) = (f for f in report.findings if f.code == "BRR302")
+    assert "400 us (66.9 %) in transformers.images.preprocess, of that resize 250 us" in found.message
+    assert "loader workers" in found.advice
+
+
+def test_the_wait_for_data_is_told_with_its_line_and_the_library_below(tmp_path: Path) -> None:
+    """Of 600 us 450 under the data set's own line, 400 of that in a library that decodes."""
+    events = []
+    for i in range(NUM):
+        t = i * STEP
+        events += [
+            event(f"ProfilerStep#{i}", t, STEP, "user_annotation"),
+            event("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", t, 600, "user_annotation"),
+            event("train.py(30): loop", t, STEP, "python_function"),
+            event("data.py(8): __getitem__", t + 100, 450, "python_function"),
+            event("PIL/Image.py(70): decode", t + 120, 400, "python_function"),
+            event("aten::mm", t + 610, 50),
+            event("cudaLaunchKernel", t + 620, 5, "cuda_runtime", correlation=i),
+            kernel("volta_sgemm_128x64", t + 630, 200, i),
+        ]
+    report = diagnosed(Source(str(write(tmp_path / "a.json", events))), UNKNOWN, DEFAULT)
+    (found,) = (f for f in report.findings if f.code == "BRR405")
+    assert (found.where[0].file, found.where[0].line) == ("data.py", 8)
+    assert "450 us of it under this line: 400 us (88.9 %) in PIL.Image.decode" in found.message
+    assert found.evidence["at_line"].value == pytest.approx(450_000, rel=0.01)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_work_of_before_the_first_step_is_not_the_steps(recorded: bool, tmp_path: Path) -> None:
+    """A kernel of 400 us that was queued before, 300 of them within the mark; the host is 200 us ahead by then."""
+    launch = [event("cudaLaunchKernel", 5, 5, "cuda_runtime", correlation=1)] if recorded else []
+    events = [
+        *launch, kernel("older", 20, 400, 1), event("ProfilerStep#0", 120, 900, "user_annotation"),
+        event("aten::mm", 150, 50), event("cudaLaunchKernel", 160, 10, "cuda_runtime", correlation=2),
+        kernel("volta_sgemm_128x64", 420, 200, 2),
+    ]  # fmt: skip
+    recording = of_trace(read(Source(str(write(tmp_path / "a.json", events)))))
+    assert recording.main is not None
+    (step,) = recording.main.steps
+    assert step.end - step.start == 600_000  # from 420, where the older work ends, to 1020
+    ledger = build_ledger(recording, UNKNOWN)
+    assert ledger.device is not None and ledger.device.busy_ns == 200_000
+    assert [op.ns for op in ledger.device_ops] == [200_000]  # of an op that ran before the device came to the step
 
 
 def test_what_the_host_does_while_the_device_works_costs_nothing(tmp_path: Path) -> None:
@@ -223,3 +290,79 @@ def test_what_follows_compressed_data_is_left_out(trailing: bytes, tmp_path: Pat
     (tmp_path / "a.json.gz").write_bytes(data + trailing)
     trace = read(Source(str(tmp_path / "a.json.gz")))
     assert len(trace.ops) and not trace.truncated and ("other bytes follow" in trace.note) is (trailing == b"xxxx")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "linked"),
+    [
+        ({"kernel": 1, "cuda_runtime": 1}, False),  # one number for all
+        ({"kernel": None, "cuda_runtime": None}, False),
+        ({"kernel": 1}, True),  # the first call launched them all, as a graph does
+    ],
+)
+def test_steps_that_are_marked_are_there_whatever_the_correlations_say(
+    numbers: dict[str, int | None], linked: bool, tmp_path: Path
+) -> None:
+    events = training()
+    for one in events:
+        if one["cat"] in numbers:
+            one["args"]["correlation"] = numbers[one["cat"]]
+    source = Source(str(write(tmp_path / "a.json", events)))
+    report = diagnosed(source, UNKNOWN, DEFAULT)
+    assert report.step.count == NUM and round(report.step.wall_ns / 1000) == STEP
+    assert report.verdict.bound == "unreliable"
+    trace = read(source)
+    assert bool((launch_rows(trace.kernels, trace.runtime) >= 0).all()) is linked
+
+
+def test_a_drivers_call_inside_of_a_runtimes_is_no_second_one(tmp_path: Path) -> None:
+    events = [
+        event("cudaLaunchKernel", 0, 10, "cuda_runtime", correlation=1),
+        event("cuLaunchKernel", 2, 5, "cuda_driver", correlation=1), kernel("gemm", 12, 5, 1),
+    ]  # fmt: skip
+    trace = read(Source(str(write(tmp_path / "a.json", events))))
+    assert launch_rows(trace.kernels, trace.runtime).tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "why"),
+    [
+        ([(0, 2), (0, 2), (0, 2)], "3 files say that they are rank 0 of 2"),
+        ([(0, 2), (1, 4)], "jobs of 2 and 4 ranks"),
+        ([(0, 2), (5, 2)], "rank 5 of 2"),
+        ([(0, 2), (1, 2)], ""),
+        ([(0, 4), (2, 4)], ""),
+        ([(None, None), (None, None)], ""),
+    ],
+)
+def test_files_that_are_not_the_ranks_of_one_job_allow_no_verdict(ranks: list[tuple[Any, Any]], why: str) -> None:
+    job = together([RankSummary(source=f"{i}", rank=r, world_size=w, step_ns=1e6) for i, (r, w) in enumerate(ranks)])
+    assert (job.bound == "unreliable") is bool(why) and why in job.verdict
+    assert len(job.ranks) == len(ranks)
+
+
+def test_one_trace_among_other_files_is_told_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "trace.json", training())
+    (tmp_path / "config.json").write_text('{"lr": 1}')
+    assert main(["diagnose", str(tmp_path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("Only one of 2 files could be read: Host-bound") and "Balanced" not in shown
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipes_and_links_end_in_one_line_or_are_left_out(tmp_path: Path) -> None:
+    """Nobody writes to the pipe: to wait for it is to wait for ever."""
+    for name in ("a.json", "a.tar.gz"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(TraceError, match="no plain file"):
+            read(*find([str(tmp_path / name)]))
+    with pytest.raises(TraceError):
+        read(Source(str(tmp_path / "a.tar.gz"), "member.json"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    write(folder / "one.json", training())
+    (folder / "round").symlink_to(folder)
+    (folder / "again.json").symlink_to(folder / "one.json")
+    (folder / "gone.json").symlink_to(folder / "nowhere.json")
+    for word in (folder, folder / "*", folder / "round"):
+        assert len(find([str(word)])) == 1

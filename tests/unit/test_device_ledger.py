@@ -85,6 +85,25 @@ def test_a_synchronisation_costs_the_idle_it_causes_not_its_own_length(tmp_path:
     assert where == LINE.where
 
 
+@pytest.mark.parametrize(
+    ("memory", "returns", "caused"), [("Pageable", 62, 12_000), ("Pageable", 58, 0), ("Pinned", 62, 0)]
+)
+def test_a_copy_from_pageable_memory_that_its_call_waits_for_is_a_synchronisation(
+    memory: str, returns: int, caused: int, tmp_path: Path
+) -> None:
+    """The host stands in cudaMemcpyAsync from 6 on, for a kernel until 55 and a copy until 60; the next kernel comes at
+    72: 2 us of idle inside the call and 10 after it. Where the call is back before the copy is done, it only asked."""
+    name = f"Memcpy DtoH (Device -> {memory})"
+    trace = read(
+        tmp_path, op("aten::copy_", 0, 64), kernel("gemm", 5, 50), call("cudaMemcpyAsync", 6, returns - 6, 2),
+        kernel(name, 55, 5, cat="gpu_memcpy", correlation=2), kernel("gemm", 72, 28),
+    )  # fmt: skip
+    found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "V100") or (None, None)
+    assert found is not None
+    assert dict(found.idle_by_cause)["sync"] == caused
+    assert [sync[0] for sync in found.syncs] == ([name] if caused else [])
+
+
 def test_idle_is_owned_once_by_data_sync_launch_and_host(tmp_path: Path) -> None:
     trace = read(
         tmp_path, op("enumerate(DataLoader)#X.__next__", 0, 40, "user_annotation"), op("aten::mm", 45, 15),

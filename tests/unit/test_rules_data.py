@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account, StepStats
-from gobrrr.recording.facts import Facts, InputFacts, OptimizerFacts, Span
+from gobrrr.recording.facts import Facts, InputFacts, LoaderFacts, OptimizerFacts, Span
 from gobrrr.rules import data_workers
+from gobrrr.rules.waits_rare import period
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
 from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, host, line, loader, waiting, worker
 
@@ -470,3 +471,35 @@ def test_one_wait_is_told_where_batches_come_in_bursts():
     burst, usual = (Wait(LoaderFacts(0), ns * MS, None, None, None, ()) for ns in (26, 2.1))
     assert "26.0 ms per step on average (20.0 % of the mean step; the median one waits 2.00 ms)" in told(burst, ledger)
     assert "2.00 ms (2.0 %) of every step" in told(usual, ledger)
+
+
+@pytest.mark.parametrize(
+    ("waits", "every"),
+    [
+        ([40, 1, 1, 1] * 3, 4),
+        ([1, 1, 40, 1] * 3, 4),
+        ([40, 1, 1, 1] * 2, None),  # twice is chance
+        ([1, 40, 1, 1, 40, 1, 40, 1, 1, 1, 1, 1], None),
+        ([40, 1, 1, 40, 1, 1, 40, 1, 1, 1, 1, 1, 1, 1], None),  # it came to an end
+        ([40] * 12, None),
+        ([], None),
+    ],
+)
+def test_waits_recur_with_every_round_of_the_workers(waits: list[float], every: int | None):
+    assert period(waits) == every
+
+
+def test_a_trace_whose_workers_are_too_slow_says_what_they_deliver_and_how_many_it_takes():
+    """Four workers, a batch of each comes 160 ms after the last; the step alone takes 100, so that a round of four
+    takes 440 ms where 400 would do: 110 against 100 ms per batch, and five workers are enough."""
+    waits = (40 * MS, 0.0, 0.0, 0.0) * 3
+    walls = tuple(100 * MS + wait for wait in waits)
+    step = StepStats(count=12, plain_count=12, waits=waits, walls=walls, mean_ns=110 * MS)
+    case = Case(
+        ms=110, step=step, facts=Facts(loaders=(LoaderFacts(0, num_workers=1),)),
+        accounts=(Account("data_wait", 10 * MS, 0.09),), signals=frozenset({"ops", "plain", "facts", "offline"}),
+    )  # fmt: skip
+    assert not case.raised("BRR407") and not case.raised("BRR401")
+    (found,) = case.raised("BRR405")
+    assert "every 110 ms" in found.message and "every 100 ms" in found.message and "every 4 steps" in found.message
+    assert found.evidence["workers_needed"].value == 5 and found.saving.ceiling_ns == 10 * MS

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.model import Account, OpGroup
+from gobrrr.ledger.model import Account, HostGroup, OpGroup
 from gobrrr.recording.facts import Facts, OptimizerFacts
 from gobrrr.rules import load
-from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
+from tests.unit.handmade import ALL_SIGNALS, LINE, MS, OTHER_LINE, Case, op
 from tests.unit.rule_lines import LOOP
 
 PAGEABLE = ("Memcpy HtoD (Pageable -> Device)", 2, 64 << 20, 18 * MS)
@@ -30,6 +30,12 @@ def test_a_sync_costs_the_idle_time_it_causes():
     (found,) = case(device(syncs=syncs)).raised("BRR501")
     assert found.where == (LINE,) and found.saving.ceiling_ns == 20 * MS and found.severity == "warning"
     assert found.evidence["calls_per_step"].value == 64
+
+
+def test_what_to_do_about_a_copy_that_blocks_depends_on_its_direction():
+    syncs = ((PAGEABLE[0], 2.0, 20 * MS, (LINE,)), ("Memcpy DtoH (Device -> Pageable)", 1.0, 9 * MS, (OTHER_LINE,)))
+    there, back = case(device(syncs=syncs)).raised("BRR501")
+    assert "pin_memory" in there.advice and "on the device" in back.advice
 
 
 def test_a_long_call_that_leaves_no_idle_time_is_not_told():
@@ -92,6 +98,31 @@ def test_short_kernels_and_a_late_host_are_launch_bound():
 def test_idle_for_other_reasons_is_not_launch_bound(other):
     assert not case(device(**{**LAUNCHING, **other})).raised("BRR504")
     assert not case(None).raised("BRR504")
+
+
+def test_python_of_short_kernels_is_the_launches_inside_of_modules_and_the_lines_outside():
+    """Each nanosecond once: 12 ms between the model's ops, 20 before them."""
+    idle = (("launch", 8 * MS), ("host", 32 * MS))
+    found = Case(
+        ops=(op("add", (8, 8), ms=8),),
+        signals=ALL_SIGNALS - {"samples"},
+        extra={
+            "device": device(short_kernel_share=0.8, idle_by_cause=idle),
+            "host": (HostGroup((LINE,), 12 * MS, "forward"), HostGroup((OTHER_LINE,), 20 * MS, "other")),
+        },
+    )
+    (launches,) = found.raised("BRR504")
+    (python,) = found.raised("BRR302")
+    assert launches.saving.ceiling_ns == 20 * MS and python.where == (OTHER_LINE,)
+    assert python.evidence["python_time"].value == 20 * MS
+    assert launches.saving.ceiling_ns + python.evidence["python_time"].value <= 40 * MS
+
+
+def test_what_lies_under_another_line_is_not_said_to_be_here():
+    elsewhere = op("mm", (8, 8), ms=1, where=(OTHER_LINE,)), op("mul", (8, 8), ms=5, where=())
+    (found,) = case(device(**LAUNCHING), op("add", (8, 8), ms=4), *elsewhere).raised("BRR504")
+    assert found.where == (LINE,) and "4.00 ms of it under this line" in found.message
+    assert found.evidence["at_line"].value == 4 * MS
 
 
 def ranks(ms: float, **facts: Any) -> Case:

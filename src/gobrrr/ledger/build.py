@@ -10,10 +10,12 @@ import numpy as np
 
 from gobrrr.ledger.accounts import accounts, device_accounts, phases
 from gobrrr.ledger.allocations import device_memory
+from gobrrr.ledger.datalines import data_lines
 from gobrrr.ledger.device import device_ledger
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.hostops import host_ops
+from gobrrr.ledger.hotpaths import Frames
 from gobrrr.ledger.memory import memory_ledger
 from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import Grouping, op_groups
@@ -48,13 +50,13 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = float(np.median([s.wait for s in plain])) if plain else 0.0
-    profiled, device, launched = _window(recording, prices, machine, facts)
+    profiled, device, launched, waits = _window(recording, prices, machine, facts)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)
         launched = tuple(op_at_plain_step(op, working) for op in launched)
     scaled = _scaled(profiled, device, data, stats, facts)
-    lines = _lines(recording, stats)
+    lines = waits or _lines(recording, stats)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
         step=stats,
@@ -94,10 +96,10 @@ def _accounts(
 
 def _window(
     recording: Recording, prices: Prices, machine: Machine, facts: Facts
-) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...]]:
+) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...], tuple[LineGroup, ...]]:
     window, trace = recording.window("profile"), recording.trace
     if window is None or trace is None or not window.steps:
-        return NOTHING_SEEN, None, ()
+        return NOTHING_SEEN, None, (), ()
     places = replay(window.lines, window.offset)
     host = host_ops(recording, window, trace, places)
     name = recording.start.device or (machine.device.name if machine.device else "device")
@@ -115,7 +117,9 @@ def _window(
         work = device_work(launched, kernel_ns, tf32, ceilings) if ceilings else None
         device = msgspec.structs.replace(device, work=work, memory=device_memory(trace, host, places))
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
-    return seen(calls, host, places, machine.dispatch.median, idle), device, tuple(launched)
+    frames = Frames.of(trace, np.unique(host.ops.thread).tolist(), places) if recording.offline else None
+    waits = data_lines(host, places, idle, frames) if frames is not None else ()
+    return seen(calls, host, places, machine.dispatch.median, idle, frames), device, tuple(launched), waits
 
 
 def _capability(trace: Trace) -> str:
@@ -131,7 +135,9 @@ def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: Ste
     plain = stats.plain_wall_ns
     if device is None:
         return scale(profiled, data, plain, _grown(stats, facts))
-    return scale(profiled, dict(device.idle_by_cause).get("data_wait", 0.0), device.starved_ns)
+    causes = dict(device.idle_by_cause)
+    others = causes.get("sync", 0.0) + causes.get("allocator", 0.0)
+    return scale(profiled, causes.get("data_wait", 0.0), max(0.0, device.starved_ns - others))
 
 
 def _grown(stats: StepStats, facts: Facts) -> float:

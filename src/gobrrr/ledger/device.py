@@ -7,6 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.collectives import transfers
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, idle_causes, named, stalls, starting_up, union
@@ -24,8 +25,8 @@ _GRAPH = re.compile(r"GraphLaunch")
 def device_ledger(
     trace: Trace, host: HostOps, places: Places, num_steps: int, name: str, capability: str = ""
 ) -> tuple[DeviceLedger, Idle] | None:
-    """Per step over the whole window, from its first moment to its last, and when the device idled for want of work;
-    None where the trace has no device events."""
+    """Per step over the whole window, from its first moment to its last, and when ops and Python kept the device
+    waiting; None where the trace has no device events."""
     begin, end = int(host.spans[0, 0]), int(host.spans[-1, 1])
     kernels = _inside(trace.kernels, begin, end)
     if not len(kernels):
@@ -35,7 +36,7 @@ def device_ledger(
     busy = int((ends - starts).sum())
     idle = Idle.between(starts, ends, begin, end)
     stalled = stalls(kernels, trace.runtime, idle)
-    causes, syncs = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
+    causes, syncs, kept = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
     is_copy, communicates = kernels.kind == MEMCPY, kernels.kind == COMMUNICATION
     linked = launch_rows(kernels, trace.runtime) >= 0
     matrix, cores = _matrix_ns(trace, kernels)
@@ -47,10 +48,11 @@ def device_ledger(
         underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
+        transfers=transfers(trace, kernels, num_steps),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
         start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
-    return ledger, idle.without(stalled)
+    return ledger, kept
 
 
 def exposed(kernels: Kernels, chosen: Flags) -> int:

@@ -68,6 +68,27 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """No totals were recorded: the peak is above what was there when the recording began."""
 
 
+class Transfer(msgspec.Struct, frozen=True):
+    """All collectives of one kind whose sizes are known. Per step."""
+
+    kind: str
+    """all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, reduce, send."""
+    calls: float
+    bytes: float
+    """As nccl-tests counts them: of all ranks where they are gathered or scattered."""
+    ns: float
+    """Of their kernels, waiting for later ranks included."""
+    fastest_ns: float
+    """What they took if each had been as fast as the fastest of its size."""
+    bus_bytes: float
+    """Bytes times the kind's factor of bus bandwidth."""
+
+    @property
+    def bus_rate(self) -> float:
+        """Bus bandwidth, bytes per second."""
+        return self.bus_bytes / self.ns * 1e9 if self.ns else 0.0
+
+
 class DeviceLedger(msgspec.Struct, frozen=True):
     """The accelerator's side of a step, ns per step. Idle is split by what the host was doing."""
 
@@ -93,6 +114,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """In fp32 products and convolutions that by their names do not."""
     capability: str = ""
     exposed_communication_ns: float = 0.0
+    transfers: tuple[Transfer, ...] = ()
+    """Collectives by kind; empty where the file has no sizes."""
     unlinked_share: float = 0.0
     """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
     start_up_ns: float = 0.0

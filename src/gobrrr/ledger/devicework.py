@@ -37,7 +37,7 @@ def device_ops(
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
     first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32.
     Without a `device` no work is priced."""
-    begun = (trace.kernels.start >= host.begin) & (trace.kernels.start < host.end)
+    begun = (trace.kernels.start >= host.spans[0, 0]) & (trace.kernels.start < host.end)
     kernels = trace.kernels.take((trace.kernels.kind == KERNEL) & begun)
     row = launchers(kernels, trace.runtime, host.ops, host.parent)
     ns = np.zeros(len(host), np.int64)

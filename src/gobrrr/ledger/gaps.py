@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.hostops import DATA, HostOps
+from gobrrr.ledger.hotpaths import Hot
 from gobrrr.ledger.model import HostGroup
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.spans import within
+from gobrrr.recording.facts import Span
 
 Ints = npt.NDArray[np.int64]
+MAX_HOT = 8
+"""Groups whose library functions are looked for: the longest."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +42,30 @@ def host_groups(host: HostOps, places: Places) -> list[HostGroup]:
 
 
 def grouped(
-    gaps: Gaps, lengths: Ints, weights: npt.NDArray[np.generic], host: HostOps, places: Places
+    gaps: Gaps,
+    lengths: Ints,
+    weights: npt.NDArray[np.generic],
+    host: HostOps,
+    places: Places,
+    hot: Callable[[npt.NDArray[np.bool_], Span], Hot] = lambda pieces, line: (),
 ) -> list[tuple[HostGroup, float]]:
-    """The groups, most time first, each with the sums of its pieces' `lengths` and `weights` per step."""
+    """The groups, most time first, each with the sums of its pieces' `lengths` and `weights` per step. `hot`: the
+    library's path below a line in pieces, which are a mask."""
     phases = sorted(set(gaps.phase))
     number = gaps.place.astype(np.int64) * len(phases) + np.array([phases.index(p) for p in gaps.phase], np.int64)
     keys, group = np.unique(number, return_inverse=True)
     ns = np.bincount(group, lengths.astype(float), len(keys)) / host.num_steps
     weighed = np.bincount(group, weights.astype(float), len(keys)) / host.num_steps
+    longest = set(np.argsort(-ns)[:MAX_HOT].tolist())
+    wheres = [places.places[int(key) // len(phases)].where for key in keys.tolist()]
     found = [
         (
-            HostGroup(places.places[int(key) // len(phases)].where, float(ns[i]), phases[int(key) % len(phases)]),
+            HostGroup(
+                wheres[i],
+                float(ns[i]),
+                phases[int(key) % len(phases)],
+                hot=hot(group == i, wheres[i][0]) if i in longest and wheres[i] else (),
+            ),
             float(weighed[i]),
         )
         for i, key in enumerate(keys.tolist())

@@ -63,8 +63,8 @@ class HostOps:
 
     @property
     def begin(self) -> int:
-        """When the first of them began."""
-        return int(self.spans[0, 0])
+        """When the host began with the first of them: before its span, where the device had older work to do first."""
+        return int(min(self.spans[0, 0], self.ops.start.min(initial=self.spans[0, 0])))
 
     @property
     def end(self) -> int:
@@ -77,7 +77,9 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     spans = step_spans(recording, window)
     spans = (spans if len(trace.kernels) else usual(spans, recording)) + window.offset
     ops = trace.ops
-    inside = within(ops.start, spans) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
+    inside = within(ops.start, _of_the_host(spans, recording, window)) & (
+        (ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION)
+    )
     main = _main_thread(recording, trace, inside)
     ops = ops.take(inside & ((ops.thread == main) | (ops.thread == _backward_thread(ops, main))))
     if places.known and not recording.offline:
@@ -96,6 +98,14 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     updates, starts = _updates(host), ops.start.tolist()
     host = replace(host, updates=updates, closures=evaluations(updates, starts, (ops.start + ops.dur).tolist(), phases))
     return replace(host, phase=_outside_closures(host))
+
+
+def _of_the_host(spans: Ints, recording: Recording, window: Window) -> Ints:
+    """A file's first step from where the host began it: it runs ahead of the device, whose own begin is the span's."""
+    found = spans.copy()
+    if recording.offline:
+        found[0, 0] = min(int(found[0, 0]), window.began + window.offset)
+    return found
 
 
 def _updates(host: HostOps) -> Ints:

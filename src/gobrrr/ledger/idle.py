@@ -11,15 +11,16 @@ import numpy.typing as npt
 
 from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.spans import elapsed
+from gobrrr.ledger.spans import elapsed, within
 from gobrrr.recording.facts import Span
-from gobrrr.recording.trace import Kernels, Runtime, Trace, launch_rows
+from gobrrr.recording.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
 
 Ints = npt.NDArray[np.int64]
 Sync = tuple[str, float, float, tuple[Span, ...]]
 """(call, calls per step, idle ns per step that it causes, user lines)."""
 NONE = np.zeros((0, 2), np.int64)
 _SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
+_PAGEABLE = re.compile(r"Pageable")
 START_UP_NS = 100_000_000
 """A call into the runtime that is no wait takes microseconds; making a context or loading a module 0.1 s and more."""
 LAUNCH_NS = 20_000
@@ -42,6 +43,13 @@ class Idle:
     def within(self, spans: Ints) -> Ints:
         """Idle nanoseconds within each of (n, 2) spans."""
         return elapsed(spans[:, 1], self.spans) - elapsed(spans[:, 0], self.spans)
+
+    def parts(self, spans: Ints, outside: bool = False) -> Ints:
+        """The idle parts within disjoint sorted spans, or outside of them; disjoint and sorted."""
+        edges = np.unique(np.concatenate((self.spans.ravel(), spans.ravel())))
+        begins, ends = edges[:-1], edges[1:]
+        told = within(begins, self.spans) & (within(begins, spans) != outside)
+        return np.stack((begins[told], ends[told]), axis=1)
 
     def covered(self, spans: Ints) -> int:
         """Idle nanoseconds that any of the spans covers."""
@@ -99,9 +107,10 @@ def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str])
 
 def idle_causes(
     trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places, total: int
-) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...]]:
+) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Idle]:
     """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, sync, allocator,
-    launch (the host is inside a torch op), host (the rest); and the synchronising calls."""
+    launch (the host is inside a torch op), host (the rest); the synchronising calls; and the idle in which ops and
+    Python kept the device waiting, those in a wait for data among them."""
     steps = host.num_steps
     syncs, stretches = _syncs(trace, idle.without(stalled), host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
@@ -118,7 +127,10 @@ def idle_causes(
         now = min(total, idle.covered(covered))
         found.append((name, (now - owned) / steps))
         owned = now
-    return (*found, ("host", (total - owned) / steps)), syncs
+    others = idle.without(stalled).parts(merged(np.concatenate((stretches, causes[3][1]))), outside=True)
+    data = idle.without(stalled).parts(merged(causes[1][1]))
+    kept = merged(np.concatenate((others, data)))
+    return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept)
 
 
 def starting_up(trace: Trace, idle: Idle, host: HostOps) -> int:
@@ -138,9 +150,11 @@ def _syncs(trace: Trace, idle: Idle, host: HostOps, places: Places) -> tuple[tup
     """Synchronising calls with the idle they cause, and the stretches of it: inside the call, and from its return to
     the next kernel, but no longer than the call kept the host waiting. Without it the host would have been so much
     ahead, and not more: what it does between a wait for nothing and its next launch is its own affair."""
-    runtime = trace.runtime
-    rows = named(trace, runtime.name, _SYNC) & (runtime.start >= host.begin) & (runtime.start < host.end)
+    runtime, copies = trace.runtime, _blocking_copies(trace)
+    rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
+    rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
     calls = runtime.take(rows)
+    names = np.where(copies >= 0, trace.kernels.name[copies], runtime.name)[rows] if len(trace.kernels) else calls.name
     spans = np.stack((calls.start, calls.start + calls.dur), axis=1)
     blocked = calls.dur - idle.within(spans)
     stretches = spans.copy()
@@ -148,7 +162,21 @@ def _syncs(trace: Trace, idle: Idle, host: HostOps, places: Places) -> tuple[tup
     begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
     own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
     caused = idle.within(own) * (own[:, 1] > own[:, 0])
-    return _told(trace, host, places, calls.name, calls.start, caused), stretches
+    return _told(trace, host, places, names, calls.start, caused), stretches
+
+
+def _blocking_copies(trace: Trace) -> Ints:
+    """Per call into the runtime the row of the copy from or to pageable memory that was done when it returned; -1. Such
+    a copy makes even an asynchronous call wait (CUDA's API synchronization behavior; nsys' rule on pageable memory)."""
+    found = np.full(len(trace.runtime), -1, np.int64)
+    kernels = trace.kernels
+    copies = np.flatnonzero((kernels.kind == MEMCPY) & named(trace, kernels.name, _PAGEABLE))
+    launch = launch_rows(kernels.take(copies), trace.runtime)
+    known = launch >= 0
+    copies, launch = copies[known], launch[known]
+    ends, returned = (kernels.start + kernels.dur)[copies], (trace.runtime.start + trace.runtime.dur)[launch]
+    found[launch[ends <= returned]] = copies[ends <= returned]
+    return found
 
 
 def _told(

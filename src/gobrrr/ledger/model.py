@@ -83,6 +83,8 @@ class HostGroup(msgspec.Struct, frozen=True):
     functions: tuple[str, ...] = ()
     """Library functions seen innermost, most time first ("torch.serialization.save", "copy.deepcopy")."""
     calls: float | None = None
+    hot: tuple[tuple[str, float], ...] = ()
+    """A trace's library function that has most of it, then those that it calls, with their shares of `ns`."""
 
 
 class LineGroup(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ class LineGroup(msgspec.Struct, frozen=True):
     waiting: bool = False
     num_samples: int | None = None
     """That it is made of; null where nobody counted."""
+    hot: tuple[tuple[str, float], ...] = ()
+    """As a HostGroup has it."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):

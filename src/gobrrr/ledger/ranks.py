@@ -106,6 +106,11 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     world = max((r.world_size or 0 for r in read), default=0)
     missing = tuple(sorted(set(range(world)) - set(numbers))) if numbers else ()
     doubled = tuple(sorted({n for n in numbers if numbers.count(n) > 1}))
+    if len(read) == 1 or (unclear := _unclear(read, world, doubled)):
+        alone = f"Only one of {len(ranks)} files could be read: {read[0].verdict}"
+        sentence, bound = (alone, read[0].bound) if len(read) == 1 else (f"Unreliable: {unclear}.", "unreliable")
+        unread = tuple(r for r in ranks if r.error)
+        return Job(verdict=sentence, bound=bound, missing=missing, doubled=doubled, ranks=(*read, *unread))
     step = median(r.step_ns for r in read)
     local = [r.local_ns for r in read]
     usual, worst = median(local), max(read, key=lambda r: r.local_ns)
@@ -120,6 +125,23 @@ def together(ranks: Sequence[RankSummary]) -> Job:
         imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
         missing=missing, doubled=doubled, ranks=(*read, *(r for r in ranks if r.error)),
     )  # fmt: skip
+
+
+def _unclear(read: Sequence[RankSummary], world: int, doubled: Sequence[int]) -> str:
+    """Why these are not the ranks of one job; empty where nothing speaks against it."""
+    numbers = [r.rank for r in read if r.rank is not None]
+    sizes = sorted({r.world_size for r in read if r.world_size is not None})
+    if len(sizes) > 1:
+        return f"the files are of jobs of {' and '.join(map(str, sizes))} ranks; diagnose one job at a time"
+    if doubled:
+        of = f" of {world}" if world else ""
+        return (
+            f"{numbers.count(doubled[0])} files say that they are rank {doubled[0]}{of}: copies, or several recordings "
+            "of one rank; give one file per rank"
+        )
+    if world and max(numbers, default=0) >= world:
+        return f"a file says that it is rank {max(numbers)} of {world}; give the files of one job"
+    return ""
 
 
 def _because(worst: RankSummary, ranks: Sequence[RankSummary]) -> str:

@@ -12,14 +12,17 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.gaps import Gaps, find_gaps, grouped
 from gobrrr.ledger.hostops import DATA, HostOps
+from gobrrr.ledger.hotpaths import Frames, Hot
 from gobrrr.ledger.idle import Idle
 from gobrrr.ledger.model import HostGroup, OpGroup
 from gobrrr.ledger.optable import Calls
 from gobrrr.ledger.places import Places
+from gobrrr.recording.facts import Span
 
 # In dispatches of a small op, so that they follow the machine's speed. Measured with torch 2.13 and Python 3.11 on a
 # step of 870 ops, as the least of 60 steps: an op's record, the library calls around an outermost op, a traced line.
@@ -62,14 +65,26 @@ class Scaled:
     factor: float = 1.0
 
 
-def seen(calls: Calls, host: HostOps, places: Places, dispatch_ns: float, idle: Idle | None = None) -> Seen:
+def seen(
+    calls: Calls,
+    host: HostOps,
+    places: Places,
+    dispatch_ns: float,
+    idle: Idle | None = None,
+    frames: Frames | None = None,
+) -> Seen:
     """What the profiled steps were, with the part of the instruments in each group. With a device's `idle` only that
-    counts of the time between ops."""
+    counts of the time between ops. `frames`: calls of library functions, to say what of them had a line's time."""
     gaps = find_gaps(host, places)
     lengths = gaps.end - gaps.start
     if idle is not None:
         lengths = idle.within(np.stack((gaps.start, gaps.end), axis=1))
-    pairs = grouped(gaps, lengths, gap_added(gaps) * dispatch_ns, host, places)
+
+    def hot(pieces: npt.NDArray[np.bool_], line: Span) -> Hot:
+        spans = np.stack((gaps.start, gaps.end), axis=1)[pieces]
+        return frames.hot(idle.parts(spans) if idle is not None else spans, line) if frames is not None else ()
+
+    pairs = grouped(gaps, lengths, gap_added(gaps) * dispatch_ns, host, places, hot)
     outermost = np.flatnonzero(host.parent < 0).tolist()
     waited = sum(int(host.ops.dur[row]) for row in outermost if host.name(row).startswith(DATA))
     return Seen(

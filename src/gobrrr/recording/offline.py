@@ -25,13 +25,14 @@ def of_trace(trace: Trace) -> Recording:
     """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
     thread = _thread(trace)
     spans = _steps(trace, thread)
+    began = int(spans[0, 0]) if len(spans) else 0
     if len(spans):
         spans = _with_device_work(trace, spans)
     waits = _waits(trace, thread)
     training = len(_annotations(trace, thread, UPDATE)) > 0
     steps = tuple(Step(a, b, 0, wait=_within(waits, a, b)) for a, b in spans.tolist())
     loop = LoopSteps(UPDATES if training else EXPLICIT, 0, steps)
-    began, ended = (int(spans[0, 0]), int(spans[-1, 1])) if len(spans) else (0, 0)
+    ended = int(spans[-1, 1]) if len(spans) else 0
     log = line_log(trace, thread)
     window = Window("profile", (loop.kind, 0), len(steps), began, ended, PLACE, trace=trace.source, lines=log)
     return Recording(
@@ -92,9 +93,12 @@ def _steps(trace: Trace, thread: int) -> Ints:
 
 
 def _with_device_work(trace: Trace, spans: Ints) -> Ints:
-    """Steps that end with the device's work that they launched, and begin where the one before ends."""
+    """Steps that end with the device's work that they launched, and begin where the one before ends; the first where
+    the device has done what was queued before. As they are marked where that leaves nothing of one: what it launched
+    went on beside the next ones."""
     rows = launch_rows(trace.kernels, trace.runtime)
     linked = rows >= 0
+    backlog = _backlog_end(trace, rows, int(spans[0, 0]))
     launched = trace.runtime.start[rows[linked]]
     ends = (trace.kernels.start + trace.kernels.dur)[linked]
     step = np.searchsorted(spans[:, 0], launched, "right") - 1
@@ -103,7 +107,24 @@ def _with_device_work(trace: Trace, spans: Ints) -> Ints:
     np.maximum.at(found[:, 1], step[inside], ends[inside])
     found[:, 1] = np.maximum.accumulate(found[:, 1])
     found[1:, 0] = np.maximum(found[1:, 0], found[:-1, 1])
-    return found
+    if backlog < found[0, 1]:
+        found[0, 0] = max(int(found[0, 0]), backlog)
+    return found if (found[:, 1] > found[:, 0]).all() else spans
+
+
+def _backlog_end(trace: Trace, rows: npt.NDArray[np.intp], begin: int) -> int:
+    """When the device is done with what was launched before `begin`, or before the recording. A stream works in order:
+    where one works before the first call was recorded, all until the first launch that was is older."""
+    kernels, linked = trace.kernels, rows >= 0
+    if not len(trace.runtime):
+        return begin
+    before = linked & (trace.runtime.start[rows] < begin)
+    lane = np.unique(np.stack((kernels.device, kernels.stream), axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    queued = np.unique(lane[~linked & (kernels.start < trace.runtime.start[0])])
+    first = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
+    first[lane[linked][::-1]] = kernels.start[linked][::-1]  # rows are sorted by start: the first is written last
+    before |= ~linked & np.isin(lane, queued) & (kernels.start < first[lane])
+    return int((kernels.start + kernels.dur)[before].max(initial=begin))
 
 
 def _waits(trace: Trace, thread: int) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from gobrrr.errors import TraceError
+from gobrrr.machine import files
 from gobrrr.recording.kineto import read_stream, read_trace
 from gobrrr.recording.limits import DEFAULT, Limits, exceeded
 from gobrrr.recording.trace import Trace
@@ -30,30 +32,41 @@ class Source(NamedTuple):
 
 
 def find(words: Iterable[str], limits: Limits = DEFAULT) -> list[Source]:
-    """All traces, each once, in the order of their names. Raises TraceError where a word means none."""
-    found: dict[Source, None] = {}
+    """All traces, each once, also where links lead to it, in the order of their names. Raises TraceError where a word
+    means none."""
+    found: dict[Source, Source] = {}
     for word in words:
         sources = list(_of(word, limits))
         if not sources:
             raise TraceError(f"{word}: no trace here", f"give a file that ends in {', '.join(ENDINGS)} or .tar")
-        found.update(dict.fromkeys(sources))
-    return list(found)
+        for source in sources:
+            found.setdefault(Source(os.path.realpath(source.path), source.member), source)
+    return list(found.values())
 
 
 def _of(word: str, limits: Limits) -> Iterator[Source]:
     path = Path(word)
     if path.is_dir():
-        for inner in sorted(p for p in path.rglob("*") if p.is_file() and p.name.endswith((*ENDINGS, *ARCHIVES))):
+        for inner in sorted(_below(path)):
             yield from _file(inner, limits)
     elif path.exists():
         yield from _file(path, limits)
     elif any(letter in word for letter in "*?["):
         for inner in sorted(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))):
-            yield from _of(str(inner), limits)
+            yield from _of(str(inner), limits) if inner.exists() else ()
     elif ":" in word and Path(word.rsplit(":", 1)[0]).is_file():
         yield Source(*word.rsplit(":", 1))  # a member of an archive, as we name it
     else:
         raise TraceError(f"{word}: no such file", "is it spelled right?")
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Traces and archives in a folder and those in it: links to folders are not followed, what cannot be opened is left
+    out."""
+    for inside, _, names in os.walk(folder):
+        for path in (Path(inside, name) for name in names if name.endswith((*ENDINGS, *ARCHIVES))):
+            if path.is_file():
+                yield path
 
 
 def _file(path: Path, limits: Limits) -> Iterator[Source]:
@@ -63,7 +76,7 @@ def _file(path: Path, limits: Limits) -> Iterator[Source]:
     if path.stat().st_size > limits.file_bytes:
         raise exceeded(str(path), "file_bytes", limits.file_bytes, path.stat().st_size)
     try:
-        with tarfile.open(path) as archive:
+        with files.opened(path) as file, tarfile.open(fileobj=file) as archive:
             unpacked = 0
             for member in archive:
                 unpacked += member.size
@@ -80,9 +93,10 @@ def read(source: Source, limits: Limits = DEFAULT) -> Trace:
     if not source.member:
         return read_trace(Path(source.path), limits)
     try:
-        with tarfile.open(source.path) as archive:
+        with files.opened(Path(source.path)) as whole, tarfile.open(fileobj=whole) as archive:
             file = archive.extractfile(source.member)
-            assert file is not None
+            if file is None:
+                raise TraceError(f"{source} is no file", "name one of the archive's files")
             return read_stream(cast(BinaryIO, file), archive.getmember(source.member).size, str(source), limits)
     except (tarfile.TarError, OSError, EOFError, KeyError) as error:
         raise TraceError(f"{source} cannot be read: {error}", "is the archive whole?") from None

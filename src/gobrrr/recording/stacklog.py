@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from gobrrr.recording.run import LineLog
-from gobrrr.recording.trace import CPU_OP, PYTHON_FUNCTION, Trace
+from gobrrr.recording.trace import CPU_OP, PYTHON_FUNCTION, Ops, Trace
 
 CALL, LINE, RETURN, MODULE, MODULE_END = 0, 1, 2, 3, 4  # as in ledger.places
 FRAME = re.compile(r"^(.*?\.py)\((\d+)\): (.+)$")
@@ -26,6 +27,7 @@ LIBRARIES = frozenset(
     "nest_asyncio jupyter gobrrr bitsandbytes huggingface_hub tokenizers evaluate ultralytics fairseq fairscale "
     "joblib cv2 jax".split()
 )
+_PACKAGES = re.compile(r"^.*(?:(?:site|dist)-packages|/lib/python3(?:\.\d+)?)/")
 _INSTALLED = re.compile(r"(site|dist)-packages/|/lib/python3|^<|/torch/")
 
 
@@ -103,6 +105,24 @@ def _frame(name: str, writer: _Writer) -> tuple[int, int, int] | None:
     if found is None or not is_user(found[1]):
         return None
     return CALL, writer.code(found[1], found[3]), int(found[2][:9])
+
+
+def library_frames(trace: Trace, threads: Sequence[int]) -> tuple[tuple[str, ...], Ops, npt.NDArray[np.int64]]:
+    """(dotted names, the calls of library functions on these threads, the name of each call)."""
+    rows = (trace.ops.kind == PYTHON_FUNCTION) & np.isin(trace.ops.thread, threads)
+    dotted: dict[str, int] = {}
+    number = np.full(len(trace.names), -1, np.int64)
+    for name in np.unique(trace.ops.name[rows]).tolist():
+        found = FRAME.match(trace.names[name])
+        if found is not None and not is_user(found[1]) and not found[1].startswith("<"):
+            number[name] = dotted.setdefault(f"{_module(found[1])}.{found[3]}", len(dotted))
+    calls = trace.ops.take(rows & (number[trace.ops.name] >= 0) if len(number) else rows)
+    return tuple(dotted), calls, number[calls.name]
+
+
+def _module(file: str) -> str:
+    """'.../site-packages/package/part.py' -> 'package.part'."""
+    return _PACKAGES.sub("", file).removesuffix(".py").removesuffix("/__init__").strip("/").replace("/", ".")
 
 
 def _by_stacks(trace: Trace, thread: int, writer: _Writer) -> None:

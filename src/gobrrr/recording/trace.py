@@ -159,13 +159,16 @@ class Runtime(Columns):
 
 
 def launch_rows(kernels: Kernels, runtime: Runtime) -> npt.NDArray[np.intp]:
-    """The row of `runtime` that launched each kernel, -1 where that was not recorded."""
+    """The row of `runtime` that launched each kernel, -1 where that was not recorded, or where calls one after another
+    have its number: which of them it was cannot be told. Of nested ones (a driver's in a runtime's) it is the outer."""
     order = np.argsort(runtime.correlation, kind="stable")
     if not len(order):
         return np.full(len(kernels), -1, np.intp)
-    known = runtime.correlation[order]
+    known, start = runtime.correlation[order], runtime.start[order]
+    again = (known[1:] == known[:-1]) & (start[1:] >= (start + runtime.dur[order])[:-1])
     at = np.minimum(np.searchsorted(known, kernels.correlation), len(order) - 1)
-    return np.where(known[at] == kernels.correlation, order[at], -1)
+    told = (known[at] == kernels.correlation) & (kernels.correlation >= 0)
+    return np.where(told & ~np.isin(kernels.correlation, known[1:][again]), order[at], -1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from gobrrr.rules.cores import cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.waits import Wait, cause, wait
-from gobrrr.rules.waits_rare import rare_waits, rest_varies, start_cost, tail
+from gobrrr.rules.waits_rare import period, rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
 
 ALIKE = 0.10
@@ -45,8 +45,18 @@ def told(found: Wait, ledger: Ledger) -> str:
     )
 
 
+def num_workers(found: Wait, ledger: Ledger) -> int | None:
+    """Those of the loader. A trace tells none from some; how many, where waits recur with every round of them."""
+    if "offline" not in ledger.signals or not found.loader.num_workers:
+        return found.loader.num_workers
+    return period(ledger.step.waits)
+
+
 def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
-    told_of = {"data_wait": time(found.ns), "num_workers": count(found.loader.num_workers)}
+    workers = num_workers(found, ledger)
+    told_of = {"data_wait": time(found.ns)} | ({"num_workers": count(workers)} if workers is not None else {})
+    if found.here_ns is not None:
+        told_of["at_line"] = time(found.here_ns)
     if found.idle_share is not None:
         told_of["off_cpu_share"] = ratio(found.idle_share)
     if found.collate_share is not None:
@@ -162,8 +172,8 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "usual_wait": time(usual),
             "p95_wait": time(waits[int(0.95 * (len(waits) - 1))]),
             "longest_wait": time(waits[-1]),
-            "num_workers": count(loader.num_workers if loader else 0),
-        },
+        }
+        | ({"num_workers": count(loader.num_workers)} if loader and "offline" not in ledger.signals else {}),
         confidence="measured",
         rare=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
@@ -16,8 +17,9 @@ from gobrrr.rules.cores import (
     recovers,
     rest_recovers,
 )
-from gobrrr.rules.data import WORKERS, quantities, told
+from gobrrr.rules.data import WORKERS, num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.lines import WHOLE, told_path
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.waits import SATURATED, Wait, cause, wait
 from gobrrr.rules.waits_rare import start_cost
@@ -75,6 +77,9 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found, why = wait(ledger, machine), cause(ledger, machine)
     if found is None or why not in ("BRR401", "BRR403", "BRR405"):
         return
+    if "offline" in ledger.signals and found.loader.num_workers:
+        yield from _behind(ledger, found)
+        return
     cores = free_cores(ledger, machine)
     idle = _idle_cores(ledger, found, cores)
     gain, workers = _hidden_reading(ledger, found) if why == "BRR405" else _hidden_work(ledger, found, cores)
@@ -92,11 +97,49 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=part * gain,
         ceiling=found.ns + recovers(ledger, machine, found.ns),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
-        + ("which comes in one sample after the other" if why == "BRR405" else f"while {_cores(idle)} idle"),
+        + ("which comes in one sample after the other" if why == "BRR405" else f"while {_cores(idle)} idle")
+        + _path(found),
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
         where=first_span(found.loader.created_span) or found.where,
         evidence=quantities(found, ledger) | {"free_cores": count(cores), "idle_cores": count(idle)},
     )
+
+
+def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
+    """A trace of workers that are too slow: what they deliver, what the loop needs, how many that takes. They work in
+    parallel, so that w of them bring w / (w + x) of what w + x bring, where cores and disk allow."""
+    whole = max(ledger.step.mean_ns, ledger.wall)
+    needs = whole - found.ns
+    if needs <= 0 or not worth_telling(ledger, UNSEEN_GAIN * found.ns):
+        return
+    workers = num_workers(found, ledger)
+    enough = ceil(workers * whole / needs) if workers else None
+    recurs = f"; the wait recurs every {workers} steps, with every round of {workers} workers" if workers else ""
+    yield finding(
+        "BRR405",
+        ledger,
+        low=0.0,
+        expected=UNSEEN_GAIN * found.ns,
+        ceiling=found.ns,
+        message=f"{told(found, ledger)}: workers deliver one every {duration(whole)} where the loop could take one "
+        f"every {duration(needs)}{recurs}{_path(found)}",
+        advice=f"DataLoader(..., num_workers={enough}, persistent_workers=True), if as many cores are idle."
+        if enough
+        else f"{whole / needs:.1f} times as many workers, if as many cores are idle; else a cheaper transform.",
+        where=found.where,
+        evidence=quantities(found, ledger)
+        | {"delivers": time(whole), "needs": time(needs)}
+        | ({"workers_needed": count(enough)} if enough else {}),
+        confidence="derived",
+    )
+
+
+def _path(found: Wait) -> str:
+    """What of the wait lies under the line that is given, and in which library functions."""
+    if found.here_ns is None or not found.where:
+        return ""
+    part = f"; {duration(found.here_ns)} of it under this line" if found.here_ns < WHOLE * found.ns else ""
+    return part + told_path(found.hot, found.here_ns)
 
 
 def _cores(number: float) -> str:

@@ -27,10 +27,12 @@ from gobrrr.rules.lines import (
     own_name,
     spent,
     telling,
+    told_path,
 )
 from gobrrr.rules.loops import NEAR, loops
 from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
+from gobrrr.rules.sync import between_launches, launches
 from gobrrr.units import duration, share
 
 IN_STEP = 0.05
@@ -38,6 +40,9 @@ IN_STEP = 0.05
 ENGINE = (Functions(("torch.autograd.",)), Functions(("torch._tensor.",), frozenset({"backward"})))
 MOSTLY = 0.5
 """Share of a line's time that Python must have for its ops to be part of the same work."""
+PYTHON = "Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read."
+LIBRARY = "Do it ahead of the step (in loader workers, once for all), on the device, or with a faster library."
+MODULES = "It is what calling modules costs: torch.compile, CUDA graphs or a larger batch; fewer, larger modules."
 ENOUGH = 10
 """Samples of a line from which the function is named that most of them saw (proposed): with five of ten, half or more
 is a matter of chance."""
@@ -54,11 +59,18 @@ class Cluster(NamedTuple):
     library: str
     """The function of a library that has most of it, if any."""
     num_lines: int
+    hot: tuple[tuple[str, float], ...] = ()
+    """A trace's library functions below the costliest line: the one that has most, what it calls; ns per step."""
+    in_model: float = 0.0
+    """Of `ns` inside calls of modules: what they cost beside their ops."""
+
+    error: float = SAMPLING
+    """Of `ns`, as a share; a trace has no samples."""
 
     @property
     def most(self) -> float:
         """What doing without these lines saves: their ops too, unless they are mostly ops (a call of the model)."""
-        own = (1 + SAMPLING) * self.ns
+        own = (1 + self.error) * self.ns
         return max(own, self.with_ops_ns) if self.ns >= MOSTLY * self.with_ops_ns else own
 
 
@@ -77,8 +89,8 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             expected=0.7 * found.ns,
             ceiling=found.most,
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} at "
-            "this line, while no op runs",
-            advice="Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read.",
+            f"this line, while no op runs{told_path(found.hot, found.ns)}",
+            advice=MODULES if found.in_model >= MOSTLY * found.ns else LIBRARY if found.hot else PYTHON,
             where=found.where,
             evidence={
                 "python_time": time(found.ns),
@@ -92,7 +104,7 @@ def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
     """Busy lines, joined where they are neighbours in one function, costliest first."""
     taken = claimed(ledger) | {line for loop in loops(ledger, machine) for line in loop.lines}
     groups: dict[Key, list[HostGroup]] = defaultdict(list)
-    for group in ledger.host:
+    for group in between_launches(ledger)[1] if launches(ledger) else ledger.host:
         place = key(group.where)
         if place is not None and group.phase not in ("data", "optimizer") and place not in taken:
             groups[place].append(group)
@@ -104,7 +116,8 @@ def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
             joined[-1].append(lines[place])
         else:
             joined.append([lines[place]])
-    return sorted((_join(ledger, lines) for lines in joined), key=lambda c: -c.ns)
+    found = sorted((_join(ledger, lines) for lines in joined), key=lambda c: -c.ns)
+    return [cluster._replace(error=0.0) for cluster in found] if "offline" in ledger.signals else found
 
 
 def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup]) -> Cluster:
@@ -119,7 +132,11 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
         between = 0.0  # it sleeps or waits for a file
     others = [line for line in sampled if line.phase != "backward"] or sampled
     where = max(groups, key=lambda g: g.ns).where
-    return Cluster(where, between, between + total(ops), _named(others), 1)
+    most = max(groups, key=lambda g: g.ns)
+    hot = tuple((name, part * most.ns) for name, part in most.hot) if between else ()
+    return Cluster(
+        where, between, between + total(ops), _named(others), 1, hot, sum(g.ns for g in groups if g.phase == "forward")
+    )
 
 
 def _named(sampled: list[LineGroup]) -> str:
@@ -142,7 +159,8 @@ def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
         places = {key(line.where) for line in around}
         ops = total(op for op in ledger.ops if key(op.where) in places and op.phase not in ("backward", "data"))
         ns = min(ns, max(0.0, sum(line.ns for line in around) - ops))
-    return Cluster(top.where, ns, sum(line.with_ops_ns for line in lines), top.library, len(lines))
+    in_model = sum(line.in_model for line in lines)
+    return Cluster(top.where, ns, sum(line.with_ops_ns for line in lines), top.library, len(lines), top.hot, in_model)
 
 
 def _around(at: Span, where: tuple[Span, ...]) -> bool:

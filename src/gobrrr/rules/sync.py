@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.model import HostGroup, Ledger
 from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.lines import key
+from gobrrr.rules.lines import WHOLE, key
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import duration, share, size
@@ -21,6 +21,7 @@ SHORT = 0.5
 """Share of kernels under 10 us from which launching them costs more than running them (TraceLens)."""
 LAUNCHING = frozenset({"launch", "dispatch", "overhead", "framework", "host"})
 """Causes of idle time in which the host was on its way to the next launch."""
+FROM_PAGEABLE = "Copy from pinned memory (pin_memory=True) with non_blocking=True; a constant once, before the loop."
 STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"})
 """Ops whose result the host must read: on a GPU they wait until everything before them is done."""
 
@@ -39,7 +40,9 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ceiling=idle,
             message=f"{call} stops the host {calls:.0f} times per step, and the device idles {duration(idle)} "
             f"({share(idle / ledger.wall)}) until the next kernel comes",
-            advice="Keep the value on the device and read it every few hundred steps.",
+            advice=FROM_PAGEABLE
+            if "HtoD" in call
+            else "Keep the value on the device and read it every few hundred steps.",
             where=where,
             evidence={"idle_caused": time(idle), "calls_per_step": count(calls)},
         )
@@ -123,12 +126,11 @@ def _outermost(parents: tuple[str, ...]) -> bool:
 @rule("BRR504", "launch-bound", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
 def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The host launches kernels more slowly than the device runs them: they are short, or torch is late."""
-    device = ledger.device
-    if device is None or device.starved_ns < IDLE * ledger.wall:
+    device, launching = ledger.device, launches(ledger)
+    if device is None or not launching:
         return
-    launching = _launching(device)
-    if launching < SHORT * device.starved_ns or not worth_telling(ledger, 0.6 * launching):
-        return
+    where = costliest_line(op for op in ledger.ops if op.where)
+    here = _at(ledger, where)
     calls = sum(kernel[1] for kernel in device.kernels)
     yield finding(
         "BRR504",
@@ -141,19 +143,49 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"
             if device.short_kernel_share > SHORT
             else f"while the host is inside torch, on its way to {calls:.0f} kernels"
-        ),
+        )
+        + (f"; {duration(here)} of it under this line" if where and here < WHOLE * launching else ""),
         advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or fused optimizers.',
-        where=costliest_line(op for op in ledger.ops if op.where),
+        where=where,
         evidence={
             "idle": time(device.starved_ns),
             "idle_launching": time(launching),
             "short_kernel_share": ratio(device.short_kernel_share),
             "kernels_per_step": count(calls),
-        },
+        }
+        | ({"at_line": time(here)} if where else {}),
     )
 
 
-def _launching(device: DeviceLedger) -> float:
-    """Idle on the way to the next launch. Python between ops counts where kernels are short; else it is BRR302's."""
-    causes = LAUNCHING if device.short_kernel_share > SHORT else LAUNCHING - {"host"}
-    return max(0.0, sum(ns for cause, ns in device.idle_by_cause if cause in causes) - device.start_up_ns)
+def launches(ledger: Ledger) -> float:
+    """Idle ns on the way to the next launch, where that binds the step, else 0. Python between ops counts where kernels
+    are short, except what a trace shows outside of modules: that is BRR302's, and nothing is of both."""
+    device = ledger.device
+    if device is None or device.starved_ns < IDLE * ledger.wall:
+        return 0.0
+    short = device.short_kernel_share > SHORT
+    causes = LAUNCHING if short else LAUNCHING - {"host"}
+    found = sum(ns for cause, ns in device.idle_by_cause if cause in causes) - device.start_up_ns
+    found -= sum(group.ns for group in between_launches(ledger)[1]) if short else 0.0
+    return found if found >= SHORT * device.starved_ns and worth_telling(ledger, 0.6 * found) else 0.0
+
+
+def between_launches(ledger: Ledger) -> tuple[list[HostGroup], list[HostGroup]]:
+    """Python between ops that is on the way to the next launch, and the rest. Where kernels are long, or no module is
+    known, all of it is the rest, or none."""
+    groups = list(ledger.host)
+    if ledger.device is None or ledger.device.short_kernel_share <= SHORT:
+        return [], groups
+    if not any(group.phase == "forward" for group in groups):
+        return groups, []
+    outside = [group for group in groups if group.phase == "other" and group.where]
+    return [group for group in groups if group not in outside], outside
+
+
+def _at(ledger: Ledger, where: tuple[Span, ...]) -> float:
+    """ns per step of ops and of Python that lie under a line."""
+    if not where:
+        return 0.0
+    ops = [(op.where, op.ns) for op in ledger.ops if op.phase != "data"]
+    python = [(group.where, group.ns) for group in between_launches(ledger)[0]]
+    return sum(ns for at, ns in ops + python if any(span.place == where[0].place for span in at))

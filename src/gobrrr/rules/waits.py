@@ -35,6 +35,10 @@ class Wait(NamedTuple):
     item_ns: float | None
     """Fetching and collating one sample."""
     where: tuple[Span, ...]
+    hot: tuple[tuple[str, float], ...] = ()
+    """A trace's library functions below that line, ns per step, as a Cluster has them."""
+    here_ns: float | None = None
+    """What of it lies under that line; null where nobody looked."""
 
 
 def wait(ledger: Ledger, machine: Machine) -> Wait | None:
@@ -43,7 +47,8 @@ def wait(ledger: Ledger, machine: Machine) -> Wait | None:
     if loader is None or ledger.wall <= 0:
         return None
     ns = steady_wait(ledger, machine)
-    found = (_by_workers if loader.num_workers else _by_main)(ledger, machine, loader, ns)
+    by = _by_trace if "offline" in ledger.signals else _by_workers if loader.num_workers else _by_main
+    found = by(ledger, machine, loader, ns)
     return found if found.ns >= WAIT * ledger.wall else None
 
 
@@ -53,8 +58,8 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     if found is None:
         return None
     cheap = found.item_ns is not None and found.item_ns < CHEAP_ITEM * machine.dispatch.median
-    if "offline" in ledger.signals and not found.loader.num_workers:
-        return "BRR405"  # nobody looked into the wait; that it happens in the main process is what a trace says
+    if "offline" in ledger.signals:
+        return "BRR405"  # nobody looked into the workers: that they, or the main process, are too slow is what it says
     if found.loader.in_memory and found.loader.one_by_one and cheap and found.loader.batch_size:
         return "BRR408"
     if found.idle_share is not None and found.idle_share >= HALF:
@@ -62,6 +67,16 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     if found.collate_share is not None and found.collate_share >= HALF:
         return "BRR403"
     return "BRR401"
+
+
+def _by_trace(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
+    """By the lines at which the loop waited, where the trace has any; what it is made of nobody measured."""
+    lines = [line for line in ledger.lines if line.phase == "data"]
+    if not lines:
+        return Wait(loader, ns, None, None, None, ())
+    top = lines[0]
+    here = min(ns, ns * top.ns / max(ledger.account("data_wait"), sum(line.ns for line in lines)))
+    return Wait(loader, ns, None, None, None, top.where, tuple((name, part * here) for name, part in top.hot), here)
 
 
 def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from math import sqrt
 from statistics import mean, median
 
@@ -14,6 +16,9 @@ WAIT = 0.05
 SLOW = 3.0
 """Times the median from which a wait is an outlier (TraceML's step outliers: 3 x median)."""
 FEW_WAITS = 10
+RECURS = 3
+"""Long waits, each as many steps after the last, that are no chance (proposed): of ten steps with three long ones 1 in
+20 orders has them so."""
 
 
 def rare_waits(ledger: Ledger, machine: Machine) -> list[float]:
@@ -22,7 +27,7 @@ def rare_waits(ledger: Ledger, machine: Machine) -> list[float]:
     On a crowded machine any wait may be three times another: there the whole step must be an outlier.
     """
     waits = ledger.step.waits
-    if len(waits) < FEW_WAITS:
+    if len(waits) < FEW_WAITS or _every_round(ledger):
         return []
     usual = median(waits)
     least = (SLOW - 1) * ledger.wall if crowded(ledger, machine) else WAIT * ledger.wall
@@ -32,9 +37,31 @@ def rare_waits(ledger: Ledger, machine: Machine) -> list[float]:
     return slow if len(slow) <= most * len(waits) else []
 
 
+def period(waits: Sequence[float]) -> int | None:
+    """Every how many steps a long wait recurs, always after as many: workers in step, too slow for the loop. Null where
+    none does, or long waits were seen fewer than three times."""
+    least = SLOW * median(waits) if waits else 0.0
+    most = max(waits, default=0.0)
+    at = [i for i, wait in enumerate(waits) if wait > max(least, 0.5 * most)]
+    apart = {b - a for a, b in pairwise(at)}
+    found = apart.pop() if len(at) >= RECURS and len(apart) == 1 else 0
+    whole = found > 1 and at[0] < found and len(waits) - at[-1] <= found
+    return found if whole else None
+
+
+def _every_round(ledger: Ledger) -> bool:
+    """The loop waits once in every round of its workers. A trace does not say how many there are."""
+    loader, found = main_loader(ledger), period(ledger.step.waits)
+    if found is None or loader is None or not loader.num_workers:
+        return False
+    return "offline" in ledger.signals or found == loader.num_workers
+
+
 def steady_wait(ledger: Ledger, machine: Machine) -> float:
     """ns per step without the rare ones. The mean where workers deliver in bursts, of which a median sees nothing."""
     usual = ledger.account("data_wait")
+    if ledger.device is not None:
+        return usual  # of the mean step already, and only while the device idles
     rare = rare_waits(ledger, machine)
     waits = [w for w in ledger.step.waits if w not in rare]
     return max(usual, mean(waits)) if len(waits) >= FEW_WAITS and not rare else usual
