@@ -139,7 +139,7 @@ class Grown:
                   "maxThreadsPerMultiprocessor": 2048, "warpSize": 32, "numSms": sms}  # fmt: skip
         head: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [device], "baseTimeNanoseconds": BASE}
         if self.rank is not None:
-            head["distributedInfo"] = {"backend": "nccl", "rank": self.rank, "world_size": 2}
+            head["distributedInfo"] = {"backend": "nccl", "rank": self.rank, "world_size": 4}
         flags = {"record_shapes": int(self.shapes), "with_stack": int(self.stacks), "displayTimeUnit": "ms"}
         return head | flags | {"traceEvents": self.events}
 

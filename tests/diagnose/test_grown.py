@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.diagnose import diagnosed
-from gobrrr.ledger.ranks import OF_THE_DEVICE
+from gobrrr.cli.diagnose import diagnose, diagnosed
+from gobrrr.ledger.ranks import OF_THE_DEVICE, Job
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.sources import Source
@@ -97,3 +97,20 @@ def is_silent(report: Report) -> None:
     assert report.verdict.bound == "unreliable"
     loud = [f.code for f in report.findings if f.severity != "note" and not f.code.startswith("BRR9")]
     assert not loud, (report.verdict.sentence, loud)
+
+
+def test_a_file_without_marks_of_steps_is_one_step(tmp_path: Path) -> None:
+    trace = grow(7, "data")
+    trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
+    report = told(trace, tmp_path)
+    found, truth = accounts(report), trace.truth()
+    assert report.step.count == 1
+    assert found["data_wait"] == pytest.approx(truth["data_wait"], abs=0.01)
+
+
+def test_the_late_rank_is_named_and_its_account(tmp_path: Path) -> None:
+    for rank, cause in enumerate(("none", "none", "data", "none")):
+        grow(11, cause, rank=rank).write(tmp_path / f"rank{rank}.json")
+    job = diagnose([str(tmp_path)])
+    assert isinstance(job, Job)
+    assert (job.bound, job.slowest, job.because) == ("straggler", 2, "data_wait")
