@@ -81,7 +81,7 @@ def without_correlations() -> Grown:
     return trace
 
 
-@pytest.mark.parametrize("trace", [with_kernels(0.2), without_correlations()], ids=["kernels", "correlations"])
+@pytest.mark.parametrize("trace", [with_kernels(0.2), with_kernels(0.0), without_correlations()])
 def test_where_rows_are_missing_nothing_is_loud(trace: Grown, tmp_path: Path) -> None:
     is_silent(told(trace, tmp_path))
 

@@ -89,8 +89,13 @@ def _replayed(trace: Trace, kernels: Kernels) -> float:
 def _unseen(trace: Trace, begin: int, end: int) -> float:
     """Share of the launches of a kernel whose kernel was not recorded."""
     runtime = trace.runtime
-    launches = named(trace, runtime.name, _KERNEL) & (runtime.start >= begin) & (runtime.start < end)
-    return float(np.mean(~np.isin(runtime.correlation[launches], trace.kernels.correlation))) if launches.any() else 0.0
+    rows = launches(trace) & (runtime.start >= begin) & (runtime.start < end)
+    return float(np.mean(~np.isin(runtime.correlation[rows], trace.kernels.correlation))) if rows.any() else 0.0
+
+
+def launches(trace: Trace) -> Flags:
+    """Which rows of the runtime launch one kernel each."""
+    return named(trace, trace.runtime.name, _KERNEL)
 
 
 def _sums(names: npt.NDArray[np.int32], *weights: Ints) -> tuple[list[int], list[list[float]]]:

@@ -337,11 +337,20 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR909", "device-work-without-a-launch", "host", needs={"device"})
+@rule("BRR909", "device-work-without-a-launch", "host")
 def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line; launches whose
     kernels are not there leave the device idle where it worked."""
     device = ledger.device
+    if device is None and "launches" in ledger.signals:
+        yield _doubt(
+            "BRR909",
+            ledger,
+            "critical",
+            "kernels were launched, and none of them is in the file: what the device did, and when, is not known",
+            "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
+            {"not_recorded": ratio(1.0)},
+        )
     if device is None:
         return
     doubts = {
