@@ -1,10 +1,11 @@
 """Reading traces: figures that others published beside ours, time and memory beside other tools', growth with size.
 
-    python -m benchmarks.traces [--peers PYTHON] [--events 10000,100000,1000000,10000000] [--ranks 256]
+    python -m benchmarks.traces [--peers PYTHON] [--events 10000,100000,1000000,10000000] [--ranks 1000]
 
 --peers is an interpreter with HolisticTraceAnalysis and torch-tb-profiler (pip install them into a venv of its own).
 All read the same files, each in a process of its own, in turn, three times; import and start-up count. Generated files
-have the events of a training step on a GPU: ops, launches, kernels. Writes benchmarks/results/traces-DATE.json.
+have the events of a training step on a GPU: ops, launches, kernels. Writes benchmarks/results/traces-DATE.json and
+docs/traces.md.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import traces_page
 from benchmarks.stamp import stamp
 from gobrrr.cli.diagnose import diagnosed
 from gobrrr.machine.unknown import UNKNOWN
@@ -148,7 +150,7 @@ def generate(path: Path, num_events: int, rank: int = 0) -> None:
     per_step = 3000
     with path.open("w") as file:
         file.write(
-            f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 256}}, "traceEvents": [\n'
+            f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 1000}}, "traceEvents": [\n'
         )
         for i in range(num_events // 3):
             t = 20 * i
@@ -187,8 +189,8 @@ def ranks(count: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(count):
-            generate(Path(folder) / f"rank{rank}.json", 9000, rank)
-            if rank + 1 in (16, count):
+            generate(Path(folder) / f"rank{rank}.json", 3000, rank)
+            if rank + 1 in (10, 100, count):
                 seconds, peak, exit_code, _ = run(sys.executable, OURS, Path(folder))
                 found[str(rank + 1)] = {"seconds": seconds, "peak_MiB": peak, "code": exit_code}
                 print(f"{rank + 1:>5} ranks {seconds:7.2f} s  {peak:7.0f} MiB  exit {exit_code}")
@@ -200,12 +202,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", help="an interpreter that has HolisticTraceAnalysis and torch-tb-profiler")
     parser.add_argument("--events", default="10000,100000,1000000,5000000")
-    parser.add_argument("--ranks", type=int, default=256)
+    parser.add_argument("--ranks", type=int, default=1000)
     args = parser.parse_args()
     found: dict[str, Any] = {"stamp": stamp()}
     if TRACES.is_dir():
         found["figures"] = figures()
+        found["said"] = traces_page.write(TRACES)
         found["beside_peers"] = beside_peers(args.peers) if args.peers else []
+    else:
+        print(f"{TRACES}: no traces here (GOBRRR_TRACES names their folder): docs/traces.md stays as it is")
     found["growth"] = growth([int(n) for n in args.events.split(",")])
     found["ranks"] = ranks(args.ranks)
     target = Path(__file__).parent / "results" / f"traces-{found['stamp']['date']}.json"

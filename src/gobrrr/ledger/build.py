@@ -11,7 +11,7 @@ import numpy as np
 from gobrrr.ledger.accounts import accounts, device_accounts, phases
 from gobrrr.ledger.allocations import device_memory
 from gobrrr.ledger.datalines import data_lines
-from gobrrr.ledger.device import device_ledger
+from gobrrr.ledger.device import device_ledger, launches
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.hostops import host_ops
@@ -199,6 +199,8 @@ def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[
         found.add("plain")
     if recording.trace is not None:
         found |= recording.trace.signals & {"ops", "shapes", "device"}
+        if not len(recording.trace.kernels) and launches(recording.trace).any():
+            found.add("launches")
     window = recording.window("profile")
     if window is not None and window.lines is not None:
         found.add("stacks")

@@ -20,6 +20,7 @@ Flags = npt.NDArray[np.bool_]
 SHORT_KERNEL_NS = 10_000  # TraceLens calls a kernel below 10 us short
 _MATRIX = ("matmul", "convolution", "attention")
 _GRAPH = re.compile(r"GraphLaunch")
+_KERNEL = re.compile(r"Launch\w*Kernel")
 
 
 def device_ledger(
@@ -50,6 +51,7 @@ def device_ledger(
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
         transfers=transfers(trace, kernels, num_steps),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
+        unseen_share=_unseen(trace, begin, end),
         start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
     return ledger, kept
@@ -84,6 +86,18 @@ def _replayed(trace: Trace, kernels: Kernels) -> float:
     graphs = trace.runtime.correlation[named(trace, trace.runtime.name, _GRAPH)]
     total = float(kernels.dur.sum())
     return float(kernels.dur[np.isin(kernels.correlation, graphs)].sum()) / total if total else 0.0
+
+
+def _unseen(trace: Trace, begin: int, end: int) -> float:
+    """Share of the launches of a kernel whose kernel was not recorded."""
+    runtime = trace.runtime
+    rows = launches(trace) & (runtime.start >= begin) & (runtime.start < end)
+    return float(np.mean(~np.isin(runtime.correlation[rows], trace.kernels.correlation))) if rows.any() else 0.0
+
+
+def launches(trace: Trace) -> Flags:
+    """Which rows of the runtime launch one kernel each."""
+    return named(trace, trace.runtime.name, _KERNEL)
 
 
 def _sums(names: npt.NDArray[np.int32], *weights: Ints) -> tuple[list[int], list[list[float]]]:

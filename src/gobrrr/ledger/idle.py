@@ -63,6 +63,13 @@ class Idle:
         inside = (self.spans[at, 0] <= times) & (times < self.spans[at, 1])
         return np.where(inside, self.spans[at, 1], times)
 
+    def inside(self, spans: Ints) -> Ints:
+        """The pieces of it that any of the spans covers."""
+        covered = merged(spans)
+        cuts = np.unique(np.concatenate((self.spans, covered)))
+        pieces = np.stack((cuts[:-1], cuts[1:]), axis=1)
+        return pieces[within(cuts[:-1], self.spans) & within(cuts[:-1], covered)]
+
     def without(self, spans: Ints) -> Idle:
         """What disjoint spans, each inside of one of its stretches, leave of it."""
         edges = np.concatenate((self.spans, spans))
@@ -112,11 +119,12 @@ def idle_causes(
     launch (the host is inside a torch op), host (the rest); the synchronising calls; and the idle in which ops and
     Python kept the device waiting, those in a wait for data among them."""
     steps = host.num_steps
-    syncs, stretches = _syncs(trace, idle.without(stalled), host, places)
+    waiting = _rows(host, np.array([name.startswith(DATA) for name in host.names], bool)[host.ops.name])
+    syncs, stretches = _syncs(trace, idle.without(stalled), waiting, host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
     causes = (
         ("stalled", stalled),
-        ("data_wait", _rows(host, np.array([name.startswith(DATA) for name in host.names], bool)[host.ops.name])),
+        ("data_wait", waiting),
         ("sync", stretches),
         ("allocator", np.stack((calls.start, calls.start + calls.dur), axis=1)),
         ("launch", _rows(host, host.is_op)),
@@ -146,10 +154,11 @@ def _rows(host: HostOps, chosen: npt.NDArray[np.bool_]) -> Ints:
     return np.stack((ops.start[chosen], ops.start[chosen] + ops.dur[chosen]), axis=1)
 
 
-def _syncs(trace: Trace, idle: Idle, host: HostOps, places: Places) -> tuple[tuple[Sync, ...], Ints]:
+def _syncs(trace: Trace, idle: Idle, waiting: Ints, host: HostOps, places: Places) -> tuple[tuple[Sync, ...], Ints]:
     """Synchronising calls with the idle they cause, and the stretches of it: inside the call, and from its return to
     the next kernel, but no longer than the call kept the host waiting. Without it the host would have been so much
-    ahead, and not more: what it does between a wait for nothing and its next launch is its own affair."""
+    ahead, and not more: what it does between a wait for nothing and its next launch is its own affair. Idle in which
+    the loop is `waiting` for data comes before."""
     runtime, copies = trace.runtime, _blocking_copies(trace)
     rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
     rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
@@ -161,7 +170,7 @@ def _syncs(trace: Trace, idle: Idle, host: HostOps, places: Places) -> tuple[tup
     stretches[:, 1] = np.minimum(idle.until_work(spans[:, 1]), spans[:, 1] + blocked)
     begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
     own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
-    caused = idle.within(own) * (own[:, 1] > own[:, 0])
+    caused = idle.without(idle.inside(waiting)).within(own) * (own[:, 1] > own[:, 0])
     return _told(trace, host, places, names, calls.start, caused), stretches
 
 

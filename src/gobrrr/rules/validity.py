@@ -337,26 +337,46 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR909", "device-work-without-a-launch", "host", needs={"device"})
+@rule("BRR909", "device-work-without-a-launch", "host")
 def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line."""
+    """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line; launches whose
+    kernels are not there leave the device idle where it worked."""
     device = ledger.device
-    if device is None or (device.replayed_share < REPLAYED and device.unlinked_share < REPLAYED):
+    if device is None and "launches" in ledger.signals:
+        yield _doubt(
+            "BRR909",
+            ledger,
+            "critical",
+            "kernels were launched, and none of them is in the file: what the device did, and when, is not known",
+            "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
+            {"not_recorded": ratio(1.0)},
+        )
+    if device is None:
         return
-    graph = device.replayed_share >= device.unlinked_share
-    worst = max(device.replayed_share, device.unlinked_share) >= MOSTLY
-    what = (
-        f"{share(device.replayed_share)} of the device's time was launched by replaying graphs"
-        if graph
-        else f"of {share(device.unlinked_share)} of the device's events the launch was not recorded"
-    )
+    doubts = {
+        f"{share(device.replayed_share)} of the device's time was launched by replaying graphs: which op or line it "
+        "belongs to cannot be told": device.replayed_share,
+        f"of {share(device.unlinked_share)} of the device's events the launch was not recorded: which op or line they "
+        "belong to cannot be told": device.unlinked_share,
+        f"{share(device.unseen_share)} of the kernels that were launched are not in the file: the device may have "
+        "worked where it looks idle": device.unseen_share,
+    }
+    what, most = max(doubts.items(), key=lambda doubt: doubt[1])
+    if most < REPLAYED:
+        return
     yield _doubt(
         "BRR909",
         ledger,
-        "critical" if worst else "note",
-        f"{what}: which op or line they belong to cannot be told",
-        "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
-        {"replayed": ratio(device.replayed_share), "unlinked": ratio(device.unlinked_share)},
+        "critical" if most >= MOSTLY else "note",
+        what,
+        "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is dropped."
+        if most == device.unseen_share
+        else "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
+        {
+            "replayed": ratio(device.replayed_share),
+            "unlinked": ratio(device.unlinked_share),
+            "not_recorded": ratio(device.unseen_share),
+        },
     )
 
 

@@ -1,0 +1,116 @@
+"""What is said of traces whose truth is known: accounts, findings, the cause, and silence where it is open."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from pathlib import Path
+
+import pytest
+
+from gobrrr.cli.diagnose import diagnose, diagnosed
+from gobrrr.ledger.ranks import OF_THE_DEVICE, Job
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.limits import DEFAULT
+from gobrrr.recording.sources import Source
+from gobrrr.report.model import Report
+from tests.diagnose.grown import CAUSES, Grown, grow
+
+CASES = 210
+BOUND = {cause: cause for cause in CAUSES} | {"stalled": "unreliable"}
+
+
+def told(trace: Grown, folder: Path) -> Report:
+    return diagnosed(Source(str(trace.write(folder / "trace.json"))), UNKNOWN, DEFAULT)
+
+
+def accounts(report: Report) -> dict[str, float]:
+    """Shares; what bounds the device's own work is none of the truth's affair."""
+    found = {account.account: account.share for account in report.ledger}
+    return found | {"work": sum(found.pop(name, 0.0) for name in OF_THE_DEVICE)}
+
+
+def check(trace: Grown, report: Report) -> None:
+    """Accounts are those planted, fill the step, and hold what findings claim."""
+    found, truth = accounts(report), trace.truth()
+    wrong = {name: (found.get(name, 0.0), share) for name, share in truth.items()
+             if abs(found.get(name, 0.0) - share) > 0.01}  # fmt: skip
+    assert not wrong
+    assert sum(found.values()) == pytest.approx(1, abs=0.001)
+    assert report.step.wall_ns == pytest.approx(1000 * statistics.median(trace.walls()), rel=0.01)
+    wall = report.step.plain_wall_ns
+    for finding in report.findings:
+        assert finding.saving.expected_ns <= finding.saving.ceiling_ns <= 1.01 * wall
+
+
+def test_the_cause_is_that_which_was_planted(tmp_path: Path) -> None:
+    missed = []
+    for seed in range(CASES):
+        cause = CAUSES[seed % len(CAUSES)]
+        trace = grow(seed, cause)
+        report = told(trace, tmp_path)
+        check(trace, report)
+        if report.verdict.bound != BOUND[cause]:
+            missed.append((seed, cause, report.verdict.sentence))
+    assert len(missed) <= 0.05 * CASES, missed
+
+
+OWNERS = {"BRR401": "data_wait", "BRR501": "sync", "BRR502": "copy", "BRR701": "communication"}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_no_finding_claims_more_than_its_account_holds(cause: str, tmp_path: Path) -> None:
+    report = told(grow(7, cause), tmp_path)
+    held = {account.account: account.ns for account in report.ledger}
+    for finding in report.findings:
+        if finding.code in OWNERS:
+            assert finding.saving.ceiling_ns <= held.get(OWNERS[finding.code], 0.0) * 1.001
+
+
+def with_kernels(share: float) -> Grown:
+    trace, draw = grow(3, "overhead"), random.Random(1)
+    trace.events = [e for e in trace.events if e["cat"] != "kernel" or draw.random() < share]
+    return trace
+
+
+def without_correlations() -> Grown:
+    trace = grow(3, "overhead")
+    for event in trace.events:
+        if event["cat"] == "cuda_runtime":
+            event["args"].pop("correlation")
+    return trace
+
+
+@pytest.mark.parametrize("trace", [with_kernels(0.2), with_kernels(0.0), without_correlations()])
+def test_where_rows_are_missing_nothing_is_loud(trace: Grown, tmp_path: Path) -> None:
+    is_silent(told(trace, tmp_path))
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_where_the_file_ends_in_a_step_nothing_is_loud(cause: str, tmp_path: Path) -> None:
+    path = grow(3, cause).write(tmp_path / "trace.json")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    is_silent(diagnosed(Source(str(path)), UNKNOWN, DEFAULT))
+
+
+def is_silent(report: Report) -> None:
+    assert report.verdict.bound == "unreliable"
+    loud = [f.code for f in report.findings if f.severity != "note" and not f.code.startswith("BRR9")]
+    assert not loud, (report.verdict.sentence, loud)
+
+
+def test_a_file_without_marks_of_steps_is_one_step(tmp_path: Path) -> None:
+    trace = grow(7, "data")
+    trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
+    report = told(trace, tmp_path)
+    found, truth = accounts(report), trace.truth()
+    assert report.step.count == 1
+    assert found["data_wait"] == pytest.approx(truth["data_wait"], abs=0.01)
+
+
+def test_the_late_rank_is_named_and_its_account(tmp_path: Path) -> None:
+    for rank, cause in enumerate(("none", "none", "data", "none")):
+        grow(11, cause, rank=rank).write(tmp_path / f"rank{rank}.json")
+    job = diagnose([str(tmp_path)])
+    assert isinstance(job, Job)
+    assert (job.bound, job.slowest, job.because) == ("straggler", 2, "data_wait")
