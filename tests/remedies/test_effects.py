@@ -251,6 +251,7 @@ def test_one_worker_reads_an_iterable_dataset_once() -> None:
     with applied("one_worker") as said:
         loader = DataLoader(Stream(), batch_size=2)
         assert said and torch.cat(list(loader)).tolist() == list(range(5))
+        assert DataLoader(Stream(), num_workers=2).num_workers == 2, "each of them reads it, and its samples come twice"
 
 
 def language_model(**fields: Any) -> tuple[Any, torch.Tensor]:

@@ -103,3 +103,20 @@ def test_an_undo_that_fails_keeps_no_other_change_in_the_program() -> None:
         seams.remove()
     assert done == ["last", "first"]
     seams.remove()
+
+
+def test_what_a_class_inherits_counts_again() -> None:
+    """A class gives no dictionary to take an attribute from: the undo failed, and the replacement stayed."""
+
+    class Base:
+        size = 1
+
+    class Derived(Base):
+        pass
+
+    for thing in (Derived, Derived()):
+        seams = Seams()
+        seams.replace(thing, "size", 2)
+        assert thing.size == 2
+        seams.remove()
+        assert thing.size == 1 and "size" not in vars(thing)

@@ -75,7 +75,8 @@ def test_workers_of_a_loader_that_is_left_are_set_apart_once(children: Children)
 
 
 def test_what_subprocess_starts_is_no_process_of_multiprocessing(children: Children) -> None:
-    subprocess.run([sys.executable, "-c", ""], check=True)
+    busy = "import time\nwhile time.process_time() < 0.05: pass"  # the system counts in hundredths of a second
+    subprocess.run([sys.executable, "-c", busy], check=True)
     found = children.facts()
     assert found["processes"] == 0 and found["cpu_ns"] > 0
 

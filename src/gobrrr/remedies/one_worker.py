@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class OneWorker(Remedy):
     """num_workers = 1 for every DataLoader that has none, or more, and where ops have a thread on each core one thread
     less: an op on all cores waits for the one that the worker has (a small ViT on four cores: 10.8 s without workers,
-    12.3 with one, 5.9 with one and three threads). Of one, an iterable dataset is read once, as without any. It
-    stays from epoch to epoch while what it has a copy of stays as it is."""
+    12.3 with one, 5.9 with one and three threads). Of one, an iterable dataset is read once, as without any; several
+    that read it stay. It lives on from epoch to epoch while what it has a copy of stays as it is."""
 
     name = "one_worker"
     title = "loads data in one process beside the program's, on a core of its own"
@@ -45,9 +45,14 @@ class OneWorker(Remedy):
         return Saving(part * found.low_ns, part * found.expected_ns, found.ceiling_ns)
 
     def apply(self, seams: Seams) -> None:
+        from torch.utils.data import IterableDataset
+
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             before = kwargs.get("num_workers") or 0
             if before == 1:
+                return kwargs
+            if before and isinstance(kwargs.get("dataset"), IterableDataset):
+                seams.declined(self.name, f"{before} workers share a stream, or each reads all of it")
                 return kwargs
             seams.applied(self.name, f"1 worker, {before} before{_leave_a_core(seams)}")
             stay = kwargs.get("persistent_workers") or Renewed(True)

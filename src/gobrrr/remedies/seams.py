@@ -52,6 +52,12 @@ class CollateFunction:
             self._declined(why)
 
 
+def _forget(thing: Any, name: str) -> None:
+    """What it inherits counts again; a class has no dictionary to take it from."""
+    with contextlib.suppress(AttributeError):  # the program has done so already
+        delattr(thing, name)
+
+
 Said = Callable[[str, str], None]
 _OURS = (__name__, "gobrrr.capture.lookup")
 
@@ -115,7 +121,7 @@ class Seams:
         own = vars(thing)
         had, before = name in own, own.get(name)
         setattr(thing, name, value)
-        self.undo(lambda: setattr(thing, name, before) if had else vars(thing).pop(name, None))
+        self.undo(lambda: setattr(thing, name, before) if had else _forget(thing, name))
 
     def applied(self, name: str, detail: str = "") -> None:
         """A remedy took hold; one that never says so was not tried."""
