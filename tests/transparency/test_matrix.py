@@ -16,6 +16,7 @@ QUICK = (
     "evaluated",
     "instrumented",
     "transforms",
+    "functional",
     "stale",
     "frameless",
     "profilers",
