@@ -17,6 +17,7 @@ QUICK = (
     "instrumented",
     "transforms",
     "functional",
+    "attribution",
     "stale",
     "frameless",
     "profilers",

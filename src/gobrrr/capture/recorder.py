@@ -9,10 +9,12 @@ from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from time import perf_counter_ns, process_time_ns, thread_time_ns
+from types import FrameType
 from typing import Any
 
 from gobrrr.capture import parts, schedule
 from gobrrr.capture.collector import Collections
+from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loops import Loops
 from gobrrr.recording import marks as ev
@@ -85,6 +87,7 @@ class Recorder:
         self._parts: dict[int, set[int]] = {}  # of the first modules, by number, addresses of what lies inside
         self._met = False  # whether the watched thread has made anything that may be part of a step
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
+        self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.update_spans: dict[int, Any] = {}
         self.eval_span: dict[str, Any] | None = None
@@ -121,9 +124,10 @@ class Recorder:
         now = self.note(ev.UPDATE_END, number)
         self._boundary(self.loops.update(number), now)
 
-    def backward(self) -> None:
-        """A backward pass begins."""
-        now = self.note(ev.BACKWARD, -1)
+    def backward(self, engine: FrameType) -> None:
+        """A backward pass begins, in this frame of torch's."""
+        to_inputs = not self.loops.optimizers and self._targets.are_inputs(engine, len(self.modules.refs))
+        now = self.note(ev.BACKWARD, -1, to_inputs)
         self._boundary(self.loops.backward(), now)
 
     def wait(self, number: int) -> None:

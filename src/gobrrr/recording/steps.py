@@ -11,7 +11,8 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 
 Ints = npt.NDArray[np.int64]
-LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: "backward passes"}
+BACKWARDS = "backward passes"
+LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: BACKWARDS}
 
 
 @dataclass(frozen=True)
