@@ -19,7 +19,7 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
-from gobrrr.capture.loops import FORWARD, UPDATE
+from gobrrr.capture.loops import FORWARD
 from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder, optimizer_made
@@ -194,9 +194,7 @@ class Session:
         loop = self.loops.get((kind, number))
         if loop is None:
             loop = self.loops[(kind, number)] = Loop()
-            if kind == UPDATE:
-                self.recorder.update_spans[number] = user_line(sys._getframe())
-            elif kind == FORWARD:
+            if kind == FORWARD:
                 self.recorder.eval_span = user_line(sys._getframe())
         self._steps += 1
         self._watched += 1

@@ -23,12 +23,19 @@ _KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
 def plain_steps(recording: Recording) -> list[Step]:
-    """The main loop's plain steps after its warm-up."""
-    main = recording.main
-    steps = main.plain if main is not None else []
+    """The main loop's plain steps after its warm-up, of the sizes that were profiled."""
+    steps = _plain(recording)
     if recording.offline:
         return steps  # the profiler's schedule has left the warm-up out
     return steps[warmup([s.wall for s in steps]) :]
+
+
+def _plain(recording: Recording) -> list[Step]:
+    main = recording.main
+    if main is None:
+        return []
+    profiled = {step.sizes for step in main.steps if step.window == marks.PROFILE}
+    return [step for step in main.plain if not profiled or step.sizes in profiled]
 
 
 def step_stats(recording: Recording) -> StepStats:
@@ -52,7 +59,7 @@ def step_stats(recording: Recording) -> StepStats:
         count=len(main.steps), plain_count=len(told), plain_wall_ns=middle, low_ns=low, high_ns=high,
         quartile_spread=float((upper - lower) / (middle or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled else middle,
-        profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_kind(recording, main),
+        profiled_count=len(profiled), warmup_count=len(_plain(recording)) - len(walls), kind=_kind(recording, main),
         loop=main.word, mean_ns=float(walls.mean()),
         outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(levelled(walls, begins)),
         overhead_share=cost.average if cost else _overhead(recording, middle),

@@ -8,7 +8,7 @@ from __future__ import annotations
 DATA_BEGIN = 1  # id: loader
 DATA_END = 2
 UPDATE_BEGIN = 3  # id: optimizer
-UPDATE_END = 4
+UPDATE_END = 4  # value: number of the set of shapes that it updates
 FORWARD = 5  # id: module the program calls itself; value: training | grad_enabled << 1
 ITER = 6  # id: loader, not known yet (-1): a loader's iterator is being made; value: 1 where hooks rest on
 STEP = 7  # an explicit boundary of gobrrr.steps()
