@@ -34,7 +34,7 @@ class Case(NamedTuple):
     counts: str = ""
     """What the clock counts where it is not the kind's: forwards, where weights are updated by hand."""
     per_step: int = 1
-    """Optimizer updates in a step."""
+    """Of what the clock counts: updates, or the forwards of one explanation, which its backward belongs to."""
 
     @property
     def script(self) -> Path:

@@ -216,7 +216,7 @@ CASES = (
     ),
     Case(
         "captum_gradients", ("captum",), "inference", "convolutions over 50 copies of each picture, and backward",
-        ("compute",), (*PRODUCTS, "BRR106", "BRR202"), ("explain.attribute(",),
+        ("compute",), (*PRODUCTS, "BRR106", "BRR202"), ("explain.attribute(",), per_step=4,
     ),
     Case(
         "metric_learning", ("pytorch_metric_learning",), "training", "fp32 convolutions and pooling",

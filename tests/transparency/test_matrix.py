@@ -16,6 +16,8 @@ QUICK = (
     "evaluated",
     "instrumented",
     "transforms",
+    "functional",
+    "attribution",
     "stale",
     "frameless",
     "profilers",

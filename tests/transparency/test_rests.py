@@ -129,6 +129,19 @@ def test_two_optimizers_of_one_step_rest_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("restful")
+def test_folds_are_one_loop_whose_rests_follow_its_optimizers(tmp_path: Path) -> None:
+    with watched(tmp_path):
+        for fold in range(4):
+            optimizer = torch.optim.SGD(nn.Linear(2, 2 + fold // 2).parameters(), lr=0.1)
+            for _ in range(50):
+                optimizer.step()
+    (loop,) = resting(tmp_path).loops
+    assert len(loop.steps) == 4 * 50 - 1
+    assert len(loop.resting) > 60
+    assert {step.sizes for step in loop.steps} == {0, 1}
+
+
+@pytest.mark.usefixtures("restful")
 def test_explicit_steps_rest_and_are_counted(tmp_path: Path) -> None:
     with watched(tmp_path):
         for _ in gobrrr.steps(range(60)):

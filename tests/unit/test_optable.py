@@ -155,6 +155,22 @@ def test_what_runs_again_belongs_to_the_line_that_asked_for_it(tmp_path: Path) -
     assert [[at.line for at in g.where] for g in groups if g.name == "aten::mm"] == [[40, 20]]
 
 
+def test_gradients_of_gradients_run_nothing_again_though_transforms_reach_below_autograd(tmp_path: Path) -> None:
+    """As torch records vmap(grad(...)): a node's own op counts a node, and what that becomes for the batch has none."""
+
+    def step(timeline: Timeline) -> None:
+        linear(timeline, 20, 5)
+        timeline.line(30)
+        args = {"sequence": 6, "is_backward": True}
+        with timeline.backward(), timeline.op("AddmmBackward0", **args), timeline.op("aten::mm", sequence=9):
+            timeline.leaf("aten::bmm", 50 * US, (8, 8, 8), (8, 8, 8))
+        timeline.boundary()
+
+    groups = calls(window_of(step), tmp_path).groups
+    assert {g.phase for g in groups if g.name == "aten::bmm"} == {"backward"}
+    assert not [g.name for g in groups if g.recomputed]
+
+
 @pytest.mark.parametrize(("times", "counted"), [(0.9, True), (1.1, False)])
 def test_what_ran_far_above_its_ceiling_ran_elsewhere(times: float, counted: bool, tmp_path: Path) -> None:
     """A linear layer on the meta device takes as long as torch needs to look at the shapes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
@@ -51,6 +53,12 @@ def test_a_tenth_of_the_step_beside_training_is_named_with_all_that_it_calls(ms,
         assert found[0].where[0] == METRIC
         assert found[0].saving.ceiling_ns == pytest.approx(11 * MS)
         assert sum(ns for _, ns in found[0].lies) == pytest.approx(11 * MS)
+
+
+def test_any_line_may_be_the_update_where_no_optimizer_makes_it():
+    by_hand = training(op("div", (8, 8), ms=30, phase="other", where=(METRIC, MAIN)))
+    assert by_hand.raised("BRR311")
+    assert not dataclasses.replace(by_hand, step=replace(by_hand.step, loop="5:0")).raised("BRR311")
 
 
 def test_neighbouring_lines_are_one():

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gobrrr.capture.session import TRANSFORMED
+from gobrrr.capture.session import TRACED
 from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import ChildFacts, CompileFacts, Facts, Settings
 from gobrrr.rules import load
@@ -189,7 +189,7 @@ def test_nothing_is_said_of_waiting_where_the_kernel_does_not_tell():
 @pytest.mark.parametrize(
     ("missing", "advice"),
     [
-        (TRANSFORMED, "Steps end inside a transform of torch.func; mark them: for batch in gobrrr.steps(loader)."),
+        (TRACED, "Steps end inside torch.jit.trace; mark them outside of it: for batch in gobrrr.steps(loader)."),
         ("no profiled window: the program ended", "Let the program make more steps: those that are looked at closely"),
     ],
 )

@@ -24,7 +24,7 @@ def loop(total: int, done: int = 0, last: int = NOW) -> Loop:
 
 
 def may_open(key: tuple[int, int], monkeypatch: pytest.MonkeyPatch, **loops: Loop) -> bool:
-    monkeypatch.setattr(module, "is_transformed", lambda: False)
+    monkeypatch.setattr(module, "is_tracing", lambda: False)
     monkeypatch.setattr(module, "is_profiled", lambda: False)
     session: Any = object.__new__(Session)
     session.loops = (
@@ -48,7 +48,7 @@ def test_evaluation_waits_while_a_training_waits_for_its_windows(monkeypatch: py
 def test_a_training_step_ends_the_window_of_an_evaluation(
     key: tuple[int, int], done: int, closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "is_transformed", lambda: False)
+    monkeypatch.setattr(module, "is_tracing", lambda: False)
     monkeypatch.setattr(module, "is_traced", lambda: False)
     session: Any = object.__new__(Session)
     ends: list[bool] = []

@@ -63,6 +63,38 @@ def test_a_gan_steps_with_its_generator(program: Program, ratio: int) -> None:
     assert sum(len(loop.steps) for loop in others) <= ratio, "before the generator was met"
 
 
+def test_optimizers_that_one_line_steps_one_after_the_other_are_one_loop(program: Program) -> None:
+    """Folds of a cross-validation, layers that train themselves: counted by hand, the first step has no beginning."""
+    for fold in range(5):
+        for _ in range(20):
+            program.forward(3)
+            program.update(1, optimizer=fold)
+    loops = by_key(find_loops(program.events))
+    assert {key: len(loop.steps) for key, loop in loops.items()} == {(1, 0): 5 * 20 - 1}
+    assert {step.wall for step in loops[1, 0].steps} == {4 * MS}
+
+
+def test_optimizers_of_another_line_are_a_loop_of_their_own(program: Program) -> None:
+    for _ in range(20):
+        program.update(4, optimizer=0)
+    for _ in range(30):
+        program.update(4, optimizer=1)
+    assert {key: len(loop.steps) for key, loop in by_key(find_loops(program.events)).items()} == {
+        (1, 0): 19,
+        (1, 1): 29,
+    }
+
+
+@pytest.mark.parametrize("count", [2, 10])
+def test_optimizers_that_one_line_steps_in_turn_end_a_step_together(program: Program, count: int) -> None:
+    for _ in range(40):
+        program.forward(3)
+        for optimizer in range(count):
+            program.update(1, optimizer=optimizer)
+    main = find_loops(program.events)[0]
+    assert 38 <= len(main.steps) <= 39 and {step.wall for step in main.steps[1:]} == {(3 + count) * MS}
+
+
 def test_evaluation_between_epochs_is_another_loop_and_lengthens_no_step(program: Program) -> None:
     for _ in range(3):
         program.train(20)

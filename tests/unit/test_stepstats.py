@@ -211,6 +211,27 @@ def epochs(length: int, count: int, first: float, jitter: float = 0.0) -> tuple[
     return recording, walls
 
 
+@pytest.mark.parametrize(("to_inputs", "kind"), [(1, "inference"), (0, "training")])
+def test_passes_that_lead_to_no_weight_train_nothing(to_inputs: int, kind: str) -> None:
+    rows = [(step * 10 * MS, marks.BACKWARD, -1, to_inputs) for step in range(1, 40)]
+    rows += [(step * 10 * MS + 1, marks.BOUNDARY, -1, 5) for step in range(1, 40)]
+    events = np.array(sorted(rows), np.int64)
+    found = Recording(Path(), Start(), events, tuple(find_loops(events)), (), None, (), (), {}, "exit", 0, ())
+    assert step_stats(found).kind == kind and step_stats(found).backwards == 1
+
+
+def test_plain_steps_are_of_the_sizes_that_were_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide layer trains itself and then a narrow one, which most steps are of; the window lies in the first."""
+    program = Program(monkeypatch, {10: (marks.PROFILE, 4)})
+    sizes = {0: 0, 1: 1}
+    monkeypatch.setattr(program.recorder, "_sizes", sizes.__getitem__)
+    for optimizer, steps, ms in ((0, 30, 10), (1, 60, 2)):
+        for _ in range(steps):
+            program.update(ms, optimizer)
+    stats = step_stats(recording(program))
+    assert stats.count == 30 + 60 - 1 and stats.plain_wall_ns == pytest.approx(10 * MS)
+
+
 def test_first_steps_of_epochs_are_a_kind_of_their_own_and_no_noise() -> None:
     stats = step_stats(epochs(3, 30, first=2.0, jitter=0.01)[0])
     assert stats.quartile_spread < 0.05 and abs(stats.drift) < 0.05

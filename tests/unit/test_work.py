@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.work import Work, is_wrapper, list_work, work_of
 from gobrrr.ledger.work.attention import unmasked_share
 from gobrrr.ledger.work.registry import FORMULAS, formula
+from tests.unit.handmade import machine
 
 F, B, H, L = "float", "c10::BFloat16", "c10::Half", "long int"
 
@@ -271,6 +273,21 @@ def test_recurrent_layers() -> None:
 def test_other_families(name: str, args: list[object], flops: float, size: float) -> None:
     work = counted(name, *args)
     assert (work.flops, work.bytes) == (flops, size)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "ms", "bound"),
+    [
+        # 300 x 300 with 556 columns: 300^2 * 556 FLOPs at 100 GFLOP/s; its 1.7 MB would take 0.08 ms at 20 GB/s.
+        ("linalg_solve_triangular", [(F, 300, 300), (F, 300, 556), True, True, False], 0.5004, "compute"),
+        ("linalg_cholesky_ex", [(F, 600, 600), False, False], 0.72, "compute"),
+        # As many sweeps as the values ask for: no floor is known but what is read and written.
+        ("_linalg_eigh", [(F, 600, 600), "L", True], 0.144, "bandwidth"),
+    ],
+)
+def test_direct_solvers_need_all_their_flops(name: str, args: list[object], ms: float, bound: str) -> None:
+    floor, says = Prices(machine(), 1, "highest").floor(counted(name, *args), ("float",))
+    assert says == bound and floor / 1e6 == pytest.approx(ms, rel=0.02)
 
 
 def test_an_embedding_reads_the_rows_it_uses_and_its_gradient_writes_the_whole_table() -> None:

@@ -374,13 +374,13 @@ class Hooks:
         seen = self._guarded(self.recorder.backward, standing=self._standing)
 
         def lookup() -> None:
-            frame: FrameType | None = sys._getframe(1).f_back
+            started = frame = sys._getframe(1).f_back
             if frame is None or frame.f_code is not engine:
                 return  # somebody who asks the engine for something else
             while (frame := frame.f_back) is not None:
                 if frame.f_code is engine or frame.f_code is inner:
                     return  # part of another pass, recomputed say, or of a model that differentiates
-            seen()
+            seen(started)
 
         self._standing.append(EngineLookup(lookup, self._on_error).remove)
 

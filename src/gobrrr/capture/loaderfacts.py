@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -41,11 +42,15 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
 
 def user_line(frame: Any) -> dict[str, Any] | None:
     """The innermost user line at or above a frame."""
+    return next(user_lines(frame), None)
+
+
+def user_lines(frame: Any) -> Iterator[dict[str, Any]]:
+    """The user's lines at or above a frame, the innermost first."""
     while frame is not None:
         if _USER.is_user(frame.f_code.co_filename):
-            return {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
+            yield {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
         frame = frame.f_back
-    return None
 
 
 def _defined(function: Any) -> dict[str, Any] | None:

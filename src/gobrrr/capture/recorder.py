@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 import weakref
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from time import perf_counter_ns, process_time_ns, thread_time_ns
+from types import FrameType
 from typing import Any
 
 from gobrrr.capture import parts, schedule
 from gobrrr.capture.collector import Collections
+from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
-from gobrrr.capture.loops import Loops
+from gobrrr.capture.loaderfacts import user_lines
+from gobrrr.capture.loops import UPDATE, Loops
+from gobrrr.capture.unseen import unseen
 from gobrrr.recording import marks as ev
 
 FLUSH_NS = 50_000_000
@@ -85,8 +92,16 @@ class Recorder:
         self._parts: dict[int, set[int]] = {}  # of the first modules, by number, addresses of what lies inside
         self._met = False  # whether the watched thread has made anything that may be part of a step
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
+        self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.update_spans: dict[int, Any] = {}
+        self._first: dict[int, int] = {}
+        self._first_at: dict[Any, int] = {}
+        self._ended: Counter[int] = Counter()
+        self._sizes_of: dict[int, int] = {}
+        self._shapes: dict[tuple[tuple[int, ...], ...], int] = {}
+        self.anchor = -1
+        """The optimizer whose update ended a step last; its loop bears the number of the first one there."""
         self.eval_span: dict[str, Any] | None = None
         """The user's line below which forwards without an update are made."""
         self.collections = Collections()
@@ -118,12 +133,43 @@ class Recorder:
 
     def update_end(self, number: int) -> None:
         """An optimizer has stepped."""
-        now = self.note(ev.UPDATE_END, number)
-        self._boundary(self.loops.update(number), now)
+        now = self.note(ev.UPDATE_END, number, self._sizes(number))
+        ended = self.loops.update(number)
+        if ended is not None:
+            self.anchor = number
+            ended = (UPDATE, self._first_here(number))
+        self._boundary(ended, now)
 
-    def backward(self) -> None:
-        """A backward pass begins."""
-        now = self.note(ev.BACKWARD, -1)
+    def _sizes(self, number: int) -> int:
+        """Which of the sets of parameters' shapes met so far this optimizer updates."""
+        known = self._sizes_of.get(number)
+        if known is None:
+            shapes: tuple[tuple[int, ...], ...] = ()
+            with unseen(), contextlib.suppress(Exception):  # an optimizer of the program's own may have others
+                groups = self.optimizers.refs[number]().param_groups
+                shapes = tuple(tuple(p.shape) for group in groups for p in group["params"])
+            known = self._sizes_of[number] = self._shapes.setdefault(shapes, len(self._shapes))
+        return known
+
+    def _first_here(self, number: int) -> int:
+        """The first optimizer that was stepped from the lines that step this one: folds, restarts and layers that are
+        trained in turn make an optimizer each, and are one loop. One that has ended a single step takes turns with it.
+        """
+        first = self._first.get(number)
+        if first is None:
+            lines = tuple(user_lines(sys._getframe()))
+            self.update_spans[number] = lines[0] if lines else None
+            place = tuple((line["file"], line["line"]) for line in lines) or number
+            before = self._first_at.get(place, number)
+            first = before if self._ended[before] > 1 else number
+            self._first[number] = self._first_at[place] = first
+        self._ended[first] += 1
+        return first
+
+    def backward(self, engine: FrameType) -> None:
+        """A backward pass begins, in this frame of torch's."""
+        to_inputs = not self.loops.optimizers and self._targets.are_inputs(engine, len(self.modules.refs))
+        now = self.note(ev.BACKWARD, -1, to_inputs)
         self._boundary(self.loops.backward(), now)
 
     def wait(self, number: int) -> None:

@@ -87,7 +87,7 @@ class Rests:
         self._reading(ev.LEAVING)
         self._planned, self._earliest = steps, self._paces[loop].earliest()
         self._pulse = pulse = Pulse(now, SETTLED, step_ns)
-        anchor = self._recorder.optimizers.refs[loop[1]] if loop[0] == UPDATE else _mark
+        anchor = self._recorder.optimizers.refs[self._recorder.anchor] if loop[0] == UPDATE else _mark
         guarded = self._hooks.guarded
         self._beat = pulse.beat(self._recorder, anchor, guarded(self._due), guarded(self._other))
         self._recorder.rests(loop)

@@ -19,13 +19,13 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import user_line
-from gobrrr.capture.loops import FORWARD, UPDATE
+from gobrrr.capture.loops import FORWARD
 from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder, optimizer_made
 from gobrrr.capture.rests import Rests
 from gobrrr.capture.sampling import SampleWindow
-from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_transformed, unseen
+from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_tracing, unseen
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.window import Window
 from gobrrr.capture.workers import WorkerSampling
@@ -39,9 +39,7 @@ TAIL_NS, TAIL_STEPS = 600 * plan.SECOND, 20_000
 TRAINING_NS = 2 * plan.SECOND
 """Without an update after which what goes on is no evaluation between two of them, or a long one."""
 PROFILED = f"{ev.NO_WINDOW}: the program profiles or traces itself"
-TRANSFORMED = (
-    f"{ev.NO_WINDOW}: steps end inside a transform of torch.func; mark them: for batch in gobrrr.steps(loader)"
-)
+TRACED = f"{ev.NO_WINDOW}: steps end inside torch.jit.trace; mark them outside of it: for batch in gobrrr.steps(loader)"
 APPLIED = "applied"
 """File of a run's folder: the remedies of its recipe that took hold, and how."""
 
@@ -196,9 +194,7 @@ class Session:
         loop = self.loops.get((kind, number))
         if loop is None:
             loop = self.loops[(kind, number)] = Loop()
-            if kind == UPDATE:
-                self.recorder.update_spans[number] = user_line(sys._getframe())
-            elif kind == FORWARD:
+            if kind == FORWARD:
                 self.recorder.eval_span = user_line(sys._getframe())
         self._steps += 1
         self._watched += 1
@@ -240,7 +236,7 @@ class Session:
         steps while it still waits for its windows."""
         if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
             return False
-        if why_not := TRANSFORMED if is_transformed() else PROFILED if is_profiled() else "":
+        if why_not := TRACED if is_tracing() else PROFILED if is_profiled() else "":
             self._tell(why_not)
             return False
         recent = [other for other, seen in self.loops.items() if now - seen.last < TRAINING_NS]
@@ -266,7 +262,7 @@ class Session:
             self._tail_steps = self._watched
         if now - self._tail_from > TAIL_NS or self._watched - self._tail_steps > TAIL_STEPS or self.rests.enough:
             self.end("watched enough")
-        elif not (self.config.stop_after or is_transformed()):
+        elif not (self.config.stop_after or is_tracing()):
             self.rests.step(key, now)
 
     def _rested(self, key: tuple[int, int], times: Sequence[int], begun: int) -> None:
@@ -298,8 +294,8 @@ class Session:
     def _in_window(self, key: tuple[int, int], loop: Loop, now: int) -> None:
         window = self._window
         assert window is not None
-        if is_transformed():
-            return  # a step that ends inside a transform: what a window's end computes would be transformed too
+        if is_tracing():
+            return  # what a window's end computes would be written down too
         if is_traced():
             self._close(False)
             return

@@ -26,16 +26,32 @@ _TRACING_ASKS = sys.version_info < (3, 11)
 
 @contextlib.contextmanager
 def unseen() -> Iterator[None]:
-    """Work on tensors without the program's modes and subclasses taking part, and in no profiler's list of ops."""
+    """Work on tensors without the program's modes, subclasses and transforms taking part, and in no profiler's list of
+    ops."""
     import torch
 
     noted = getattr(torch._C._autograd, "_enable_record_function", lambda _: None)  # nobody else in torch calls it
-    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+    with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch(), _untransformed():
         noted(False)
         try:
             yield
         finally:
             noted(True)
+
+
+@contextlib.contextmanager
+def _untransformed() -> Iterator[None]:
+    """Lay aside the transforms of torch.func that this thread is in: none interprets an op of ours. They and its
+    dispatch keys come back as they were."""
+    if not is_functional():
+        yield
+        return
+    import torch
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    keys = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._ForceDispatchKeyGuard(*keys), temporarily_clear_interpreter_stack():
+        yield
 
 
 def is_tracing() -> bool:

@@ -121,10 +121,11 @@ class Window:
 
 
 def is_plain(tensor: Any) -> bool:
-    """A tensor of torch's own with a storage."""
+    """A tensor of torch's own with a storage; one that stands for others in a transform of torch.func has none."""
     import torch
 
-    return type(tensor).__module__.startswith("torch") and tensor.layout == torch.strided
+    stands_for_others = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not stands_for_others and type(tensor).__module__.startswith("torch") and tensor.layout == torch.strided
 
 
 def worst(counted: Counted) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ CEILING_OF = {
     "float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16", "signed char": "int8",
     "unsigned char": "int8", "c10::complex<float>": "fp32", "c10::complex<double>": "fp64",
 }  # fmt: skip
-BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn"})
+BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn", "solve"})
 ELSEWHERE = {"compute": 4.0, "bandwidth": 10.0}
 """Times its ceiling from which work was not done here: tensors on the meta device, work of another device that only was
 queued. A ceiling from a crowded moment is some 2 too low, and caches are some 5 times as fast as what a copy of that

@@ -9,7 +9,7 @@ from gobrrr.ledger.model import OtherLoop, StepStats
 from gobrrr.ledger.watching import Watching, watching
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording
-from gobrrr.recording.steps import LOOP_NAMES, LoopSteps, Step
+from gobrrr.recording.steps import BACKWARDS, LOOP_NAMES, LoopSteps, Step
 from gobrrr.recording.warmup import warmup
 
 MAX_KEPT = 2000
@@ -23,12 +23,19 @@ _KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
 def plain_steps(recording: Recording) -> list[Step]:
-    """The main loop's plain steps after its warm-up."""
-    main = recording.main
-    steps = main.plain if main is not None else []
+    """The main loop's plain steps after its warm-up, of the sizes that were profiled."""
+    steps = _plain(recording)
     if recording.offline:
         return steps  # the profiler's schedule has left the warm-up out
     return steps[warmup([s.wall for s in steps]) :]
+
+
+def _plain(recording: Recording) -> list[Step]:
+    main = recording.main
+    if main is None:
+        return []
+    profiled = {step.sizes for step in main.steps if step.window == marks.PROFILE}
+    return [step for step in main.plain if not profiled or step.sizes in profiled]
 
 
 def step_stats(recording: Recording) -> StepStats:
@@ -40,7 +47,7 @@ def step_stats(recording: Recording) -> StepStats:
     walls = np.array([s.wall for s in plain], float)
     profiled = [s.wall for s in main.steps if s.window == marks.PROFILE or recording.offline]
     if not len(walls):
-        return StepStats(count=len(main.steps), kind=_KINDS.get(main.kind, "loop"), loop=main.word,
+        return StepStats(count=len(main.steps), kind=_kind(recording, main), loop=main.word,
                          profiled_count=len(profiled))  # fmt: skip
     cost = watching(recording)
     told = _told(recording, walls, cost)
@@ -52,7 +59,7 @@ def step_stats(recording: Recording) -> StepStats:
         count=len(main.steps), plain_count=len(told), plain_wall_ns=middle, low_ns=low, high_ns=high,
         quartile_spread=float((upper - lower) / (middle or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled else middle,
-        profiled_count=len(profiled), warmup_count=len(main.plain) - len(walls), kind=_KINDS.get(main.kind, "loop"),
+        profiled_count=len(profiled), warmup_count=len(_plain(recording)) - len(walls), kind=_kind(recording, main),
         loop=main.word, mean_ns=float(walls.mean()),
         outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(levelled(walls, begins)),
         overhead_share=cost.average if cost else _overhead(recording, middle),
@@ -64,6 +71,14 @@ def step_stats(recording: Recording) -> StepStats:
         backwards=_usual(recording, plain, marks.BACKWARD), updates=_updates(recording, plain),
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
+
+
+def _kind(recording: Recording, main: LoopSteps) -> str:
+    """What its steps are for: backward passes that lead to no weight (attribution) train nothing."""
+    passes = recording.events[recording.events[:, 1] == marks.BACKWARD, 3]
+    if LOOP_NAMES.get(main.kind) == BACKWARDS and len(passes) and float(np.mean(passes)) > 0.5:
+        return "inference"
+    return _KINDS.get(main.kind, "loop")
 
 
 def _process_cpu(recording: Recording) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 DATA_BEGIN = 1  # id: loader
 DATA_END = 2
 UPDATE_BEGIN = 3  # id: optimizer
-UPDATE_END = 4
+UPDATE_END = 4  # value: number of the set of shapes that it updates
 FORWARD = 5  # id: module the program calls itself; value: training | grad_enabled << 1
 ITER = 6  # id: loader, not known yet (-1): a loader's iterator is being made; value: 1 where hooks rest on
 STEP = 7  # an explicit boundary of gobrrr.steps()
@@ -17,7 +17,7 @@ WINDOW_END = 9
 RSS = 10  # value: bytes
 FAULTS = 11  # value: minor page faults of this process so far
 GC = 12  # value: ns of one collection
-BACKWARD = 13  # id: the first module called for it, not known yet (-1); the program starts a backward pass
+BACKWARD = 13  # id: not known (-1); value: 1 where it leads to no weight; the program starts a backward pass
 CPU = 14  # value: CPU ns of this process so far, without its children
 BUSY = 15  # value: busy jiffies of the CPUs that the process may use, in ns
 BOUNDARY = 16  # a step of the loop `id` ends here; value: 1 for update loops, 2 forward, 3 explicit, 4 data, 5 backward

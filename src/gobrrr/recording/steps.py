@@ -11,7 +11,8 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 
 Ints = npt.NDArray[np.int64]
-LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: "backward passes"}
+BACKWARDS = "backward passes"
+LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: BACKWARDS}
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Step:
     """Nanoseconds; not seen in a rest."""
     rests: bool = False
     """Hooks rested: it was counted, and nobody watched."""
+    sizes: int = 0
+    """Which set of shapes its update was of: layers that are trained in turn make steps of several kinds."""
 
     @property
     def wall(self) -> int:
@@ -80,14 +83,16 @@ def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[L
     found: dict[tuple[int, int], list[Step]] = defaultdict(list)
     waits = _waits(events)
     last: tuple[int, int] | None = None
-    start = window = doubtful = 0
+    start = window = doubtful = sizes = 0
     rests = woken = False
     for t, kind, number, value in events[_cuts(events)].tolist():
-        if kind == marks.BOUNDARY:
+        if kind == marks.UPDATE_END:
+            sizes = value
+        elif kind == marks.BOUNDARY:
             key = (value, number)
             if start and (last == key or last is None):
                 doubt = (doubtful > 0 or woken) and not window
-                found[key].append(Step(start, t, window, doubt, _between(waits, start, t), rests))
+                found[key].append(Step(start, t, window, doubt, _between(waits, start, t), rests, sizes * (value == 1)))
                 doubtful -= not window
             last, start, woken = key, t, False
         elif kind in (marks.REST_BEGIN, marks.REST_END):
@@ -107,7 +112,7 @@ def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[L
 
 def _cuts(events: Ints) -> npt.NDArray[np.bool_]:
     kinds = events[:, 1]
-    cuts = (marks.BOUNDARY, marks.WINDOW_BEGIN, marks.WINDOW_END, marks.REST_BEGIN, marks.REST_END)
+    cuts = (marks.BOUNDARY, marks.UPDATE_END, marks.WINDOW_BEGIN, marks.WINDOW_END, marks.REST_BEGIN, marks.REST_END)
     cut: npt.NDArray[np.bool_] = np.isin(kinds, cuts)
     return cut
 

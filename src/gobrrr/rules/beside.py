@@ -24,6 +24,8 @@ UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "t
 GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
 FORWARDS = "forwards of "
 """How ledger.stepstats names a loop of forwards."""
+BACKWARDS = "5:"
+"""How the word of a loop of backward passes begins (recording.steps)."""
 
 
 @dataclass
@@ -45,7 +47,7 @@ class Node:
 def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update."""
     for node, ns in _beside(ledger):
-        if _evaluates(ledger, node):
+        if _evaluates(ledger, node) or (node.forward == 0 and _updates_by_hand(ledger)):
             continue
         yield finding(
             "BRR311",
@@ -114,6 +116,11 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         confidence="inferred",
         between=True,
     )
+
+
+def _updates_by_hand(ledger: Ledger) -> bool:
+    """No optimizer ends its steps: any line may be the update."""
+    return ledger.step.loop.startswith(BACKWARDS)
 
 
 def _looked(ledger: Ledger) -> bool:

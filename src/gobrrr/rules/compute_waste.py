@@ -110,8 +110,12 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
 
 
 def idle_graph_pages(ledger: Ledger) -> float:
-    """Page faults per step that a graph explains which no backward uses; 0 in training."""
-    if ledger.step.kind != "inference" or not any(m.grad_enabled and m.trainable_params for m in ledger.facts.modules):
+    """Page faults per step that a graph explains which no backward uses; 0 where there is one."""
+    if (
+        ledger.step.kind != "inference"
+        or ledger.step.backwards
+        or not any(m.grad_enabled and m.trainable_params for m in ledger.facts.modules)
+    ):
         return 0.0
     return min(ledger.facts.minor_faults_per_step or 0.0, (ledger.facts.saved_total or 0) / PAGE)
 

@@ -32,6 +32,8 @@ FACTORISATIONS: dict[str, tuple[Count, float]] = {
     "_linalg_svd": (lambda m, n: 4 * max(m, n) ** 2 * min(m, n) + 22 * min(m, n) ** 3, 2),
     "linalg_matrix_exp": (lambda m, n: 16 * n**3, 1),
 }
+TYPICAL = frozenset({"_linalg_eigh", "linalg_eig", "_linalg_svd", "linalg_matrix_exp"})
+"""Iterations, or squarings, as many as the numbers ask for: these may need fewer FLOPs. The others need all."""
 
 
 def _matrices(x: Tensor) -> tuple[int, int, int]:
@@ -44,7 +46,8 @@ def _factorise(call: Call) -> Work:
     x = call.tensor(0)
     count, results = FACTORISATIONS[call.name]
     batch, m, n = _matrices(x)
-    return work("linalg", batch * x.madd / 2 * count(m, n), read(x), results * written(x))
+    kind = "linalg" if call.name in TYPICAL else "solve"
+    return work(kind, batch * x.madd / 2 * count(m, n), read(x), results * written(x))
 
 
 FORMULAS.update(dict.fromkeys(FACTORISATIONS, _factorise))
@@ -54,14 +57,14 @@ def _solve(a: Tensor, b: Tensor, factor: bool, per_column: float) -> Work:
     batch, n, _ = _matrices(a)
     columns = b.numel / max(batch * n, 1)
     flops = batch * ((2 * n**3 / 3 if factor else 0) + per_column * n * n * columns)
-    return work("linalg", a.madd / 2 * flops, read(a, b), written(b))
+    return work("solve", a.madd / 2 * flops, read(a, b), written(b))
 
 
 @formula("_linalg_solve_ex")
 def solve(call: Call) -> Work:
     """(A, B): factorise, then two triangular systems per column; the factors are kept too."""
     solved = _solve(call.tensor(0), call.tensor(1), factor=True, per_column=2)
-    return work("linalg", solved.flops, solved.bytes, written(call.tensor(0)))
+    return work("solve", solved.flops, solved.bytes, written(call.tensor(0)))
 
 
 @formula("linalg_lu_solve")
@@ -88,7 +91,7 @@ def old_solve(call: Call) -> Work:
     b, a = call.tensor(0), call.tensor(1)
     solved = _solve(a, b, factor=False, per_column=1 if call.name == "triangular_solve" else 2)
     copied = written(a) if call.name == "triangular_solve" else 0
-    return work("linalg", solved.flops, solved.bytes, copied)
+    return work("solve", solved.flops, solved.bytes, copied)
 
 
 @formula("linalg_lstsq")
@@ -96,14 +99,14 @@ def lstsq(call: Call) -> Work:
     """(A, B): by QR."""
     a, b = call.tensor(0), call.tensor(1)
     batch, m, n = _matrices(a)
-    return work("linalg", batch * 2 * m * n * n + 4 * n * b.numel, read(a, b), written(b))
+    return work("solve", batch * 2 * m * n * n + 4 * n * b.numel, read(a, b), written(b))
 
 
 @formula("ormqr")
 def ormqr(call: Call) -> Work:
     """(A, tau, C): k reflections applied to C."""
     tau, c = call.tensor(1), call.tensor(2)
-    return work("linalg", 4 * c.numel * tau.shape[-1], read(call.tensor(0), tau, c), written(c))
+    return work("solve", 4 * c.numel * tau.shape[-1], read(call.tensor(0), tau, c), written(c))
 
 
 @formula("lu_unpack")

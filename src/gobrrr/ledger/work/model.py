@@ -8,7 +8,8 @@ import msgspec
 class Work(msgspec.Struct, frozen=True):
     """FLOPs and the least traffic of one call. A multiply-add is two FLOPs; traffic is each input read once and each
     output written once, in bytes. `kind` names the family (matmul, convolution, attention, elementwise, reduction,
-    norm, softmax, copy, gather, pool, rnn, optimizer, random, sort, linalg, fft, loss, view); a view does nothing."""
+    norm, softmax, copy, gather, pool, rnn, optimizer, random, sort, solve, linalg, fft, loss, view); a view does
+    nothing."""
 
     flops: float
     bytes: float
