@@ -89,8 +89,8 @@ def kept(report: dict[str, Any]) -> dict[str, Any] | None:
     return {key: report.get(key) for key in ("verdict", "step", "ledger", "findings", "roofline", "loops", "phases")}
 
 
-def run(command: list[str], place: Path, **variables: str) -> Ended:
-    """Run it to its end in that folder, with these in its environment."""
+def run(command: list[str], place: Path, patience: float = PATIENCE_S, **variables: str) -> Ended:
+    """Run it to its end in that folder, for so many seconds at most, with these in its environment."""
     start = time.monotonic()
     try:
         done = subprocess.run(
@@ -100,10 +100,10 @@ def run(command: list[str], place: Path, **variables: str) -> Ended:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=PATIENCE_S,
+            timeout=patience,
         )
     except subprocess.TimeoutExpired as late:
-        return Ended(None, "", f"no end after {PATIENCE_S} s: {late.cmd}", time.monotonic() - start)
+        return Ended(None, "", f"no end after {patience:.0f} s: {late.cmd}", time.monotonic() - start)
     return Ended(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
 
 

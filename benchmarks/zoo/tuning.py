@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.zoo.case import PROGRAMS, Case
-from benchmarks.zoo.running import TAIL, run
+from benchmarks.zoo.running import PATIENCE_S, TAIL, run
 from gobrrr.capture import schedule
 
 PICKS = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
@@ -38,7 +38,7 @@ def _tune(case: Case, minutes: float, *options: str) -> dict[str, Any]:
         words = [case.script.name] if not case.command else ["--", *case.plain()]
         start = time.monotonic()
         command = [sys.executable, "-m", "gobrrr", "tune", "-o", "out", "--minutes", str(minutes), *options, *words]
-        done = run(command, place)
+        done = run(command, place, PATIENCE_S + 60 * minutes)
         file = place / "out" / "receipt.json"
         receipt = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         speed = receipt.get("speedup") or {}
