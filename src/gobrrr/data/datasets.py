@@ -36,7 +36,8 @@ def num_tokens(sample: Any) -> int:
 
 class PackingDataset(IterableDataset[Pack]):
     """Packs samples as they come, without knowing all lengths: `window` of them at a time, best-fit decreasing. The
-    least full bin of a window goes into the next one; the others come out in an order drawn from seed and epoch.
+    fullest bins come out, in an order drawn from seed and epoch; up to half of the samples, those of the least full
+    ones, are packed again with the next that come.
 
     A data set with `__getitem__` and `__len__` is divided among ranks and workers here, in its own order. One that can
     only be iterated is read by every worker from its beginning: where there is more than one, it has to divide itself,
@@ -87,9 +88,9 @@ class PackingDataset(IterableDataset[Pack]):
             held.append(sample)
             if len(held) >= self.window:
                 packs = self._packs(held)
-                *whole, rest = packs if len(packs) > 1 else [*packs, []]
-                yield from (whole[at] for at in draw.permutation(len(whole)))
-                held = rest
+                number = self._full(packs)
+                yield from (packs[at] for at in draw.permutation(number))
+                held = [sample for one in packs[number:] for sample in one]
         packs = self._packs(held)
         yield from (packs[at] for at in draw.permutation(len(packs)))
 
@@ -120,6 +121,11 @@ class PackingDataset(IterableDataset[Pack]):
             f"sample {number} of the source has {size} tokens, a bin {self.capacity}",
             "truncate in the data set, or leave out what is longer (too_long='drop'); leave empty ones out before",
         )
+
+    def _full(self, packs: list[Pack]) -> int:
+        """How many of the fullest packs come out, one at least: the others' samples are half of a window at most."""
+        kept = np.cumsum([len(one) for one in reversed(packs[1:])])
+        return len(packs) - int((kept <= self.window // 2).sum())
 
     def _packs(self, held: Pack) -> list[Pack]:
         """The samples in bins, the least full one last."""
