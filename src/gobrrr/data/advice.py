@@ -43,7 +43,8 @@ class Advice:
     def __str__(self) -> str:
         ways = (
             f"pad to {self.capacity} {share(self.pad_to_cap)}, pad in collate {share(self.pad_in_collate)}, "
-            f"bucketing {share(self.bucketing)}, packing {share(self.packing)} (at most {share(self.packing_bound)})"
+            f"bucketing {share(self.bucketing)}, packing {share(self.packing)} "
+            f"({self.num_bins:,} rows, at least {self.lower_bound:,})"
         )
         if self.nothing_to_gain:
             long = share(self.long_share)
