@@ -87,7 +87,6 @@ class Bins(Sequence[list[int]]):
         # Tokens in steps of 1 % of the fullest bin: what is as good as equally full is ordered by its squares.
         level = tokens * 100 // max(1, int(tokens.max(initial=0)))
         steps = np.lexsort((squares, level)).reshape(-1, num_ranks)
-        steps[1::2] = steps[1::2, ::-1]  # to and fro, so that no rank always has the largest
         steps = steps[np.random.RandomState(seed).permutation(len(steps))]
         return [bins.take(steps[:, rank]) for rank in range(num_ranks)]
 
