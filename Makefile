@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-zoo gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-zoo gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -46,6 +46,9 @@ bench-traces: $(READY)  ## published figures of real traces, and how reading gro
 
 bench-guard: $(READY)  ## broken and honest remedies before the numerics guard, an hour on 4 cores
 	$(BIN)/python -m benchmarks.guard --sabotages --honest
+
+bench-packing: $(READY)  ## packing and bucketing on six laws of lengths, a minute (PEERS=python with trl and transformers)
+	$(BIN)/python -m benchmarks.packing $(if $(PEERS),--peers $(PEERS))
 
 bench-zoo: $(READY)  ## programs of some thirty libraries (those of benchmarks/zoo/requirements.txt that are installed), an hour
 	$(BIN)/python -m benchmarks.zoo --truth --run
