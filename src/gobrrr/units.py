@@ -54,6 +54,11 @@ def share_of(part: float, whole: float) -> str:
     return share(part / whole) if whole else "?"
 
 
+def ratio_to(part: float, name: str) -> str:
+    """(0.5, 'the median') -> '50.0 % of the median', (8.8, 'the median') -> '8.8 times the median'."""
+    return f"{share(part)} of {name}" if abs(part) <= 1 else f"{part:.1f} times {name}"
+
+
 def interval(low: float, high: float) -> str:
     """Two durations with the unit said once: '61.1 to 63.4 ms'."""
     return f"{bare(low, high)} to {duration(high)}"

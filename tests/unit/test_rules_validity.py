@@ -100,6 +100,18 @@ def test_what_is_less_than_bad_is_a_note(case):
     assert [level for _, level in levels(case)] == ["note"]
 
 
+@pytest.mark.parametrize(
+    ("spread", "said"),
+    [(0.3, "spans 30.0 % of the median, which is known to 5.0 % of it"),
+     (8.836, "spans 8.8 times the median, which is known to 4.3 times it")],
+)  # fmt: skip
+def test_a_spread_beyond_the_median_is_told_in_times(spread, said):
+    """ "883.6 %" read like a figure that cannot be."""
+    width = 8.6 * 100 * MS if spread > 1 else 10 * MS
+    (doubt,) = doubts(step(quartile_spread=spread, low_ns=40 * MS, high_ns=40 * MS + width))
+    assert said in doubt.message
+
+
 def test_a_profiled_window_that_never_came_has_no_overhead():
     assert levels(step(wall_ns=300 * MS, profiled_count=0)) == []
 

@@ -11,7 +11,7 @@ from gobrrr.recording.marks import NO_WINDOW
 from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
 from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.units import duration, share
+from gobrrr.units import duration, ratio_to, share
 
 UNTRUSTED_STEPS, FEW_STEPS = 3, 20
 """Below three there is no spread; TraceML calls nothing critical below 20 steps."""
@@ -131,12 +131,13 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     width = max(0.0, step.high_ns - step.low_ns) / ledger.wall
     drifts = abs(step.drift) > step.quartile_spread
-    what = f"drift by {share(step.drift)}" if drifts else f"differ: the middle half spans {share(step.quartile_spread)}"
+    by = ratio_to(step.drift if drifts else step.quartile_spread, "the median")
+    what = f"drift by {by}" if drifts else f"differ: the middle half spans {by}"
     yield _doubt(
         "BRR902",
         ledger,
         "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
-        f"the steps {what} of the median, which is known to {share(width / 2)} either way",
+        f"the steps {what}, which is known to {ratio_to(width / 2, 'it')} either way",
         "Watch more steps, on a machine that does nothing else, with steps of equal size.",
         {"quartile_spread": ratio(step.quartile_spread), "drift": ratio(step.drift), "interval": ratio(width)},
     )
