@@ -181,7 +181,9 @@ def test_what_the_host_does_while_the_device_works_costs_nothing(tmp_path: Path)
         ("train.py", True), ("src/model/blocks.py", True), ("/home/me/train.py", True), ("threading.py", False),
         ("torch/nn/modules/module.py", False), ("transformers/models/bert/modeling_bert.py", False),
         ("/usr/lib/python3.11/runpy.py", False), ("/venv/lib/python3.11/site-packages/x/y.py", False),
-        ("<frozen runpy>", False),
+        ("<frozen runpy>", False), (r"torch\nn\modules\module.py", False), (r"D:\proj\train.py", True),
+        (r"C:\venv\Lib\site-packages\x\y.py", False), (r"C:\Users\a\Python311\Lib\runpy.py", False),
+        (r"src\blocks.py", True),
     ],
 )  # fmt: skip
 def test_whose_file_is_it(file: str, user: bool) -> None:
