@@ -57,14 +57,18 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[F
     what, most = max(doubts.items(), key=lambda doubt: doubt[1])
     if most < REPLAYED:
         return
+    advice = {
+        device.unlinked_share: "Record again from a step earlier, so that what launched them is in the file.",
+        device.replayed_share: "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
+        device.unseen_share: "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is "
+        "dropped.",
+    }
     yield doubt(
         "BRR909",
         ledger,
         "critical" if most >= MOSTLY else "note",
         what,
-        "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is dropped."
-        if most == device.unseen_share
-        else "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
+        advice[most],
         {
             "replayed": ratio(device.replayed_share),
             "unlinked": ratio(device.unlinked_share),
