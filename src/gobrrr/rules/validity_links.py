@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import ratio, time
@@ -26,26 +27,13 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[F
             "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
             {"not_recorded": ratio(1.0)},
         )
-    if "joined" in ledger.signals:
-        yield doubt(
-            "BRR909",
-            ledger,
-            "critical",
-            "ops of several processes are in this one file: which of them launched or waited for what cannot be told",
-            "Give the file that each process wrote, as it is: gobrrr diagnose RANK0.json RANK1.json",
-        )
-    if device is None:
-        return
-    if device.ahead_ns > 0:
-        yield doubt(
-            "BRR909",
-            ledger,
-            "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
-            f"kernels begin {duration(device.ahead_ns)} before they are launched: the clocks of host and device "
-            "differ, so what the device idles for cannot be told",
-            "Record again, with warm-up steps in the profiler's schedule; a newer driver or torch mends the clocks.",
-            {"ahead": time(device.ahead_ns)},
-        )
+    yield from _impossible(ledger)
+    if device is not None:
+        yield from _unknown(ledger, device)
+
+
+def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
+    """Work that no launch in the file explains, and launches without their work."""
     doubts = {
         f"{share(device.replayed_share)} of the device's time was launched by replaying graphs: which op or line it "
         "belongs to cannot be told": device.replayed_share,
@@ -75,3 +63,26 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[F
             "not_recorded": ratio(device.unseen_share),
         },
     )
+
+
+def _impossible(ledger: Ledger) -> Iterator[Finding]:
+    """Links that cannot be: between processes, and from a launch to what ran before it."""
+    if "joined" in ledger.signals:
+        yield doubt(
+            "BRR909",
+            ledger,
+            "critical",
+            "ops of several processes are in this one file: which of them launched or waited for what cannot be told",
+            "Give the file that each process wrote, as it is: gobrrr diagnose RANK0.json RANK1.json",
+        )
+    device = ledger.device
+    if device is not None and device.ahead_ns > 0:
+        yield doubt(
+            "BRR909",
+            ledger,
+            "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
+            f"kernels begin {duration(device.ahead_ns)} before they are launched: the clocks of host and device "
+            "differ, so what the device idles for cannot be told",
+            "Record again, with warm-up steps in the profiler's schedule; a newer driver or torch mends the clocks.",
+            {"ahead": time(device.ahead_ns)},
+        )
