@@ -16,6 +16,9 @@ from gobrrr.cli.diagnose import diagnosed, reduced
 from gobrrr.cli.main import main
 from gobrrr.errors import TraceError
 from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.hostops import host_ops
+from gobrrr.ledger.origins import chains
+from gobrrr.ledger.places import replay
 from gobrrr.ledger.ranks import RankSummary, together
 from gobrrr.ledger.ranks import reduced as reduce_all
 from gobrrr.machine.unknown import UNKNOWN
@@ -73,6 +76,19 @@ def test_steps_come_from_the_profiler_or_from_updates(tmp_path: Path) -> None:
         assert recording.main is not None and recording.offline
         assert len(recording.main.steps) == count
         assert {round(step.wall / 1000) for step in recording.main.steps} == {STEP}
+
+
+def test_ops_that_nest_without_end_cost_no_memory_with_the_square_of_their_depth(tmp_path: Path) -> None:
+    """100,000 of them, 8 MB on disk, took more than 25 GB."""
+    nested = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": i, "dur": 1000 - 2 * i}
+        for i in range(400)
+    ]
+    recording = of_trace(read(Source(str(write(tmp_path / "a.json", nested)))))
+    window = recording.window("profile")
+    assert window is not None and recording.trace is not None
+    host = host_ops(recording, window, recording.trace, replay(window.lines, window.offset))
+    assert len(host) == 400 and max(map(len, chains(host))) == 64
 
 
 def test_a_file_without_marks_is_one_step(tmp_path: Path) -> None:
@@ -181,7 +197,9 @@ def test_what_the_host_does_while_the_device_works_costs_nothing(tmp_path: Path)
         ("train.py", True), ("src/model/blocks.py", True), ("/home/me/train.py", True), ("threading.py", False),
         ("torch/nn/modules/module.py", False), ("transformers/models/bert/modeling_bert.py", False),
         ("/usr/lib/python3.11/runpy.py", False), ("/venv/lib/python3.11/site-packages/x/y.py", False),
-        ("<frozen runpy>", False),
+        ("<frozen runpy>", False), (r"torch\nn\modules\module.py", False), (r"D:\proj\train.py", True),
+        (r"C:\venv\Lib\site-packages\x\y.py", False), (r"C:\Users\a\Python311\Lib\runpy.py", False),
+        (r"src\blocks.py", True),
     ],
 )  # fmt: skip
 def test_whose_file_is_it(file: str, user: bool) -> None:

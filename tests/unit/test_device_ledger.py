@@ -26,6 +26,7 @@ from gobrrr.recording.sources import Source
 from gobrrr.recording.trace import CPU_OP, MEMCPY, Trace
 from gobrrr.recording.tree import nest
 from gobrrr.rules.validity import device_stalled
+from gobrrr.rules.validity_links import device_work_without_a_launch
 from tests.unit.handmade import Case, machine
 
 TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
@@ -320,6 +321,31 @@ def test_events_without_a_launch_count_in_busy_time_and_not_in_the_span(tmp_path
     found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "MI300X") or (None, None)
     assert found is not None
     assert (found.busy_ns, found.span_busy_share, found.unlinked_share) == (30_000, 1.0, 0.5)
+
+
+@pytest.mark.parametrize(("shift", "ahead", "level"), [(0, 0, None), (-10, 4000, "note"), (-40, 34_000, "critical")])
+def test_kernels_before_their_launch_are_a_clock_that_differs(
+    shift: int, ahead: int, level: str | None, tmp_path: Path
+) -> None:
+    """The host launches at 50 and 90 us, the device is 6 us late, its clock `shift` us off: of 100 us 5 are much."""
+    trace = read(
+        tmp_path, call("cudaLaunchKernel", 50, 2, 1), kernel("gemm", 56 + shift, 20),
+        call("cudaLaunchKernel", 90, 2, 2), kernel("gemm", 96 + shift, 4, correlation=2),
+    )  # fmt: skip
+    found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "H100") or (None, None)
+    assert found is not None and found.ahead_ns == ahead
+    told = device_work_without_a_launch(Case(ms=0.1, extra={"device": found}).ledger, machine())
+    assert [finding.severity for finding in told] == ([level] if level else [])
+
+
+def test_the_ops_of_two_processes_in_one_file_are_not_told_apart(tmp_path: Path) -> None:
+    """Rank files that were joined: rank 1 sleeps, and rank 0 waits."""
+    alone = [op("aten::mm", 0, 50), op("aten::mm", 60, 40)]
+    joined = [*alone, *(event | {"pid": 2} for event in alone)]
+    for events, doubts in ((alone, 0), (joined, 1)):
+        read(tmp_path, *events)
+        report = diagnosed(Source(str(tmp_path / "trace.json")), UNKNOWN, DEFAULT)
+        assert [finding.severity for finding in report.findings if finding.code == "BRR909"] == ["critical"] * doubts
 
 
 def test_what_a_graph_launched_is_counted(tmp_path: Path) -> None:

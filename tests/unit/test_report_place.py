@@ -18,6 +18,8 @@ from gobrrr.report.place import MAX_SOURCE_BYTES, reader, short, shown
         (Span("/a/b/train.py", 41, "main"), "train.py:41 in main"),
         (Span("train.py", 41, "<module>"), "train.py:41"),
         (Span("/a/pkg/__init__.py", 3), "pkg/__init__.py:3"),
+        (Span(r"C:\Users\a b\train.py", 41, "main"), "train.py:41 in main"),
+        (Span(r"pkg\__init__.py", 3), "pkg/__init__.py:3"),
         (Span("", 0), ":0"),
         (Span("/tmp/ipykernel_12/800435793.py", 2, "<module>"), "cell:2"),
         (Span("<ipython-input-3-5d41402abc4b>", 2, "step"), "cell 3:2 in step"),

@@ -226,6 +226,14 @@ def test_the_bound_of_lost_time_is_that_of_the_ops_above_their_floors() -> None:
     assert lost(near, tiny) == "overhead", "torch's own cost per op rules there"
 
 
+def test_ops_that_were_held_against_nothing_are_not_called_inefficient() -> None:
+    """A trace without the ceilings of its machine: products that may run as fast as it can."""
+    product = OpGroup("aten::mm", phase="forward", ns=90 * MS, dispatch_ns=1 * MS)
+    verdict = judge(replace(ledger(None, uncounted=89.0, dispatch=1.0, host=10.0), ops=(product,)), [])
+    assert verdict.sentence.startswith("Mostly ops: 89.0 ms (89.0 %) of the 100 ms step")
+    assert "above the floor" not in verdict.sentence and "mm 89.0 %" in verdict.sentence
+
+
 def test_ops_far_above_the_roof_are_not_said_to_be_bound_by_it() -> None:
     found = samples.finding("BRR101", 40.0, name="float64-by-accident", bound="compute", severity="critical")
     near, far = ((("compute", 30 * MS), ("inefficiency", 20 * MS)), (("inefficiency", 30 * MS), ("compute", 20 * MS)))

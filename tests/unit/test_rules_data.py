@@ -360,6 +360,32 @@ def test_bursts_of_workers_and_steady_waits_are_not_slow_samples():
     assert not slow_ones(200.0, count=8).raised("BRR407"), "too few steps to say what is usual"
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_steps_that_ask_for_no_batch_are_no_usual_batches(num_workers: int):
+    """Three updates per batch: every batch takes 9 ms, and two of three steps ask for none. A trace does not say how
+    many workers there are: one stands for any number."""
+    waits = (9 * MS, 0.0, 0.0) * 12
+    case = Case(
+        ms=2, step=StepStats(count=36, plain_count=36, waits=waits, mean_ns=5 * MS),
+        facts=Facts(loaders=(LoaderFacts(0, num_workers=num_workers),)), accounts=(Account("host", 2 * MS, 1.0),),
+        signals=frozenset({"ops", "plain", "facts", "offline"}),
+    )  # fmt: skip
+    assert raised(case) == ["BRR405"]
+    (found,) = case.raised("BRR405")
+    assert found.evidence["data_wait"].value == pytest.approx(3 * MS)
+    if num_workers:
+        assert "every 15.0 ms" in found.message and "every 6.00 ms" in found.message, "a batch is three steps of 5 ms"
+        assert found.saving.ceiling_ns == pytest.approx(3 * MS), "of the mean step, not of the median one"
+
+
+def test_a_slow_batch_among_steps_that_ask_for_none():
+    """Of 20 batches 18 take 2 ms and two take 102: 200 ms over 40 steps."""
+    waits = ((2.0, 0.0) * 9 + (102.0, 0.0)) * 2
+    (found,) = waiting(1, line(2, GETITEM, phase="data"), waits=waits).raised("BRR407")
+    assert found.message.startswith("2 of 20 batches") and "the usual one takes 2.00 ms" in found.message
+    assert found.saving.expected_ns == pytest.approx(0.8 * 200 / 40 * MS)
+
+
 def test_late_first_batches_belong_to_the_start_of_workers():
     case = slow_ones(
         100.0, 100.0, num_workers=1, num_batches=40, iter_ns=(int(9 * MS),) * 2, first_wait_ns=(int(100 * MS),) * 2
@@ -492,7 +518,7 @@ def test_waits_recur_with_every_round_of_the_workers(waits: list[float], every: 
 def test_a_trace_whose_workers_are_too_slow_says_what_they_deliver_and_how_many_it_takes():
     """Four workers, a batch of each comes 160 ms after the last; the step alone takes 100, so that a round of four
     takes 440 ms where 400 would do: 110 against 100 ms per batch, and five workers are enough."""
-    waits = (40 * MS, 0.0, 0.0, 0.0) * 3
+    waits = (40 * MS, 1.0, 1.0, 1.0) * 3
     walls = tuple(100 * MS + wait for wait in waits)
     step = StepStats(count=12, plain_count=12, waits=waits, walls=walls, mean_ns=110 * MS)
     case = Case(
@@ -502,4 +528,4 @@ def test_a_trace_whose_workers_are_too_slow_says_what_they_deliver_and_how_many_
     assert not case.raised("BRR407") and not case.raised("BRR401")
     (found,) = case.raised("BRR405")
     assert "every 110 ms" in found.message and "every 100 ms" in found.message and "every 4 steps" in found.message
-    assert found.evidence["workers_needed"].value == 5 and found.saving.ceiling_ns == 10 * MS
+    assert found.evidence["workers_needed"].value == 5 and found.saving.ceiling_ns == pytest.approx(10 * MS)

@@ -50,6 +50,9 @@ def test_a_library_is_named_by_its_own_name_and_its_package():
     deep = line(28, LINE, transformers__models__whisper__generation__Mixin__generate=20.0)
     case = Case(signals=ALL_SIGNALS, extra={"host": (host(30, LINE),), "lines": (deep,)})
     assert "is Python in Mixin.generate of transformers at this line" in case.raised("BRR302")[0].message
+    case.signals = case.signals | {"offline"}
+    (told,) = case.raised("BRR302")
+    assert "in this function, while no op runs" in told.message, "a trace has a function's first line, not its slow one"
 
 
 def test_the_profile_alone_will_do():

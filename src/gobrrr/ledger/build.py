@@ -33,7 +33,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Facts
 from gobrrr.recording.noted import facts_of
 from gobrrr.recording.run import Recording
-from gobrrr.recording.trace import Trace
+from gobrrr.recording.trace import CPU_OP, Trace
 
 WAITED = 0.1
 """Of the time that threads wanted a core, without one: from here on longer steps are no larger ones. Proposed."""
@@ -201,6 +201,9 @@ def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[
         found |= recording.trace.signals & {"ops", "shapes", "device"}
         if not len(recording.trace.kernels) and launches(recording.trace).any():
             found.add("launches")
+        ops = recording.trace.ops
+        if len({recording.trace.threads[i].pid for i in np.unique(ops.thread[ops.kind == CPU_OP]).tolist()}) > 1:
+            found.add("joined")
     window = recording.window("profile")
     if window is not None and window.lines is not None:
         found.add("stacks")

@@ -17,6 +17,8 @@ from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+AHEAD = 0.05
+"""Share of the kernels that no chance lets begin before their launch (proposed): of 54,000 in 13 real traces none."""
 SHORT_KERNEL_NS = 10_000  # TraceLens calls a kernel below 10 us short
 _MATRIX = ("matmul", "convolution", "attention")
 _GRAPH = re.compile(r"GraphLaunch")
@@ -39,7 +41,8 @@ def device_ledger(
     stalled = stalls(kernels, trace.runtime, idle)
     causes, syncs, kept = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
     is_copy, communicates = kernels.kind == MEMCPY, kernels.kind == COMMUNICATION
-    linked = launch_rows(kernels, trace.runtime) >= 0
+    rows = launch_rows(kernels, trace.runtime)
+    linked = rows >= 0
     matrix, cores = _matrix_ns(trace, kernels)
     ledger = DeviceLedger(
         name=name, busy_ns=busy / num_steps, idle_ns=(end - begin - busy) / num_steps,
@@ -52,6 +55,7 @@ def device_ledger(
         transfers=transfers(trace, kernels, num_steps),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
         unseen_share=_unseen(trace, begin, end),
+        ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
     return ledger, kept
@@ -93,6 +97,11 @@ def _unseen(trace: Trace, begin: int, end: int) -> float:
     runtime = trace.runtime
     rows = launches(trace) & (runtime.start >= begin) & (runtime.start < end)
     return float(np.mean(~np.isin(runtime.correlation[rows], trace.kernels.correlation))) if rows.any() else 0.0
+
+
+def _ahead(delays: Ints) -> float:
+    """How long before their launch a part of the kernels begin that is no chance."""
+    return max(0.0, -float(np.quantile(delays, AHEAD))) if len(delays) else 0.0
 
 
 def launches(trace: Trace) -> Flags:

@@ -118,6 +118,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Collectives by kind; empty where the file has no sizes."""
     unlinked_share: float = 0.0
     """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
+    ahead_ns: float = 0.0
+    """How long before their launch at least one in twenty kernels begins: the clocks of host and device differ."""
     unseen_share: float = 0.0
     """Share of launched kernels that the file does not have: it looks idle where they ran."""
     start_up_ns: float = 0.0

@@ -8,6 +8,9 @@ import numpy.typing as npt
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.recording.categories import STEP
 
+DEEP = 64
+"""Names of a chain, of which real ones have a dozen: what nests deeper costs memory with the square of its depth."""
+
 
 def origins(host: HostOps) -> npt.NDArray[np.int32]:
     """The place each row belongs to: its own; for backward rows that of the forward op that made the node.
@@ -30,7 +33,7 @@ def origins(host: HostOps) -> npt.NDArray[np.int32]:
 
 
 def chains(host: HostOps) -> list[tuple[str, ...]]:
-    """Names of the enclosing ops and annotations of each row, outermost first; which step it was is not told."""
+    """Names of the outermost ops and annotations that enclose each row, DEEP at most; which step it was is not told."""
     known: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
     found: list[tuple[str, ...]] = []
     plain = ["" if STEP.fullmatch(name) else name for name in host.names]
@@ -38,7 +41,8 @@ def chains(host: HostOps) -> list[tuple[str, ...]]:
     for above in host.parent.tolist():
         chain: tuple[str, ...] = ()
         if above >= 0:
+            told = names[above] and len(found[above]) < DEEP
             key = (found[above], names[above])
-            chain = known.setdefault(key, (*found[above], names[above]) if names[above] else found[above])
+            chain = known.setdefault(key, (*found[above], names[above]) if told else found[above])
         found.append(chain)
     return found

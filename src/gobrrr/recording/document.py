@@ -17,6 +17,7 @@ import numpy as np
 from gobrrr.errors import TraceError
 from gobrrr.recording.limits import Limits, exceeded
 from gobrrr.recording.salvage import BAD, BETWEEN, salvage
+from gobrrr.recording.unpack import GZIP
 from gobrrr.recording.wire import Batch, decode
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -175,6 +176,8 @@ def _what_else(head: bytes) -> str:
     """What a file without events seems to be."""
     if not head.strip():
         return "is empty"
+    if head.startswith(GZIP):
+        return "is compressed twice: unpack it once (gunzip)"
     if not head.startswith(b"{"):
         return "is not JSON"
     try:

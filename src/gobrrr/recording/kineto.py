@@ -60,8 +60,10 @@ def read_stream(file: BinaryIO, num_bytes: int, source: str, limits: Limits = DE
 def _why_nothing(document: Document) -> str:
     if document.num_events == 0:
         return "is a trace without any events"
+    if not document.skipped:
+        return f"has {document.num_events} events, all of them metadata: nothing ran while it was recorded"
     reasons = ", ".join(f"{reason}: {count}" for reason, count in document.skipped.most_common(3))
-    return f"has {document.num_events} events, but none that torch.profiler writes ({reasons or 'metadata only'})"
+    return f"has {document.num_events} events, but none that torch.profiler writes ({reasons})"
 
 
 class Tables:

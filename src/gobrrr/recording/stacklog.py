@@ -28,15 +28,17 @@ LIBRARIES = frozenset(
     "joblib cv2 jax".split()
 )
 _PACKAGES = re.compile(r"^.*(?:(?:site|dist)-packages|/lib/python3(?:\.\d+)?)/")
-_INSTALLED = re.compile(r"(site|dist)-packages/|/lib/python3|^<|/torch/")
+_INSTALLED = re.compile(r"(site|dist)-packages/|/lib/python3|/Python3\d+/Lib/|^<|/torch/")
+_ROOTED = re.compile(r"/|[A-Za-z]:/")
 
 
 def is_user(file: str) -> bool:
     """Whether a file, as the profiler names it (relative to sys.path), is most likely the user's own."""
+    file = file.replace("\\", "/")  # of Windows
     if _INSTALLED.search(file):
         return False
     first = file.split("/", 1)[0].removesuffix(".py")
-    return first not in LIBRARIES and (first not in sys.stdlib_module_names or file.startswith("/"))
+    return first not in LIBRARIES and (first not in sys.stdlib_module_names or _ROOTED.match(file) is not None)
 
 
 class _Writer:
@@ -122,7 +124,13 @@ def library_frames(trace: Trace, threads: Sequence[int]) -> tuple[tuple[str, ...
 
 def _module(file: str) -> str:
     """'.../site-packages/package/part.py' -> 'package.part'."""
-    return _PACKAGES.sub("", file).removesuffix(".py").removesuffix("/__init__").strip("/").replace("/", ".")
+    return (
+        _PACKAGES.sub("", file.replace("\\", "/"))
+        .removesuffix(".py")
+        .removesuffix("/__init__")
+        .strip("/")
+        .replace("/", ".")
+    )
 
 
 def _by_stacks(trace: Trace, thread: int, writer: _Writer) -> None:

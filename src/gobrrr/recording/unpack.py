@@ -15,7 +15,7 @@ from gobrrr.errors import TraceError
 from gobrrr.recording.limits import RATIO_FLOOR, Limits, exceeded
 
 BLOCK = 4 << 20
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _FOREIGN = {b"PK\x03\x04": "a zip archive", b"\x80\x04\x95": "a pickle, which is never loaded", b"BZh": "bzip2"}
 
 
@@ -78,7 +78,7 @@ def _open(file: BinaryIO, source: str) -> BufferedReader:
     for start, what in _FOREIGN.items():
         if magic.startswith(start[:4]):
             raise TraceError(f"{source} is {what}, not a trace", "give the .json, .json.gz or .json.zst file")
-    if magic.startswith(_GZIP):
+    if magic.startswith(GZIP):
         return cast(BufferedReader, gzip.GzipFile(fileobj=file))
     if magic == _ZSTD:
         return _open_zstd(file, source)

@@ -24,6 +24,7 @@ GROUPS = {
 }
 
 
+UNKNOWN_FLOOR = "is op time of which nobody knows what the machine could do"
 MUCH = 0.1
 """Share of a group of accounts from which an op is named."""
 
@@ -33,7 +34,13 @@ def largest(ledger: Ledger) -> tuple[str, float, str]:
     sums = {name: sum(map(ledger.account, accounts)) for name, (accounts, _) in GROUPS.items()}
     name = max(sums, key=lambda name: sums[name])
     accounts, what = GROUPS[name]
+    what = UNKNOWN_FLOOR if name == "ops" and is_unjudged(ledger) else what
     return _bound(ledger, name), sums[name], f"{what}{_split(ledger, accounts)}{_named(ledger, accounts)}"
+
+
+def is_unjudged(ledger: Ledger) -> bool:
+    """Most op time was held against no floor: no shapes, no ceilings of that machine, ops that are not modelled."""
+    return ledger.account("uncounted") > sum(map(ledger.account, OPS)) / 2
 
 
 def _bound(ledger: Ledger, name: str) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable
 from itertools import islice
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PureWindowsPath
 
 from gobrrr.machine import files
 from gobrrr.recording.facts import Span
@@ -20,12 +20,15 @@ MAX_SOURCE_BYTES = 4 << 20
 CELL = re.compile(r"[/\\]ipykernel_\d+[/\\]\d+\.py$|^<ipython-input-(\d+)-")
 """Files that stand for cells of a notebook (ipykernel, IPython, which numbers them)."""
 
+WINDOWS = re.compile(r"[A-Za-z]:\\|[^/]*\\[^/]*$")
+"""A trace of Windows is read anywhere."""
+
 Source = Callable[[str, int], str]
 
 
 def short(span: Span) -> str:
     """'train.py:41 in main': the file's own name, with its folder where the name alone says nothing."""
-    path = PurePath(_file(span.file))
+    path = (PureWindowsPath if WINDOWS.match(span.file) else PurePath)(_file(span.file))
     name = "/".join(path.parts[-2:]) if path.name.startswith("__") else path.name
     inside = f" in {span.function}" if span.function and span.function != "<module>" else ""
     return f"{name or span.file}:{span.line}{inside}"

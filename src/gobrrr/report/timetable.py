@@ -16,7 +16,7 @@ ACCOUNTS = {
     "compute": ("green", "FLOPs at the measured ceiling"),
     "bandwidth": ("green", "bytes at the measured ceiling"),
     "inefficiency": ("yellow", "ops above that floor"),
-    "uncounted": ("yellow", "ops whose work is not modelled"),
+    "uncounted": ("yellow", "ops whose floor is not known"),
     "dispatch": ("yellow", "what torch itself costs per op"),
     "host": ("red", "Python and native between ops"),
     "communication": ("red", "waiting for other ranks"),

@@ -8,7 +8,7 @@ from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger
 from gobrrr.report.escape import plain
-from gobrrr.report.largest import OPS, largest
+from gobrrr.report.largest import OPS, is_unjudged, largest
 from gobrrr.report.model import Verdict
 from gobrrr.report.place import short
 from gobrrr.rules.model import REGISTRY, WARNING, Finding
@@ -30,6 +30,8 @@ LABELS = {
 BETWEEN = "Held up between its steps"
 INEFFICIENT = "Inefficient ops"
 """Instead of the label where ops take far more than the roof that their bound is named after."""
+UNJUDGED = "Mostly ops"
+"""Where most of their time was held against no roof: that they are slow is more than anybody knows."""
 ROOFS = {
     "compute": "arithmetic at the ceiling measured here: only fewer or cheaper FLOPs make it faster",
     "bandwidth": "memory traffic at the ceiling measured here: only fewer bytes make it faster",
@@ -172,7 +174,7 @@ def _from_ledger(ledger: Ledger) -> Verdict:
     if sum(roofs.values()) > MAJORITY * ledger.wall:
         lost = f"the largest loss, {_part(ledger, ns)} of the {_step(ledger)}, {what}"
         return _verdict("balanced", f"{_light(ledger)}, and {none}; {lost}")
-    label = INEFFICIENT if bound in ROOFS else ""  # the roofs were asked above
+    label = (UNJUDGED if is_unjudged(ledger) else INEFFICIENT) if bound in ROOFS else ""  # the roofs were asked above
     return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {_light(ledger)}, and {none}", label)
 
 

@@ -42,6 +42,7 @@ BANDS = (
     "communication",
     "compile",
     "validity",
+    "validity_links",
     "sanity",
 )
 """The files that declare rules, in the order of their codes."""

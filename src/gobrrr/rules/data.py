@@ -15,7 +15,7 @@ from gobrrr.rules.cores import cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.waits import Wait, cause, wait
-from gobrrr.rules.waits_rare import period, rare_waits, rest_varies, start_cost, tail
+from gobrrr.rules.waits_rare import fetches, period, rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
 
 ALIKE = 0.10
@@ -151,7 +151,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return  # collections that so many samples set off: with them goes their tail
     if start > 0.5 * cost or cost <= 2 * rest_varies(ledger) or not worth_telling(ledger, 0.8 * cost):
         return  # late first batches of epochs (BRR404), or a machine on which everything is late now and then
-    waits = sorted(ledger.step.waits)
+    waits = sorted(fetches(ledger))
     rare = rare_waits(ledger, machine)
     usual = waits[len(waits) // 2]
     found = wait(ledger, machine)

@@ -22,7 +22,7 @@ from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import WHOLE, told_path
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.waits import SATURATED, Wait, cause, wait
-from gobrrr.rules.waits_rare import start_cost
+from gobrrr.rules.waits_rare import fetches, start_cost
 from gobrrr.units import duration, share
 
 CONTENTION = 0.28
@@ -108,8 +108,10 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
     """A trace of workers that are too slow: what they deliver, what the loop needs, how many that takes. They work in
     parallel, so that w of them bring w / (w + x) of what w + x bring, where cores and disk allow."""
-    whole = max(ledger.step.mean_ns, ledger.wall)
-    needs = whole - found.ns
+    asked = len(fetches(ledger))
+    every = len(ledger.step.waits) / asked if asked else 1.0  # steps per batch
+    whole = every * max(ledger.step.mean_ns, ledger.wall)
+    needs = whole - every * found.ns
     if needs <= 0 or not worth_telling(ledger, UNSEEN_GAIN * found.ns):
         return
     workers = num_workers(found, ledger)
@@ -131,6 +133,7 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
         | {"delivers": time(whole), "needs": time(needs)}
         | ({"workers_needed": count(enough)} if enough else {}),
         confidence="derived",
+        rare=found.ns > ledger.account("data_wait"),
     )
 
 

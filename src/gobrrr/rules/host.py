@@ -77,6 +77,8 @@ class Cluster(NamedTuple):
 @rule("BRR302", "python-in-step", "host", needs={"plain", "ops"})
 def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python or library work of the user between ops that no more specific rule explains."""
+    # A trace names a function by its first line, or by the one where it was when the profiler began.
+    here = "in this function" if "offline" in ledger.signals else "at this line"
     for found in _clusters(ledger, machine):
         if found.ns < IN_STEP * ledger.wall or not worth_telling(ledger, 0.7 * found.ns):
             continue
@@ -88,8 +90,8 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             low=0.3 * found.ns,
             expected=0.7 * found.ns,
             ceiling=found.most,
-            message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} at "
-            f"this line, while no op runs{told_path(found.hot, found.ns)}",
+            message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} "
+            f"{here}, while no op runs{told_path(found.hot, found.ns)}",
             advice=MODULES if found.in_model >= MOSTLY * found.ns else LIBRARY if found.hot else PYTHON,
             where=found.where,
             evidence={

@@ -63,7 +63,7 @@ CUT = re.compile(
 )
 
 
-def _doubt(
+def doubt(
     code: str, ledger: Ledger, level: str, message: str, advice: str, evidence: dict[str, Quantity] | None = None
 ) -> Finding:
     return finding(
@@ -80,7 +80,7 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     steps = ledger.step.plain_count
     start_up = ledger.device.start_up_ns if ledger.device else 0.0
     if start_up > MOSTLY * ledger.wall:
-        yield _doubt(
+        yield doubt(
             "BRR901",
             ledger,
             "critical",
@@ -92,7 +92,7 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     if steps >= FEW_STEPS or "offline" in ledger.signals:
         return  # a file has the steps that it has: its spread is told by BRR902
-    yield _doubt(
+    yield doubt(
         "BRR901",
         ledger,
         "critical" if steps < UNTRUSTED_STEPS else "note",
@@ -110,7 +110,7 @@ def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
     if _children_work(ledger):
         return  # BRR904 says where it lies
     spent = step.process_cpu_ns or 0.0
-    yield _doubt(
+    yield doubt(
         "BRR901",
         ledger,
         "critical",
@@ -133,7 +133,7 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     drifts = abs(step.drift) > step.quartile_spread
     by = ratio_to(step.drift if drifts else step.quartile_spread, "the median")
     what = f"drift by {by}" if drifts else f"differ: the middle half spans {by}"
-    yield _doubt(
+    yield doubt(
         "BRR902",
         ledger,
         "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
@@ -148,7 +148,7 @@ def _grown(ledger: Ledger) -> Iterator[Finding]:
     step = ledger.step
     if not step.profiled_count or not 0 < step.beside_ns * GROWN < ledger.wall:
         return
-    yield _doubt(
+    yield doubt(
         "BRR902",
         ledger,
         "warning",
@@ -164,7 +164,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
     step = ledger.step
     if "offline" in ledger.signals:
-        yield _doubt(
+        yield doubt(
             "BRR903",
             ledger,
             "note",
@@ -175,7 +175,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     times = slowed(ledger)
     if times <= SLOWED:
         return
-    yield _doubt(
+    yield doubt(
         "BRR903",
         ledger,
         "warning" if times > VERY_SLOWED else "note",
@@ -194,7 +194,7 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     lacking = [signal for signal in (WANTED_OF_A_FILE if offline else WANTED) if signal not in ledger.signals]
     if not lacking:
         return
-    yield _doubt(
+    yield doubt(
         "BRR904",
         ledger,
         "warning" if {"plain", "ops"} & set(lacking) else "note",
@@ -221,7 +221,7 @@ def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
         return
     seen = step.seen_ns * max(1.0, ledger.facts.process_load or 1.0)
     trains = step.kind == "training" and seen >= HARDLY * children.others_ns  # one of the ranks, say: its steps count
-    yield _doubt(
+    yield doubt(
         "BRR904",
         ledger,
         "warning" if trains else "critical",
@@ -248,7 +248,7 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             + (f": other processes kept {load:.1f} of its {cores} cores busy" if load > CROWDED * cores else "")
             + _stolen(ledger)
         )
-    yield _doubt(
+    yield doubt(
         "BRR905",
         ledger,
         "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
@@ -271,7 +271,7 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not notes:
         return
     offline = "offline" in ledger.signals
-    yield _doubt(
+    yield doubt(
         "BRR906",
         ledger,
         "critical" if offline else "note",
@@ -289,7 +289,7 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     cost = ledger.step.overhead_share
     if cost <= WATCHED:
         return
-    yield _doubt(
+    yield doubt(
         "BRR907",
         ledger,
         "warning" if cost > 5 * WATCHED else "note",
@@ -315,7 +315,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     step = ledger.step
     unowned = ledger.account("unattributed") / ledger.wall if ledger.wall > 0 else 0.0
     if unowned > UNEXPLAINED:
-        yield _doubt(
+        yield doubt(
             "BRR908",
             ledger,
             "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
@@ -327,7 +327,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
     rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
     if rare > UNEXPLAINED:
-        yield _doubt(
+        yield doubt(
             "BRR908",
             ledger,
             "note",
@@ -338,49 +338,6 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR909", "device-work-without-a-launch", "host")
-def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line; launches whose
-    kernels are not there leave the device idle where it worked."""
-    device = ledger.device
-    if device is None and "launches" in ledger.signals:
-        yield _doubt(
-            "BRR909",
-            ledger,
-            "critical",
-            "kernels were launched, and none of them is in the file: what the device did, and when, is not known",
-            "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
-            {"not_recorded": ratio(1.0)},
-        )
-    if device is None:
-        return
-    doubts = {
-        f"{share(device.replayed_share)} of the device's time was launched by replaying graphs: which op or line it "
-        "belongs to cannot be told": device.replayed_share,
-        f"of {share(device.unlinked_share)} of the device's events the launch was not recorded: which op or line they "
-        "belong to cannot be told": device.unlinked_share,
-        f"{share(device.unseen_share)} of the kernels that were launched are not in the file: the device may have "
-        "worked where it looks idle": device.unseen_share,
-    }
-    what, most = max(doubts.items(), key=lambda doubt: doubt[1])
-    if most < REPLAYED:
-        return
-    yield _doubt(
-        "BRR909",
-        ledger,
-        "critical" if most >= MOSTLY else "note",
-        what,
-        "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is dropped."
-        if most == device.unseen_share
-        else "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
-        {
-            "replayed": ratio(device.replayed_share),
-            "unlinked": ratio(device.unlinked_share),
-            "not_recorded": ratio(device.unseen_share),
-        },
-    )
-
-
 @rule("BRR911", "device-stalled", "host", needs={"device"})
 def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The device had its next work and did not begin it: what the host did meanwhile is not why."""
@@ -388,7 +345,7 @@ def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if ledger.device is None or stalled < STALLED * ledger.wall:
         return
     rules = all(stalled >= account.ns for account in ledger.accounts)
-    yield _doubt(
+    yield doubt(
         "BRR911",
         ledger,
         "critical" if rules else "note",

@@ -26,15 +26,21 @@ def rare_waits(ledger: Ledger, machine: Machine) -> list[float]:
 
     On a crowded machine any wait may be three times another: there the whole step must be an outlier.
     """
-    waits = ledger.step.waits
+    waits = fetches(ledger)
     if len(waits) < FEW_WAITS or _every_round(ledger):
         return []
     usual = median(waits)
     least = (SLOW - 1) * ledger.wall if crowded(ledger, machine) else WAIT * ledger.wall
     slow = [w for w in waits if w > SLOW * usual and w - usual > least]
     loader = main_loader(ledger)
-    most = 1 / (2 * loader.num_workers) if loader and loader.num_workers else 1 / SLOW
+    known = loader is not None and "offline" not in ledger.signals  # a trace does not say how many workers there are
+    most = 1 / (2 * loader.num_workers) if loader and known and loader.num_workers else 1 / SLOW
     return slow if len(slow) <= most * len(waits) else []
+
+
+def fetches(ledger: Ledger) -> list[float]:
+    """The waits of the steps that asked for a batch: of several updates per batch only one does."""
+    return [wait for wait in ledger.step.waits if wait > 0]
 
 
 def period(waits: Sequence[float]) -> int | None:
@@ -62,9 +68,10 @@ def steady_wait(ledger: Ledger, machine: Machine) -> float:
     usual = ledger.account("data_wait")
     if ledger.device is not None:
         return usual  # of the mean step already, and only while the device idles
-    rare = rare_waits(ledger, machine)
-    waits = [w for w in ledger.step.waits if w not in rare]
-    return max(usual, mean(waits)) if len(waits) >= FEW_WAITS and not rare else usual
+    waits, asked = ledger.step.waits, fetches(ledger)
+    if rare_waits(ledger, machine):
+        return max(usual, median(asked) * len(asked) / len(waits))
+    return max(usual, mean(waits)) if len(waits) >= FEW_WAITS else usual
 
 
 def tail(ledger: Ledger, machine: Machine) -> tuple[float, float]:
@@ -73,7 +80,7 @@ def tail(ledger: Ledger, machine: Machine) -> tuple[float, float]:
     rare = rare_waits(ledger, machine)
     if not rare:
         return 0.0, 0.0
-    usual = median(ledger.step.waits)
+    usual = median(fetches(ledger))
     cost = sum(w - usual for w in rare) / len(ledger.step.waits)
     return cost, cost * (1 + 1 / sqrt(len(rare)))
 

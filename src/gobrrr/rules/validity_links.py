@@ -1,0 +1,88 @@
+"""BRR909: can the device's work be tied to the calls that launched it, and these to one process and one clock?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import ratio, time
+from gobrrr.rules.model import Finding, rule
+from gobrrr.rules.validity import MOSTLY, REPLAYED, doubt
+from gobrrr.units import duration, share
+
+
+@rule("BRR909", "device-work-without-a-launch", "host")
+def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line; launches whose
+    kernels are not there leave the device idle where it worked."""
+    device = ledger.device
+    if device is None and "launches" in ledger.signals:
+        yield doubt(
+            "BRR909",
+            ledger,
+            "critical",
+            "kernels were launched, and none of them is in the file: what the device did, and when, is not known",
+            "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
+            {"not_recorded": ratio(1.0)},
+        )
+    yield from _impossible(ledger)
+    if device is not None:
+        yield from _unknown(ledger, device)
+
+
+def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
+    """Work that no launch in the file explains, and launches without their work."""
+    doubts = {
+        f"{share(device.replayed_share)} of the device's time was launched by replaying graphs: which op or line it "
+        "belongs to cannot be told": device.replayed_share,
+        f"of {share(device.unlinked_share)} of the device's events the launch was not recorded: which op or line they "
+        "belong to cannot be told": device.unlinked_share,
+        f"{share(device.unseen_share)} of the kernels that were launched are not in the file: the device may have "
+        "worked where it looks idle": device.unseen_share,
+    }
+    what, most = max(doubts.items(), key=lambda doubt: doubt[1])
+    if most < REPLAYED:
+        return
+    advice = {
+        device.unlinked_share: "Record again from a step earlier, so that what launched them is in the file.",
+        device.replayed_share: "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
+        device.unseen_share: "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is "
+        "dropped.",
+    }
+    yield doubt(
+        "BRR909",
+        ledger,
+        "critical" if most >= MOSTLY else "note",
+        what,
+        advice[most],
+        {
+            "replayed": ratio(device.replayed_share),
+            "unlinked": ratio(device.unlinked_share),
+            "not_recorded": ratio(device.unseen_share),
+        },
+    )
+
+
+def _impossible(ledger: Ledger) -> Iterator[Finding]:
+    """Links that cannot be: between processes, and from a launch to what ran before it."""
+    if "joined" in ledger.signals:
+        yield doubt(
+            "BRR909",
+            ledger,
+            "critical",
+            "ops of several processes are in this one file: which of them launched or waited for what cannot be told",
+            "Give the file that each process wrote, as it is: gobrrr diagnose RANK0.json RANK1.json",
+        )
+    device = ledger.device
+    if device is not None and device.ahead_ns > 0:
+        yield doubt(
+            "BRR909",
+            ledger,
+            "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
+            f"kernels begin {duration(device.ahead_ns)} before they are launched: the clocks of host and device "
+            "differ, so what the device idles for cannot be told",
+            "Record again, with warm-up steps in the profiler's schedule; a newer driver or torch mends the clocks.",
+            {"ahead": time(device.ahead_ns)},
+        )
