@@ -194,3 +194,13 @@ def test_where_most_of_the_kernels_time_is_not_counted_there_is_no_mfu(tmp_path:
     timeline.op("mylib::mystery", 300, [[4096, 4096]], "float", "mystery", 150)
     roof = timeline.ledger(tmp_path).roofline
     assert roof.mfu is roof.hfu is roof.speed_of_light is None and roof.flops > 0
+
+
+def test_what_sums_of_floats_leave_is_no_account() -> None:
+    """A rest of 3e-8 ns was told as "0.00 ns" with a bar."""
+    from gobrrr.ledger.accounts import accounts
+    from gobrrr.ledger.model import HostGroup
+
+    for rest, told in ((3e-8, 0.0), (0.4, 0.0), (-0.4, 0.0), (7.0, 7.0)):
+        found = {a.account: a.ns for a in accounts([], [HostGroup((), 100.0)], 50.0, 150.0 + rest, 0.0)}
+        assert found["unattributed"] == pytest.approx(told)

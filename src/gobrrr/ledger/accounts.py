@@ -13,6 +13,10 @@ _COMPILING = "(dynamo_timed)"  # torch._dynamo's own marks of its phases
 _GLUE = ("TorchDynamo", "Pregraph", "AOTDispatcher", "detach")  # torch's own work around compiled code and nodes
 
 
+LEAST = 0.5
+"""ns of an account: clocks count whole ones, and less is what sums of floats leave."""
+
+
 def accounts(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float, gc_ns: float) -> tuple[Account, ...]:
     """The accounts of a step of `plain` ns; what nobody owns is `unattributed`. Empty accounts are left out."""
     sums: dict[str, float] = defaultdict(float)
@@ -23,13 +27,12 @@ def accounts(ops: list[OpGroup], host: list[HostGroup], data: float, plain: floa
     between = sum(group.ns for group in host)
     sums["gc"] = min(gc_ns, between)
     sums["host"] = between - sums["gc"]
-    sums["unattributed"] = plain - sum(sums.values())
-    if sums["unattributed"] < 0 and abs(sums["unattributed"]) < 0.01 * plain:
-        sums["unattributed"] = 0.0  # rounding of the scale, below the ledger's own tolerance
+    rest = plain - sum(sums.values())  # a little below nothing: rounding of the scale, the ledger's own tolerance
+    sums["unattributed"] = 0.0 if -0.01 * plain < rest < LEAST else rest
     return tuple(
         Account(name, sums[name], sums[name] / plain if plain else 0.0)
         for name in ACCOUNTS
-        if abs(sums.get(name, 0.0)) > 0.5 or name == "unattributed"
+        if abs(sums.get(name, 0.0)) > LEAST or name == "unattributed"
     )
 
 
@@ -73,11 +76,12 @@ def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
     for cause, ns in device.idle_by_cause:
         name = _IDLE.get(cause, "host")
         sums[name] = sums.get(name, 0.0) + ns
-    sums["unattributed"] = max(0.0, plain - sum(sums.values()))
+    rest = plain - sum(sums.values())
+    sums["unattributed"] = rest if rest > LEAST else 0.0
     return tuple(
         Account(name, sums[name], sums[name] / plain if plain else 0.0)
         for name in ACCOUNTS
-        if sums.get(name, 0.0) > 0.5 or name == "unattributed"
+        if sums.get(name, 0.0) > LEAST or name == "unattributed"
     )
 
 
