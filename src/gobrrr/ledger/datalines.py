@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.hostops import DATA, HostOps
+from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.hotpaths import Frames
 from gobrrr.ledger.idle import Idle, merged
 from gobrrr.ledger.model import LineGroup
@@ -42,7 +42,7 @@ def data_lines(host: HostOps, places: Places, idle: Idle | None, frames: Frames)
 def _waits(host: HostOps, at_all_times: bool) -> Ints:
     """(n, 2) begin and end. Where lines are known from ops alone, from a wait's own first op: what was before is of
     another line."""
-    rows = np.flatnonzero(np.array([name.startswith(DATA) for name in host.names], bool)[host.ops.name])
+    rows = np.flatnonzero(host.waits_for_data)
     starts, ends = host.ops.start[rows], (host.ops.start + host.ops.dur)[rows]
     if not at_all_times:
         ops = host.ops.start[host.is_op]

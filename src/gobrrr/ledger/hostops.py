@@ -62,6 +62,11 @@ class HostOps:
         return replace(self, own=np.maximum(own, 0))
 
     @property
+    def waits_for_data(self) -> npt.NDArray[np.bool_]:
+        """Which rows are the loop's waits for a batch."""
+        return np.array([name.startswith(DATA) for name in self.names], bool)[self.ops.name]
+
+    @property
     def begin(self) -> int:
         """When the host began with the first of them: before its span, where the device had older work to do first."""
         return int(min(self.spans[0, 0], self.ops.start.min(initial=self.spans[0, 0])))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.hostops import DATA, HostOps
+from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.spans import elapsed, within
 from gobrrr.recording.facts import Span
@@ -63,13 +63,6 @@ class Idle:
         inside = (self.spans[at, 0] <= times) & (times < self.spans[at, 1])
         return np.where(inside, self.spans[at, 1], times)
 
-    def inside(self, spans: Ints) -> Ints:
-        """The pieces of it that any of the spans covers."""
-        covered = merged(spans)
-        cuts = np.unique(np.concatenate((self.spans, covered)))
-        pieces = np.stack((cuts[:-1], cuts[1:]), axis=1)
-        return pieces[within(cuts[:-1], self.spans) & within(cuts[:-1], covered)]
-
     def without(self, spans: Ints) -> Idle:
         """What disjoint spans, each inside of one of its stretches, leave of it."""
         edges = np.concatenate((self.spans, spans))
@@ -118,15 +111,16 @@ def idle_causes(
     """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, sync, allocator,
     launch (the host is inside a torch op), host (the rest); the synchronising calls; and the idle in which ops and
     Python kept the device waiting, those in a wait for data among them."""
-    steps = host.num_steps
-    waiting = _rows(host, np.array([name.startswith(DATA) for name in host.names], bool)[host.ops.name])
-    syncs, stretches = _syncs(trace, idle.without(stalled), waiting, host, places)
+    steps, unstalled = host.num_steps, idle.without(stalled)
+    waiting = _rows(host, host.waits_for_data)
+    syncs, stretches = _syncs(trace, unstalled, waiting, host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
+    allocating = np.stack((calls.start, calls.start + calls.dur), axis=1)
     causes = (
         ("stalled", stalled),
         ("data_wait", waiting),
         ("sync", stretches),
-        ("allocator", np.stack((calls.start, calls.start + calls.dur), axis=1)),
+        ("allocator", allocating),
         ("launch", _rows(host, host.is_op)),
     )
     owned, covered, found = 0, NONE, []
@@ -135,9 +129,8 @@ def idle_causes(
         now = min(total, idle.covered(covered))
         found.append((name, (now - owned) / steps))
         owned = now
-    others = idle.without(stalled).parts(merged(np.concatenate((stretches, causes[3][1]))), outside=True)
-    data = idle.without(stalled).parts(merged(causes[1][1]))
-    kept = merged(np.concatenate((others, data)))
+    others = unstalled.parts(merged(np.concatenate((stretches, allocating))), outside=True)
+    kept = merged(np.concatenate((others, unstalled.parts(merged(waiting)))))
     return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept)
 
 
@@ -170,7 +163,7 @@ def _syncs(trace: Trace, idle: Idle, waiting: Ints, host: HostOps, places: Place
     stretches[:, 1] = np.minimum(idle.until_work(spans[:, 1]), spans[:, 1] + blocked)
     begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
     own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
-    caused = idle.without(idle.inside(waiting)).within(own) * (own[:, 1] > own[:, 0])
+    caused = Idle(idle.parts(merged(waiting), outside=True)).within(own) * (own[:, 1] > own[:, 0])
     return _told(trace, host, places, names, calls.start, caused), stretches
 
 

@@ -106,24 +106,26 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     world = max((r.world_size or 0 for r in read), default=0)
     missing = tuple(sorted(set(range(world)) - set(numbers))) if numbers else ()
     doubled = tuple(sorted({n for n in numbers if numbers.count(n) > 1}))
-    if len(read) == 1 or (unclear := _unclear(read, world, doubled)):
+    unread = tuple(r for r in ranks if r.error)
+    untold = Job(verdict="", bound="unreliable", missing=missing, doubled=doubled, ranks=(*read, *unread))
+    if len(read) == 1:
         alone = f"Only one of {len(ranks)} files could be read: {read[0].verdict}"
-        sentence, bound = (alone, read[0].bound) if len(read) == 1 else (f"Unreliable: {unclear}.", "unreliable")
-        unread = tuple(r for r in ranks if r.error)
-        return Job(verdict=sentence, bound=bound, missing=missing, doubled=doubled, ranks=(*read, *unread))
+        return msgspec.structs.replace(untold, verdict=alone, bound=read[0].bound)
+    if unclear := _unclear(read, world, doubled):
+        return msgspec.structs.replace(untold, verdict=f"Unreliable: {unclear}.")
     step = median(r.step_ns for r in read)
     local = [r.local_ns for r in read]
     usual, worst = median(local), max(read, key=lambda r: r.local_ns)
     late = worst.local_ns - usual
     shares = median(r.exposed_communication_ns / r.step_ns if r.step_ns else 0.0 for r in read)
-    is_late = len(read) > 1 and late > LATE * step
+    is_late = late > LATE * step
     because = _because(worst, read) if is_late else ""
     bound = "straggler" if is_late else "communication" if shares > LATE else "balanced"
     return Job(
         verdict=_sentence(bound, worst, late, step, because, shares, len(read)), bound=bound,
         slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
         imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
-        missing=missing, doubled=doubled, ranks=(*read, *(r for r in ranks if r.error)),
+        missing=missing, doubled=doubled, ranks=(*read, *unread),
     )  # fmt: skip
 
 

@@ -65,23 +65,25 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
 
 def _told(device: DeviceLedger | None) -> Iterator[str]:
     """The dearest kind: its rate on the bus, and what of it was waiting."""
-    for one in device.transfers[:1] if device is not None else ():
-        link = link_rate(device.name) if device is not None else None
-        of = f", {share(one.bus_rate / link)} of the link's data sheet" if link else ""
-        yield f"; {one.kind}s of {size(one.bytes / one.calls)} ran at {byte_rate(one.bus_rate)} on the bus{of}"
-        if one.ns - one.fastest_ns >= WAITED * one.ns:
-            yield (
-                f", {duration(one.ns - one.fastest_ns)} of their {duration(one.ns)} more than the fastest of each size "
-                "takes: later ranks, or a link that others use"
-            )
+    if device is None or not device.transfers:
+        return
+    one, link = device.transfers[0], link_rate(device.name)
+    of = f", {share(one.bus_rate / link)} of the link's data sheet" if link else ""
+    yield f"; {one.kind}s of {size(one.bytes / one.calls)} ran at {byte_rate(one.bus_rate)} on the bus{of}"
+    if one.ns - one.fastest_ns >= WAITED * one.ns:
+        yield (
+            f", {duration(one.ns - one.fastest_ns)} of their {duration(one.ns)} more than the fastest of each size "
+            "takes: later ranks, or a link that others use"
+        )
 
 
 def _far_below(device: DeviceLedger | None) -> Iterator[str]:
     """Kinds that even at their fastest leave a link idle that is there, with messages that are large enough for it."""
-    link = link_rate(device.name) if device is not None else None
-    for one in device.transfers if device is not None and link else ():
+    if device is None or not (link := link_rate(device.name)):
+        return
+    for one in device.transfers:
         at_best = one.bus_bytes / one.fastest_ns * 1e9 if one.fastest_ns else 0.0
-        if link and at_best < FAR * link and one.bytes >= LARGE * one.calls:
+        if at_best < FAR * link and one.bytes >= LARGE * one.calls:
             yield one.kind
 
 

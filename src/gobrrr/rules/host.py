@@ -133,11 +133,16 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
     if not crowded(ledger, machine) and sum(line.ns for line in sampled if line.waiting) > 0.5 * between:
         between = 0.0  # it sleeps or waits for a file
     others = [line for line in sampled if line.phase != "backward"] or sampled
-    where = max(groups, key=lambda g: g.ns).where
     most = max(groups, key=lambda g: g.ns)
     hot = tuple((name, part * most.ns) for name, part in most.hot) if between else ()
     return Cluster(
-        where, between, between + total(ops), _named(others), 1, hot, sum(g.ns for g in groups if g.phase == "forward")
+        most.where,
+        between,
+        between + total(ops),
+        _named(others),
+        1,
+        hot,
+        sum(g.ns for g in groups if g.phase == "forward"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
 
 from gobrrr.ledger.model import HostGroup, Ledger
 from gobrrr.machine.model import Machine
@@ -178,8 +179,8 @@ def between_launches(ledger: Ledger) -> tuple[list[HostGroup], list[HostGroup]]:
         return [], groups
     if not any(group.phase == "forward" for group in groups):
         return groups, []
-    outside = [group for group in groups if group.phase == "other" and group.where]
-    return [group for group in groups if group not in outside], outside
+    outside = [group.phase == "other" and bool(group.where) for group in groups]
+    return [g for g, out in zip(groups, outside, strict=True) if not out], list(compress(groups, outside))
 
 
 def _at(ledger: Ledger, where: tuple[Span, ...]) -> float:

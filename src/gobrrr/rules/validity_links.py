@@ -34,29 +34,35 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[F
 
 def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
     """Work that no launch in the file explains, and launches without their work."""
-    doubts = {
-        f"{share(device.replayed_share)} of the device's time was launched by replaying graphs: which op or line it "
-        "belongs to cannot be told": device.replayed_share,
-        f"of {share(device.unlinked_share)} of the device's events the launch was not recorded: which op or line they "
-        "belong to cannot be told": device.unlinked_share,
-        f"{share(device.unseen_share)} of the kernels that were launched are not in the file: the device may have "
-        "worked where it looks idle": device.unseen_share,
-    }
-    what, most = max(doubts.items(), key=lambda doubt: doubt[1])
+    most, what, advice = max(
+        (
+            device.replayed_share,
+            f"{share(device.replayed_share)} of the device's time was launched by replaying graphs: which op or line "
+            "it belongs to cannot be told",
+            "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
+        ),
+        (
+            device.unlinked_share,
+            f"of {share(device.unlinked_share)} of the device's events the launch was not recorded: which op or line "
+            "they belong to cannot be told",
+            "Record again from a step earlier, so that what launched them is in the file.",
+        ),
+        (
+            device.unseen_share,
+            f"{share(device.unseen_share)} of the kernels that were launched are not in the file: the device may have "
+            "worked where it looks idle",
+            "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is dropped.",
+        ),
+        key=lambda told: told[0],
+    )
     if most < REPLAYED:
         return
-    advice = {
-        device.unlinked_share: "Record again from a step earlier, so that what launched them is in the file.",
-        device.replayed_share: "Record the same steps without CUDA graphs for causes; busy and idle hold as they are.",
-        device.unseen_share: "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is "
-        "dropped.",
-    }
     yield doubt(
         "BRR909",
         ledger,
         "critical" if most >= MOSTLY else "note",
         what,
-        advice[most],
+        advice,
         {
             "replayed": ratio(device.replayed_share),
             "unlinked": ratio(device.unlinked_share),
