@@ -104,8 +104,68 @@ def test_a_file_without_marks_of_steps_is_one_step(tmp_path: Path) -> None:
     trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
     report = told(trace, tmp_path)
     found, truth = accounts(report), trace.truth()
-    assert report.step.count == 1
+    assert report.step.count == 1 and report.step.unmarked
     assert found["data_wait"] == pytest.approx(truth["data_wait"], abs=0.01)
+    assert "ms recording" in report.verdict.sentence and " step " not in report.verdict.sentence
+    assert "does not say where a step ends" in next(f.message for f in report.findings if f.code == "BRR901")
+
+
+def test_marks_that_stand_twice_are_one_step(tmp_path: Path) -> None:
+    trace = grow(7, "data")
+    once = told(trace, tmp_path)
+    trace.events += [dict(e) for e in trace.events if e["name"].startswith("ProfilerStep")]
+    twice = told(trace, tmp_path)
+    assert (twice.step.count, twice.step.wall_ns) == (len(trace.steps), once.step.wall_ns)
+    assert accounts(twice) == accounts(once) and not twice.step.unmarked
+
+
+@pytest.mark.parametrize("worth", [0.0, 0.004, 0.03, 0.5])
+def test_kernels_of_one_stream_that_overlap_cannot_be_right(worth: float, tmp_path: Path) -> None:
+    trace = grow(3, "communication")
+    work = [e for e in trace.events if e.get("cat") == "kernel"]
+    whole = sum(e["dur"] for e in work)
+    longest = max(work, key=lambda e: e["dur"])
+    trace.events.append(longest | {"dur": worth * whole / (1 - worth)}) if worth else None
+    found = [f.severity for f in told(trace, tmp_path).findings if "overlap" in f.evidence]
+    assert found == ({0.03: ["note"], 0.5: ["critical"]}.get(worth, []))
+
+
+@pytest.mark.parametrize(("every", "damaged"), [(400, False), (20, True)])
+def test_events_that_cannot_be_right_are_left_out_and_told(every: int, damaged: bool, tmp_path: Path) -> None:
+    trace = grow(3, "overhead")
+    for event in trace.events[::every]:
+        event["dur"] = -event["dur"] - 1
+    report = told(trace, tmp_path)
+    assert (report.verdict.bound == "unreliable") is damaged
+    assert any("negative duration" in f.message for f in report.findings if f.code == "BRR906") is damaged
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_waits_without_a_rhythm_are_the_loaders_and_no_reason_to_say_nothing(seed: int, tmp_path: Path) -> None:
+    draw, trace = random.Random(seed), Grown()
+    for _ in range(20):
+        begin = trace.now
+        trace.wait(draw.randrange(8000, 14_000) if draw.random() < 0.4 else 60)
+        for _ in range(20):
+            trace.op(15, 120)
+        trace.sync(3)
+        trace.end_of_step(begin)
+    report = told(trace, tmp_path)
+    assert report.verdict.bound == "data", report.verdict.sentence
+    check(trace, report)
+
+
+def test_steps_that_differ_beside_their_waits_too_are_not_judged(tmp_path: Path) -> None:
+    draw, trace = random.Random(1), Grown()
+    for _ in range(20):
+        begin = trace.now
+        trace.wait(draw.choice((60, 9000)))
+        for _ in range(20):
+            trace.op(15, 120)
+        trace.python(draw.choice((60, 30_000)))
+        trace.sync(3)
+        trace.end_of_step(begin)
+    assert told(trace, tmp_path).verdict.bound == "unreliable"
 
 
 def test_the_late_rank_is_named_and_its_account(tmp_path: Path) -> None:

@@ -216,4 +216,6 @@ def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[
         found.add("facts")
     if recording.offline:
         found.add("offline")
+    if recording.unmarked:
+        found.add("unmarked")
     return frozenset(found)

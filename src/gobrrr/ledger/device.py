@@ -54,7 +54,7 @@ def device_ledger(
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
         transfers=transfers(trace, kernels, num_steps),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
-        unseen_share=_unseen(trace, begin, end),
+        unseen_share=_unseen(trace, begin, end), overlap_share=_overlap(kernels),
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
@@ -97,6 +97,16 @@ def _unseen(trace: Trace, begin: int, end: int) -> float:
     runtime = trace.runtime
     rows = launches(trace) & (runtime.start >= begin) & (runtime.start < end)
     return float(np.mean(~np.isin(runtime.correlation[rows], trace.kernels.correlation))) if rows.any() else 0.0
+
+
+def _overlap(kernels: Kernels) -> float:
+    """Share of the device's time in which two events of one stream run at once, which a stream does not do."""
+    overlap = 0
+    for lane in np.unique(np.stack((kernels.device, kernels.stream), axis=1), axis=0):
+        own = kernels.take((kernels.device == lane[0]) & (kernels.stream == lane[1]))
+        overlap += int(own.dur.sum()) - _length(own)
+    total = int(kernels.dur.sum())
+    return overlap / total if total else 0.0
 
 
 def _ahead(delays: Ints) -> float:

@@ -122,6 +122,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """How long before their launch at least one in twenty kernels begins: the clocks of host and device differ."""
     unseen_share: float = 0.0
     """Share of launched kernels that the file does not have: it looks idle where they ran."""
+    overlap_share: float = 0.0
+    """Of the device's time, in which two events of one stream run at once."""
     start_up_ns: float = 0.0
     """Idle inside calls that only the device's start-up makes so long."""
     replayed_share: float = 0.0

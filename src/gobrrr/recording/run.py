@@ -122,6 +122,8 @@ class Recording:
     missing: tuple[str, ...]
     offline: bool = False
     """A trace alone: every step ran under the profiler, and nobody watched beside it."""
+    unmarked: bool = False
+    """Nothing in that trace says where a step ends: all of it is one."""
 
     @property
     def main(self) -> LoopSteps | None:

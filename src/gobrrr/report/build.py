@@ -137,6 +137,7 @@ def _step(ledger: Ledger) -> Step:
         high_ns=ns(step.high_ns),
         kind=step.kind,
         loop=step.loop,
+        unmarked="unmarked" in ledger.signals,
         profiled_count=step.profiled_count,
         warmup_count=step.warmup_count,
         plain_count=step.plain_count,

@@ -44,6 +44,7 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
     steps = f" median of {step.plain_count} {page.clean(step.kind)} steps"
+    steps = ", all of the file: it does not say where a step ends" if step.unmarked else steps
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
     lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
     if step.holds:

@@ -157,7 +157,7 @@ def _step(ledger: Ledger) -> str:
     step = ledger.step
     known = 0 < step.low_ns <= step.high_ns
     interval = f" (95 % interval {units.interval(step.low_ns, step.high_ns)})" if known else ""
-    return f"{units.duration(ledger.wall)} step{interval}"
+    return f"{units.duration(ledger.wall)} {'recording' if 'unmarked' in ledger.signals else 'step'}{interval}"
 
 
 def _from_ledger(ledger: Ledger) -> Verdict:

@@ -41,6 +41,7 @@ BANDS = (
     "memory",
     "communication",
     "compile",
+    "validity_steps",
     "validity",
     "validity_links",
     "sanity",

@@ -1,4 +1,4 @@
-"""BRR901 to BRR908: doubts about the measurement itself. They cost nothing; a critical one ends in "unreliable"."""
+"""BRR903 to 908 and 911: doubts about the measurement itself. They cost nothing; critical ones make it unreliable."""
 
 from __future__ import annotations
 
@@ -11,17 +11,10 @@ from gobrrr.recording.marks import NO_WINDOW
 from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
 from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.units import duration, ratio_to, share
+from gobrrr.units import duration, share
 
-UNTRUSTED_STEPS, FEW_STEPS = 3, 20
-"""Below three there is no spread; TraceML calls nothing critical below 20 steps."""
-START_UP, HARDLY = 15e9, 0.1
-"""ns of CPU time that imports, and our own start and ends of windows, may take; share of what the program took beside
-from which its steps are worth a diagnosis. Imports took 2 to 6.6 s on four cores that others used (measured)."""
-UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
-"""Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
-GROWN = 1.5
-"""Median plain step over those around the profiled ones from which these are said to be others (proposed)."""
+HARDLY = 0.1
+"""Share of what the program took from which the steps that were seen are worth a diagnosis."""
 VERY_SLOWED = 10.0
 """As evidence.SLOWED: from here it is a warning."""
 VERY_CROWDED = 0.5
@@ -58,7 +51,7 @@ WHAT = {
 }
 CUT = re.compile(
     r"could not be written|cut short|truncat|torn|checksum|killed|broke|breaks off|is damaged"
-    r"|ends (?:within|before|early|in the middle)",
+    r"|ends (?:within|before|early|in the middle)|are damaged",
     re.IGNORECASE,
 )
 
@@ -70,93 +63,6 @@ def doubt(
         code, ledger, low=0.0, expected=0.0, ceiling=0.0, level=level, message=message, advice=advice,
         evidence=evidence, confidence="measured",
     )  # fmt: skip
-
-
-@rule("BRR901", "too-few-steps", "host")
-def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Fewer than three plain steps tell nothing, fewer than twenty little, steps that are hardly any of the program
-    nothing of it; and a device's start-up is no step."""
-    yield from _hardly_the_program(ledger)
-    steps = ledger.step.plain_count
-    start_up = ledger.device.start_up_ns if ledger.device else 0.0
-    if start_up > MOSTLY * ledger.wall:
-        yield doubt(
-            "BRR901",
-            ledger,
-            "critical",
-            f"{duration(start_up)} of {duration(ledger.wall)} is the device's start-up: calls that make contexts and "
-            "load modules",
-            "Record steps after the first ones: torch.profiler.schedule(wait=..., warmup=...) and profiler.step().",
-            {"start_up": time(start_up), "all_steps": count(ledger.step.count)},
-        )
-        return
-    if steps >= FEW_STEPS or "offline" in ledger.signals:
-        return  # a file has the steps that it has: its spread is told by BRR902
-    yield doubt(
-        "BRR901",
-        ledger,
-        "critical" if steps < UNTRUSTED_STEPS else "note",
-        f"only {steps} steady steps were timed without the profiler",
-        "Let the program run for more steps (more epochs, more data, a larger --steps).",
-        {"plain_steps": count(steps), "all_steps": count(ledger.step.count), "warmup": count(ledger.step.warmup_count)},
-    )
-
-
-def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
-    step, load = ledger.step, ledger.facts.process_load
-    own = (step.process_cpu_ns or 0.0) - START_UP
-    if step.seen_ns <= 0 or step.seen_ns * max(1.0, load or 1.0) >= HARDLY * own:
-        return
-    if _children_work(ledger):
-        return  # BRR904 says where it lies
-    spent = step.process_cpu_ns or 0.0
-    yield doubt(
-        "BRR901",
-        ledger,
-        "critical",
-        f"the steps that were seen take {duration(step.seen_ns)}, and the program had taken {duration(spent)} of CPU "
-        "time by then: what costs lies elsewhere",
-        "Mark what takes the time: `with gobrrr.watch(): ...` around it, or `for part in gobrrr.steps(parts): ...`.",
-        {"seen": time(step.seen_ns), "process_cpu": time(spent)},
-    )
-
-
-@rule("BRR902", "unsteady-steps", "host", needs={"plain"})
-def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Steps that differ, or get slower or faster while they are watched."""
-    step = ledger.step
-    yield from _grown(ledger)
-    worst = max(step.quartile_spread, abs(step.drift))
-    if step.plain_count < UNTRUSTED_STEPS or worst <= UNSTEADY or ledger.wall <= 0:
-        return
-    width = max(0.0, step.high_ns - step.low_ns) / ledger.wall
-    drifts = abs(step.drift) > step.quartile_spread
-    by = ratio_to(step.drift if drifts else step.quartile_spread, "the median")
-    what = f"drift by {by}" if drifts else f"differ: the middle half spans {by}"
-    yield doubt(
-        "BRR902",
-        ledger,
-        "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
-        f"the steps {what}, which is known to {ratio_to(width / 2, 'it')} either way",
-        "Watch more steps, on a machine that does nothing else, with steps of equal size.",
-        {"quartile_spread": ratio(step.quartile_spread), "drift": ratio(step.drift), "interval": ratio(width)},
-    )
-
-
-def _grown(ledger: Ledger) -> Iterator[Finding]:
-    """Steps that were looked at closely were shorter than most, as were those around them."""
-    step = ledger.step
-    if not step.profiled_count or not 0 < step.beside_ns * GROWN < ledger.wall:
-        return
-    yield doubt(
-        "BRR902",
-        ledger,
-        "warning",
-        f"the profiled steps were shorter than most: those around them took {duration(step.beside_ns)}, the median one "
-        f"takes {duration(ledger.wall)}; later steps are longer, and ops and lines have the shares of the early ones",
-        "Watch the program where its steps are as long as they get (gobrrr.steps around that part of the loop).",
-        {"around": time(step.beside_ns), "plain_step": time(ledger.wall)},
-    )
 
 
 @rule("BRR903", "profiler-overhead", "host", needs={"plain"})
@@ -207,7 +113,7 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _children_work(ledger: Ledger) -> bool:
+def children_work(ledger: Ledger) -> bool:
     """Whether processes of multiprocessing that are no loader workers used more CPU time than the program itself. Where
     torch.compile is used it cannot be told: its compilers are children too."""
     children = ledger.facts.children
@@ -217,7 +123,7 @@ def _children_work(ledger: Ledger) -> bool:
 
 def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
     children, step = ledger.facts.children, ledger.step
-    if children is None or not _children_work(ledger):
+    if children is None or not children_work(ledger):
         return
     seen = step.seen_ns * max(1.0, ledger.facts.process_load or 1.0)
     trains = step.kind == "training" and seen >= HARDLY * children.others_ns  # one of the ranks, say: its steps count

@@ -12,6 +12,9 @@ from gobrrr.rules.model import Finding, rule
 from gobrrr.rules.validity import MOSTLY, REPLAYED, doubt
 from gobrrr.units import duration, share
 
+OVERLAP = 0.01
+"""Share of the device's time from which it is told (proposed): at most 0.0001 in 18 real traces."""
+
 
 @rule("BRR909", "device-work-without-a-launch", "host")
 def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
@@ -82,6 +85,16 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
             "Give the file that each process wrote, as it is: gobrrr diagnose RANK0.json RANK1.json",
         )
     device = ledger.device
+    if device is not None and device.overlap_share >= OVERLAP:
+        yield doubt(
+            "BRR909",
+            ledger,
+            "critical" if device.overlap_share >= REPLAYED else "note",
+            f"kernels of one stream overlap for {share(device.overlap_share)} of the device's time, and a stream runs "
+            "one after the other: their times cannot be right",
+            "Record again; give one file of one process and one device, as the profiler wrote it.",
+            {"overlap": ratio(device.overlap_share)},
+        )
     if device is not None and device.ahead_ns > 0:
         yield doubt(
             "BRR909",
