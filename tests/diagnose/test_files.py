@@ -134,6 +134,26 @@ def test_python_is_told_with_the_librarys_hot_path_below_the_line(tmp_path: Path
     assert "loader workers" in found.advice
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("<built-in function sleep>", "450 us (90.0 %) in built-in sleep"),
+        ("<built-in method acquire of _thread.lock object at 0x7f>", "450 us (90.0 %) in built-in acquire"),
+        ("<built-in method sum of numpy.ndarray object>", ""),
+    ],
+)
+def test_a_line_that_waits_is_not_told_to_work_on_whole_tensors(name: str, told: str, tmp_path: Path) -> None:
+    events = [
+        event("ProfilerStep#0", 0, 1000, "user_annotation"), event("serve.py(7): poll", 100, 500, "python_function"),
+        event(name, 120, 450, "python_function"), event("aten::mm", 600, 50),
+        event("cudaLaunchKernel", 610, 10, "cuda_runtime", correlation=1), kernel("sgemm", 625, 375, 1),
+    ]  # fmt: skip
+    report = diagnosed(Source(str(write(tmp_path / "a.json", events))), UNKNOWN, DEFAULT)
+    (found,) = (f for f in report.findings if f.code == "BRR302")
+    assert told in found.message and ("Nothing computes here" in found.advice) is bool(told)
+    assert ("whole tensors" in found.advice) is not bool(told)
+
+
 def test_the_wait_for_data_is_told_with_its_line_and_the_library_below(tmp_path: Path) -> None:
     """Of 600 us 450 under the data set's own line, 400 of that in a library that decodes."""
     events = []
@@ -350,13 +370,19 @@ def test_a_drivers_call_inside_of_a_runtimes_is_no_second_one(tmp_path: Path) ->
         ([(0, 2), (5, 2)], "rank 5 of 2"),
         ([(0, 2), (1, 2)], ""),
         ([(0, 4), (2, 4)], ""),
-        ([(None, None), (None, None)], ""),
+        ([(None, None), (None, None)], "do not say that they are ranks"),
+        ([(0, 2), (None, None)], "1 of 2 files do not say which rank they are (1)"),
     ],
 )
 def test_files_that_are_not_the_ranks_of_one_job_allow_no_verdict(ranks: list[tuple[Any, Any]], why: str) -> None:
     job = together([RankSummary(source=f"{i}", rank=r, world_size=w, step_ns=1e6) for i, (r, w) in enumerate(ranks)])
     assert (job.bound == "unreliable") is bool(why) and why in job.verdict
     assert len(job.ranks) == len(ranks)
+
+
+def test_files_that_communicate_are_ranks_though_none_says_so() -> None:
+    job = together([RankSummary(source=f"{i}", step_ns=1e6, communication_ns=1e3) for i in range(2)])
+    assert job.bound == "balanced"
 
 
 def test_one_trace_among_other_files_is_told_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

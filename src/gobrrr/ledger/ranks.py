@@ -141,6 +141,14 @@ def _unclear(read: Sequence[RankSummary], world: int, doubled: Sequence[int]) ->
             f"{numbers.count(doubled[0])} files say that they are rank {doubled[0]}{of}: copies, or several recordings "
             "of one rank; give one file per rank"
         )
+    if numbers and len(numbers) < len(read):
+        other = next(r.source for r in read if r.rank is None)
+        return f"{len(read) - len(numbers)} of {len(read)} files do not say which rank they are ({other})"
+    if not numbers and not any(r.communication_ns for r in read):
+        return (
+            "the files do not say that they are ranks, and none of them communicates; give one at a time, or hold two "
+            "against each other: gobrrr compare A B"
+        )
     if world and max(numbers, default=0) >= world:
         return f"a file says that it is rank {max(numbers)} of {world}; give the files of one job"
     return ""

@@ -19,6 +19,9 @@ from gobrrr.recording.trace import CPU_OP, PYTHON_FUNCTION, Ops, Trace
 CALL, LINE, RETURN, MODULE, MODULE_END = 0, 1, 2, 3, 4  # as in ledger.places
 FRAME = re.compile(r"^(.*?\.py)\((\d+)\): (.+)$")
 MODULE_FRAME = "nn.Module: "
+WAITS = re.compile(r"^<built-in (?:function|method) (sleep|acquire|select|poll|recv|recv_into|wait|waitpid)\b")
+"""C functions of Python that wait, as the profiler names them; with a library's they are what a line spends."""
+BUILT_IN = "built-in "
 MAX_DEPTH = 64
 LIBRARIES = frozenset(
     "torch torchvision torchaudio torchtext torchrec torchtitan functorch triton transformers accelerate datasets "
@@ -110,7 +113,8 @@ def _frame(name: str, writer: _Writer) -> tuple[int, int, int] | None:
 
 
 def library_frames(trace: Trace, threads: Sequence[int]) -> tuple[tuple[str, ...], Ops, npt.NDArray[np.int64]]:
-    """(dotted names, the calls of library functions on these threads, the name of each call)."""
+    """(dotted names, the calls on these threads of library functions and of built-in ones that wait, the name of
+    each call)."""
     rows = (trace.ops.kind == PYTHON_FUNCTION) & np.isin(trace.ops.thread, threads)
     dotted: dict[str, int] = {}
     number = np.full(len(trace.names), -1, np.int64)
@@ -118,6 +122,8 @@ def library_frames(trace: Trace, threads: Sequence[int]) -> tuple[tuple[str, ...
         found = FRAME.match(trace.names[name])
         if found is not None and not is_user(found[1]) and not found[1].startswith("<"):
             number[name] = dotted.setdefault(f"{_module(found[1])}.{found[3]}", len(dotted))
+        elif waits := WAITS.match(trace.names[name]):
+            number[name] = dotted.setdefault(BUILT_IN + waits[1], len(dotted))
     calls = trace.ops.take(rows & (number[trace.ops.name] >= 0) if len(number) else rows)
     return tuple(dotted), calls, number[calls.name]
 

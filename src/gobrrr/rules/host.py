@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.recording.stacklog import BUILT_IN
 from gobrrr.rules.cores import crowded, recovers
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import (
@@ -42,7 +43,8 @@ MOSTLY = 0.5
 """Share of a line's time that Python must have for its ops to be part of the same work."""
 PYTHON = "Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read."
 LIBRARY = "Do it ahead of the step (in loader workers, once for all), on the device, or with a faster library."
-MODULES = "It is what calling modules costs: torch.compile, CUDA graphs or a larger batch; fewer, larger modules."
+MODULES = "It is what calling modules costs: torch.compile{graphs} or a larger batch; fewer, larger modules."
+WAITING = "Nothing computes here: take the wait for a timer, a lock, a file or another process out of the step."
 ENOUGH = 10
 """Samples of a line from which the function is named that most of them saw (proposed): with five of ten, half or more
 is a matter of chance."""
@@ -92,7 +94,7 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ceiling=found.most,
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} "
             f"{here}, while no op runs{told_path(found.hot, found.ns)}",
-            advice=MODULES if found.in_model >= MOSTLY * found.ns else LIBRARY if found.hot else PYTHON,
+            advice=_advice(found, ledger),
             where=found.where,
             evidence={
                 "python_time": time(found.ns),
@@ -100,6 +102,14 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
                 "lines": count(found.num_lines),
             },
         )
+
+
+def _advice(found: Cluster, ledger: Ledger) -> str:
+    if found.in_model >= MOSTLY * found.ns:
+        return MODULES.format(graphs=", CUDA graphs" if ledger.device else "")
+    if not found.hot:
+        return PYTHON
+    return WAITING if found.hot[0][0].startswith(BUILT_IN) else LIBRARY
 
 
 def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
