@@ -89,7 +89,25 @@ CASES = (
     Case(
         "skorch_rows", ("skorch",), "training", "the loader takes 1,024 rows one by one and stacks them",
         ("data",), LOADER, ("net.fit(X, y)", "net = NeuralNetClassifier("),
-        (("iterator_train__shuffle=True", "iterator_train__shuffle=True, iterator_train__num_workers=2"),),
+        (
+            (
+                "torch.manual_seed(0)\n",
+                "class Rows(torch.utils.data.TensorDataset):\n"
+                "    def __init__(self, X, y=None):\n"
+                "        y = np.zeros(len(X)) if y is None else y\n"
+                "        super().__init__(torch.from_numpy(X), torch.from_numpy(y))\n"
+                "\n"
+                "    def __getitems__(self, rows):\n"
+                "        return self[rows]\n"
+                "\n\n"
+                "torch.manual_seed(0)\n",
+            ),
+            (
+                "iterator_train__shuffle=True",
+                "iterator_train__shuffle=True, dataset=Rows, iterator_train__collate_fn=list, "
+                "iterator_valid__collate_fn=list",
+            ),
+        ),
     ),
     Case(
         "timm_resnet", ("timm", "torchvision"), "training", "fp32 convolutions",

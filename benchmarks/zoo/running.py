@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from benchmarks.zoo.case import PROGRAMS, Case
+from gobrrr.capture import schedule
 
 CLOCK = Path(__file__).with_name("clock.py")
 PATIENCE_S = 600
@@ -65,7 +66,7 @@ def truth(case: Case, rounds: int) -> dict[str, Any]:
         with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
             seconds = {who: _alone(case, who, Path(scratch)) for who in ORDER[:: -1 if number % 2 else 1]}
             ratios.append(seconds["mended"] / seconds["plain"])
-    return {"ratios": ratios, "saved": 1 - statistics.median(ratios)}
+    return {"ratios": ratios, "saved": 1 - statistics.median(ratios), "cores": schedule.cores()}
 
 
 def same(one: str, other: str) -> bool:

@@ -134,6 +134,16 @@ def test_tunings_are_held_against_the_best_single_remedy() -> None:
 
 
 @pytest.mark.slow
+def test_the_reach_is_the_better_of_tune_and_the_edit_by_hand() -> None:
+    tuned, edited, worse, lone = (
+        {"tune": {"speedup": gain, "kept": []}, "truth": truth}
+        for gain, truth in (([2.0], {"saved": 0.2}), (None, {"saved": 0.75}), (None, {"saved": -0.5}), ([0.9], None))
+    )
+    unasked = {"tune": None, "truth": {"saved": 0.9}}
+    assert table.reach([tuned, edited, worse, lone, unasked]) == pytest.approx((2.0 * 4.0) ** 0.25)
+    assert table.reach([unasked]) is None
+
+
 def test_a_tiny_program_goes_through_all_of_it_once(tiny: Case, capsys: pytest.CaptureFixture[str]) -> None:
     zoo.main(["--truth", "--run"], [tiny])
     done = [json.loads(line) for line in zoo.DONE.read_text().splitlines()]
