@@ -13,7 +13,7 @@ from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, idle_causes, named, stalls, starting_up, union
 from gobrrr.ledger.kernelnames import TENSOR_CORE, VECTOR_UNITS, kernel_class
 from gobrrr.ledger.places import Places
-from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, launch_rows
+from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, lanes, launch_rows
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -101,12 +101,9 @@ def _unseen(trace: Trace, begin: int, end: int) -> float:
 
 def _overlap(kernels: Kernels) -> float:
     """Share of the device's time in which two events of one stream run at once, which a stream does not do."""
-    overlap = 0
-    for lane in np.unique(np.stack((kernels.device, kernels.stream), axis=1), axis=0):
-        own = kernels.take((kernels.device == lane[0]) & (kernels.stream == lane[1]))
-        overlap += int(own.dur.sum()) - _length(own)
-    total = int(kernels.dur.sum())
-    return overlap / total if total else 0.0
+    lane, total = lanes(kernels), int(kernels.dur.sum())
+    apart = sum(_length(kernels.take(lane == number)) for number in np.unique(lane).tolist())
+    return 1 - apart / total if total else 0.0
 
 
 def _ahead(delays: Ints) -> float:

@@ -12,7 +12,7 @@ from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.hotpaths import Hot
 from gobrrr.ledger.model import HostGroup
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.spans import within
+from gobrrr.ledger.spans import distinct, within
 from gobrrr.recording.facts import Span
 
 Ints = npt.NDArray[np.int64]
@@ -79,7 +79,7 @@ def find_gaps(host: HostOps, places: Places) -> Gaps:
     begins, stops, before = _between(host, rows)
     inside = _cuts_inside(places.times, begins, stops)
     edges = np.concatenate((host.updates.ravel(), host.closures.ravel()))
-    cuts = np.unique(np.concatenate((begins, inside, _cuts_inside(edges, begins, stops))))
+    cuts = distinct(np.concatenate((begins, inside, _cuts_inside(edges, begins, stops))))
     number = np.searchsorted(begins, cuts, "right") - 1
     ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
     place = places.at(cuts)

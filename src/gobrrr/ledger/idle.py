@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.spans import elapsed, within
+from gobrrr.ledger.spans import distinct, elapsed, within
 from gobrrr.recording.facts import Span
 from gobrrr.recording.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
 
@@ -46,7 +46,7 @@ class Idle:
 
     def parts(self, spans: Ints, outside: bool = False) -> Ints:
         """The idle parts within disjoint sorted spans, or outside of them; disjoint and sorted."""
-        edges = np.unique(np.concatenate((self.spans.ravel(), spans.ravel())))
+        edges = distinct(np.concatenate((self.spans.ravel(), spans.ravel())))
         begins, ends = edges[:-1], edges[1:]
         told = within(begins, self.spans) & (within(begins, spans) != outside)
         return np.stack((begins[told], ends[told]), axis=1)
@@ -75,13 +75,23 @@ def stalls(kernels: Kernels, runtime: Runtime, idle: Idle) -> Ints:
     and all that starting it may take was over. Not the host's fault, whatever it did meanwhile: power, another process,
     a fabric, what nodes of a graph wait for."""
     row = launch_rows(kernels, runtime)
-    launched = (row >= 0) & np.isin(kernels.start, idle.spans[:, 1])
+    launched = (row >= 0) & _among(kernels.start, idle.spans[:, 1])
     returned = (runtime.start + runtime.dur)[row[launched]]
     order = np.lexsort((returned, kernels.start[launched]))
-    ends, first = np.unique(kernels.start[launched][order], return_index=True)  # of those that begin at once the first
+    starts = kernels.start[launched][order]
+    first = np.flatnonzero(np.diff(starts, prepend=starts[:1] - 1))  # of those that begin at once
+    ends = starts[first]
     begins = idle.spans[np.searchsorted(idle.spans[:, 1], ends), 0]
     found = np.stack((np.maximum(begins, returned[order][first]) + LAUNCH_NS, ends), axis=1)
     return found[found[:, 1] > found[:, 0]]
+
+
+def _among(times: Ints, ordered: Ints) -> npt.NDArray[np.bool_]:
+    """Which times are one of those."""
+    if not len(ordered):
+        return np.zeros(len(times), bool)
+    found: npt.NDArray[np.bool_] = ordered[np.searchsorted(ordered, times) % len(ordered)] == times
+    return found
 
 
 def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:

@@ -43,6 +43,13 @@ def usual(spans: Ints, recording: Recording) -> Ints:
     return kept
 
 
+def distinct(times: Ints) -> Ints:
+    """Sorted, each once. numpy's unique hashes integers: of a million moments, which are nearly sorted, in ten times
+    the time."""
+    ordered = np.sort(times)
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
+
+
 def after_watching(spans: Ints, *moments: Ints) -> Ints:
     """The spans from the moment at which the program goes on. A step ends in a hook, which looks at the window's budget
     before it returns: the first op or line that follows, of the sorted `moments`, ends our own work."""

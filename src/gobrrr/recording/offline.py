@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gobrrr.recording.run import Recording, Start, Window
 from gobrrr.recording.stacklog import line_log
 from gobrrr.recording.steps import LoopSteps, Step
-from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Trace, launch_rows
+from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
 from gobrrr.units import share
 
 Ints = npt.NDArray[np.int64]
@@ -142,7 +142,7 @@ def _backlog_end(trace: Trace, rows: npt.NDArray[np.intp], begin: int) -> int:
     if not len(trace.runtime):
         return begin
     before = linked & (trace.runtime.start[rows] < begin)
-    lane = np.unique(np.stack((kernels.device, kernels.stream), axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    lane = lanes(kernels)
     queued = np.unique(lane[~linked & (kernels.start < trace.runtime.start[0])])
     first = np.full(int(lane.max(initial=-1)) + 1, -1, np.int64)
     first[lane[linked][::-1]] = kernels.start[linked][::-1]  # rows are sorted by start: the first is written last

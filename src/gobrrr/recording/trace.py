@@ -171,6 +171,12 @@ def launch_rows(kernels: Kernels, runtime: Runtime) -> npt.NDArray[np.intp]:
     return np.where(told & ~np.isin(kernels.correlation, known[1:][again]), order[at], -1)
 
 
+def lanes(kernels: Kernels) -> npt.NDArray[np.intp]:
+    """A number for each event's stream, from 0: streams of two devices have two."""
+    device, stream = (np.unique(column, return_inverse=True)[1] for column in (kernels.device, kernels.stream))
+    return device * (int(stream.max(initial=0)) + 1) + stream
+
+
 @dataclass(frozen=True, eq=False)
 class Flows(Columns):
     """Links from the forward op that made an autograd node to the backward op that ran it."""
