@@ -113,8 +113,8 @@ def _window(
     launched: list[OpGroup] = []
     if device is not None:
         ceilings = of_device(name, machine)
-        launched, kernel_ns, tf32 = device_ops(trace, host, places, ceilings, updated, grouping)
-        work = device_work(launched, kernel_ns, tf32, ceilings) if ceilings else None
+        launched, kernel_ns, tf32, shaped = device_ops(trace, host, places, ceilings, updated, grouping)
+        work = device_work(launched, kernel_ns, tf32, ceilings, shaped) if ceilings else None
         device = msgspec.structs.replace(device, work=work, memory=device_memory(trace, host, places))
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
     frames = Frames.of(trace, np.unique(host.ops.thread).tolist(), places) if recording.offline else None

@@ -22,6 +22,8 @@ class DeviceOp(msgspec.Struct, frozen=True):
     """What the work takes at least at the ceiling; never more than `ns`."""
     bound: str
     """compute or bandwidth: which floor was the higher for most of it."""
+    shapes: str = ""
+    """Of its tensors, where calls of different shapes are told apart: '32x512, 512x2048'."""
 
 
 class DeviceWork(msgspec.Struct, frozen=True):
@@ -42,6 +44,8 @@ class DeviceWork(msgspec.Struct, frozen=True):
     """Ops that are not modelled with their kernels' time, the longest first."""
     recomputed_flops: float = 0.0
     """FLOPs of forward ops that ran again in backward."""
+    by_shape: tuple[DeviceOp, ...] = ()
+    """Products, convolutions and attention again, each shape by itself, the longest first."""
 
     @property
     def flops(self) -> float:

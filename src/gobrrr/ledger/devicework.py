@@ -18,12 +18,12 @@ from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import CEILING_OF, Prices
+from gobrrr.ledger.shapes import PRODUCTS, by_shape, in_tf32
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.trace import KERNEL, Trace
 
 MAX_NAMED = 8
-PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"))
 
 
 def device_ops(
@@ -33,10 +33,10 @@ def device_ops(
     device: Machine | None,
     updated: Mapping[str, float],
     grouping: Grouping | None = None,
-) -> tuple[list[OpGroup], float, bool]:
+) -> tuple[list[OpGroup], float, bool, tuple[DeviceOp, ...]]:
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
-    first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32.
-    Without a `device` no work is priced."""
+    first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32;
+    products, convolutions and attention by their shapes. Without a `device` no work is priced."""
     begun = (trace.kernels.start >= host.spans[0, 0]) & (trace.kernels.start < host.end)
     kernels = trace.kernels.take((trace.kernels.kind == KERNEL) & begun)
     row = launchers(kernels, trace.runtime, host.ops, host.parent)
@@ -45,8 +45,10 @@ def device_ops(
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
     prices = Prices(device, 1, "high" if tf32 else None) if device else Prices.none(UNKNOWN)
     counts = _with_those_inside(ns, host.parent) > 0
-    groups = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts).groups
-    return [op for op in groups if op.ns or op.flops or op.bytes], float(kernels.dur.sum()) / host.num_steps, tf32
+    calls = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts)
+    groups = [op for op in calls.groups if op.ns or op.flops or op.bytes]
+    shaped = by_shape(host, trace, ns, calls.priced, tf32)
+    return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped
 
 
 def _with_those_inside(ns: npt.NDArray[np.int64], parent: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
@@ -71,8 +73,10 @@ def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: np
     return False
 
 
-def device_work(ops: Sequence[OpGroup], kernel_ns: float, tf32: bool, device: Machine) -> DeviceWork | None:
-    """The same by op and dtype. None where no work is known: no shapes were recorded."""
+def device_work(
+    ops: Sequence[OpGroup], kernel_ns: float, tf32: bool, device: Machine, by_shape: tuple[DeviceOp, ...] = ()
+) -> DeviceWork | None:
+    """The same by op and dtype, and those of `by_shape`. None where no work is known: no shapes were recorded."""
     counted = [op for op in ops if op.bound is not None]
     if not any(op.flops or op.bytes for op in counted):
         return None
@@ -95,6 +99,7 @@ def device_work(ops: Sequence[OpGroup], kernel_ns: float, tf32: bool, device: Ma
         bandwidth_ns=bounds["bandwidth"], dtype=dtype, ceiling_flop_rate=device.flop_rate(dtype, 1),
         ceiling=device.fingerprint, not_counted=tuple(longest),
         recomputed_flops=sum(op.flops or 0.0 for op in counted if op.recomputed),
+        by_shape=by_shape,
     )  # fmt: skip
 
 
@@ -107,7 +112,7 @@ def _owner(op: OpGroup, working: set[str]) -> str:
 
 def _dtype(op: OpGroup, tf32: bool) -> str:
     dtype = next((CEILING_OF[d] for d in op.dtypes if d in CEILING_OF), "fp32")
-    return "tf32" if tf32 and dtype == "fp32" and op.name in PRODUCTS else dtype
+    return in_tf32(op.name, dtype, tf32)
 
 
 def _device_op(name: str, dtype: str, same: Sequence[OpGroup]) -> DeviceOp:

@@ -23,10 +23,11 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Calls:
-    """The op groups of the window per step, and for each how many ops it calls directly."""
+    """The op groups of the window per step, for each how many ops it calls directly, and what each row must cost."""
 
     groups: list[OpGroup]
     children: list[float]
+    priced: RowPrices
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,13 @@ def op_groups(
     by = grouping or Grouping.of(host)
     children = by.sums(np.bincount(host.parent[host.parent >= 0], minlength=len(host)))
     calls, ns = np.bincount(by.group, minlength=len(by.first)), by.sums(host.own)
-    work = _work_sums(by, row_prices(host, trace, prices, updated), counts)
+    priced = row_prices(host, trace, prices, updated)
+    work = _work_sums(by, priced, counts)
     groups = [
         _group(host, by, trace, places, row, float(calls[i]), float(ns[i]), float(children[i]), work[i], dispatch_ns)
         for i, row in enumerate(by.first.tolist())
     ]
-    return Calls(groups, (children / host.num_steps).tolist())
+    return Calls(groups, (children / host.num_steps).tolist(), priced)
 
 
 class _Work(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.work import Work, assign, owners
@@ -62,6 +62,8 @@ class RowPrices:
     bound: list[str | None]
     elsewhere: frozenset[int] = frozenset()
     """Rows whose work was not done here."""
+    owner: list[int] = field(default_factory=list)
+    """The row that answers for the time of each; empty where nothing is priced."""
 
 
 def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str, float]) -> RowPrices:
@@ -87,7 +89,9 @@ def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str
         floor[row] = min(spare[above], float(own))
         spare[above] -= floor[row]
         bound[row] = bound[above] if floor[row] else bound[row]
-    return RowPrices(floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound, elsewhere)
+    return RowPrices(
+        floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound, elsewhere, owner
+    )
 
 
 _Call = tuple[int, int, str | None]

@@ -172,7 +172,7 @@ def _device(ledger: Ledger) -> Device | None:
         tuple(sorted(classes.items(), key=lambda item: -item[1])),
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
         ledger.device_phases, device.underfilled_share, device.memory,
-        device.work.ops[:NUM_KERNELS] if device.work else (),
+        device.work.ops[:NUM_KERNELS] if device.work else (), device.work.by_shape if device.work else (),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from gobrrr import units
 from gobrrr.report.model import OpShare, Report
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.place import short
-from gobrrr.report.sections import work
+from gobrrr.report.sections import shapes, work
 
 NAME = 26
 FIRST = 3
@@ -19,7 +19,8 @@ FIRST = 3
 def ops(report: Report, page: Page, num: int = FIRST) -> list[RenderableType]:
     """One line per op: its share of the step, its name, the rate it reached, where it is called."""
     if report.device and report.device.work:
-        return [page.row("ops", *work(report.device, page, num))]
+        by_shape = shapes(report.device, page) if num > FIRST else []
+        return [page.row("ops", *work(report.device, page, num)), *by_shape]
     if not report.ops:
         return []
     most = report.ops[:num]

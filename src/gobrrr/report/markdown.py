@@ -8,7 +8,7 @@ from gobrrr import units
 from gobrrr.report.bars import tenths
 from gobrrr.report.cost import watching_cost
 from gobrrr.report.escape import code, markdown
-from gobrrr.report.model import Report
+from gobrrr.report.model import Device, Report
 from gobrrr.report.place import shown
 from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
@@ -80,11 +80,25 @@ def _device(report: Report) -> Iterator[str]:
         reached, calls = units.share_of(op.floor_ns, op.ns), f"{op.calls:.3g}"
         cells = (markdown(op.name), op.dtype, calls, units.duration(op.ns), reached, op.bound)
         yield f"| {' | '.join(cells)} |"
+    yield from _by_shape(device)
     yield ""
     yield f"Peaks: {markdown(report.roofline.ceiling)}."
     yield ""
     yield "</details>"
     yield ""
+
+
+def _by_shape(device: Device) -> Iterator[str]:
+    if not device.by_shape:
+        return
+    yield ""
+    yield "| op | dtype | shapes | calls | per step | TFLOP/s | of its peak | bound |"
+    yield "|---|---|---|--:|--:|--:|--:|---|"
+    for op in device.by_shape:
+        rate = f"{op.flops / op.ns / 1e3:.3g}" if op.ns > op.floor_ns else ""  # above the peak it is none
+        cells = (markdown(op.name), op.dtype, markdown(op.shapes), f"{op.calls:.3g}", units.duration(op.ns), rate,
+                 units.share_of(op.floor_ns, op.ns), op.bound)  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
 
 
 def _time(report: Report) -> Iterator[str]:

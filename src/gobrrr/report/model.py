@@ -65,6 +65,8 @@ class Device(msgspec.Struct, frozen=True):
     memory: DeviceMemory | None = None
     work: tuple[DeviceOp, ...] = ()
     """Ops by the kernels that they launched, those that take most first, against the roofline's ceiling."""
+    by_shape: tuple[DeviceOp, ...] = ()
+    """Products, convolutions and attention again, each shape by itself."""
 
 
 class OpShare(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from gobrrr.rules.model import Finding
 
 UNDERFILLED = 0.2
 """Share of kernel time in kernels too small for the device from which it is said."""
-NUM_OPS, OP_WIDTH = 4, 28
+NUM_OPS, NUM_SHAPES, OP_WIDTH, SHAPE_WIDTH = 4, 8, 28, 24
 DONE = (None, 0, 130, -2)
 """Exit codes of programs that did not fail: unknown, the end, Ctrl-C."""
 NUM_SKIPPED = 3
@@ -110,7 +110,7 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
         lines.append(Text(f"{part} of their time with less than one block per multiprocessor", style="dim"))
     block: list[RenderableType] = [page.row("kernels", *lines)]
     if device.work:
-        block.append(page.row("ops", *work(device, page)))
+        block += [page.row("ops", *work(device, page)), *shapes(device, page)]
     return block
 
 
@@ -120,6 +120,30 @@ def work(device: Device, page: Page, num: int = NUM_OPS) -> list[Text]:
     names = [f"{page.clip(op.name.removeprefix('aten::'), OP_WIDTH)} {op.dtype}" for op in most]
     longest = max(map(len, names))
     return [Text(f"{name:<{longest}}  {_reached(op)}") for name, op in zip(names, most, strict=True)]
+
+
+def shapes(device: Device, page: Page) -> list[RenderableType]:
+    """Products, convolutions and attention by the shapes of their tensors: calls, time, rate, share of the peak."""
+    most = device.by_shape[:NUM_SHAPES]
+    if not most:
+        return []
+    names = [page.clip(f"{op.name.removeprefix('aten::')} {op.dtype}", OP_WIDTH) for op in most]
+    figures = [f"x{op.calls:<4.3g} {units.duration(op.ns):>7}  {_of_peak(op)}" for op in most]
+    width = max(map(len, names))
+    room = page.body - width - max(map(len, figures)) - 4
+    beside, room = ("  ", room) if room >= SHAPE_WIDTH else ("\n  ", page.body - 2)
+    lines = [
+        Text(f"{name:<{width}}  {numbers}{beside}{page.clip(op.shapes, room)}")
+        for name, numbers, op in zip(names, figures, most, strict=True)
+    ]
+    return [page.row("by shape", Text("calls, time and rate per step, share of the peak", style="dim"), *lines)]
+
+
+def _of_peak(op: DeviceOp) -> str:
+    """Rate and share, in columns; a rate above the peak is none (as in _reached)."""
+    if op.floor_ns >= op.ns:
+        return f"{'at peak':>12} {'':>7}"
+    return f"{_rate(op):>12} {units.share_of(op.floor_ns, op.ns):>7}"
 
 
 def _reached(op: DeviceOp) -> str:

@@ -1,0 +1,59 @@
+"""At which shapes do products, convolutions and attention take the device's time, and how near its ceiling are they?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.pricing import BY_FLOPS, CEILING_OF, RowPrices
+from gobrrr.recording.trace import Signature, Trace
+
+PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"))
+MAX_SHAPES = 40
+
+
+def by_shape(
+    host: HostOps, trace: Trace, ns: npt.NDArray[np.int64], priced: RowPrices, tf32: bool
+) -> tuple[DeviceOp, ...]:
+    """Per step, the longest first, from `ns`, the kernel time of every row. An op has the kernels of those that it
+    calls to do its work: a convolution's backward calls one for the weight and one for the input. Empty where nothing
+    is priced: the device is not known."""
+    if not priced.owner:
+        return ()
+    kernel_ns, floor = np.zeros(len(ns)), np.zeros(len(ns))
+    np.add.at(kernel_ns, priced.owner, ns)
+    np.add.at(floor, priced.owner, priced.floor)
+    groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for row, work in enumerate(priced.work):
+        if work is not None and work.kind in BY_FLOPS and kernel_ns[row]:
+            groups[int(host.ops.name[row]), int(host.ops.signature[row])].append(row)
+    found = []
+    for (_, signature), rows in groups.items():
+        name, called = host.name(rows[0]), trace.signatures[signature]
+        works = [work for row in rows if (work := priced.work[row]) is not None]
+        found.append(DeviceOp(
+            name, in_tf32(name, _dtype(called), tf32), len(rows) / host.num_steps,
+            float(kernel_ns[rows].sum()) / host.num_steps, sum(work.flops for work in works) / host.num_steps,
+            sum(work.bytes for work in works) / host.num_steps, float(floor[rows].sum()) / host.num_steps,
+            priced.bound[rows[0]] or "", _shapes(called),
+        ))  # fmt: skip
+    return tuple(sorted(found, key=lambda op: (-op.ns, op.name, op.shapes))[:MAX_SHAPES])
+
+
+def in_tf32(name: str, dtype: str, tf32: bool) -> str:
+    """What a product in fp32 runs in."""
+    return "tf32" if tf32 and dtype == "fp32" and name in PRODUCTS else dtype
+
+
+def _dtype(called: Signature) -> str:
+    return next((CEILING_OF[dtype] for dtype in called.dtypes if dtype in CEILING_OF), "fp32")
+
+
+def _shapes(called: Signature) -> str:
+    """Of its tensors, in the order of its arguments: '32x512, 512x2048'."""
+    tensors = (shape for shape in called.shapes if shape and all(isinstance(n, int) for n in shape))
+    return ", ".join("x".join(map(str, shape)) for shape in tensors)
