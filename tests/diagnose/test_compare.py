@@ -36,8 +36,9 @@ def test_ops_own_their_self_time_and_the_kernels_that_they_launch(tmp_path: Path
     trace = read(Source(str(write(tmp_path / "a.json", events))))
     begin = int(trace.ops.start.min())
     found = op_times(trace, np.array([[begin, begin + 3_000_000]]))
-    assert found[("aten::mm", "8x16 16x4")] == OpTime(3.0, 150_000, 900_000)
-    assert found[("aten::linear", "")] == OpTime(3.0, 60_000, 0.0)
+    linear, mm = ("aten::linear", ""), ("aten::mm", "8x16 16x4")
+    assert found[mm] == OpTime(3.0, 150_000, 900_000, 150_000, 900_000, linear)
+    assert found[linear] == OpTime(3.0, 60_000, 0.0, 210_000, 900_000)
 
 
 def side(name: str, step_ms: float, *codes: str) -> Side:
@@ -93,6 +94,54 @@ def test_ops_are_ranked_by_what_they_take_more_or_less() -> None:
     assert [op.name for op in found.ops] == ["aten::mm", "aten::gelu", "aten::add"]
     assert found.ops[0].ratio == pytest.approx(7.6) and found.ops[0].delta == pytest.approx(-6.6e6)
     assert found.ops[1].ratio is None
+
+
+CONV, NORM = ("aten::_convolution", "8x3x9x9 4x3x3x3"), ("aten::batch_norm", "8x4x9x9")
+
+
+def backend(conv: str, norm: str, calls: float, times: tuple[float, float], device: tuple[float, float]) -> Any:
+    """Ops of one side: wrappers that cost next to nothing, and the backend's own in them; times in ms of all calls."""
+    rows = {CONV: OpTime(calls, 0, within=("aten::conv2d", "")), NORM: OpTime(calls, 0)}
+    for name, around, host, kernels in zip((conv, norm), (CONV, NORM), times, device, strict=True):
+        rows[(name, around[1])] = OpTime(calls, host * 1e6, kernels * 1e6, within=around)
+    return rows
+
+
+def test_one_op_of_two_backends_is_matched_by_what_encloses_it() -> None:
+    """The course's tables: a convolution of 3340 calls and 1195 ms on a CPU, of 2432 calls, 52.891 ms on the host and
+    51.405 ms of kernels on a GPU: 8.34 times a call."""
+    cpu = backend("aten::mkldnn_convolution", "aten::native_batch_norm", 3340, (1195, 100), (0, 0))
+    gpu = backend("aten::cudnn_convolution", "aten::cudnn_batch_norm", 2432, (52.891, 10), (51.405, 5))
+    rows = {op.name: op for op in compared(side("a", 10), side("b", 4), ((), ()), (cpu, gpu)).ops}
+    assert set(rows) == {CONV[0], NORM[0]}
+    assert rows[CONV[0]].by == ("aten::mkldnn_convolution", "aten::cudnn_convolution")
+    assert rows[CONV[0]].ratio == pytest.approx(1195 / 3340 * 2432 / (52.891 + 51.405)) == pytest.approx(8.34, abs=0.01)
+    assert rows[CONV[0]].delta == pytest.approx((52.891 + 51.405 - 1195) * 1e6)
+    assert rows[NORM[0]].by == ("aten::native_batch_norm", "aten::cudnn_batch_norm")
+
+
+def test_what_one_side_alone_does_is_nobodys_counterpart() -> None:
+    """A has a convolution of its own backend, B only the wrapper; an op without anything around it; an op in itself."""
+    cpu = backend("aten::mkldnn_convolution", "aten::native_batch_norm", 10, (5, 5), (0, 0))
+    bare: Any = {CONV: OpTime(10, 1e6), ("aten::loop", ""): OpTime(1, 1e6, within=("aten::loop", ""))}
+    found = compared(side("a", 10), side("b", 4), ((), ()), (cpu, bare)).ops
+    assert all(op.by is None for op in found)
+    assert sum(op.a.host_ns for op in found if op.a) == pytest.approx(10e6)
+    assert sum(op.b.host_ns for op in found if op.b) == pytest.approx(2e6)
+
+
+def test_no_time_is_lost_or_counted_twice_by_matching() -> None:
+    draw = np.random.default_rng(0)
+    names = [f"aten::op{i}" for i in range(12)]
+    for _ in range(200):
+        sides = []
+        for _ in range(2):
+            there = [(name, "") for name in names if draw.random() < 0.6]
+            sides.append({key: OpTime(1, float(draw.integers(1, 99)), within=there[draw.integers(len(there))])
+                          for key in there})  # fmt: skip
+        found = compared(side("a", 10), side("b", 4), ((), ()), (sides[0], sides[1])).ops
+        assert sum(op.a.host_ns for op in found if op.a) == sum(op.host_ns for op in sides[0].values())
+        assert sum(op.b.host_ns for op in found if op.b) == sum(op.host_ns for op in sides[1].values())
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

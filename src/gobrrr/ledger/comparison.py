@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from gobrrr.ledger.counterparts import counterparts
 from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.model import Ledger
 from gobrrr.ledger.optimes import Key, OpTime
@@ -43,24 +44,29 @@ class OpRatio(msgspec.Struct, frozen=True, kw_only=True):
     shapes: str
     a: OpTime | None
     b: OpTime | None
+    by: tuple[str, str] | None = None
+    """The ops that do it on each side, where they are not the same: mkldnn_convolution and cudnn_convolution."""
 
     @property
     def delta(self) -> float:
-        """ns per step that B takes more, on the device where one ran it, else on the host."""
-        return _ns(self.b, self.on_device) - _ns(self.a, self.on_device)
-
-    @property
-    def on_device(self) -> bool:
-        """Whether both sides ran it on an accelerator, so that its kernels are what to compare."""
-        return all(side is None or side.device_ns > 0 for side in (self.a, self.b))
+        """ns per step that B takes more: its kernels where both sides have any, else the host, with the kernels where
+        one side has them."""
+        return self._ns(self.b) - self._ns(self.a)
 
     @property
     def ratio(self) -> float | None:
-        """How many times as long one call of A takes as one of B, each where it ran: on the device or the host."""
-        if self.a is None or self.b is None:
+        """How many times as long one call of A takes as one of B, in the same time."""
+        if self.a is None or self.b is None or not self.a.calls or not self.b.calls:
             return None
-        a, b = _per_call(self.a), _per_call(self.b)
+        a, b = self._ns(self.a) / self.a.calls, self._ns(self.b) / self.b.calls
         return a / b if b else None
+
+    def _ns(self, side: OpTime | None) -> float:
+        if side is None:
+            return 0.0
+        if all(each is None or each.device_ns > 0 for each in (self.a, self.b)):
+            return side.device_ns
+        return side.host_ns + side.device_ns
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,14 +84,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     appeared: tuple[str, ...] = ()
     """Codes that only B has."""
     vanished: tuple[str, ...] = ()
-
-
-def _ns(side: OpTime | None, device: bool) -> float:
-    return 0.0 if side is None else side.device_ns if device else side.host_ns
-
-
-def _per_call(side: OpTime) -> float:
-    return (side.device_ns or side.host_ns) / side.calls if side.calls else 0.0
 
 
 def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str, unreliable: bool = False) -> Side:
@@ -111,8 +109,7 @@ def compared(
     some = a.step_ns > 0 and b.step_ns > 0
     speedup = a.step_ns / b.step_ns if some else math.nan
     low, high = _interval(*walls) if some else (math.nan, math.nan)
-    keys = dict.fromkeys((*ops[0], *ops[1]))
-    rows = (OpRatio(name=k[0], shapes=k[1], a=ops[0].get(k), b=ops[1].get(k)) for k in keys)
+    rows = (OpRatio(name=p.key[0], shapes=p.key[1], a=p.a, b=p.b, by=p.by) for p in counterparts(*ops))
     told = (_unlike(a, b) if some else "") or _verdict(speedup, low, high, min(len(w) for w in walls))
     return Comparison(
         verdict=told, speedup=speedup, low=low, high=high, a=a, b=b,

@@ -22,6 +22,7 @@ from gobrrr.ledger.shapes import PRODUCTS, by_shape, in_tf32
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.trace import KERNEL, Trace
+from gobrrr.recording.tree import with_children
 
 MAX_NAMED = 8
 
@@ -44,21 +45,12 @@ def device_ops(
     np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
     prices = Prices(device, 1, "high" if tf32 else None) if device else Prices.none(UNKNOWN)
-    counts = _with_those_inside(ns, host.parent) > 0
+    # Without kernels its work has no time: a copy by the driver is none, and what it launched may have run later.
+    counts = with_children(ns, host.parent) > 0
     calls = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts)
     groups = [op for op in calls.groups if op.ns or op.flops or op.bytes]
     shaped = by_shape(host, trace, ns, calls.priced, tf32)
     return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped
-
-
-def _with_those_inside(ns: npt.NDArray[np.int64], parent: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-    """Kernel time of each op with that of the ops that it calls. Where there is none its work has no time to be held
-    against: a copy by the driver is no kernel, and what it launched may have run outside the window."""
-    whole = ns.tolist()
-    for row in range(len(whole) - 1, -1, -1):  # a parent stands before its children
-        if (above := int(parent[row])) >= 0:
-            whole[above] += whole[row]
-    return np.array(whole, np.int64)
 
 
 def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> bool:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gobrrr.ledger.launchers import launchers
 from gobrrr.recording.trace import CPU_OP, Ops, Trace
-from gobrrr.recording.tree import nest_threads
+from gobrrr.recording.tree import nest_threads, with_children
 
 Ints = npt.NDArray[np.int64]
 Key = tuple[str, str]
@@ -19,11 +19,16 @@ MAX_SHAPES = 120
 
 
 class OpTime(msgspec.Struct, frozen=True):
-    """Per step. `host_ns` is self time, `device_ns` the kernels that it launched itself."""
+    """Per step. `host_ns` is self time, `device_ns` the kernels that it launched itself; the totals are with what the
+    ops that it calls took."""
 
     calls: float
     host_ns: float
     device_ns: float = 0.0
+    host_total_ns: float = 0.0
+    device_total_ns: float = 0.0
+    within: Key | None = None
+    """The op that makes most of its calls; null where none does."""
 
 
 def op_times(trace: Trace, spans: Ints) -> dict[Key, OpTime]:
@@ -36,17 +41,32 @@ def op_times(trace: Trace, spans: Ints) -> dict[Key, OpTime]:
         return {}
     tree = nest_threads(ops.start, ops.dur, ops.thread)
     device = _device_ns(trace, ops, tree.parent)
+    columns = (np.ones(len(ops)), tree.self_time, device, ops.dur, with_children(device, tree.parent))
     pairs = np.stack((ops.name.astype(np.int64), ops.signature.astype(np.int64)), axis=1)
     distinct, group = np.unique(pairs, axis=0, return_inverse=True)
-    columns = [
-        np.bincount(group.ravel(), w, len(distinct)) / len(spans) for w in (np.ones(len(ops)), tree.self_time, device)
-    ]
-    found: dict[Key, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    for (name, signature), *row in zip(distinct.tolist(), *columns, strict=True):
-        entry = found[(trace.names[name], _shapes(trace, signature))]
+    group = group.ravel()
+    keys = [(trace.names[name], _shapes(trace, signature)) for name, signature in distinct.tolist()]
+    found: dict[Key, list[float]] = defaultdict(lambda: [0.0] * len(columns))
+    for key, *row in zip(keys, *(np.bincount(group, w, len(keys)) / len(spans) for w in columns), strict=True):
         for place, value in enumerate(row):
-            entry[place] += float(value)
-    return {key: OpTime(*row) for key, row in found.items()}
+            found[key][place] += float(value)
+    within = _within(keys, group, tree.parent)
+    return {
+        key: OpTime(calls, host, device, total, on_device, within.get(key))
+        for key, (calls, host, device, total, on_device) in found.items()
+    }
+
+
+def _within(keys: list[Key], group: Ints, parent: npt.NDArray[np.int32]) -> dict[Key, Key]:
+    """The key of the op that makes most of a key's calls, of equally many the first."""
+    called = np.flatnonzero(parent >= 0)
+    codes, counts = np.unique(group[called] * len(keys) + group[parent[called]], return_counts=True)
+    most: dict[Key, tuple[int, Key]] = {}
+    for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        inner, outer = keys[code // len(keys)], keys[code % len(keys)]
+        if inner != outer and count > most.get(inner, (0, outer))[0]:
+            most[inner] = count, outer
+    return {inner: outer for inner, (_, outer) in most.items()}
 
 
 def _shapes(trace: Trace, signature: int) -> str:
@@ -54,10 +74,10 @@ def _shapes(trace: Trace, signature: int) -> str:
     return " ".join("x".join(map(str, s)) if s else "-" for s in shapes)[:MAX_SHAPES].rstrip(" -")
 
 
-def _device_ns(trace: Trace, ops: Ops, parent: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
+def _device_ns(trace: Trace, ops: Ops, parent: npt.NDArray[np.int32]) -> Ints:
     """Kernel time by the op that launched it."""
-    found = np.zeros(len(ops))
+    found = np.zeros(len(ops), np.int64)
     launcher = launchers(trace.kernels, trace.runtime, ops, parent)
     known = launcher >= 0
-    np.add.at(found, launcher[known], trace.kernels.dur[known].astype(float))
+    np.add.at(found, launcher[known], trace.kernels.dur[known])
     return found

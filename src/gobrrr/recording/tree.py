@@ -83,3 +83,12 @@ def nest_threads(start: Ints, dur: Ints, thread: Ids) -> Nesting:
         own[rows] = part.self_time
         num_overlaps += part.num_overlaps
     return Nesting(parent, own, num_overlaps)
+
+
+def with_children(values: Ints, parent: Ids) -> Ints:
+    """Each event's value with those of all below it; a parent stands before its children."""
+    whole: list[int] = values.tolist()
+    for row in range(len(whole) - 1, -1, -1):
+        if (above := int(parent[row])) >= 0:
+            whole[above] += whole[row]
+    return np.array(whole, np.int64)

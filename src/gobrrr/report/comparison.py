@@ -53,13 +53,17 @@ def _ops(found: Comparison, page: Page, num_ops: int) -> Table:
     for op in found.ops[:num_ops]:
         ratio = "" if op.ratio is None else f"{op.ratio:.2f}x"
         table.add_row(
-            page.clip(f"{op.name} {op.shapes}", max(20, page.width - 68)),
+            page.clip(f"{_named(op)} {op.shapes}", max(20, page.width - 68)),
             _calls(op),
             *_times(op.a),
             *_times(op.b),
             ratio,
         )
     return table
+
+
+def _named(op: OpRatio) -> str:
+    return op.name if op.by is None else " | ".join(name.removeprefix("aten::") for name in op.by)
 
 
 def _table(first: str, *others: str) -> Table:
