@@ -24,6 +24,7 @@ from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.roofline import device_roofline, roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
+from gobrrr.ledger.serving import serving_classes
 from gobrrr.ledger.spans import step_spans
 from gobrrr.ledger.stacks import line_groups
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
@@ -81,6 +82,9 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         signals=_signals(recording, stats, facts),
         device=device,
         device_ops=launched,
+        serving=serving_classes([step.wall for step in recording.main.steps], recording.serving)
+        if recording.main and recording.serving
+        else (),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceMemory
+from gobrrr.ledger.serving import ServingClass
 from gobrrr.recording.facts import Facts, Span
 
 ACCOUNTS = (
@@ -237,6 +238,8 @@ class Ledger(msgspec.Struct, frozen=True):
     device: DeviceLedger | None = None
     device_ops: tuple[OpGroup, ...] = ()
     """As `ops`, with the time of the kernels that each launched and its floor on the device."""
+    serving: tuple[ServingClass, ...] = ()
+    """Steps of a serving engine by kind, where it has marked them."""
     of_device: bool = False
     """This is the device's view: `ops` are those of `device_ops`."""
 

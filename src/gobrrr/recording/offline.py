@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.recording.run import Recording, Start, Window
+from gobrrr.recording.serving import Iteration, iteration
 from gobrrr.recording.stacklog import line_log
 from gobrrr.recording.steps import LoopSteps, Step
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
 from gobrrr.units import share
 
 Ints = npt.NDArray[np.int64]
-UPDATES, EXPLICIT = 1, 3
+UPDATES, FORWARDS, EXPLICIT = 1, 2, 3
 DATA, UPDATE = "enumerate(DataLoader)", "Optimizer.step#"
 SINGLE = "_SingleProcessDataLoaderIter"
 PLACE = (0, 0)
@@ -29,7 +30,8 @@ HARMLESS = ("category not known", "phase not known")
 def of_trace(trace: Trace) -> Recording:
     """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
     thread = _thread(trace)
-    marked = _marked(trace, thread)
+    iterations, engine = _serving(trace, thread)
+    marked = engine if iterations else _marked(trace, thread)
     spans = marked if len(marked) else _whole(trace, thread)
     began = int(spans[0, 0]) if len(spans) else 0
     if len(spans):
@@ -37,7 +39,7 @@ def of_trace(trace: Trace) -> Recording:
     waits = _waits(trace, thread)
     training = len(_annotations(trace, thread, UPDATE)) > 0
     steps = tuple(Step(a, b, 0, wait=_within(waits, a, b)) for a, b in spans.tolist())
-    loop = LoopSteps(UPDATES if training else EXPLICIT, 0, steps)
+    loop = LoopSteps(FORWARDS if iterations else UPDATES if training else EXPLICIT, 0, steps)
     ended = int(spans[-1, 1]) if len(spans) else 0
     log = line_log(trace, thread)
     window = Window("profile", (loop.kind, 0), len(steps), began, ended, PLACE, trace=trace.source, lines=log)
@@ -45,7 +47,7 @@ def of_trace(trace: Trace) -> Recording:
         Path(trace.source), _start(trace, thread), np.zeros((0, 4), np.int64), (loop,) if steps else (),
         (window,) if steps else (), trace, (), _facts(trace, waits), {}, "file", 0,
         tuple(note for note in (trace.note, _damaged(trace)) if note), offline=True,
-        unmarked=len(spans) > 0 and not len(marked),
+        unmarked=len(spans) > 0 and not len(marked), serving=iterations,
     )  # fmt: skip
 
 
@@ -63,7 +65,8 @@ def _thread(trace: Trace) -> int:
     """The thread that makes the steps: of the profiler's or the optimizer's marks, else the one with most op time."""
     if len(trace.steps):
         return int(np.bincount(trace.steps.thread).argmax())
-    named = np.isin(trace.ops.name, [i for i, name in enumerate(trace.names) if name.startswith((UPDATE, DATA))])
+    marks = [i for i, name in enumerate(trace.names) if name.startswith((UPDATE, DATA)) or iteration(name)]
+    named = np.isin(trace.ops.name, marks)
     rows = trace.ops.thread[named & (trace.ops.kind == USER_ANNOTATION)]
     if len(rows):
         return int(np.bincount(rows).argmax())
@@ -93,6 +96,19 @@ def _marked(trace: Trace, thread: int) -> Ints:
         return np.stack((marks.start, ends), axis=1)[first]
     ends = _annotations(trace, thread, UPDATE)[:, 1]
     return np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else np.zeros((0, 2), np.int64)
+
+
+def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
+    """What a serving engine says of each of its steps, and (n, 2): from the begin of one to that of the next."""
+    said = {number: found for number, name in enumerate(trace.names) if (found := iteration(name))}
+    rows = trace.ops.take(np.isin(trace.ops.name, list(said)) & (trace.ops.thread == thread))
+    rows = rows.take(rows.kind == USER_ANNOTATION) if said else rows.take(slice(0, 0))
+    if not len(rows):
+        return (), np.zeros((0, 2), np.int64)
+    ends = np.append(rows.start[1:], rows.start[-1:] + rows.dur[-1:])
+    spans = np.stack((rows.start, ends), axis=1)
+    kept = ends > rows.start
+    return tuple(said[name] for name in rows.name[kept].tolist()), spans[kept]
 
 
 def _whole(trace: Trace, thread: int) -> Ints:

@@ -18,6 +18,7 @@ from gobrrr.recording.journal import read_journal
 from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.marks import NO_WINDOW
+from gobrrr.recording.serving import Iteration
 from gobrrr.recording.steps import LoopSteps, find_loops
 from gobrrr.recording.trace import Trace
 from gobrrr.recording.warmup import settling
@@ -124,6 +125,8 @@ class Recording:
     """A trace alone: every step ran under the profiler, and nobody watched beside it."""
     unmarked: bool = False
     """Nothing in that trace says where a step ends: all of it is one."""
+    serving: tuple[Iteration, ...] = ()
+    """What each step of the main loop computes, where a serving engine has marked them."""
 
     @property
     def main(self) -> LoopSteps | None:

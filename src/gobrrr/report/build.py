@@ -57,6 +57,7 @@ def build(
         phases=ledger.phases,
         ops=_ops(ledger),
         loops=tuple(sorted(ledger.loops, key=lambda loop: (-loop.share, loop.name))),
+        serving=ledger.serving,
         memory=ledger.memory,
         saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
         roofline=ledger.roofline,

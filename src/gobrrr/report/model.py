@@ -6,6 +6,7 @@ import msgspec
 
 from gobrrr.ledger.devicemodel import DeviceMemory, DeviceOp
 from gobrrr.ledger.model import Account, MemoryLedger, OtherLoop, Roofline
+from gobrrr.ledger.serving import ServingClass
 from gobrrr.recording.facts import SavedTensor
 from gobrrr.recording.facts import Span as Line
 from gobrrr.rules.model import Finding
@@ -98,6 +99,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ops: tuple[OpShare, ...] = ()
     """The ops that take most of the step, the first ten."""
     loops: tuple[OtherLoop, ...] = ()
+    serving: tuple[ServingClass, ...] = ()
+    """A serving engine's steps: decode and prefill told apart."""
     memory: MemoryLedger = MemoryLedger()
     saved: tuple[SavedTensor, ...] = ()
     """The largest activations kept for backward, by the module and op that saved them."""

@@ -1,0 +1,89 @@
+"""Steps that a serving engine marks: prefill and decode told apart, with what is in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gobrrr.cli.diagnose import diagnosed
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.limits import DEFAULT
+from gobrrr.recording.serving import Iteration, iteration
+from gobrrr.recording.sources import Source
+from gobrrr.report.text import render
+from tests.diagnose.grown import Grown
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("execute_context_2(512)_generation_30(30)", Iteration(2, 512, 30, 30)),
+        ("execute_context_0(0)_generation_30(60)", Iteration(0, 0, 30, 60)),
+        (
+            "execute_8192_context_9(sq8155sk8430sqsq7475785sqsk7671310)_generation_37(sq37sk34489sqsq37sqsk34489)",
+            Iteration(9, 8155, 37, 37),
+        ),
+        ("execute_new_3_cached_12", Iteration(3, None, 12, None)),
+        ("execute_context_2(512)_generation_30(30) and more", None),
+        ("execute_context_2(-5)_generation_30(30)", None),
+        (f"execute_context_{'9' * 5000}(1)_generation_1(1)", None),
+        ("execute_model", None),
+    ],
+)
+def test_what_a_mark_says(name: str, expected: Iteration | None) -> None:
+    assert iteration(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("each", "kind", "tokens"),
+    [
+        (Iteration(0, 0, 8, 8), "decode", 8), (Iteration(2, 700, 0, 0), "prefill", 700),
+        (Iteration(2, 700, 8, 8), "mixed", 708), (Iteration(1, None, 0, None), "prefill", None),
+    ],
+)  # fmt: skip
+def test_kinds_of_steps(each: Iteration, kind: str, tokens: int | None) -> None:
+    assert (each.kind, each.tokens) == (kind, tokens)
+
+
+def served(marks: list[tuple[str, int]]) -> Grown:
+    """Steps of a mark and so many kernels of 100 us each, with 40 us of scheduling after each."""
+    trace = Grown(device=2)
+    for name, kernels in marks:
+        begin = trace.now
+        for _ in range(kernels):
+            trace.op(12, 100)
+        trace.sync(3)
+        trace.row("user_annotation", name, begin, trace.now)
+        trace.python(40)
+    return trace
+
+
+DECODE, MIXED = "execute_context_0(0)_generation_4(4)", "execute_context_2(300)_generation_2(2)"
+
+
+def test_decode_and_prefill_are_told_apart_with_their_tokens(tmp_path: Path) -> None:
+    trace = served([(DECODE, 5), (DECODE, 5), (MIXED, 40), (DECODE, 5), (DECODE, 5)])
+    report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
+    assert (report.step.count, report.step.kind, report.step.unmarked) == (5, "inference", False)
+    decode, mixed = report.serving
+    assert (decode.kind, decode.count, decode.prompts, decode.sequences, decode.tokens) == ("decode", 4, 0, 4, 4)
+    assert (mixed.kind, mixed.count, mixed.prompts, mixed.sequences, mixed.tokens) == ("mixed", 1, 2, 2, 302)
+    assert decode.step_ns == pytest.approx(5 * 100e3 + 40e3, rel=0.1)  # the scheduling behind it is its own
+    assert mixed.step_ns == pytest.approx(40 * 100e3 + 40e3, rel=0.1)
+    assert mixed.tokens_per_s == pytest.approx(302 / (mixed.step_ns / 1e9))
+    page = render(report, width=120)
+    assert "4 decode steps of" in page and "1 mixed step of" in page and "2 prompts, 2 sequences, 302 tokens" in page
+
+
+def test_marks_without_tokens_have_no_rate(tmp_path: Path) -> None:
+    trace = served([("execute_new_1_cached_0", 9), ("execute_new_0_cached_1", 3), ("execute_new_0_cached_1", 3)])
+    report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
+    assert [(each.kind, each.tokens_per_s) for each in report.serving] == [("decode", None), ("prefill", None)]
+    assert "tokens" not in render(report, width=120)
+
+
+def test_a_training_serves_nobody(tmp_path: Path) -> None:
+    trace = served([("train step", 5), ("train step", 5)])
+    report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
+    assert report.serving == () and report.step.unmarked
