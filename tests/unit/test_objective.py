@@ -172,6 +172,8 @@ def test_a_sample_is_a_part_of_the_step_in_the_report() -> None:
                     guard=Guarded("exact"), step_ns=50e6)  # fmt: skip
     assert rows.per_step(0) == 10 and rows.per_step(1) == 15
     assert "5.00 ms to 4.00 ms per sample" in tuning.render(found)
+    of_time = msgspec.structs.replace(found, objective="time")  # samples are counted, and nobody asked for them
+    assert "50.0 ms to 40.0 ms per step" in tuning.render(of_time)
 
 
 def test_a_receipt_of_before_is_one_of_time() -> None:

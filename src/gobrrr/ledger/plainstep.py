@@ -55,7 +55,8 @@ def op_at_plain_step(op: Op, factor: float) -> Op:
 def _work(work: DeviceWork, factor: float) -> DeviceWork:
     return msgspec.structs.replace(
         work,
-        ops=tuple(op_at_plain_step(op, factor) for op in work.ops), kernel_ns=work.kernel_ns * factor,
+        ops=tuple(op_at_plain_step(op, factor) for op in work.ops),
+        by_shape=tuple(op_at_plain_step(op, factor) for op in work.by_shape), kernel_ns=work.kernel_ns * factor,
         counted_ns=work.counted_ns * factor, compute_ns=work.compute_ns * factor,
         bandwidth_ns=work.bandwidth_ns * factor, recomputed_flops=work.recomputed_flops * factor,
         not_counted=tuple((name, ns * factor) for name, ns in work.not_counted),
