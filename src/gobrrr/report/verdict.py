@@ -157,7 +157,12 @@ def _step(ledger: Ledger) -> str:
     step = ledger.step
     known = 0 < step.low_ns <= step.high_ns
     interval = f" (95 % interval {units.interval(step.low_ns, step.high_ns)})" if known else ""
-    return f"{units.duration(ledger.wall)} {'recording' if 'unmarked' in ledger.signals else 'step'}{interval}"
+    return f"{units.duration(ledger.wall)} {_noun(ledger)}{interval}"
+
+
+def _noun(ledger: Ledger) -> str:
+    """What the figures are of."""
+    return "recording" if "unmarked" in ledger.signals else "step"
 
 
 def _from_ledger(ledger: Ledger) -> Verdict:
@@ -193,7 +198,8 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     bound = "compute" if arithmetic >= MAJORITY else "bandwidth"
     largest = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
     busy = f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))} of the {_step(ledger)}"
-    named = f"the longest kernel is {largest[0][:60]} with {units.share(largest[2] / ledger.wall)} of the step"
+    most = units.share(largest[2] / ledger.wall)
+    named = f"the longest kernel is {largest[0][:60]} with {most} of the {_noun(ledger)}"
     part = arithmetic if arithmetic >= MAJORITY else 1 - arithmetic
     return _verdict(bound, f"{busy}, {units.share(part)} of its kernel time in {of}; {named}")
 
