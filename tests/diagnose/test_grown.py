@@ -14,6 +14,7 @@ from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.sources import Source
 from gobrrr.report.model import Report
+from gobrrr.report.text import render
 from tests.diagnose.grown import CAUSES, Grown, grow
 
 CASES = 210
@@ -108,6 +109,27 @@ def test_a_file_without_marks_of_steps_is_one_step(tmp_path: Path) -> None:
     assert found["data_wait"] == pytest.approx(truth["data_wait"], abs=0.01)
     assert "ms recording" in report.verdict.sentence and " step " not in report.verdict.sentence
     assert "does not say where a step ends" in next(f.message for f in report.findings if f.code == "BRR901")
+
+
+@pytest.mark.parametrize(
+    ("shapes", "stacks", "told"),
+    [
+        (True, True, None), (False, True, "profile(record_shapes=True) "), (True, False, "profile(with_stack=True) "),
+        (False, False, "profile(record_shapes=True, with_stack=True) "),
+    ],
+)  # fmt: skip
+def test_what_would_settle_it_is_the_next_thing_to_type(
+    shapes: bool, stacks: bool, told: str | None, tmp_path: Path
+) -> None:
+    trace = Grown(shapes=shapes, stacks=stacks)
+    for _ in range(4):
+        begin = trace.now
+        trace.python(50)
+        trace.op(20, 50)
+        trace.sync(3)
+        trace.end_of_step(begin)
+    page = render(diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT), width=120)
+    assert ("profile(" in page.split("next ")[-1]) is bool(told) and (told or "next") in page
 
 
 def test_marks_that_stand_twice_are_one_step(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from gobrrr.rules.model import Finding
 
 UNDERFILLED = 0.2
 """Share of kernel time in kernels too small for the device from which it is said."""
+MISSES = "BRR904"
 NUM_OPS, NUM_SHAPES, OP_WIDTH, SHAPE_WIDTH = 4, 8, 28, 24
 DONE = (None, 0, 130, -2)
 """Exit codes of programs that did not fail: unknown, the end, Ctrl-C."""
@@ -210,7 +211,17 @@ def next_steps(report: Report, page: Page, brief: bool = False) -> list[Renderab
     lines = [phrase((first, "bold"), (rest, "dim"))] if first else []
     if command := page.clean(_tunable(report)):
         lines.append(phrase((f"gobrrr tune {command}", "bold"), ("   tries remedies and checks the numbers", "dim")))
+    if told := _settles(report):
+        lines.append(phrase((f"profile({told})", "bold"), ("   when it is recorded again", "dim")))
     return [page.row("next", *lines)] if lines else []
+
+
+def _settles(report: Report) -> str:
+    """Of a trace: the arguments of torch.profiler's profile() that it lacks, without which lines and FLOPs are open."""
+    lacks = [str(f.evidence["missing"].value) for f in report.findings if f.code == MISSES and "missing" in f.evidence]
+    wanted = {"shapes": "record_shapes=True", "stacks": "with_stack=True"}
+    told = [argument for signal, argument in wanted.items() if report.offline and signal in ", ".join(lacks)]
+    return ", ".join(told)
 
 
 def _tunable(report: Report) -> str:
