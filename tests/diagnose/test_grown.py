@@ -174,6 +174,7 @@ def test_waits_without_a_rhythm_are_the_loaders_and_no_reason_to_say_nothing(see
         trace.end_of_step(begin)
     report = told(trace, tmp_path)
     assert report.verdict.bound == "data", report.verdict.sentence
+    assert len({"BRR405", "BRR407"} & {f.code for f in report.findings}) == 1, "slow samples, or too few workers"
     check(trace, report)
 
 

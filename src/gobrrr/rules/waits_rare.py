@@ -66,8 +66,9 @@ def _every_round(ledger: Ledger) -> bool:
 def steady_wait(ledger: Ledger, machine: Machine) -> float:
     """ns per step without the rare ones. The mean where workers deliver in bursts, of which a median sees nothing."""
     usual = ledger.account("data_wait")
-    if ledger.device is not None:
-        return usual  # of the mean step already, and only while the device idles
+    if ledger.device is not None:  # of the mean step already, and only while the device idles
+        rare = tail(ledger, machine)[0] * ledger.wall / max(ledger.step.mean_ns, ledger.wall)
+        return max(0.0, usual - rare)
     waits, asked = ledger.step.waits, fetches(ledger)
     if rare_waits(ledger, machine):
         return max(usual, median(asked) * len(asked) / len(waits))
