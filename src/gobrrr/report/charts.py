@@ -86,7 +86,7 @@ def roofline(points: Sequence[Point], flop_rate: float, byte_rate: float) -> Mar
     drawn = [
         *_grid(across, up, x, y),
         _tag("polyline", Markup(), {"points": " ".join(f"{_n(a)},{_n(b)}" for a, b in roof), "class": "roof"}),
-        *_points(known, x, y),
+        *_points(known, x, y, flop_rate),
         _text(WIDTH - RIGHT, TALL - 12, "FLOPs per byte", "end"), _text(8, TOP + 4, "FLOP/s", "start"),
     ]  # fmt: skip
     return _svg(drawn, TALL, f"Roofline: {len(known)} ops under the ceilings", "chart")
@@ -142,14 +142,14 @@ def _down(value: float, top: float) -> float:
     return FLAT - BOTTOM - (FLAT - BOTTOM - TOP) * value / top
 
 
-def _points(points: Sequence[Point], x: _Scale, y: _Scale) -> Iterable[Markup]:
-    """The large ones below the small ones; each with its number beside it."""
+def _points(points: Sequence[Point], x: _Scale, y: _Scale, ceiling: float) -> Iterable[Markup]:
+    """The large ones below the small ones, each with its number beside it; none above the ceiling of FLOPs."""
     for point in sorted(points, key=lambda p: -p.share):
         radius = max(SMALLEST, LARGEST * math.sqrt(min(1.0, _size(point.share))))
-        across, down = x(point.intensity), y(point.rate)
+        across, down = x(point.intensity), y(min(point.rate, ceiling))
         yield _tag("circle", _title(point.said), {"cx": across, "cy": down, "r": radius,
                                                   "class": f"point {point.bound}"})  # fmt: skip
-        yield _text(across, down + 5, str(point.number), "middle")
+        yield _text(across + radius + 3, down + 5, str(point.number), "start")
 
 
 def _grid(across: tuple[int, int], up: tuple[int, int], x: _Scale, y: _Scale) -> Iterable[Markup]:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from gobrrr import units
+from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.report import charts
 from gobrrr.report.charts import Part, Point
 from gobrrr.report.model import OpShare, Report
@@ -112,7 +113,7 @@ def _points(report: Report) -> list[Point]:
         wall = report.step.plain_wall_ns or 1
         return [
             Point(i, op.flops / op.bytes, 1e9 * op.flops / op.ns, op.ns / wall, _bound(op.bound),
-                  f"{i} {op.name} {op.dtype}: {units.duration(op.ns)}, {units.flop_rate(1e9 * op.flops / op.ns)}")
+                  f"{i} {op.name} {op.dtype}: {units.duration(op.ns)}, {_reached(op)}")
             for i, op in enumerate(report.device.work, 1) if op.ns > 0 and op.bytes > 0
         ]  # fmt: skip
     return [
@@ -120,6 +121,10 @@ def _points(report: Report) -> list[Point]:
               f"{i} {op.name} ({op.phase}): {units.duration(op.ns)}, {units.flop_rate(op.flops_per_s)}{_at(op)}")
         for i, op in enumerate(report.ops, 1) if op.flops_per_s and op.bytes_per_s
     ]  # fmt: skip
+
+
+def _reached(op: DeviceOp) -> str:
+    return units.flop_rate(1e9 * op.flops / op.ns) if op.ns > op.floor_ns else "at peak"
 
 
 def _bound(bound: str | None) -> str:
@@ -141,12 +146,7 @@ def ops(report: Report) -> list[Table]:
     found = []
     for title, listed in (("Ops by the kernels that they launched", device.work), ("By shape", device.by_shape)):
         shaped = title == "By shape"
-        rows = tuple(
-            (_count(i), Cell(op.name), Cell(op.dtype), *((Cell(op.shapes),) if shaped else ()), _calls(op.calls),
-             _time(op.ns), _share(op.ns / wall), _rate(op.flops, op.ns), _bytes(op.bytes, op.ns),
-             _share(op.floor_ns / op.ns if op.ns else 0.0), Cell(op.bound))
-            for i, op in enumerate(listed, 1)
-        )  # fmt: skip
+        rows = tuple(_launched(i, op, wall, shaped) for i, op in enumerate(listed, 1))
         own = (*heads[:3], ("shapes", False), *heads[3:]) if shaped else heads
         found += [Table(title, own, rows)] if rows else []
     return found
@@ -155,12 +155,29 @@ def ops(report: Report) -> list[Table]:
 def _host(listed: Sequence[OpShare]) -> Table:
     heads = (("#", True), ("op", False), ("phase", False), ("line", False), ("calls", True), ("per step", True),
              ("of step", True), ("FLOP/s", True), ("bytes/s", True), ("bound", False))  # fmt: skip
-    rows = tuple(
-        (_count(i), Cell(op.name), Cell(op.phase), Cell(short(op.where) if op.where else ""), _calls(op.calls),
-         _time(op.ns), _share(op.share), _rate(op.flops_per_s, 1e9), _bytes(op.bytes_per_s, 1e9), Cell(op.bound or ""))
-        for i, op in enumerate(listed, 1)
-    )  # fmt: skip
+    rows = tuple(_played(i, op) for i, op in enumerate(listed, 1))
     return Table("Ops that take most of the step (self time)", heads, rows)
+
+
+def _launched(number: int, op: DeviceOp, wall: float, shaped: bool) -> tuple[Cell, ...]:
+    """A rate at the peak or above is none: what was counted may have come from a cache, or did not happen."""
+    counted = op.ns if op.ns > op.floor_ns else 0.0
+    return (
+        _count(number), _name(op.name), Cell(op.dtype), *((Cell(op.shapes),) if shaped else ()), _calls(op.calls),
+        _time(op.ns), _share(op.ns / wall), _rate(op.flops, counted), _bytes(op.bytes, counted),
+        _share(op.floor_ns / op.ns if op.ns else 0.0), Cell(op.bound),
+    )  # fmt: skip
+
+
+def _played(number: int, op: OpShare) -> tuple[Cell, ...]:
+    return (
+        _count(number), _name(op.name), Cell(op.phase), Cell(short(op.where) if op.where else ""), _calls(op.calls),
+        _time(op.ns), _share(op.share), _rate(op.flops_per_s, 1e9), _bytes(op.bytes_per_s, 1e9), Cell(op.bound or ""),
+    )  # fmt: skip
+
+
+def _name(op: str) -> Cell:
+    return Cell(op.removeprefix("aten::"))
 
 
 def _count(number: int) -> Cell:
