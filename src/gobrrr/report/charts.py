@@ -21,7 +21,7 @@ WIDTH = 1000
 """Of every chart's viewBox; the page scales it."""
 STACK, THIN = 36, 12
 """Heights of stacks and of the bars beside figures."""
-LEFT, RIGHT, TOP, BOTTOM = 110, 30, 20, 60
+LEFT, RIGHT, TOP, BOTTOM = 110, 30, 40, 60
 """Margins of charts with axes: digits and names stand there."""
 TALL, FLAT = 460, 300
 SMALLEST, LARGEST = 5.0, 34.0
@@ -87,7 +87,7 @@ def roofline(points: Sequence[Point], flop_rate: float, byte_rate: float) -> Mar
         *_grid(across, up, x, y),
         _tag("polyline", Markup(), {"points": " ".join(f"{_n(a)},{_n(b)}" for a, b in roof), "class": "roof"}),
         *_points(known, x, y, flop_rate),
-        _text(WIDTH - RIGHT, TALL - 12, "FLOPs per byte", "end"), _text(8, TOP + 4, "FLOP/s", "start"),
+        _text(WIDTH - RIGHT, TALL - 12, "FLOPs per byte", "end"), _text(8, TOP - 20, "FLOP/s", "start"),
     ]  # fmt: skip
     return _svg(drawn, TALL, f"Roofline: {len(known)} ops under the ceilings", "chart")
 

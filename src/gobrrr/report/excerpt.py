@@ -50,7 +50,7 @@ def excerpts(
                     return Excerpt(doubt="The file is too large to be source that people write: not read.")
                 text = source.read(MAX_SOURCE_BYTES).decode("utf-8", "replace")
         except FileNotFoundError:
-            return Excerpt(doubt="The file is not there any more.")
+            return Excerpt(doubt="The file is not here, or not any more.")
         except (OSError, ValueError, RuntimeError):  # as in place.reader()
             return Excerpt(doubt="The file cannot be read.")
         changed = recorded_ns is not None and facts.st_mtime_ns > recorded_ns

@@ -211,7 +211,7 @@ def memory(report: Report) -> dict[str, Any]:
     book = report.memory
     sizes = [(role, getattr(book, role)) for role in ROLES]
     known = [(role.replace("_", " "), size) for role, size in sizes if size]
-    parts = [Part(name, size, f"phase{i % 6}", f"{name}: {units.size(size)}") for i, (name, size) in enumerate(known)]
+    parts = [Part(name, size, f"phase{i % 7}", f"{name}: {units.size(size)}") for i, (name, size) in enumerate(known)]
     whole = book.peak or sum(size for _, size in known) or 1
     rows = [(charts.swatch(part.kind), part.name, units.size(part.value), units.share(part.value / whole))
             for part in parts]  # fmt: skip

@@ -14,7 +14,7 @@ from gobrrr.report.model import Report
 from gobrrr.report.timetable import ACCOUNTS, ON_DEVICE
 
 KIND = {"green": "work", "yellow": "loss", "red": "idle", "dim": "rest"}
-MEANS = {"work": "at a ceiling of this machine", "loss": "torch's own, or above the ceiling", "idle": "no op runs",
+MEANS = {"work": "at a ceiling of the machine", "loss": "torch's own, or above the ceiling", "idle": "no op runs",
          "rest": "nobody claims it"}  # fmt: skip
 SAID = {"plain": "as measured", "slow": "more than 1.5 times the median", "warm-up": "dropped",
         "window": "looked at closely, not in the median", "other": "settling, or of another kind"}  # fmt: skip
@@ -32,7 +32,7 @@ def ledger(report: Report) -> dict[str, Any]:
         parts.append(Part(name, account.ns, kind, said))
         rows.append({"name": name, "swatch": charts.swatch(kind), "time": units.duration(account.ns),
                      "percent": f"{percent:.1f} %", "gloss": glosses.get(account.account, ""),
-                     "bar": charts.share_bar([(account.share, kind)], said), "none": account.ns <= 0})  # fmt: skip
+                     "bar": charts.share_bar([(account.share, kind)], said), "none": account.ns <= 0 and account.account != "unattributed"})  # fmt: skip
     used = {part.kind for part in parts if part.value > 0}
     total = sum(account.ns for account in report.ledger)
     return {
@@ -48,7 +48,7 @@ def phases(report: Report) -> dict[str, Any]:
     known = [(name, ns) for name, ns in report.phases if ns > 0]
     total = sum(ns for _, ns in known) or 1.0
     parts = [
-        Part(name, ns, f"phase{index % 6}", f"{name}: {units.duration(ns)}") for index, (name, ns) in enumerate(known)
+        Part(name, ns, f"phase{index % 7}", f"{name}: {units.duration(ns)}") for index, (name, ns) in enumerate(known)
     ]
     rows = [(charts.swatch(part.kind), part.name, units.duration(part.value), units.share(part.value / total))
             for part in parts]  # fmt: skip
