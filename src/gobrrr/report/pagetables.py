@@ -95,7 +95,7 @@ def roofline(report: Report) -> dict[str, Any]:
         lines.append(
             f"Speed of light, the least that its ops need as a share of it: {units.share(roof.speed_of_light)}."
         )
-    if roof.not_counted_share:
+    if roof.not_counted_share >= 0.0005:
         names = ", ".join(name for name, _ in roof.not_counted)
         lines.append(f"Not counted: {units.share(roof.not_counted_share)} of the step{f' ({names})' if names else ''}.")
     if chart:

@@ -30,9 +30,10 @@ def ledger(report: Report) -> dict[str, Any]:
         name, kind = account.account.replace("_", " "), kinds.get(account.account, "rest")
         said = f"{name}: {units.duration(account.ns)}, {percent:.1f} %"
         parts.append(Part(name, account.ns, kind, said))
-        rows.append({"name": name, "swatch": charts.swatch(kind), "time": units.duration(account.ns),
+        empty = account.ns <= 0 and account.account != "unattributed"
+        rows.append({"name": name, "swatch": charts.swatch(kind), "time": units.duration(account.ns), "none": empty,
                      "percent": f"{percent:.1f} %", "gloss": glosses.get(account.account, ""),
-                     "bar": charts.share_bar([(account.share, kind)], said), "none": account.ns <= 0 and account.account != "unattributed"})  # fmt: skip
+                     "bar": charts.share_bar([(account.share, kind)], said)})  # fmt: skip
     used = {part.kind for part in parts if part.value > 0}
     total = sum(account.ns for account in report.ledger)
     return {
