@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from gobrrr.data.advice import Advice, simulate
     from gobrrr.data.bins import Bins
     from gobrrr.data.buckets import BucketBatchSampler, DistributedBucketBatchSampler, order_distance
+    from gobrrr.data.cached import CachedDataset, cache
     from gobrrr.data.collate import PackingCollate
     from gobrrr.data.datasets import PackedDataset, PackingDataset
     from gobrrr.data.loss import document_losses, global_labels, token_loss
@@ -19,11 +20,13 @@ __all__ = [
     "Advice",
     "Bins",
     "BucketBatchSampler",
+    "CachedDataset",
     "DistributedBucketBatchSampler",
     "PackedDataset",
     "PackingCollate",
     "PackingDataset",
     "block_mask",
+    "cache",
     "check_packable",
     "cu_seqlens",
     "document_losses",
@@ -42,11 +45,13 @@ _LAZY = {
     "Advice": "advice",
     "Bins": "bins",
     "BucketBatchSampler": "buckets",
+    "CachedDataset": "cached",
     "DistributedBucketBatchSampler": "buckets",
     "PackedDataset": "datasets",
     "PackingCollate": "collate",
     "PackingDataset": "datasets",
     "block_mask": "masks",
+    "cache": "cached",
     "check_packable": "packable",
     "cu_seqlens": "masks",
     "document_losses": "loss",
