@@ -1,4 +1,4 @@
-"""Parts for the input pipeline that people can use alone: sequences packed and bucketed, and what each would bring.
+"""Parts for the input pipeline that people can use alone: sequences packed, samples computed once, batches copied ahead.
 
 `pack` and `simulate` need NumPy alone; what is drawn by a DataLoader or touches tensors imports torch on first use.
 """
@@ -6,6 +6,7 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.data.advice import Advice, simulate
+    from gobrrr.data.ahead import Prefetch, prefetch
     from gobrrr.data.bins import Bins
     from gobrrr.data.buckets import BucketBatchSampler, DistributedBucketBatchSampler, order_distance
     from gobrrr.data.cached import CachedDataset, cache
@@ -25,6 +26,7 @@ __all__ = [
     "PackedDataset",
     "PackingCollate",
     "PackingDataset",
+    "Prefetch",
     "block_mask",
     "cache",
     "check_packable",
@@ -36,6 +38,7 @@ __all__ = [
     "mask_mod",
     "order_distance",
     "pack",
+    "prefetch",
     "simulate",
     "token_loss",
 ]
@@ -50,6 +53,7 @@ _LAZY = {
     "PackedDataset": "datasets",
     "PackingCollate": "collate",
     "PackingDataset": "datasets",
+    "Prefetch": "ahead",
     "block_mask": "masks",
     "cache": "cached",
     "check_packable": "packable",
@@ -61,6 +65,7 @@ _LAZY = {
     "mask_mod": "masks",
     "order_distance": "buckets",
     "pack": "packing",
+    "prefetch": "ahead",
     "simulate": "advice",
     "token_loss": "loss",
 }
