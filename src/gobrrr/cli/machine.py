@@ -23,7 +23,7 @@ class MachineCommand:
         parser.add_argument(
             "--disk",
             metavar="FOLDER",
-            help="how fast this folder's disk gives samples back, by layout of the data (20 s, at most 768 MiB, removed)",
+            help="how fast this folder's disk gives samples back, by layout of the data (20 s, 768 MiB, removed)",
         )
 
     def run(self, args: argparse.Namespace) -> int:
@@ -47,10 +47,15 @@ class MachineCommand:
 def _disk(folder: str, as_json: bool) -> int:
     from pathlib import Path
 
+    from gobrrr.cli.interrupts import Interrupts
     from gobrrr.machine.disk import measure
 
     _say(f"measuring the disk of {folder} (about 20 s) ...")
-    disk = measure(Path(folder))
+    with Interrupts() as interrupts:  # SIGTERM too: what was written is removed
+        try:
+            disk = measure(Path(folder))
+        except KeyboardInterrupt:
+            return interrupts.exit_code
     if as_json:
         import msgspec
 

@@ -1,4 +1,4 @@
-"""Parts for the input pipeline that people can use alone: sequences packed, samples computed once, batches copied ahead.
+"""Parts for the input pipeline that people can use alone: sequences packed, samples computed once, batches ahead.
 
 `pack` and `simulate` need NumPy alone; what is drawn by a DataLoader or touches tensors imports torch on first use.
 """

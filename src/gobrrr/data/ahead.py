@@ -97,13 +97,13 @@ class _CudaLane:
         if not torch.cuda.is_available():
             raise GobrrrError(f"there is no {device} here", "give device='cpu', or a machine with a GPU")
         self.device = device
-        self.stream = torch.cuda.Stream(device)
-        self.event = torch.cuda.Event()
+        self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def send(self, batch: Any) -> Any:
         with torch.cuda.stream(self.stream):
             there = moved(batch, self._copied, None)
-            self.event = torch.cuda.Event()
+            self.event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self.event.record(self.stream)
         return there
 

@@ -1,8 +1,8 @@
 """How fast a folder's disk gives training samples back: as small files, as one archive, as one mapped file.
 
-The data are made here (random bytes, which no disk compresses), read cold and warm, and removed. Cold is asked for with
-`posix_fadvise(DONTNEED)` and believed only where the kernel then says that a page is not in memory (`RWF_NOWAIT`). It is
-cold for this computer: the host of a virtual disk, or a server, may hold it still.
+The data are made here (random bytes, which no disk compresses), read cold and warm, and removed. Cold is asked for
+with `posix_fadvise(DONTNEED)` and believed only where the kernel then says that a page is not in memory
+(`RWF_NOWAIT`). It is cold for this computer: the host of a virtual disk, or a server, may hold it still.
 """
 
 from __future__ import annotations
