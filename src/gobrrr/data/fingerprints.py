@@ -9,6 +9,7 @@ read from a file here). Not seen: what lies in files that a path names, the envi
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import dis
 import functools
 import hashlib
@@ -225,8 +226,9 @@ class _Walk:
 
     def _reduced(self, value: Any) -> None:
         """An object of C, such as a tokenizer: what it is made anew from."""
+        reduce = copyreg.dispatch_table.get(type(value))  # of regular expressions, for one
         try:
-            parts = value.__reduce_ex__(4)
+            parts: Any = reduce(value) if reduce else value.__reduce_ex__(4)
         except Exception:  # not to be pickled: a lock, a connection
             self.tell("unseen")
             return

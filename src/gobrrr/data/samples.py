@@ -40,6 +40,7 @@ _TORCH = {
     )
     if hasattr(torch, name)
 }
+_EMPTY = {"<U0": np.str_(""), ">U0": np.str_(""), "|S0": np.bytes_(b"")}
 _NAMES = {dtype: name for name, dtype in _TORCH.items()}
 _encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
@@ -112,8 +113,9 @@ class _Tree:
             order = _order(value.strides, value.shape)
             straight = value.transpose(order) if order else value
             return self._array(_ARRAY, value.dtype.str, straight.shape, straight.tobytes(), order)
-        if isinstance(value, np.generic) and _NUMPY.fullmatch(value.dtype.str):
-            return Ext(_SCALAR, _encode((value.dtype.str, value.tobytes())))
+        if isinstance(value, np.generic) and (_NUMPY.fullmatch(value.dtype.str) or value.dtype.str in _EMPTY):
+            name = value.dtype.str
+            return Ext(_SCALAR, _encode((name, b"" if name in _EMPTY else value.tobytes())))
         raise _refused(value, at)
 
     def _items(self, value: Sequence[Any], at: tuple[Any, ...]) -> list[Any]:
@@ -233,7 +235,7 @@ class _Reader:
             return self._array(_meta.decode(data))
         if code == _SCALAR:
             name, value = self.of(data)
-            return np.frombuffer(value, _numpy_dtype(name))[0]
+            return np.frombuffer(value, _numpy_dtype(name))[0] if value else _EMPTY[name]
         if code == _COMPLEX:
             return complex(*struct.unpack("<dd", data))
         if code == _LARGE:

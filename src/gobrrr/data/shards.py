@@ -21,7 +21,6 @@ import stat
 import struct
 import zlib
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -35,6 +34,27 @@ MOST_NAMES = 40_000
 """Names of a folder that are looked at."""
 _BETWEEN_LOOKS = 64 << 20
 """Bytes written between two looks at how much of the disk is free."""
+
+
+class Handle:
+    """An open file that is closed once nobody uses it: a thread may still read what another has put away."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def fileno(self) -> int:
+        return self.number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+def readable(path: Path) -> Handle:
+    """A plain file, no link. Raises OSError."""
+    with files.opened(path, follow=False) as file:
+        return Handle(os.dup(file.fileno()))
 
 
 class Writer:
@@ -75,7 +95,7 @@ class Writer:
                 raise OSError(errno.ENOSPC, f"less than {self.leave_free:,} bytes of the disk are free")
 
 
-def _free_shard(folder: Path) -> tuple[str, BinaryIO]:
+def _free_shard(folder: Path) -> tuple[str, Handle]:
     """A shard that nobody holds, and its index file, locked until it is closed."""
     with os.scandir(folder) as found:
         names = sorted(one.name for one in itertools.islice(found, MOST_NAMES) if is_index(one.name))
@@ -98,18 +118,17 @@ def _free_shard(folder: Path) -> tuple[str, BinaryIO]:
         return name, file
 
 
-def _writable(path: Path, flags: int) -> BinaryIO:
+def _writable(path: Path, flags: int) -> Handle:
     """A plain file of its own, no link. Raises OSError."""
-    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, files.AS_USUAL)
-    file = os.fdopen(handle, "r+b", buffering=0)
-    facts = os.fstat(handle)
+    number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, files.AS_USUAL)
+    handle = Handle(number)
+    facts = os.fstat(number)
     if not stat.S_ISREG(facts.st_mode) or facts.st_nlink != 1:
-        file.close()
         raise OSError(errno.EINVAL, f"{path.name} is no plain file of its own")
-    return file
+    return handle
 
 
-def _write(file: BinaryIO, data: bytes, offset: int) -> None:
+def _write(file: Handle, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
         written = os.pwrite(file.fileno(), view, offset)

@@ -6,18 +6,19 @@ import contextlib
 import itertools
 import mmap
 import os
+import struct
 import threading
 import time
 import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from gobrrr.data.samples import ALIGN, MAX_BYTES
-from gobrrr.data.shards import DATA, ENTRY, HEAD, INDEX, MOST_NAMES, Writer, is_index
+from gobrrr.data.shards import DATA, ENTRY, HEAD, INDEX, MOST_NAMES, Handle, Writer, is_index, readable
 from gobrrr.machine import files
 
 _SHARD_BITS = 44
@@ -26,6 +27,10 @@ _MOST_SHARDS = 10_000
 _MOST_OPEN = 128
 _BLOCK = 1 << 20
 """Entries read at once."""
+_MOST_TRIED = 64
+"""Records of one number, where the first is damaged."""
+_LARGE = 1 << 20
+"""Bytes from which on a record says what it is before memory is taken for it."""
 _SHARE = 0.05
 """Of the time, at most, that looking for other processes' records takes."""
 
@@ -54,7 +59,7 @@ class Store:
         """What belongs to one process: nothing open is shared with a parent, whose lock and places it would use."""
         self._process = os.getpid()
         self._lock = threading.RLock()
-        self._open: dict[int, BinaryIO] = {}
+        self._open: dict[int, Handle] = {}
         self._maps: dict[int, mmap.mmap] = {}
         self._writer: Writer | None = None
         self._writes = True
@@ -175,7 +180,7 @@ class Store:
         began = time.perf_counter()
         if began >= self._search_again:
             with self._lock:
-                for place, size in self._records(number):
+                for place, size in itertools.islice(self._records(number), _MOST_TRIED):
                     payload = self._read(place, size, number)
                     if payload is not None:
                         self._sizes[number], self._places[number] = size, place
@@ -198,8 +203,10 @@ class Store:
         shard, offset = place >> _SHARD_BITS, place & ((1 << _SHARD_BITS) - 1)
         try:
             file = self._open.get(shard) or self._opened(shard)
+            if size > _LARGE and HEAD.unpack(os.pread(file.fileno(), HEAD.size, offset))[1:] != (size, number):
+                return None
             record = self._copied(file, offset, size) if self.copy else self._mapped(shard, file, offset, size)
-        except (OSError, ValueError):
+        except (OSError, ValueError, struct.error):
             return None
         if record is None:
             return None
@@ -208,18 +215,18 @@ class Store:
             return None
         return record[HEAD.size :]
 
-    def _opened(self, shard: int) -> BinaryIO:
+    def _opened(self, shard: int) -> Handle:
         with self._lock:
             if len(self._open) >= _MOST_OPEN:
                 self._open.pop(next(iter(self._open)))  # closed once no thread reads from it
-            file = self._open[shard] = files.opened(self.folder / (self._names[shard] + DATA), follow=False)
+            file = self._open[shard] = readable(self.folder / (self._names[shard] + DATA))
         return file
 
-    def _copied(self, file: BinaryIO, offset: int, size: int) -> Any:
+    def _copied(self, file: Handle, offset: int, size: int) -> Any:
         record: Any = np.empty(HEAD.size + size, np.uint8)
         return record if os.preadv(file.fileno(), [record], offset) == len(record) else None
 
-    def _mapped(self, shard: int, file: BinaryIO, offset: int, size: int) -> Any:
+    def _mapped(self, shard: int, file: Handle, offset: int, size: int) -> Any:
         """Pages that are this process's own once it writes to them: torch knows no tensor that cannot be written."""
         end = offset + HEAD.size + size
         if os.fstat(file.fileno()).st_size < end:
