@@ -62,19 +62,17 @@ from pathlib import Path
 from tests.data.test_cache_harm import opened
 dataset = opened(Path(sys.argv[1]), 20_000)
 print("open", flush=True)
-for index in range(20_000):
+sys.stdin.readline()
+for index in range(20_000)[:: int(sys.argv[2])]:
     dataset[index]
 """
 
 
-def started(folder: Path) -> subprocess.Popen[str]:
+def started(folder: Path, step: int) -> subprocess.Popen[str]:
     root = Path(__file__).resolve().parents[2]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)]), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True, env=env, cwd=root
-    )
-    assert process.stdout is not None and process.stdout.readline() == "open\n"
-    return process
+    command = [sys.executable, "-c", WRITER, str(folder), str(step)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, cwd=root)
 
 
 @pytest.mark.slow
@@ -82,13 +80,18 @@ def test_two_processes_at_once_that_are_killed_lose_nothing_that_was_whole(tmp_p
     """A dozen rounds of two writers, killed at any moment; each goes on where the last ones were."""
     known = 0
     for number in range(6):
-        both = [started(tmp_path / "c"), started(tmp_path / "c")]
+        both = [started(tmp_path / "c", step) for step in (1, -1)]
+        for process in both:
+            assert process.stdout is not None and process.stdout.readline() == "open\n"
+        for process in both:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
         time.sleep(0.01 + 0.05 * number)
         for process in both:
             process.send_signal(signal.SIGKILL)
-            process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+        for process in both:
+            process.communicate()
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # a torn end is no damage
             dataset = opened(tmp_path / "c", 20_000)
@@ -102,6 +105,32 @@ def test_two_processes_at_once_that_are_killed_lose_nothing_that_was_whole(tmp_p
     assert known > 0 and len(files_of(tmp_path / "c")) <= 4
     dataset = opened(tmp_path / "c", 20_000)
     assert all(is_right(dataset[at], at) for at in range(20_000)) and len(dataset.store) == 20_000
+
+
+def test_a_forked_process_does_not_write_where_its_parent_does(tmp_path: Path) -> None:
+    dataset = opened(tmp_path / "c", 400)
+    assert is_right(dataset[0], 0)
+    pid = os.fork()
+    for index in range(400)[:: 1 if pid else -1]:
+        dataset[index]
+    if not pid:  # pragma: no cover - in the child
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fresh = opened(tmp_path / "c", 400)
+        fresh.store._writes = False
+        assert all(fresh.store.get(at) is not None and is_right(fresh[at], at) for at in range(400))
+
+
+def test_entries_whose_data_a_crash_of_the_system_has_lost_are_passed_over(tmp_path: Path) -> None:
+    filled(tmp_path / "c", 8)
+    data, _ = files_of(tmp_path / "c")
+    data.write_bytes(data.read_bytes()[:300])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = opened(tmp_path / "c", 8)
+        assert all(is_right(dataset[at], at) for at in range(8))
 
 
 def test_cut_at_any_byte_it_goes_on(tmp_path: Path) -> None:
