@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Sequence
@@ -217,3 +220,19 @@ def test_no_warning_where_nothing_is_wrong(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         dataset = cache(Squares(20, tmp_path / "told"), tmp_path / "cache")
         assert all(same(dataset[at], dataset[at]) for at in range(20))
+
+
+def test_a_process_that_ends_with_it_open_ends_in_silence(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom gobrrr.data import cache\n"
+        "dataset = cache(range(9), sys.argv[1])\nprint([dataset[at] for at in range(9)] * 2)"
+    )
+    path = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-c", program, str(tmp_path / "c")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    assert not done.returncode and not done.stderr, done.stderr

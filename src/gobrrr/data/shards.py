@@ -20,6 +20,7 @@ import secrets
 import stat
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from gobrrr.machine import files
 
 HEAD = struct.Struct("<IIq")
 ENTRY = np.dtype([("number", "<i8"), ("offset", "<i8"), ("size", "<u4")])
+_ENTRY = struct.Struct("<qqI")
 PREFIX, DATA, INDEX = "part-", ".data", ".index"
 MOST_NAMES = 40_000
 """Names of a folder that are looked at."""
@@ -47,8 +49,8 @@ class Handle:
     def fileno(self) -> int:
         return self.number
 
-    def __del__(self) -> None:
-        os.close(self.number)
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # at exit the module's names are gone
+        close(self.number)
 
 
 def readable(path: Path) -> Handle:
@@ -81,8 +83,7 @@ class Writer:
             os.ftruncate(self.data.fileno(), offset)  # gives back the part; nobody reads beyond the last entry
             raise
         self.end = _aligned(offset + HEAD.size + len(payload))
-        entry = np.array((number, offset, len(payload)), ENTRY).tobytes()
-        _write(self.index, entry, self.count * ENTRY.itemsize)
+        _write(self.index, _ENTRY.pack(number, offset, len(payload)), self.count * ENTRY.itemsize)
         self.count += 1
         return offset
 

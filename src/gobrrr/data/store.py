@@ -31,7 +31,7 @@ _MOST_TRIED = 64
 """Records of one number, where the first is damaged."""
 _LARGE = 1 << 20
 """Bytes from which on a record says what it is before memory is taken for it."""
-_SHARE = 0.05
+_SHARE = 0.01
 """Of the time, at most, that looking for other processes' records takes."""
 
 
