@@ -4,7 +4,8 @@
 
 Needs tokenizers, datasets and Pillow. Texts are Python's own standard library in pieces of 2,000 characters, the
 tokenizer is trained on them here, the images are made here. Epochs are in a new random order each, in one process, warm
-unless said otherwise; "workers" is a DataLoader with two. Writes benchmarks/results/cache-DATE.json and .md.
+unless said otherwise; "workers" is a DataLoader with two. Figures are medians of five rounds. Writes
+benchmarks/results/cache-DATE.json and .md.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from gobrrr.data import cache
 from gobrrr.data.shards import ENTRY
 from gobrrr.data.store import Store
 
-TEXTS, IMAGES, LATER, MANY = 4000, 600, 5, 10_000_000
+TEXTS, IMAGES, ROUNDS, MANY = 4000, 600, 5, 10_000_000
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -117,32 +118,30 @@ def dropped(folder: Path) -> None:
 
 
 def of(name: str, dataset: Any, home: Path) -> dict[str, float]:
-    folder = home / f"cache-{name}"
-    plain = [epoch(dataset, seed) for seed in range(2)]
-    plain_workers = with_workers(dataset)
-    first_workers = with_workers(cache(dataset, home / f"workers-{name}", check=False))
-    began = time.perf_counter()
-    cached = cache(dataset, folder)
-    opened = time.perf_counter() - began
-    first = epoch(cached, 2)
-    later = [epoch(cached, seed) for seed in range(LATER)]
-    again = cache(dataset, folder, copy=False)
-    mapped = [epoch(again, seed) for seed in range(LATER)]
-    workers = [with_workers(cached) for _ in range(2)]
-    dropped(folder)
-    return {
-        "samples": len(dataset),
-        "plain": statistics.median(plain),
-        "opening": opened,
-        "first": first,
-        "later": statistics.median(later),
-        "later, copy=False": statistics.median(mapped),
-        "later, cold": epoch(cached, 9),
-        "plain, workers": plain_workers,
-        "first, workers": first_workers,
-        "later, workers": statistics.median(workers),
-        "bytes": bytes_in(folder),
-    }
+    """Medians of rounds, so that a drift of the machine meets all rows alike."""
+    rows: dict[str, list[float]] = {}
+    for number in range(ROUNDS):
+        folder = home / f"cache-{name}-{number}"
+        began = time.perf_counter()
+        cached = cache(dataset, folder)
+        opened = time.perf_counter() - began
+        mapped = cache(dataset, folder, copy=False)
+        shared = cache(dataset, home / f"workers-{name}-{number}", check=False)
+        for row, took in (
+            ("opening", opened),
+            ("plain", epoch(dataset, number)),
+            ("first", epoch(cached, number)),
+            ("later", epoch(cached, number + 100)),
+            ("later, copy=False", epoch(mapped, number + 100)),
+            ("plain, workers", with_workers(dataset)),
+            ("first, workers", with_workers(shared)),
+            ("later, workers", with_workers(shared)),
+        ):
+            rows.setdefault(row, []).append(took)
+        dropped(folder)
+        rows.setdefault("later, cold", []).append(epoch(cached, number + 200))
+    found = {row: statistics.median(took) for row, took in rows.items()}
+    return {"samples": len(dataset), **found, "bytes": bytes_in(folder)}
 
 
 def of_arrow(dataset: Tokens, home: Path) -> dict[str, float]:
@@ -163,13 +162,19 @@ def of_arrow(dataset: Tokens, home: Path) -> dict[str, float]:
         folder = home / f"arrow{len(name)}"
         folder.mkdir()
         rows = datasets.Dataset.from_dict({"text": dataset.texts})
-        began = time.perf_counter()
-        mapped = rows.map(function, batched=batched, remove_columns=["text"], cache_file_name=str(folder / "map.arrow"))
-        found[f"map{name}"] = time.perf_counter() - began
+        took = []
+        for number in range(ROUNDS):
+            path = str(folder / f"{number}.arrow")
+            began = time.perf_counter()
+            mapped = rows.map(
+                function, batched=batched, remove_columns=["text"], cache_file_name=path, load_from_cache_file=False
+            )
+            took.append(time.perf_counter() - began)
+        found[f"map{name}"] = statistics.median(took)
+        found["bytes"] = Path(path).stat().st_size
     mapped = mapped.with_format("torch")
-    found["later"] = statistics.median(epoch(mapped, seed) for seed in range(LATER))
+    found["later"] = statistics.median(epoch(mapped, seed) for seed in range(ROUNDS))
     found["later, workers"] = with_workers(mapped)
-    found["bytes"] = bytes_in(folder)
     return found
 
 
