@@ -204,7 +204,9 @@ def test_it_travels_to_other_processes(tmp_path: Path) -> None:
     dataset = cache(Squares(5, tmp_path / "told"), tmp_path / "cache", check=False)
     assert dataset[3]["index"] == 3
     other = pickle.loads(pickle.dumps(dataset))
-    assert other[3]["index"] == 3 and other[4]["index"] == 4 and dataset[4]["index"] == 4
+    assert other[3]["index"] == 3 and other[4]["index"] == 4
+    dataset.store.look()  # which happens by itself at most a hundredth of the time
+    assert dataset[4]["index"] == 4
     assert computed(tmp_path / "told") == [3, 4]
 
 

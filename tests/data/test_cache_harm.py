@@ -261,6 +261,19 @@ def test_some_of_the_disk_stays_free(tmp_path: Path) -> None:
         assert is_right(dataset[0], 0)
 
 
+def test_a_shard_too_large_to_be_mapped_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path / "c", 5)
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr("mmap.mmap", refused)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dataset = opened(tmp_path / "c", 5, copy=False)
+        assert all(dataset.store.get(at) is not None and is_right(dataset[at], at) for at in range(5))
+
+
 def test_a_folder_that_goes_away_costs_no_sample(tmp_path: Path) -> None:
     import shutil
 

@@ -31,6 +31,7 @@ def helper(text):
 
 class Texts:
     words = {"b", "a", "c"}
+    rows = [{"of": {"b", "a", "c"}}]
     def __init__(self, texts, scale=1.0):
         self.texts, self.scale = texts, scale
         self.weights = np.arange(3.0)
@@ -81,7 +82,7 @@ def test_another_process_finds_the_same(tmp_path: Path) -> None:
         ("np.arange(3.0)", "np.arange(3.0) + 1"),
         ("torch.zeros(2)", "torch.ones(2)"),
         ('"z", "hello"}', '"z", "hallo"}'),
-        ('{"b", "a", "c"}', '{"b", "a", "d"}'),
+        ('words = {"b", "a", "c"}', 'words = {"b", "a", "d"}'),
         ("if w in", "if w not in"),
         ('logger.debug("one")', 'logger.info("one")'),
     ],
@@ -120,6 +121,9 @@ class Own(list):  # type: ignore[type-arg]
         ([1, True], [True, 1]),
         (["a"] * 20_001, ["a"] * 20_000 + ["b"]),
         (["a", None, object], ["a", None, int]),
+        ([{"a": [1]}], [{"a": [2]}]),
+        ([{"a": {"x", "y"}}], [{"a": {"x", "z"}}]),
+        ([{"a": np.ones(1)}], [{"a": np.zeros(1)}]),
         (bytearray(b"a"), bytearray(b"b")),
         (torch.utils.data.Subset([1, 2], [0]), torch.utils.data.Subset([1, 2], [1])),
         (Path("a"), Path("b")),

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 _MAX_DEPTH = 40
-_MOST_ITEMS = 1_000_000
+_MOST_ITEMS = 100_000
 """Of a list of objects; of a longer one so many, evenly spread."""
 _BLOCK = 10_000
 _MOST_BYTES, _PIECES = 256 << 20, 4096
@@ -39,7 +39,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 _MADE_ANEW = (tuple, frozenset, types.MethodType, types.BuiltinFunctionType, np.dtype, np.generic)
 """What one process has once and the next twice (constants of compiled and of loaded code): no account of sameness."""
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, str, bytes, int, float)
-_FLAT = frozenset({bool, int, float, str, bytes, type(None)})
+_FLAT = frozenset({bool, int, float, str, bytes, type(None), dict, list, tuple})
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
@@ -123,15 +124,15 @@ class _Walk:
             self._instance(value, kind)
 
     def _items(self, value: Any) -> None:
-        """All of a list of strings and numbers, at the speed of C; of anything else no more than can be looked at."""
+        """All of a list of strings, numbers and what nests them, at the speed of C; of objects what time allows."""
         self.tell(type(value).__name__, len(value))
         for start in range(0, len(value), _BLOCK):
             block = value[start : start + _BLOCK]
             if not set(map(type, block)) <= _FLAT:
                 break
             try:
-                self.tell(msgspec.msgpack.encode(block))
-            except (OverflowError, UnicodeEncodeError):
+                self.tell(_encode(block))
+            except (OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError):
                 break
         else:
             return

@@ -27,6 +27,7 @@ _MOST_SHARDS = 10_000
 _MOST_OPEN = 128
 _BLOCK = 1 << 20
 """Entries read at once."""
+_PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
 _MOST_TRIED = 64
 """Records of one number, where the first is damaged."""
 _LARGE = 1 << 20
@@ -205,7 +206,8 @@ class Store:
             file = self._open.get(shard) or self._opened(shard)
             if size > _LARGE and HEAD.unpack(os.pread(file.fileno(), HEAD.size, offset))[1:] != (size, number):
                 return None
-            record = self._copied(file, offset, size) if self.copy else self._mapped(shard, file, offset, size)
+            record = None if self.copy else self._mapped(shard, file, offset, size)
+            record = self._copied(file, offset, size) if record is None else record
         except (OSError, ValueError, struct.error):
             return None
         if record is None:
@@ -234,7 +236,10 @@ class Store:
         with self._lock:
             pages = self._maps.get(shard)
             if pages is None or len(pages) < end:
-                pages = self._maps[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+                with contextlib.suppress(OSError):  # where private pages count as memory, a large shard is too much
+                    pages = self._maps[shard] = mmap.mmap(file.fileno(), 0, _PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        if pages is None or len(pages) < end:
+            return None
         return np.frombuffer(pages, np.uint8, end - offset, offset)
 
 
