@@ -196,7 +196,7 @@ def test_what_has_no_index_is_refused(tmp_path: Path, dataset: Any, said: str) -
 def test_a_sample_that_is_not_kept_names_its_index(tmp_path: Path) -> None:
     with pytest.raises(GobrrrError, match="sample 0 cannot be kept: the sample is set"):
         cache([{1}], tmp_path / "a", check=False)[0]
-    with pytest.raises(GobrrrError, match="is set"):
+    with pytest.raises(GobrrrError, match="sample 0 cannot be kept: the sample is set"):
         cache([{1}], tmp_path / "b")
 
 

@@ -69,7 +69,7 @@ def cache(
     _claim(place, facts)
     cached = CachedDataset(dataset, function, Store(place, length, _seed(facts), leave_free, copy))
     if check:
-        check_same(cached.compute, cached.payload, length)
+        check_same(lambda index: _encoded(index, cached.compute(index)), cached.payload, length)
     return cached
 
 
@@ -131,11 +131,15 @@ class CachedDataset(Dataset[Any]):
 
     def _keep(self, index: int, sample: Any) -> Any:
         if 0 <= index < self.store.length:
-            try:
-                self.store.put(index, encode(sample))
-            except GobrrrError as error:
-                raise GobrrrError(f"sample {index} cannot be kept: {error.message}", error.hint) from None
+            self.store.put(index, _encoded(index, sample))
         return sample
+
+
+def _encoded(index: int, sample: Any) -> bytes:
+    try:
+        return encode(sample)
+    except GobrrrError as error:
+        raise GobrrrError(f"sample {index} cannot be kept: {error.message}", error.hint) from None
 
 
 def _index(at: Any) -> int:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from gobrrr.data.samples import encode
 from gobrrr.errors import GobrrrError
 
 _HINT = "keep what is random after the cache: cache what comes before it, or say check=False if it does not matter"
 
 
-def check_same(compute: Callable[[int], Any], kept: Callable[[int], Any], length: int) -> None:
-    """Compute the first, the last and two more samples under two states of the random streams, which are put back.
+def check_same(compute: Callable[[int], bytes], kept: Callable[[int], bytes | None], length: int) -> None:
+    """Compute the payloads of the first, the last and two more samples under two states of the random streams, which
+    are put back.
 
     A sample that is `kept` (None where it is not) stands for the second. Raises GobrrrError where a sample draws from
     torch's, NumPy's or Python's stream, or is another the second time.
@@ -25,16 +25,17 @@ def check_same(compute: Callable[[int], Any], kept: Callable[[int], Any], length
     for index in sorted({0, length // 3, 2 * length // 3, length - 1} if length else ()):
         with _streams(1) as drawn:
             try:
-                sample = compute(index)
+                first = compute(index)
+            except GobrrrError:
+                raise  # it cannot be kept
             except Exception:
                 continue  # raised again where the sample is asked for, which may be never
-        first = encode(sample)
         if drawn:
             raise GobrrrError(f"sample {index} draws random numbers ({' and '.join(drawn)})", _HINT)
         stored = kept(index)
         if stored is None:
             with _streams(2):
-                stored = encode(compute(index))
+                stored = compute(index)
             if first != stored:
                 raise GobrrrError(f"sample {index} is another the second time it is computed", _HINT)
         elif first != stored:
