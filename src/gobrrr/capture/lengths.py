@@ -1,7 +1,7 @@
 """How long the sequences are in the batches that loaders give: a histogram for each loader, over many batches.
 
 A batch is looked at when the loader hands it out, before the program has it: it lies on the host then, and nothing
-waits for a device. A look is followed by a pause of `PAUSE` times its length: looking takes half a percent at most.
+waits for a device. A look is followed by a pause of `PAUSE` times its length: looking takes about half a percent.
 """
 
 from __future__ import annotations
