@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ledger": {"errors", "units", "machine", "recording"},
     "rules": {"errors", "units", "machine", "recording", "ledger"},
     "report": {"errors", "units", "machine", "recording", "ledger", "rules", "guard", "trial"},
-    "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture"},
+    "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture", "data"},
     "rehearsal": {"errors", "units", "machine", "recording", "ledger", "rules", "remedies", "capture"},
     "guard": {"errors", "capture"},
     "data": {"errors", "units"},

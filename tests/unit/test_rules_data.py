@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import Account, StepStats
+from gobrrr.ledger.model import Account, Sequences, StepStats, Ways
 from gobrrr.recording.facts import Facts, InputFacts, LoaderFacts, OptimizerFacts, Span
 from gobrrr.rules import data_workers
 from gobrrr.rules.waits_rare import period
@@ -445,6 +445,55 @@ def test_labels_that_are_mostly_ignored_are_no_padding(share, longest, expected)
     assert [each.saving.expected_ns for each in found] == (
         [] if expected is None else [pytest.approx(expected * 85 * MS)]
     )
+
+
+def of_many(
+    real: float = 0.2, longest: float = 0.5, bucketing: float = 0.95, long_share: float = 0.1, full: bool = False
+) -> Case:
+    """As padded(), with the lengths of forty batches."""
+    case = padded(0.84)
+    ways = Ways(real, longest, bucketing, 0.99, 0.995, long_share, full)
+    found = Sequences(40, 16, 512, real, longest, 1000.0, given=case.facts.inputs[0], ways=ways)
+    case.extra = {"sequences": found}
+    return case
+
+
+def test_many_batches_say_what_each_way_saves():
+    (found,) = of_many().raised("BRR409")
+    assert found.saving.expected_ns == pytest.approx((1 - 0.2 / 0.95) * 85 * MS), "batches of like length"
+    assert found.saving.low_ns == pytest.approx(0.8 * (1 - 0.2 / 0.5) * 85 * MS), "the longest row of each batch"
+    assert found.saving.ceiling_ns == pytest.approx(0.8 * 85 * MS)
+    assert found.message.startswith("80.0 % of what 40 batches of up to 16x512 hold is padding")
+    assert found.advice.startswith("Pad to the longest of the batch. Put sequences of like length together: ")
+    assert "BucketBatchSampler(lengths, 16), or pack" in found.advice
+    assert "padded to the longest of a batch 50.0 %, bucketed 95.0 %, packed 99.0 % (at most 99.5 %)" in found.advice
+    evidence = {name: each.value for name, each in found.evidence.items()}
+    assert evidence["saved_by_longest"] == round(0.6 * 85 * MS) and evidence["batches"] == 40
+    assert evidence["saved_by_bucketing"] == round(found.saving.expected_ns)
+    assert [evidence[n] for n in ("pad_to_cap", "pad_in_collate", "bucketing", "packing", "packing_bound")] == [
+        0.2, 0.5, 0.95, 0.99, 0.995
+    ]  # fmt: skip
+
+
+def test_many_batches_count_and_not_the_three_that_the_model_was_seen_to_get():
+    assert not of_many(real=0.93, longest=0.95).raised("BRR409")
+
+
+def test_batches_of_like_length_already_are_not_promised_again():
+    """What the program's own batches reach counts where it is more than a simulation."""
+    (found,) = of_many(real=0.2, longest=0.97, bucketing=0.95).raised("BRR409")
+    assert found.saving.expected_ns == pytest.approx((1 - 0.2 / 0.97) * 85 * MS)
+    (full,) = of_many(real=0.85, longest=0.95, bucketing=0.8).raised("BRR409")
+    assert full.evidence["saved_by_bucketing"].value == 0, "a small sample's simulation may be worse than what is"
+
+
+def test_nothing_to_gain_by_packing_is_said():
+    (found,) = of_many(long_share=0.7, full=True).raised("BRR409")
+    assert found.advice.endswith("Nothing to gain by packing: 70.0 % of the sequences exceed half of 512.")
+    assert "gobrrr.data.pack" not in found.advice
+    (padded_to_longest,) = of_many(real=0.5, longest=0.5).raised("BRR409")
+    assert not padded_to_longest.advice.startswith("Pad to the longest")
+    assert padded_to_longest.saving.low_ns == pytest.approx(0.8 * padded_to_longest.saving.expected_ns)
 
 
 def test_padding_is_told_where_it_is_made():

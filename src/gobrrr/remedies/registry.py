@@ -49,6 +49,7 @@ OWN = (
     "persistent_workers",
     "pin_memory",
     "trim_padding",
+    "bucketing",
     "batched_fetch",
     "packed_masks",
 )
