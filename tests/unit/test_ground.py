@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture", "data"},
     "rehearsal": {"errors", "units", "machine", "recording", "ledger", "rules", "remedies", "capture"},
     "guard": {"errors", "capture"},
-    "data": {"errors", "units"},
+    "data": {"errors", "units", "machine"},
     "trial": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "remedies", "guard", "capture"},
 }
 NO_TORCH = {"errors", "units", "recording", "ledger", "rules", "report", "cli", "__init__", "__main__"}
