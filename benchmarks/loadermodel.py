@@ -1,0 +1,236 @@
+"""How well does the loader model (ledger/loadermodel.py) predict the step with 1, 2 and 4 workers?
+
+    python -m benchmarks.loadermodel [--only NAME ...] [--repeats N] [--suffix WORD]
+
+Each pipeline is a process of its own; its repeats go through 0, 1, 2 and 4 workers in an order drawn anew, with the
+effective cores measured before and after each (they change while others use the host). C, I, P and the cores that C
+keeps busy are taken from the repeat's own loop without workers (once more from that with one), the other counts are
+predicted from them; what counts is the median of the repeats.
+Writes benchmarks/results/loadermodel-DATE.json and .md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, median, quantiles
+from typing import Any
+
+from benchmarks.stamp import stamp
+from gobrrr.ledger.loadermodel import HANDOVER_NS, Pipeline, best, step
+
+WORKERS = (0, 1, 2, 4)
+SECONDS = 0.9
+"""Of one measurement, about."""
+FEWEST, MOST = 16, 150
+"""Steps of one."""
+RESULTS = Path(__file__).parent / "results"
+MS = 1e6
+
+
+class Clocked:
+    """A data set or collate function that adds up its wall and CPU time (ns) where processes can share it."""
+
+    def __init__(self, thing: Any, sums: Any) -> None:
+        self._thing, self._sums = thing, sums
+
+    def __len__(self) -> int:
+        return len(self._thing)
+
+    def __getitem__(self, index: int) -> Any:
+        return self(index, self._thing.__getitem__)
+
+    def __call__(self, given: Any, work: Any = None) -> Any:
+        wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        found = (work or self._thing)(given)
+        import torch
+
+        info = torch.utils.data.get_worker_info()
+        row = self._sums[0 if info is None else info.id]
+        row[0] += time.perf_counter_ns() - wall
+        row[1] += time.thread_time_ns() - cpu
+        return found
+
+
+def measured(name: str, repeats: int) -> list[dict[str, Any]]:
+    """Of one pipeline, in this process: a row for each repeat and number of workers, ns per step."""
+    import torch
+
+    from benchmarks.loadermodel_pipelines import made
+    from gobrrr.machine.cores import CoresGauge
+
+    torch.manual_seed(0)
+    pipeline = made(name)
+    rows = []
+    with CoresGauge(os.cpu_count() or 1, time.perf_counter_ns) as gauge:
+        gauge.sample(time.perf_counter_ns)
+        guess = 0.0
+        for repeat in range(repeats):
+            order = [w for w in WORKERS if w or repeat]
+            random.Random(repeat).shuffle(order)
+            for workers in [*([] if repeat else [0]), *order]:
+                cores = [gauge.sample(time.perf_counter_ns) for _ in range(2)]
+                found = looped(pipeline, workers, guess)
+                cores += [gauge.sample(time.perf_counter_ns) for _ in range(2)]
+                guess = guess or found["step"]
+                rows.append(
+                    {"workers": workers, "repeat": repeat, "cores": mean(cores), "threads": pipeline.threads, **found}
+                )
+    return rows
+
+
+def looped(made: Any, workers: int, guess: float) -> dict[str, float]:
+    """One measurement: means over its steps, after as many as fill the queues."""
+    import torch
+    from torch.utils.data import DataLoader, default_collate
+
+    sums = torch.zeros(max(1, workers), 2, dtype=torch.int64).share_memory_()
+    given = dict(made.loader)
+    collate = Clocked(given.pop("collate_fn", default_collate), sums)
+    loader = DataLoader(Clocked(made.dataset, sums), num_workers=workers, collate_fn=collate, **given)
+    skip = 2 + 3 * workers
+    num = MOST if not guess else max(FEWEST, 4 * workers, min(MOST, round(SECONDS * 1e9 / guess)))
+    batches = iter(loader)
+    wait = cpu = 0
+    until = time.perf_counter() + (2 * SECONDS if not guess else 60)
+    done = 0
+    for number in range(skip + num):
+        if number == skip:
+            began, before = time.perf_counter_ns(), sums.clone()
+            wait = cpu = done = 0
+        asked = time.perf_counter_ns()
+        batch = next(batches)
+        got, spent = time.perf_counter_ns(), time.process_time_ns()
+        made.compute(batch)
+        cpu += time.process_time_ns() - spent
+        wait += got - asked
+        done += 1
+        if number >= skip + FEWEST and time.perf_counter() > until:
+            break
+    ended = time.perf_counter_ns()
+    loading, computed = (sums - before).sum(0).tolist()
+    del batches
+    whole = (ended - began) / done
+    return {
+        "step": whole,
+        "wait": wait / done,
+        "busy_ns": cpu / done,
+        "loading": loading / done,
+        "cpu": computed / done,
+    }
+
+
+def pipeline_of(row: dict[str, Any]) -> Pipeline:
+    """What one measurement says of the loop and its loader."""
+    compute = row["step"] - row["wait"]
+    blocked = max(0.0, row["loading"] - row["cpu"])
+    cpu = row["cpu"] if row["workers"] else max(row["cpu"], row["wait"] - blocked)
+    return Pipeline(compute, blocked, cpu, busy=row["busy_ns"] / compute, threads=row["threads"])
+
+
+def judged(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A pipeline's cells, ms: each repeat is predicted from its own loop without workers and the cores of that moment,
+    and what counts is the median of the repeats."""
+    by = {(row["workers"], row["repeat"]): row for row in rows}
+    repeats = sorted({row["repeat"] for row in rows})
+    steps = {w: median(by[w, r]["step"] for r in repeats) for w in WORKERS}
+    cells = []
+    for workers in WORKERS[1:]:
+        said = {n: [step(pipeline_of(by[n, r]), workers, by[workers, r]["cores"]) for r in repeats] for n in (0, 1)}
+        got = [by[workers, r]["step"] for r in repeats]
+        off = {n: median(a / b - 1 for a, b in zip(said[n], got, strict=True)) for n in said}
+        cells.append({
+            "workers": workers, "measured": median(got) / MS, "predicted": median(said[0]) / MS,
+            "from_one": median(said[1]) / MS, "error": off[0], "error_from_one": off[1],
+        })  # fmt: skip
+    plain = {key: median(by[0, r][key] for r in repeats) for key in by[0, repeats[0]]}
+    cores, found = median(row["cores"] for row in rows), pipeline_of(plain)
+    advised = best(found, cores, max(WORKERS))
+    advised = max(w for w in WORKERS if w <= advised)
+    return {
+        "name": name, "cores": cores, "c": found.compute_ns / MS, "i": found.blocked_ns / MS, "p": found.cpu_ns / MS,
+        "busy": found.busy, "threads": found.threads, "without": steps[0] / MS, "cells": cells, "advised": advised,
+        "of_best": min(steps.values()) / steps[advised], "of_plain": steps[0] / steps[advised], "rows": list(rows),
+    }  # fmt: skip
+
+
+def errors(cases: Sequence[dict[str, Any]], key: str = "error") -> dict[str, float]:
+    """Of the predicted steps, relative, without sign."""
+    found = sorted(abs(cell[key]) for case in cases for cell in case["cells"] if key == "error" or cell["workers"] > 1)
+    tenths = quantiles(found, n=10, method="inclusive") if len(found) > 1 else found * 9
+    return {"cells": len(found), "median": median(found), "p90": tenths[8], "largest": found[-1]}
+
+
+def table(cases: Sequence[dict[str, Any]], summary: dict[str, Any], where: dict[str, Any]) -> str:
+    lines = ["# The step with w workers, predicted from the loop without any", ""]
+    chip = f"{where['cpu']}, {where['cores']} cores, {where['date']}, torch {where['torch']}"
+    load = f"load {where['load']} at the start, {summary['load_at_the_end']} at the end"
+    lines += [f"{chip}; {load}; a hand-over of {HANDOVER_NS / MS:.1f} ms.", ""]
+    lines += ["| errors | cells | median | 90th percentile | largest |", "| --- | --- | --- | --- | --- |"]
+    for kind, found in summary["errors"].items():
+        lines.append(
+            f"| {kind} | {found['cells']} | {found['median']:.1%} | {found['p90']:.1%} | {found['largest']:.0%} |"
+        )
+    lines += ["", f"Of the best of 0, 1, 2 and 4 workers the advised number brings {summary['of_best_mean']:.1%} on "
+              f"average, {summary['of_best_least']:.1%} at least; {summary['never_slower']} of {len(cases)} are no more "
+              "than 2 % slower than without workers.", ""]  # fmt: skip
+    head = ("pipeline (ms)", "C, busy cores", "I", "P", "cores", "w=0", "1: predicted, measured", "2", "4", "advised")
+    lines += [f"| {' | '.join(head)}, of best |", "|" + " --- |" * len(head)]
+    for case in cases:
+        cells = [f"{cell['predicted']:.1f}, {cell['measured']:.1f} ({cell['error']:+.0%})" for cell in case["cells"]]
+        name = case["name"].replace(" | ", " / ")
+        lines.append(f"| {name} | {case['c']:.1f}, {case['busy']:.2f} | {case['i']:.1f} | {case['p']:.1f} | "
+                     f"{case['cores']:.2f} | {case['without']:.1f} | {' | '.join(cells)} | {case['advised']}, "
+                     f"{case['of_best']:.0%} |")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def summed(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    made, real = ([c for c in cases if (" | " in c["name"]) == is_made] for is_made in (True, False))
+    kinds = {"synthetic": made, "real": real, "all": list(cases)}
+    found = {kind: errors(some) for kind, some in kinds.items() if some}
+    found["all, from one worker (2 and 4)"] = errors(cases, "error_from_one")
+    return {
+        "errors": found, "of_best_mean": mean(c["of_best"] for c in cases),
+        "of_best_least": min(c["of_best"] for c in cases),
+        "never_slower": sum(c["of_plain"] >= 1 / 1.02 for c in cases), "load_at_the_end": round(os.getloadavg()[0], 2),
+    }  # fmt: skip
+
+
+def main() -> None:
+    from benchmarks.loadermodel_pipelines import names
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=())
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--suffix", default="")
+    parser.add_argument("--pipeline", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.pipeline:
+        print(json.dumps(measured(args.pipeline, args.repeats)))
+        return
+    where, cases = stamp(), []
+    for name in [name for name in names() if not args.only or any(word in name for word in args.only)]:
+        command = [sys.executable, "-m", "benchmarks.loadermodel", "--pipeline", name, "--repeats", str(args.repeats)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        cases.append(judged(name, json.loads(done.stdout.splitlines()[-1])))
+        shown = [f"{cell['predicted']:.1f}/{cell['measured']:.1f}" for cell in cases[-1]["cells"]]
+        case = cases[-1]
+        print(f"{name:42} C {case['c']:5.1f} b {case['busy']:4.2f} I {case['i']:5.1f} P {case['p']:5.1f} "
+              f"e {case['cores']:.2f} w0 {case['without']:6.1f}  {'  '.join(shown)}", flush=True)  # fmt: skip
+    summary = summed(cases)
+    file = RESULTS / f"loadermodel-{where['date']}{args.suffix}.json"
+    file.write_text(json.dumps({**where, "summary": summary, "cases": cases}, indent=1) + "\n")
+    file.with_suffix(".md").write_text(table(cases, summary, where))
+    print(json.dumps(summary, indent=1))
+
+
+if __name__ == "__main__":
+    main()
