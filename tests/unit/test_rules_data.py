@@ -561,3 +561,18 @@ def test_workers_hide_a_slow_batch_as_long_as_others_are_ready():
     (one,) = slow_ones(352.0, 352.0, num_workers=1).raised("BRR407")
     assert one.evidence["saved_by_workers"].value == pytest.approx(2 * 350 / 40 * MS)
     assert one.evidence["workers"].value == 3, "100 ms of each are hidden already"
+
+
+def test_the_bound_is_told_with_its_interval():
+    """Of 100 waits of 36 to 44 ms the median's interval; of bursts the mean's."""
+    steady = transform()
+    steady.step = replace(steady.step, waits=tuple((36 + 8 * n / 99) * MS for n in range(100)))
+    said = {name: quantity.value for name, quantity in steady.raised("BRR401")[0].evidence.items()}
+    assert said["headspace"] == 40 * MS
+    assert 39 * MS < said["headspace_low"] < 40 * MS - 1 and 40 * MS + 1 < said["headspace_high"] < 41 * MS
+    bursts = waiting(0, waits=(0.0, 0.0, 0.0, 80.0) * 10, num_workers=4, facts={"process_load": 1.9})
+    said = {name: quantity.value for name, quantity in bursts.raised("BRR401")[0].evidence.items()}
+    error = 1.96 * 80 * (0.75 * 0.25 * 40 / 39) ** 0.5 / 40**0.5
+    assert said["headspace"] == 20 * MS
+    assert said["headspace_low"] == pytest.approx((20 - error) * MS, rel=1e-6)
+    assert said["headspace_high"] == pytest.approx((20 + error) * MS, rel=1e-6)

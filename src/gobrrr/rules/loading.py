@@ -3,9 +3,11 @@ bring."""
 
 from __future__ import annotations
 
+from statistics import median, stdev
 from typing import NamedTuple
 
 from gobrrr.ledger import loadermodel
+from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.loadermodel import Cores, Pipeline
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
@@ -17,6 +19,9 @@ from gobrrr.rules.waits import Wait
 
 SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved_by_one", "workers", "held_bytes"
 """Names in a finding's evidence that the remedies ask for."""
+
+SURE = 1.96
+"""Standard errors of a mean's 95 % interval."""
 
 
 class Gain(NamedTuple):
@@ -77,7 +82,7 @@ class Loading:
 
 def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantity]:
     """What the remedies choose by, and the bound that no loader fix can pass, with where it comes from."""
-    bound = {"headspace": time(found.ns), "headspace_by": Quantity("plain phase", "")}
+    bound = _headspace(ledger, found) | {"headspace_by": Quantity("plain phase", "")}
     if "offline" in ledger.signals:
         return bound
     advised = loading.advised
@@ -88,6 +93,22 @@ def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantit
         WORKERS: count(advised), SAVED_BY_WORKERS: time(loading.gain(advised).expected),
         SAVED_BY_ONE: time(loading.one().expected),
     } | ({HELD_BYTES: size(held)} if held else {})  # fmt: skip
+
+
+def _headspace(ledger: Ledger, found: Wait) -> dict[str, Quantity]:
+    """The step less the step with its batches ready, with its 95 % interval: of the median wait, or, where batches come
+    in bursts, of the mean one."""
+    waits = ledger.step.waits
+    said = {"headspace": time(found.ns)}
+    if len(waits) < 2:
+        return said
+    usual = median(waits)
+    low, high = median_interval(waits)
+    if found.ns > high:
+        usual = found.ns
+        low, high = (usual + sign * SURE * stdev(waits) / len(waits) ** 0.5 for sign in (-1, 1))
+    parts = {"headspace_low": found.ns - (usual - low), "headspace_high": found.ns + (high - usual)}
+    return said | {name: time(max(0.0, ns)) for name, ns in parts.items()}
 
 
 def prefetched(
