@@ -2,8 +2,8 @@
 
     python -m benchmarks.loadermodel [--only NAME ...] [--repeats N] [--suffix WORD]
 
-Each pipeline is a process of its own; its repeats go through 0, 1, 2 and 4 workers in an order drawn anew, with the
-effective cores measured before and after each (they change while others use the host), and again where processes of
+Each repeat goes through the pipelines in an order drawn anew, each in a process of its own, first without workers and
+then with 1, 2 and 4 of them in an order drawn anew, with the effective cores measured before and after each (they change while others use the host), and again where processes of
 others had the cores meanwhile. C, I, P and the cores that C keeps busy are taken from the repeat's own loop without
 workers (once more from that with one), the other counts are predicted from them; what counts is the median of the
 repeats.
@@ -19,6 +19,7 @@ import random
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, median, quantiles
@@ -30,7 +31,7 @@ from gobrrr.ledger.loadermodel import HANDOVER_NS, Pipeline, best, step
 WORKERS = (0, 1, 2, 4)
 SECONDS = 0.7
 """Of one measurement, about."""
-CALM, TRIES, PAUSE = 0.25, 3, 1.5
+CALM, TRIES, PAUSE = 0.25, 2, 0.5
 """Cores that others may have meanwhile; attempts to find it so, and seconds between them: else the calmest counts."""
 FEWEST, MOST = 16, 150
 """Steps of one."""
@@ -68,8 +69,8 @@ def queued_ns() -> int:
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
 
 
-def measured(name: str, repeats: int) -> list[dict[str, Any]]:
-    """Of one pipeline, in this process: a row for each repeat and number of workers, ns per step."""
+def measured(name: str, repeat: int) -> list[dict[str, Any]]:
+    """Of one pipeline, in this process: a row for each number of workers, ns per step."""
     import torch
 
     from benchmarks.loadermodel_pipelines import made
@@ -77,17 +78,12 @@ def measured(name: str, repeats: int) -> list[dict[str, Any]]:
 
     torch.manual_seed(0)
     pipeline = made(name)
-    rows = []
+    rows: list[dict[str, Any]] = []
     with CoresGauge(os.cpu_count() or 1, time.perf_counter_ns) as gauge:
         gauge.sample(time.perf_counter_ns)
-        guess = 0.0
-        for repeat in range(repeats):
-            order = [w for w in WORKERS if w or repeat]
-            random.Random(repeat).shuffle(order)
-            for workers in [*([] if repeat else [0]), *order]:
-                found = calmest(pipeline, workers, guess, gauge)
-                guess = guess or found["step"]
-                rows.append({"workers": workers, "repeat": repeat, "threads": pipeline.threads, **found})
+        for workers in [0, *random.Random(repeat).sample(WORKERS[1:], len(WORKERS) - 1)]:
+            found = calmest(pipeline, workers, rows[0]["step"] if rows else 0.0, gauge)
+            rows.append({"workers": workers, "repeat": repeat, "threads": pipeline.threads, **found})
     return rows
 
 
@@ -230,6 +226,8 @@ def summed(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
     kinds = {"synthetic": made, "real": real, "all": list(cases)}
     found = {kind: errors(some) for kind, some in kinds.items() if some}
     found["all, from one worker (2 and 4)"] = errors(cases, "error_from_one")
+    if calm := [c for c in cases if c["others"] <= CALM]:
+        found["those beside which others had no core"] = errors(calm)
     return {
         "errors": found, "of_best_mean": mean(c["of_best"] for c in cases),
         "of_best_least": min(c["of_best"] for c in cases),
@@ -249,22 +247,29 @@ def main() -> None:
     if args.pipeline:
         print(json.dumps(measured(args.pipeline, args.repeats)))
         return
-    where, cases = stamp(), []
-    file = RESULTS / f"loadermodel-{where['date']}{args.suffix}.json"
+    where, rows = stamp(), defaultdict(list)
     wanted = [name for name in names() if not args.only or any(word in name for word in args.only)]
-    for name in random.Random(0).sample(wanted, len(wanted)):
-        command = [sys.executable, "-m", "benchmarks.loadermodel", "--pipeline", name, "--repeats", str(args.repeats)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        cases.append(judged(name, json.loads(done.stdout.splitlines()[-1])))
-        shown = [f"{cell['predicted']:.1f}/{cell['measured']:.1f}" for cell in cases[-1]["cells"]]
-        case = cases[-1]
-        file.write_text(json.dumps({**where, "cases": cases}))
-        print(f"{name:42} C {case['c']:5.1f} b {case['busy']:4.2f} I {case['i']:5.1f} P {case['p']:5.1f} "
-              f"e {case['cores']:.2f} w0 {case['without']:6.1f}  {'  '.join(shown)}", flush=True)  # fmt: skip
+    for repeat in range(args.repeats):
+        for name in random.Random(repeat).sample(wanted, len(wanted)):
+            command = [sys.executable, "-m", "benchmarks.loadermodel", "--pipeline", name, "--repeats", str(repeat)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            rows[name] += json.loads(done.stdout.splitlines()[-1])
+            written([judged(each, rows[each]) for each in wanted if rows[each]], where, args.suffix)
+            print(shown(judged(name, rows[name])), flush=True)
+
+
+def shown(case: dict[str, Any]) -> str:
+    cells = [f"{cell['predicted']:.1f}/{cell['measured']:.1f}" for cell in case["cells"]]
+    parts = f"C {case['c']:5.1f} b {case['busy']:4.2f} I {case['i']:5.1f} P {case['p']:5.1f} e {case['cores']:.2f}"
+    return f"{case['name']:42} {parts} w0 {case['without']:6.1f} others {case['others']:.2f}  {'  '.join(cells)}"
+
+
+def written(cases: Sequence[dict[str, Any]], where: dict[str, Any], suffix: str) -> None:
+    """After each pipeline: what is there so far."""
     summary = summed(cases)
+    file = RESULTS / f"loadermodel-{where['date']}{suffix}.json"
     file.write_text(json.dumps({**where, "summary": summary, "cases": cases}, indent=1) + "\n")
     file.with_suffix(".md").write_text(table(cases, summary, where))
-    print(json.dumps(summary, indent=1))
 
 
 if __name__ == "__main__":

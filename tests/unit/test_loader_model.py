@@ -69,6 +69,14 @@ def test_the_interval_is_of_the_recording_the_cores_and_the_model(monkeypatch: p
     found, bound = predicted(work, 4, TWO), 36 * MS + HANDOVER_NS
     assert found.expected == pytest.approx(bound / 2)
     assert found.low == pytest.approx(bound / 2 * 0.9 * 0.8) and found.high == pytest.approx(bound / 1.8 * 1.1 * 1.2)
+    hidden = predicted(Pipeline(40 * MS, 20 * MS, 0.0), 1, TWO)
+    assert hidden == pytest.approx((40 * MS + HANDOVER_NS, 40 * MS, 40 * MS + 2 * HANDOVER_NS)), "C itself is known"
+
+
+def test_the_step_keeps_the_cores_that_it_had() -> None:
+    """On a crowded machine 0.7 cores are thought to be left, and the step had 1.5 of them: reading hides all the same."""
+    crowded = Pipeline(100 * MS, 60 * MS, 0.0, busy=1.5, threads=2)
+    assert ms(crowded, 1, cores=0.7) == pytest.approx(100 + H) and best(crowded, 0.7, 4) == 1
 
 
 def test_a_slow_batch_is_hidden_by_what_is_ready_before_it() -> None:
@@ -89,8 +97,8 @@ some_cores = st.floats(0.5, 64)
 @given(pipelines, st.integers(1, 32), some_cores)
 def test_never_below_the_step_alone_and_never_below_its_work(pipeline: Pipeline, workers: int, cores: float) -> None:
     found = step(pipeline, workers, cores)
-    assert found >= pipeline.compute_ns and found * cores * (1 + 1e-9) >= pipeline.cpu_ns
-    assert step(pipeline, 0, cores) == pipeline.compute_ns + (pipeline.blocked_ns + pipeline.cpu_ns)
+    assert found >= pipeline.compute_ns and found * max(cores, pipeline.busy) * (1 + 1e-9) >= pipeline.cpu_ns
+    assert step(pipeline, 0, cores) == pipeline.compute_ns + pipeline.blocked_ns + pipeline.cpu_ns
 
 
 @given(pipelines, st.integers(1, 31), some_cores)

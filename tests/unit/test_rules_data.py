@@ -85,7 +85,7 @@ def test_reading_without_workers_asks_for_workers():
     computed, busy = 60 * 3 / 53, (50 - 60 * 3 / 53) / 40
     gain = 60 - HANDOVER - (busy - 1) * computed
     assert found.saving.expected_ns == pytest.approx(gain * MS)
-    assert found.saving.low_ns == pytest.approx((100 - (1 + WITHIN) * (100 - gain)) * MS)
+    assert found.saving.low_ns == pytest.approx((60 - 2 * (60 - gain)) * MS)
     assert "num_workers=2" in found.advice
     assert found.evidence["off_cpu_share"].value == pytest.approx(50 / 53, abs=1e-3)
 
@@ -227,7 +227,7 @@ def test_workers_are_offered_where_cores_idle_during_the_step():
 def test_what_handing_a_batch_over_costs_is_not_promised(monkeypatch):
     """A step of 3.8 ms that waits for 0.9 of them: 2.5 ms by hand, 4.5 with two workers."""
     (found,) = idle_cores(0.6).raised("BRR405")
-    assert found.saving.low_ns == pytest.approx((100 - (1 + WITHIN) * (60 + HANDOVER)) * MS)
+    assert found.saving.low_ns == pytest.approx((40 - 2 * HANDOVER) * MS)
     monkeypatch.setattr(loadermodel, "HANDOVER_NS", 38 * MS)
     assert not idle_cores(0.6).raised("BRR405"), "2 ms are left of it"
     one = waiting(80, num_workers=1, workers=(worker(100, cpu=0.9),), facts={"process_load": 0.2})

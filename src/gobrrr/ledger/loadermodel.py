@@ -1,7 +1,7 @@
 """How long is a step with so many loader workers? Pure, from what one recording of the program holds.
 
     step(0) = C + I + P                                           one after the other, in the main process
-    step(w) = max(C + H + crowd, (I + P + H) / w, (C busy + P + H) / cores)      beside each other
+    step(w) = max(C + H + crowd, (I + P + H) / w, (C x busy + P + H) / cores)    beside each other
 
 C is the step with its batches ready, I and P what its batches block and compute, H handing them over. A worker blocks
 and computes in turn, so that w of them bring w batches in I + P: the second term. All that is computed shares the
@@ -74,14 +74,25 @@ class Predicted(NamedTuple):
 
 def step(pipeline: Pipeline, workers: int, cores: float) -> float:
     """ns of the step with so many workers on so many effective cores."""
-    loading = pipeline.blocked_ns + pipeline.cpu_ns
     if not workers:
-        return pipeline.compute_ns + loading
-    handed = HANDOVER_NS * pipeline.batches if loading else 0.0
-    least = max(cores, 1e-9)
-    work = pipeline.compute_ns * pipeline.busy + pipeline.cpu_ns + handed
-    own = pipeline.compute_ns + handed + _crowd(pipeline, workers, cores)
-    return max(own, (loading + handed) / workers, work / least)
+        return pipeline.compute_ns + pipeline.blocked_ns + pipeline.cpu_ns
+    return max(_own(pipeline, workers, cores), _loaded(pipeline, workers, cores))
+
+
+def _own(pipeline: Pipeline, workers: int, cores: float, times: float = 1.0) -> float:
+    """The main process's part: the step, and `times` what workers cost it."""
+    return pipeline.compute_ns + times * (_handed(pipeline) + _crowd(pipeline, workers, cores))
+
+
+def _loaded(pipeline: Pipeline, workers: int, cores: float) -> float:
+    """Until a batch comes: what so many workers bring, and what the cores that the step itself had, or more, do."""
+    loading = pipeline.blocked_ns + pipeline.cpu_ns + _handed(pipeline)
+    work = pipeline.compute_ns * pipeline.busy + pipeline.cpu_ns + _handed(pipeline)
+    return max(loading / workers, work / max(cores, pipeline.busy, 1e-9))
+
+
+def _handed(pipeline: Pipeline) -> float:
+    return HANDOVER_NS * pipeline.batches if pipeline.blocked_ns + pipeline.cpu_ns else 0.0
 
 
 def _crowd(pipeline: Pipeline, workers: int, cores: float) -> float:
@@ -92,12 +103,14 @@ def _crowd(pipeline: Pipeline, workers: int, cores: float) -> float:
 
 
 def predicted(pipeline: Pipeline, workers: int, cores: Cores) -> Predicted:
-    """The step with what the recording leaves open: its own spread, that of the cores, and what the model is off by."""
-    expected = step(pipeline, workers, cores.median)
-    spread, within = pipeline.spread, WITHIN if workers else 0.0
-    low = step(pipeline, workers, cores.high) * (1 - spread) * (1 - within)
-    high = step(pipeline, workers, cores.low) * (1 + spread) * (1 + within)
-    return Predicted(expected, max(low, (1 - spread) * pipeline.compute_ns), high)
+    """The step with what the recording leaves open: its own spread, that of the cores, and what the model is off by, of
+    which the step with its batches ready is no part: workers may cost it nothing, or twice what they are thought to."""
+    expected, spread = step(pipeline, workers, cores.median), pipeline.spread
+    if not workers:
+        return Predicted(expected, (1 - spread) * expected, (1 + spread) * expected)
+    least = max(pipeline.compute_ns, (1 - WITHIN) * _loaded(pipeline, workers, cores.high))
+    most = max(_own(pipeline, workers, cores.low, 2.0), (1 + WITHIN) * _loaded(pipeline, workers, cores.low))
+    return Predicted(expected, (1 - spread) * least, (1 + spread) * most)
 
 
 def best(pipeline: Pipeline, cores: float, most: int) -> int:
