@@ -3,10 +3,10 @@
     python -m benchmarks.loadermodel [--only NAME ...] [--repeats N] [--suffix WORD]
 
 Each repeat goes through the pipelines in an order drawn anew, each in a process of its own, first without workers and
-then with 1, 2 and 4 of them in an order drawn anew, with the effective cores measured before and after each (they change while others use the host), and again where processes of
-others had the cores meanwhile. C, I, P and the cores that C keeps busy are taken from the repeat's own loop without
-workers (once more from that with one), the other counts are predicted from them; what counts is the median of the
-repeats.
+then with 1, 2 and 4 of them in an order drawn anew, with the effective cores measured before and after each (they
+change while others use the host), and again where processes of others had the cores meanwhile. C, I, P and the cores
+that C keeps busy are taken from the repeat's own loop without workers (once more from that with one), the other counts
+are predicted from them; what counts is the median of the repeats. What today's file holds is not measured again.
 Writes benchmarks/results/loadermodel-DATE.json and .md.
 """
 
@@ -29,12 +29,15 @@ from benchmarks.stamp import stamp
 from gobrrr.ledger.loadermodel import HANDOVER_NS, Pipeline, best, step
 
 WORKERS = (0, 1, 2, 4)
-SECONDS = 0.7
+SECONDS = 0.6
 """Of one measurement, about."""
 CALM, TRIES, PAUSE = 0.25, 2, 0.5
 """Cores that others may have meanwhile; attempts to find it so, and seconds between them: else the calmest counts."""
 FEWEST, MOST = 16, 150
 """Steps of one."""
+PATIENT = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Threads that spin while they wait make an op fifty times as long where a neighbour has one of the cores (decision
+0014): a shared machine then measures its neighbours. They sleep here, as with the remedy short_wait."""
 RESULTS = Path(__file__).parent / "results"
 MS = 1e6
 
@@ -160,29 +163,30 @@ def pipeline_of(row: dict[str, Any]) -> Pipeline:
     """What one measurement says of the loop and its loader."""
     compute = row["step"] - row["wait"]
     blocked = max(0.0, row["loading"] - row["cpu"])
-    cpu = row["cpu"] if row["workers"] else max(row["cpu"], row["wait"] - blocked)
-    return Pipeline(compute, blocked, cpu, busy=row["busy_ns"] / compute, threads=row["threads"])
+    return Pipeline(compute, blocked, row["cpu"], busy=row["busy_ns"] / compute, threads=row["threads"])
 
 
 def judged(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """A pipeline's cells, ms: each repeat is predicted from its own loop without workers and the cores of that moment,
-    and what counts is the median of the repeats."""
+    and what counts is the median of the repeats, of the calm ones where there are some."""
     by = {(row["workers"], row["repeat"]): row for row in rows}
     repeats = sorted({row["repeat"] for row in rows})
     steps = {w: median(by[w, r]["step"] for r in repeats) for w in WORKERS}
     cells = []
     for workers in WORKERS[1:]:
-        said = {n: [step(pipeline_of(by[n, r]), workers, by[workers, r]["cores"]) for r in repeats] for n in (0, 1)}
-        got = [by[workers, r]["step"] for r in repeats]
+        calm = [r for r in repeats if max(by[w, r]["others"] for w in (0, workers)) <= CALM]
+        those = calm or repeats
+        said = {n: [step(pipeline_of(by[n, r]), workers, by[workers, r]["cores"]) for r in those] for n in (0, 1)}
+        got = [by[workers, r]["step"] for r in those]
         off = {n: median(a / b - 1 for a, b in zip(said[n], got, strict=True)) for n in said}
         cells.append({
-            "workers": workers, "measured": median(got) / MS, "predicted": median(said[0]) / MS,
+            "workers": workers, "measured": median(got) / MS, "predicted": median(said[0]) / MS, "calm": bool(calm),
             "from_one": median(said[1]) / MS, "error": off[0], "error_from_one": off[1],
         })  # fmt: skip
     plain = {key: median(by[0, r][key] for r in repeats) for key in by[0, repeats[0]]}
     cores, found = median(row["cores"] for row in rows), pipeline_of(plain)
     advised = best(found, cores, max(WORKERS))
-    advised = max(w for w in WORKERS if w <= advised)
+    advised = min(w for w in WORKERS if w >= advised)
     return {
         "name": name, "cores": cores, "c": found.compute_ns / MS, "i": found.blocked_ns / MS, "p": found.cpu_ns / MS,
         "busy": found.busy, "threads": found.threads, "without": steps[0] / MS, "cells": cells, "advised": advised,
@@ -191,9 +195,9 @@ def judged(name: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def errors(cases: Sequence[dict[str, Any]], key: str = "error") -> dict[str, float]:
+def errors(cells: Sequence[dict[str, Any]], key: str = "error") -> dict[str, float]:
     """Of the predicted steps, relative, without sign."""
-    found = sorted(abs(cell[key]) for case in cases for cell in case["cells"] if key == "error" or cell["workers"] > 1)
+    found = sorted(abs(cell[key]) for cell in cells)
     tenths = quantiles(found, n=10, method="inclusive") if len(found) > 1 else found * 9
     return {"cells": len(found), "median": median(found), "p90": tenths[8], "largest": found[-1]}
 
@@ -213,21 +217,24 @@ def table(cases: Sequence[dict[str, Any]], summary: dict[str, Any], where: dict[
     head = ("pipeline (ms)", "C, busy cores", "I", "P", "cores", "w=0", "1: predicted, measured", "2", "4", "advised")
     lines += [f"| {' | '.join(head)}, of best |", "|" + " --- |" * len(head)]
     for case in cases:
-        cells = [f"{c['predicted']:.1f}, {c['measured']:.1f} ({c['error']:+.0%})" for c in case["cells"]]
+        marks = ["" if c["calm"] else "*" for c in case["cells"]]
+        cells = [f"{c['predicted']:.1f}, {c['measured']:.1f} ({c['error']:+.0%}){mark}"
+                 for c, mark in zip(case["cells"], marks, strict=True)]  # fmt: skip
         name = case["name"].replace(" | ", " / ")
         lines.append(f"| {name} | {case['c']:.1f}, {case['busy']:.2f} | {case['i']:.1f} | {case['p']:.1f} | "
                      f"{case['cores']:.2f} | {case['without']:.1f} | {' | '.join(cells)} | {case['advised']}, "
                      f"{case['of_best']:.0%} |")  # fmt: skip
+    lines += ["", f"`*`: others had more than {CALM} cores meanwhile, and never less."]
     return "\n".join(lines) + "\n"
 
 
 def summed(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
     made, real = ([c for c in cases if (" | " in c["name"]) == is_made] for is_made in (True, False))
     kinds = {"synthetic": made, "real": real, "all": list(cases)}
-    found = {kind: errors(some) for kind, some in kinds.items() if some}
-    found["all, from one worker (2 and 4)"] = errors(cases, "error_from_one")
-    if calm := [c for c in cases if c["others"] <= CALM]:
-        found["those beside which others had no core"] = errors(calm)
+    cells = {kind: [cell for case in some for cell in case["cells"]] for kind, some in kinds.items()}
+    cells |= {f"{kind}, calm": [cell for cell in some if cell["calm"]] for kind, some in cells.items()}
+    found = {kind: errors(some) for kind, some in cells.items() if some}
+    found["all, from one worker (2 and 4)"] = errors([c for c in cells["all"] if c["workers"] > 1], "error_from_one")
     return {
         "errors": found, "of_best_mean": mean(c["of_best"] for c in cases),
         "of_best_least": min(c["of_best"] for c in cases),
@@ -248,14 +255,20 @@ def main() -> None:
         print(json.dumps(measured(args.pipeline, args.repeats)))
         return
     where, rows = stamp(), defaultdict(list)
+    file = RESULTS / f"loadermodel-{where['date']}{args.suffix}.json"
+    if file.is_file():
+        rows.update({case["name"]: case["rows"] for case in json.loads(file.read_text())["cases"]})
     wanted = [name for name in names() if not args.only or any(word in name for word in args.only)]
     for repeat in range(args.repeats):
-        for name in random.Random(repeat).sample(wanted, len(wanted)):
+        for name in sorted(random.Random(repeat).sample(wanted, len(wanted)), key=lambda name: " | " in name):
+            if any(row["repeat"] == repeat for row in rows[name]):
+                continue
             command = [sys.executable, "-m", "benchmarks.loadermodel", "--pipeline", name, "--repeats", str(repeat)]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | PATIENT)
             rows[name] += json.loads(done.stdout.splitlines()[-1])
-            written([judged(each, rows[each]) for each in wanted if rows[each]], where, args.suffix)
+            written([judged(each, rows[each]) for each in names() if rows[each]], where, file)
             print(shown(judged(name, rows[name])), flush=True)
+    written([judged(each, rows[each]) for each in names() if rows[each]], where, file)
 
 
 def shown(case: dict[str, Any]) -> str:
@@ -264,10 +277,9 @@ def shown(case: dict[str, Any]) -> str:
     return f"{case['name']:42} {parts} w0 {case['without']:6.1f} others {case['others']:.2f}  {'  '.join(cells)}"
 
 
-def written(cases: Sequence[dict[str, Any]], where: dict[str, Any], suffix: str) -> None:
+def written(cases: Sequence[dict[str, Any]], where: dict[str, Any], file: Path) -> None:
     """After each pipeline: what is there so far."""
     summary = summed(cases)
-    file = RESULTS / f"loadermodel-{where['date']}{suffix}.json"
     file.write_text(json.dumps({**where, "summary": summary, "cases": cases}, indent=1) + "\n")
     file.with_suffix(".md").write_text(table(cases, summary, where))
 

@@ -74,7 +74,7 @@ def test_the_interval_is_of_the_recording_the_cores_and_the_model(monkeypatch: p
 
 
 def test_the_step_keeps_the_cores_that_it_had() -> None:
-    """On a crowded machine 0.7 cores are thought to be left, and the step had 1.5 of them: reading hides all the same."""
+    """On a crowded machine 0.7 cores are thought to be left, and the step had 1.5: reading hides all the same."""
     crowded = Pipeline(100 * MS, 60 * MS, 0.0, busy=1.5, threads=2)
     assert ms(crowded, 1, cores=0.7) == pytest.approx(100 + H) and best(crowded, 0.7, 4) == 1
 
