@@ -74,7 +74,7 @@ PLANTS = (
         ),
     ),
     Plant("off_by_one", ("BRR109",),
-          fix=(("1001 if TINY else 50257", "1024 if TINY else 50304"),
+          fix=(("5001 if TINY else 50257", "5056 if TINY else 50304"),
                ("63 if TINY else 1023", "64 if TINY else 1024"))),
     Plant("allocator_calls", ("BRR602", "BRR501"), fix=(("        torch.cuda.empty_cache()  # <- BRR602\n", ""),)),
     Plant("prints_metrics", ("BRR305", "BRR501", "BRR302"), fix=(("EVERY = 1\n", "EVERY = 50\n"),), healthy_steps=800),

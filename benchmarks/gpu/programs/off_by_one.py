@@ -8,7 +8,7 @@ from torch import nn
 
 DEVICE = os.environ.get("DEVICE", "cuda")
 TINY = "TINY" in os.environ
-VOCABULARY = 1001 if TINY else 50257
+VOCABULARY = 5001 if TINY else 50257
 WIDTH = 63 if TINY else 1023
 DEPTH, WORDS = (1, 128) if TINY else (4, 8192)
 
