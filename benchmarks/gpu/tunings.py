@@ -40,8 +40,10 @@ def tuned(name: str, setting: Setting, seconds: float) -> Row:
 def alone(name: str, setting: Setting, seconds: float) -> Row:
     """The remedies that people pick, each alone against the program as written, in arms started anew."""
     with tempfile.TemporaryDirectory(prefix=f"gobrrr-{name}-") as scratch:
-        command = _copied(name, Path(scratch))
-        program = Program(tuple(command), Path(scratch))
+        source = Path(scratch) / "source"  # not above the arms: each takes a copy of all that lies there
+        source.mkdir()
+        command = _copied(name, source)
+        program = Program((command[0], Path(command[1]).name, *command[2:]), source)
         referee = LiveReferee(program, Path(scratch) / "arms", seed=1, seconds=seconds / len(PICKS))
         return {"alone": {pick: _figures(referee.measure(Plan((), (pick,)))) for pick in PICKS}}
 
