@@ -56,9 +56,9 @@ bench-cache: $(READY)  ## samples computed once, beside Hugging Face's map, a mi
 bench-zoo: $(READY)  ## programs of some thirty libraries (those of benchmarks/zoo/requirements.txt that are installed), an hour
 	$(BIN)/python -m benchmarks.zoo --truth --run
 
-gpu: $(READY)  ## the tests that need a CUDA or ROCm device
+gpu: $(READY)  ## all that waits for a CUDA or ROCm device, in parts of at most 9 minutes (make gpu PART=2)
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
-	  then $(PYTEST) -m gpu || [ $$? -eq 5 ]; \
+	  then $(BIN)/python -m benchmarks.gpu $(if $(PART),--part $(PART)); \
 	  else echo "no GPU here: nothing was tested"; fi
 
 clean:  ## remove the environment, caches and recordings
