@@ -161,6 +161,8 @@ class StepStats(msgspec.Struct, frozen=True):
     backwards: int = 0
     updates: tuple[tuple[int, int], ...] = ()
     """(optimizer, its updates in a usual plain step)."""
+    between_share: float = 0.0
+    """Of the time from the first step to the last, between steps: of a file whose steps do not follow on each other."""
     epoch_count: int = 0
     """Plain steps in which an epoch began, as far as they are a kind of their own."""
     epoch_wall_ns: float = 0.0
