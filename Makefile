@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-zoo gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-zoo gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,12 +50,15 @@ bench-guard: $(READY)  ## broken and honest remedies before the numerics guard, 
 bench-packing: $(READY)  ## packing and bucketing on six laws of lengths, a minute (PEERS=python with trl and transformers)
 	$(BIN)/python -m benchmarks.packing $(if $(PEERS),--peers $(PEERS))
 
+bench-cache: $(READY)  ## samples computed once, beside Hugging Face's map, a minute (PEERS=python with gobrrr, tokenizers, datasets, Pillow)
+	HF_HUB_OFFLINE=1 $(or $(PEERS),$(BIN)/python) -m benchmarks.cache
+
 bench-zoo: $(READY)  ## programs of some thirty libraries (those of benchmarks/zoo/requirements.txt that are installed), an hour
 	$(BIN)/python -m benchmarks.zoo --truth --run
 
-gpu: $(READY)  ## the tests that need a CUDA or ROCm device
+gpu: $(READY)  ## all that waits for a CUDA or ROCm device, in parts of at most 9 minutes (make gpu PART=2)
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
-	  then $(PYTEST) -m gpu || [ $$? -eq 5 ]; \
+	  then $(BIN)/python -m benchmarks.gpu $(if $(PART),--part $(PART)); \
 	  else echo "no GPU here: nothing was tested"; fi
 
 clean:  ## remove the environment, caches and recordings

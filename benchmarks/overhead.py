@@ -44,18 +44,18 @@ LONGEST_NS = 2_000_000_000
 BARS = {"tiny": 0.03, "small": 0.01, "middling": 0.01, "claim": 0.2, "import gobrrr": 0.100, "gobrrr --help": 0.200}
 
 
-def program(width: int, depth: int, batch: int) -> Callable[[], None]:
+def program(width: int, depth: int, batch: int, device: str = "cpu") -> Callable[[], None]:
     """A training loop over a loader: each call makes one step."""
     torch.manual_seed(0)
     layers = [layer for _ in range(depth) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    model = torch.nn.Sequential(*layers)
+    model = torch.nn.Sequential(*layers).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     loader = DataLoader(TensorDataset(torch.randn(batch * BATCHES, width)), batch_size=batch)
 
     def batches() -> Iterator[torch.Tensor]:
         while True:
             for (x,) in loader:
-                yield x
+                yield x.to(device)
 
     endless = batches()
 
@@ -172,10 +172,10 @@ class Timer:
         return time.thread_time_ns() - self._began
 
 
-def measure(name: str, seconds: float) -> dict[str, Any]:
+def measure(name: str, seconds: float, device: str = "cpu") -> dict[str, Any]:
     """Cycles for so long."""
     with tempfile.TemporaryDirectory() as folder:
-        watched = Watched(folder, program(*STEPS[name]))
+        watched = Watched(folder, program(*STEPS[name], device))
         began, cycles = time.perf_counter(), []
         while len(cycles) < MIN_CYCLES or time.perf_counter() - began < seconds:
             watched.session._tail_from, watched.session._tail_steps = 0, 0  # it has never watched enough

@@ -2,9 +2,10 @@
 
     python benchmarks/step_clock.py OUT.json training|inference script.py [args]
 
-A training step ends where an optimizer update ends, an inference step where a top-level module call ends. Beside the
-clock (ns) each row has the minor page faults, the resident bytes and the CPU time (ns) of the process so far: evidence
-for illnesses of memory, and for other processes on the cores.
+A training step ends where an optimizer update ends, an inference step where a top-level module call ends: by the
+device's own clock where the program uses one, since the host runs ahead of it. Beside the clock (ns) each row has the
+minor page faults, the resident bytes and the CPU time (ns) of the process so far: evidence for illnesses of memory, and
+for other processes on the cores.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 import torch
 
 rows: list[tuple[int, int, int, int]] = []
+events: list[torch.cuda.Event] = []
 PAGE = os.sysconf("SC_PAGE_SIZE")
 STATM = Path("/proc/self/statm")
 
@@ -32,6 +34,18 @@ def tick(*_: object) -> None:
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     resident = int(STATM.read_text().split()[1]) * PAGE if STATM.exists() else 0
     rows.append((time.perf_counter_ns(), faults, resident, time.process_time_ns()))
+    if torch.cuda.is_initialized():
+        events.append(torch.cuda.Event(enable_timing=True))
+        events[-1].record()
+
+
+def by_the_device() -> list[tuple[int, int, int, int]]:
+    """The rows with the times at which the device was done with each step; as they are where it had no part in some."""
+    if not events or len(events) != len(rows):
+        return rows
+    torch.cuda.synchronize()
+    after = [round(events[0].elapsed_time(event) * 1e6) for event in events]
+    return [(rows[0][0] + ns, *row[1:]) for ns, row in zip(after, rows, strict=True)]
 
 
 def watch_updates() -> None:
@@ -71,7 +85,7 @@ def main() -> None:
         runpy.run_path(script, run_name="__main__")
     finally:
         if os.getpid() == pid:
-            out.write_text(json.dumps({"start_ns": start, "end_ns": time.perf_counter_ns(), "rows": rows}))
+            out.write_text(json.dumps({"start_ns": start, "end_ns": time.perf_counter_ns(), "rows": by_the_device()}))
 
 
 if __name__ == "__main__":

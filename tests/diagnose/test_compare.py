@@ -120,6 +120,24 @@ def test_one_op_of_two_backends_is_matched_by_what_encloses_it() -> None:
     assert rows[NORM[0]].by == ("aten::native_batch_norm", "aten::cudnn_batch_norm")
 
 
+def test_an_op_that_several_call_is_charged_to_none_of_them(tmp_path: Path) -> None:
+    """Called three times by conv, twice by attn: whose time it is cannot be told by op."""
+
+    def side_of(inner: str, times: tuple[int, int]) -> Any:
+        events, t = [], 0
+        for caller, count, took in (("aten::conv", 3, times[0]), ("aten::attn", 2, times[1])):
+            for _ in range(count):
+                events += [event(caller, t, took + 20), event(inner, t + 10, took)]
+                t += took + 50
+        trace = read(Source(str(write(tmp_path / f"{inner[6:]}.json", events))))
+        begin = int(trace.ops.start.min())
+        return op_times(trace, np.array([[begin, begin + 10**9]]))
+
+    mkl, cudnn = side_of("aten::mkl", (100, 1000)), side_of("aten::cudnn", (100, 3000))
+    found = compared(side("a", 10), side("b", 4), ((), ()), (mkl, cudnn)).ops
+    assert all(op.by is None for op in found) and {op.name for op in found} >= {"aten::mkl", "aten::cudnn"}
+
+
 def test_what_one_side_alone_does_is_nobodys_counterpart() -> None:
     """A has a convolution of its own backend, B only the wrapper; an op without anything around it; an op in itself."""
     cpu = backend("aten::mkldnn_convolution", "aten::native_batch_norm", 10, (5, 5), (0, 0))

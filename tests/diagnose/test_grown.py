@@ -152,7 +152,57 @@ def test_kernels_of_one_stream_that_overlap_cannot_be_right(worth: float, tmp_pa
     assert found == ({0.03: ["note"], 0.5: ["critical"]}.get(worth, []))
 
 
-@pytest.mark.parametrize(("every", "damaged"), [(400, False), (20, True)])
+def test_one_endless_kernel_hides_no_overlap(tmp_path: Path) -> None:
+    trace = grow(3, "communication")
+    first = next(e for e in trace.events if e.get("cat") == "kernel")
+    trace.events.append(first | {"dur": 10**9})
+    assert "critical" in [f.severity for f in told(trace, tmp_path).findings if "overlap" in f.evidence]
+
+
+@pytest.mark.parametrize(("device", "level"), [(1, "critical"), (2, "note")])
+def test_from_hopper_on_kernels_may_begin_before_the_last_one_ends(device: int, level: str, tmp_path: Path) -> None:
+    trace = Grown(device=device)
+    for _ in range(4):
+        begin = trace.now
+        for _ in range(20):
+            trace.op(20, 100)
+        trace.sync(3)
+        trace.end_of_step(begin)
+    for event in [e for e in trace.events if e.get("cat") == "kernel"][::5]:
+        event["dur"] += 30
+    assert [f.severity for f in told(trace, tmp_path).findings if "overlap" in f.evidence] == [level]
+
+
+@pytest.mark.parametrize(("pause", "bound"), [(20, "compute"), (2_000_000, "unreliable")])
+def test_one_pause_in_many_steps_is_not_the_steps_cause(pause: int, bound: str, tmp_path: Path) -> None:
+    trace = Grown()
+    for step in range(30):
+        begin = trace.now
+        for _ in range(20):
+            trace.op(15, 200)
+        trace.python(pause if step == 14 else 20)
+        trace.sync(3)
+        trace.end_of_step(begin)
+    assert told(trace, tmp_path).verdict.bound == bound
+
+
+def test_one_event_in_each_step_may_be_most_of_what_the_device_did(tmp_path: Path) -> None:
+    """Few of all events, and 96 % of the time: that they are lost is said first."""
+    trace = Grown()
+    for _ in range(10):
+        begin = trace.now
+        for kernel in (5000, *([10] * 60)):
+            trace.op(15, kernel)
+        trace.sync(3)
+        trace.end_of_step(begin)
+    for event in trace.events:
+        if event.get("cat") == "kernel" and event["dur"] == 5000:
+            event["dur"] = -5
+    report = told(trace, tmp_path)
+    assert report.verdict.bound == "unreliable" and "are damaged (negative duration: 10)" in report.verdict.sentence
+
+
+@pytest.mark.parametrize(("every", "damaged"), [(1000, False), (20, True)])
 def test_events_that_cannot_be_right_are_left_out_and_told(every: int, damaged: bool, tmp_path: Path) -> None:
     trace = grow(3, "overhead")
     for event in trace.events[::every]:

@@ -12,7 +12,7 @@ from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.serving import Iteration, iteration
 from gobrrr.recording.sources import Source
 from gobrrr.report.text import render
-from tests.diagnose.grown import Grown
+from tests.diagnose.grown import Grown, grow
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,40 @@ def test_decode_and_prefill_are_told_apart_with_their_tokens(tmp_path: Path) -> 
     assert mixed.tokens_per_s == pytest.approx(302 / (mixed.step_ns / 1e9))
     page = render(report, width=120)
     assert "4 decode steps of" in page and "1 mixed step of" in page and "2 prompts, 2 sequences, 302 tokens" in page
+
+
+@pytest.mark.parametrize("inside", [DECODE, "execute_new_0_cached_4", "execute_7_context_0(sq0)_generation_4(sq4sk90)"])
+def test_marks_inside_of_marks_are_no_steps(inside: str, tmp_path: Path) -> None:
+    trace = served([(DECODE, 5)] * 6)
+    for mark in [e for e in trace.events if e["name"] == DECODE]:
+        trace.events.append(mark | {"name": inside, "ts": mark["ts"] + 1, "dur": mark["dur"] - 2})
+    report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
+    assert [(each.kind, each.count, each.tokens) for each in report.serving] == [("decode", 6, 4)]
+
+
+@pytest.mark.parametrize("idle", [0, 30_000])
+def test_waiting_for_requests_is_no_cost_of_a_step(idle: int, tmp_path: Path) -> None:
+    trace = Grown(device=2)
+    for _ in range(4):
+        for step in served([(DECODE, 5)] * 6).events:
+            trace.events.append(step | {"ts": step["ts"] + trace.now})
+        trace.now = max(e["ts"] + e["dur"] for e in trace.events) + 40 + idle
+        for event in trace.events:
+            for key in ("External id", "correlation"):
+                if key in event["args"]:
+                    event["args"][key] += 1000  # of the next six steps are others
+    report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
+    (decode,) = report.serving
+    assert decode.count == 24 and decode.step_ns == pytest.approx(560e3, rel=0.1)
+    assert decode.tokens_per_s == pytest.approx(4 / 560e-6, rel=0.1)
+    assert (report.verdict.bound == "unreliable") is bool(idle)
+
+
+def test_a_profilers_own_steps_come_before_an_engines_marks(tmp_path: Path) -> None:
+    trace = grow(3, "sync")
+    trace.row("user_annotation", DECODE, trace.steps[1][0] + 5, trace.steps[1][0] + 300)
+    report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
+    assert report.step.count == len(trace.steps) and report.serving == () and report.verdict.bound == "sync"
 
 
 def test_marks_without_tokens_have_no_rate(tmp_path: Path) -> None:

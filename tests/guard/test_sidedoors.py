@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
 from gobrrr.guard import sidedoors
@@ -19,7 +20,7 @@ from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.effects import printed
 from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.look import look
-from gobrrr.guard.observation import Observation
+from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.states import States
 from gobrrr.guard.twins import observe
 
@@ -474,3 +475,38 @@ def test_samples_with_draws_of_their_own_are_not_held_against_each_other() -> No
 
     assert judged(own, epochs_of(OwnDraws())) == "bounded" and judged(shared, shared) == "exact"
     assert judged(own, plain) == "wrong" and judged(plain, own) == "wrong" and judged(shared, plain) == "wrong"
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(False, "exact"), (True, "wrong")])
+def test_batches_that_lose_samples_of_their_sampler_are_caught(
+    lost: bool, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bucketing makes other batches of what a sampler draws: so the batches are asked."""
+    data = OwnDraws(plain=True)
+    plain, drawn = epochs_of(data), BatchSampler.__iter__
+
+    def batches(sampler: Any) -> Any:
+        return (batch[:1] * len(batch) if lost else batch[::-1] for batch in drawn(sampler))
+
+    monkeypatch.setattr(BatchSampler, "__iter__", batches)
+    runs = [Observation(epochs=epochs) for epochs in (plain, epochs_of(data), plain)]
+    assert sidedoors._epochs(*runs, order_may_change=True).verdict == verdict
+
+
+def test_means_of_inputs_count_each_call_by_its_elements() -> None:
+    """Sequences of like length: many short calls of small ids and few long ones of large ids are the same epoch."""
+
+    def run(*moments: tuple[float, float, float]) -> Observation:
+        calls = [Call("m", True, Data("d", moments=each)) for each in moments]
+        return Observation(steps=tuple(Step(calls=(call,)) for call in calls))
+
+    mixed = run(*[(5.0, 1.0, 40.0), (5.2, 1.0, 42.0)] * 15)
+    by_length = run(*[(1.0, 1.0, 10.0)] * 27, *[(10.0, 1.0, 75.3)] * 3)  # 5.1 of all, as there; 1.9 of the calls
+    assert sidedoors._moments(mixed, by_length).verdict == "exact"
+    assert sidedoors._moments(mixed, run(*[(4.0, 1.0, 40.0), (4.2, 1.0, 42.0)] * 15)).verdict == "wrong"
+
+
+def test_the_error_of_equal_weights_is_the_usual_one() -> None:
+    values = [1.0, 2.0, 4.0, 9.0]
+    mean, error = sidedoors._weighted([(value, 3.0) for value in values])
+    assert mean == pytest.approx(statistics.fmean(values)) and error == pytest.approx(statistics.stdev(values) / 2)

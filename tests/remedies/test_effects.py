@@ -212,12 +212,12 @@ def test_workers_are_as_many_as_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("code", "wait", "workers", "expected"),
-    [("BRR401", 30, 0, (10, 20)), ("BRR401", 80, 0, (2.5, 5)), ("BRR405", 30, 2, (0, 0)), ("BRR406", 80, 8, (10, 20))],
+    [("BRR401", 30, 0, (7, 7)), ("BRR405", 30, 2, (0, 0)), ("BRR406", 80, 8, (10, 20))],
 )
-def test_one_worker_hides_as_much_of_the_wait_as_the_rest_of_the_step_takes(
+def test_one_worker_promises_what_the_model_says_of_it(
     code: str, wait: int, workers: int, expected: tuple[float, float]
 ) -> None:
-    evidence = {"num_workers": Quantity(workers, "1")}
+    evidence = {"num_workers": Quantity(workers, "1"), "saved_by_one": Quantity(7, "ns")}
     finding = Finding(code, "name", "data", "warning", Saving(10, 20, wait), "m", evidence=evidence)
     step = Step(10, 120, 100)
     report = Report(

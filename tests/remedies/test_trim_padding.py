@@ -20,7 +20,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from gobrrr.guard.padding import cut_of  # noqa: E402
+from gobrrr.guard.padding import cut_of, tokens_of  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, real_width, trimmed  # noqa: E402
 from gobrrr.report.model import Report, Step, Verdict  # noqa: E402
@@ -276,6 +276,17 @@ def test_the_guard_knows_ids_and_mask_that_have_no_names() -> None:
     for other in ((inside, mask), (ids, meant), (ids, 1 - mask), (ids, 2 * mask), (ids, mask.float()), (ids, short)):
         assert cut_of(other, {})(ids) is ids, other
     assert cut_of((ids,), {})(ids) is ids
+
+
+def test_the_guard_knows_the_real_tokens_of_what_is_given() -> None:
+    whole = batch(10, 20, 3)
+    real = tokens_of((), whole)
+    ids = whole["input_ids"]
+    assert real(ids).tolist() == [*range(1, 11), *range(1, 21), *range(1, 4)] == real(ids[:, :20]).tolist()
+    assert real(torch.zeros(ROWS, LENGTH, 5)).shape == (33, 5) and real(ids[:, :7]).shape == (ROWS, 7)
+    left = {name: each.flip(-1) for name, each in whole.items() if each.dim() == 2}
+    assert sorted(tokens_of((), left)(left["input_ids"]).tolist()) == sorted(real(ids).tolist())
+    assert tokens_of((ids,), {})(ids) is ids
 
 
 PROGRAM = """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.recording.noted import facts_of
 from gobrrr.recording.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
@@ -24,6 +25,7 @@ QUICK = (
     "counts",
     "processes",
     "by_hand",
+    "sequences",
 )
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}
@@ -56,6 +58,13 @@ def test_watching_changes_nothing(program: str, tmp_path: Path) -> None:
     assert not [line for line in recording.missing if "failed inside gobrrr" in line]
     expected = WINDOWS - {"sample"} if program in MAKE_WAY else WINDOWS
     assert {window.kind for window in recording.windows if window.complete} >= expected
+
+
+def test_lengths_are_seen_in_a_program_whose_batches_are_untouched(tmp_path: Path) -> None:
+    """So that the comparison above compares something."""
+    watched = run("sequences.py", tmp_path / "watched", True)
+    found = facts_of(recording_of(watched), []).lengths
+    assert len(found) >= 3 and all(each.fits for each in found)
 
 
 def test_a_program_that_closes_our_descriptors_keeps_its_files(tmp_path: Path) -> None:

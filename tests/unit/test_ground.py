@@ -27,10 +27,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "ledger": {"errors", "units", "machine", "recording"},
     "rules": {"errors", "units", "machine", "recording", "ledger"},
     "report": {"errors", "units", "machine", "recording", "ledger", "rules", "guard", "trial"},
-    "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture"},
+    "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture", "data"},
     "rehearsal": {"errors", "units", "machine", "recording", "ledger", "rules", "remedies", "capture"},
     "guard": {"errors", "capture"},
-    "data": {"errors", "units"},
+    "data": {"errors", "units", "machine"},
     "trial": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "remedies", "guard", "capture"},
 }
 NO_TORCH = {"errors", "units", "recording", "ledger", "rules", "report", "cli", "__init__", "__main__"}

@@ -131,9 +131,26 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
-NAMES = st.sampled_from(["id", "key", "grad_bytes", "num_bytes", "span", "kind", "steps", "num_graphs", "calls", "0"])
+NAMES = st.sampled_from(
+    [
+        "id",
+        "key",
+        "loader",
+        "lengths",
+        "rows",
+        "cells",
+        "grad_bytes",
+        "num_bytes",
+        "span",
+        "kind",
+        "steps",
+        "num_graphs",
+        "calls",
+        "0",
+    ]
+)
 TABLE = st.lists(st.dictionaries(NAMES, JSON, max_size=4) | JSON, max_size=3) | JSON
-TABLES = ("watching", "settings", "modules", "optimizers", "loaders", "compile", "memory", "moment")
+TABLES = ("watching", "settings", "modules", "optimizers", "loaders", "compile", "memory", "moment", "lengths")
 COUNTED = ("switches", "roots", "saved", "inputs", "held", "denormals", "orphans", "steps", "gc_span")
 
 

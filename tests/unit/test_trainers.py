@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gobrrr.capture import trainers as running
 from gobrrr.recording.facts import Settings, Span
 from gobrrr.rules import load
-from gobrrr.rules.model import Finding, Saving
+from gobrrr.rules.model import Finding, Quantity, Saving
 from gobrrr.rules.trainers import ARGUMENTS, NAMES, with_argument
 
 PADDED = Finding("BRR409", "padding", "data", "warning", Saving(0, 1, 2), "Most is padding.", advice="Pad less.")
@@ -30,6 +30,18 @@ def test_the_advice_names_the_argument_of_the_trainer_that_ran() -> None:
     assert said.endswith(". Pad less."), "a report in brief shows the first line"
     assert with_argument(PADDED, Settings()) is PADDED
     assert with_argument(PADDED, Settings(trainer="unheard-of")) is PADDED
+
+
+def test_who_pads_to_the_longest_already_is_told_the_other_argument_alone() -> None:
+    def told(longest: float, trainer: str = "transformers") -> str:
+        evidence = {"saved_by_longest": Quantity(longest, "ns"), "saved_by_bucketing": Quantity(9e6, "ns")}
+        return with_argument(replace(PADDED, evidence=evidence), replace(RUN, trainer=trainer)).advice
+
+    assert told(8e6).startswith("In Hugging Face TrainingArguments: padding=True")
+    assert told(0.0).startswith(
+        "In Hugging Face TrainingArguments: train_sampling_strategy='group_by_length'. Pad less"
+    )
+    assert told(0.0, "lightning") == "Pad less." != told(8e6, "lightning")
 
 
 def test_the_place_is_where_the_argument_is_set_and_not_where_the_trainer_runs() -> None:

@@ -176,7 +176,7 @@ def _padding(tensor: Any) -> dict[str, Any]:
     A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
     run of one and the same value, or every value is 0 or 1 (a mask).
     """
-    found = _runs(tensor)
+    found = trailing_runs(tensor)
     if found is None:
         return {"pad_share": None, "pad_value": None, "longest": None}
     runs, value = found
@@ -186,8 +186,8 @@ def _padding(tensor: Any) -> dict[str, Any]:
     return {"pad_share": float(runs.sum()) / tensor.numel(), "pad_value": value, "longest": longest}
 
 
-def _runs(tensor: Any) -> tuple[Any, float] | None:
-    """(per row the trailing run of the value that most rows end with, that value)."""
+def trailing_runs(tensor: Any, value: float | None = None) -> tuple[Any, float] | None:
+    """(per row the trailing run of `value`, that value): by default of the one that most rows end with."""
     import torch
 
     if tensor.dim() != 2 or tensor.is_floating_point() or tensor.is_complex():
@@ -196,7 +196,7 @@ def _runs(tensor: Any) -> tuple[Any, float] | None:
         return None
     with torch.no_grad():
         rows = tensor.detach()
-        value = rows[:, -1].mode().values
+        value = rows[:, -1].mode().values.item() if value is None else value
         if rows.dtype == torch.bool or bool(((rows == 0) | (rows == 1)).all()):
             return None
         runs = (rows == value).flip(1).long().cumprod(1).sum(1)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import parts, schedule, source, trainers
-from gobrrr.capture.recorder import Recorder
 from gobrrr.machine.probe import memory_limit
+
+if TYPE_CHECKING:
+    from gobrrr.capture.recorder import Recorder
 
 _DEBUG_ENV = (
     "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG",
@@ -146,6 +148,17 @@ def orphans(recorder: Recorder) -> dict[str, Any] | None:
 def loaders(recorder: Recorder) -> list[dict[str, Any]]:
     """Facts of every loader iterator; those of one loader share their `key`."""
     return [{"id": number, **facts} for number, facts in recorder.loader_facts.items()]
+
+
+def lengths(recorder: Recorder) -> list[dict[str, Any]]:
+    """Of each loader, how long the sequences were in the batches that were looked at. Raises what kept it from it."""
+    if recorder.lengths.error:
+        raise RuntimeError(recorder.lengths.error)
+    first: dict[tuple[Any, ...], int] = {}
+    for number, known in recorder.loader_facts.items():
+        first.setdefault(tuple(known.get("key", ())), number)
+    tables = recorder.lengths.tables.items()
+    return [{"loader": first[key], **table.facts()} for key, table in tables if table.batches and key in first]
 
 
 def graphs() -> tuple[int, int] | None:

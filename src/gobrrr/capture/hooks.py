@@ -237,7 +237,7 @@ class Hooks:
             if hooks._late:  # torch wraps an optimizer's step, its hooks included, in a record_function
                 hooks._step_over()
             elif _is_loaders(self):
-                end(exc[0] if exc else None)
+                end(exc[0] if exc else None, sys._getframe(0).f_back)
             return result
 
         _replace(record_function, "__enter__", __enter__, self._standing)
@@ -249,14 +249,14 @@ class Hooks:
         if len(self._waiting) == 1:
             self.recorder.wait(self._waiting[0])
 
-    def _next_end(self, exc: Any) -> None:
+    def _next_end(self, exc: Any, frame: Any) -> None:
         if not self._waiting:
             return
         number = self._waiting.pop()
         if self._waiting:
             return
         if exc is None:
-            self.recorder.batch(number)
+            self.recorder.batch(number, frame)
         else:
             self.recorder.note(ev.DATA_END, number, 1)
 

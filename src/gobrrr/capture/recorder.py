@@ -19,6 +19,7 @@ from gobrrr.capture import parts, schedule
 from gobrrr.capture.collector import Collections
 from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
+from gobrrr.capture.lengths import Lengths
 from gobrrr.capture.loaderfacts import user_lines
 from gobrrr.capture.loops import UPDATE, Loops
 from gobrrr.capture.unseen import unseen
@@ -94,6 +95,7 @@ class Recorder:
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
+        self.lengths = Lengths()
         self.update_spans: dict[int, Any] = {}
         self._first: dict[int, int] = {}
         self._first_at: dict[Any, int] = {}
@@ -201,10 +203,12 @@ class Recorder:
             if around and not inside:
                 self.loops.belongs(other, number)
 
-    def batch(self, number: int) -> None:
-        """A loader has handed out a batch."""
+    def batch(self, number: int, frame: FrameType | None = None) -> None:
+        """A loader hands out a batch, in this frame of torch's."""
         now = self.note(ev.DATA_END, number)
         self._boundary(self.loops.batch(number), now)
+        if frame is not None:
+            self.lengths.look(tuple(self.loader_facts.get(number, {}).get("key", ())), frame, perf_counter_ns())
 
     def explicit(self) -> None:
         """The program itself marks a step."""

@@ -41,7 +41,7 @@ def no_step(folder: Path) -> None:
     spent = os.times()
     own, children = spent.user + spent.system, spent.children_user + spent.children_system
     file = folder / f"seen-{os.getpid()}.work"
-    file.write_text(f"{own:.2f} {children:.2f}", encoding="ascii")
+    file.write_text(f"{own:.2f} {children:.2f}", encoding="utf-8")
     file.chmod(0o600)
 
 

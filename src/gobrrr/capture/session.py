@@ -359,6 +359,7 @@ class Session:
             "modules": lambda: facts.modules(recorder),
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
+            "lengths": lambda: facts.lengths(recorder),
             "compile": facts.compiled,
             "eval_span": lambda: recorder.eval_span,
             "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},

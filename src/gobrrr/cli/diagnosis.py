@@ -131,12 +131,13 @@ def judged(
     `stage`: the Python that rehearses what the findings promise, in `rehearsal_s` at most; without one they stay
     estimated.
     """
+    from gobrrr.cli.simulation import simulated
     from gobrrr.ledger.build import build_ledger
     from gobrrr.rehearsal.findings import rehearsed
     from gobrrr.report.build import build
     from gobrrr.rules import judge
 
-    ledger = build_ledger(recording, machine)
+    ledger = simulated(build_ledger(recording, machine))
     play = partial(rehearsed, ledger=ledger, machine=machine, start=recording.start, interpreter=stage,
                    seconds=rehearsal_s)  # fmt: skip
     findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play if stage else None)

@@ -9,7 +9,6 @@ from platform import python_version
 
 from gobrrr.capture.session import APPLIED
 from gobrrr.cli.tuning import script_digest
-from gobrrr.errors import GobrrrError
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
 from gobrrr.remedies import registry
@@ -22,9 +21,7 @@ def read(file: Path) -> Recipe:
     """The recipe, with every remedy known and none in conflict. Raises GobrrrError."""
     found = recipes.read(file)
     for ingredient in found.remedies:
-        if ingredient.options:
-            option = next(iter(ingredient.options))
-            raise GobrrrError(f"{file}: {ingredient.name} takes no option {option!r}", recipes.HINT)
+        registry.check_options(registry.remedy(ingredient.name), ingredient.options, f"{file}: ")
     registry.composed(found.names)
     return found
 

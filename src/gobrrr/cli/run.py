@@ -97,7 +97,7 @@ class Run:
             return {}
         from gobrrr.remedies import registry
 
-        return registry.environment(recipe.names)
+        return registry.environment(recipe.names, recipe.options)
 
     def _tell_of(self, recipe: Recipe | None, folder: Path) -> None:
         if recipe is not None:

@@ -107,15 +107,16 @@ def tune(
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
-                          report.threads, report.memory.peak or 0 if report.device is None else 0)  # fmt: skip
+                          report.threads, report.memory.peak or 0 if report.device is None else 0,
+                          options_of([c.name for c in chosen], report))  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, interrupts)
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
-    receipt = _signed(receipt, report, command, source, wishes)
+    receipt = _signed(msgspec.structs.replace(receipt, options=program.options), report, command, source, wishes)
     receipt = redaction.redacted(msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes)), wishes.redact)
     receipts.write(receipts.marked(receipt), folder / RECEIPT)
     proven = receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None
     _write_or_put_aside(folder / RECIPE, recipes.to_toml(recipe_of(receipt)) if proven else "")
-    _write_or_put_aside(folder / PATCH, by_hand(receipt.kept, command, source, report) if proven else "")
+    _write_or_put_aside(folder / PATCH, by_hand(receipt, command, source, report) if proven else "")
     return Outcome(receipt, folder, report, clock.spent)
 
 
@@ -188,6 +189,12 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     return found
 
 
+def options_of(names: Sequence[str], report: Report) -> dict[str, dict[str, int]]:
+    """With which options remedies are applied, of those that have some."""
+    found = {name: registry.remedy(name).options(report) for name in names}
+    return {name: options for name, options in found.items() if options}
+
+
 def _own_folder(folder: Path, prefix: str, stack: contextlib.ExitStack) -> Path:
     """A new folder that is nobody's but ours: it is deleted afterwards."""
     found = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.resolve()))
@@ -204,15 +211,15 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
     )  # fmt: skip
 
 
-def by_hand(kept: Sequence[str], command: Sequence[str], source: Path, report: Report) -> str:
+def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Report) -> str:
     """What was kept as a diff against the user's files: the script, and the files that findings point to."""
     from gobrrr.remedies.patch import diff
 
     script = [source / word for word in command[1:2] if word.endswith(".py")]
     named = [Path(span.file) for finding in report.findings for span in finding.where]
     inside = [file for file in (*script, *named) if file.is_file() and file.resolve().is_relative_to(source.resolve())]
-    edits = [edit for name in kept if (edit := registry.remedy(name).edit) is not None]
-    return diff(inside, edits, source)
+    edits = [registry.remedy(name).change_of_source(receipt.options.get(name, {})) for name in receipt.kept]
+    return diff(inside, [edit for edit in edits if edit is not None], source)
 
 
 def script_digest(command: Sequence[str], source: Path) -> str:
@@ -241,8 +248,8 @@ def recipe_of(receipt: Receipt) -> Recipe:
         fits=Fits(torch=receipt.versions.get("torch", ""), python=receipt.versions.get("python", ""),
                   machine=receipt.machine, fingerprint=receipt.fingerprint, script_sha256=receipt.script_sha256),
         remedies=tuple(
-            Ingredient(name, speedup=_figures(brought(name).speedup), memory=_figures(brought(name).memory),
-                       guard=receipt.guard.verdict) for name in receipt.kept),
+            Ingredient(name, dict(receipt.options.get(name, {})), speedup=_figures(brought(name).speedup),
+                       memory=_figures(brought(name).memory), guard=receipt.guard.verdict) for name in receipt.kept),
     )  # fmt: skip
 
 

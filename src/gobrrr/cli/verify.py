@@ -73,7 +73,7 @@ class Verify:
         _check_figures(before, file)
         limits = writes.limits(args)
         program = _typed(before, args.program) if args.program else _named(before, file, args)
-        registry.composed(before.kept)  # names are checked before anything is started
+        registry.environment(before.kept, before.options)  # both are checked before anything is started
         with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
             return _measured(before, program._replace(limits=limits), Path(folder), args)
 
@@ -115,7 +115,7 @@ def _typed(before: Receipt, words: list[str]) -> Program:
     workspace.check(Path.cwd())
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
     _tell_of_the_script(before, command, Path.cwd())
-    return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop)
+    return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop, options=before.options)
 
 
 def _as_typed(command: Sequence[str]) -> list[str]:
@@ -155,7 +155,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     _tell_of_the_script(before, before.command, source)
     if not args.yes and not receipts.is_own(before):
         consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
-    return Program(before.command, source, _step_ns(before), before.loop)
+    return Program(before.command, source, _step_ns(before), before.loop, options=before.options)
 
 
 def _can_start(words: Sequence[str]) -> bool:

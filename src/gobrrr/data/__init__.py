@@ -1,4 +1,4 @@
-"""Parts for the input pipeline that people can use alone: sequences packed and bucketed, and what each would bring.
+"""Parts for the input pipeline that people can use alone: sequences packed, samples computed once, batches ahead.
 
 `pack` and `simulate` need NumPy alone; what is drawn by a DataLoader or touches tensors imports torch on first use.
 """
@@ -6,8 +6,10 @@
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.data.advice import Advice, simulate
+    from gobrrr.data.ahead import Prefetch, prefetch
     from gobrrr.data.bins import Bins
     from gobrrr.data.buckets import BucketBatchSampler, DistributedBucketBatchSampler, order_distance
+    from gobrrr.data.cached import CachedDataset, cache
     from gobrrr.data.collate import PackingCollate
     from gobrrr.data.datasets import PackedDataset, PackingDataset
     from gobrrr.data.loss import document_losses, global_labels, token_loss
@@ -19,11 +21,14 @@ __all__ = [
     "Advice",
     "Bins",
     "BucketBatchSampler",
+    "CachedDataset",
     "DistributedBucketBatchSampler",
     "PackedDataset",
     "PackingCollate",
     "PackingDataset",
+    "Prefetch",
     "block_mask",
+    "cache",
     "check_packable",
     "cu_seqlens",
     "document_losses",
@@ -33,6 +38,7 @@ __all__ = [
     "mask_mod",
     "order_distance",
     "pack",
+    "prefetch",
     "simulate",
     "token_loss",
 ]
@@ -42,11 +48,14 @@ _LAZY = {
     "Advice": "advice",
     "Bins": "bins",
     "BucketBatchSampler": "buckets",
+    "CachedDataset": "cached",
     "DistributedBucketBatchSampler": "buckets",
     "PackedDataset": "datasets",
     "PackingCollate": "collate",
     "PackingDataset": "datasets",
+    "Prefetch": "ahead",
     "block_mask": "masks",
+    "cache": "cached",
     "check_packable": "packable",
     "cu_seqlens": "masks",
     "document_losses": "loss",
@@ -56,6 +65,7 @@ _LAZY = {
     "mask_mod": "masks",
     "order_distance": "buckets",
     "pack": "packing",
+    "prefetch": "ahead",
     "simulate": "advice",
     "token_loss": "loss",
 }

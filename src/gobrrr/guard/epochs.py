@@ -102,7 +102,7 @@ def _indices(loader: Any) -> list[Any]:
 
     _seed(0)
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
-    if type(sampler) is BatchSampler:  # what drop_last leaves out is another sample in another order
+    if type(sampler) is BatchSampler and sampler.drop_last:  # what that leaves out is another sample in another order
         sampler = sampler.sampler
     most = min(MOST_INDICES, 2 * len(loader.dataset))
     found: list[Any] = []

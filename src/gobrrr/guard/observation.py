@@ -45,7 +45,7 @@ class Data(msgspec.Struct, frozen=True):
     mutated: bool = False
     """It was another after the call than before."""
     moments: tuple[float, ...] = ()
-    """Mean and standard deviation of the first tensor."""
+    """Mean, standard deviation and number of elements of the first tensor, padding left out where a mask shows it."""
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -17,12 +17,8 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     the ids in those columns are not all the same: then the mask means something else."""
     import torch
 
-    given = next((each for each in (*args, kwargs) if isinstance(each, Mapping) and MASK in each), {})
-    mask: Any = given.get(MASK)
-    ids: Any = given.get(IDS)
-    if ids is None or mask is None:
-        ids, mask = _by_content([*args, *kwargs.values()])
-    if not _is_readable(mask) or not _is_readable(ids) or mask.shape != ids.shape or mask.dim() != 2:
+    ids, mask = _ids_and_mask(args, kwargs)
+    if mask is None:
         return lambda tensor: tensor
     used = (mask != 0).any(0).nonzero()
     shape, width = mask.shape, int(used[-1]) + 1 if len(used) else mask.shape[1]
@@ -35,6 +31,35 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
         return tensor[:, :width] if fits else tensor
 
     return cut
+
+
+def tokens_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
+    """Takes from a tensor that has an element or a vector for each token, whole or cut, those of real tokens by the
+    call's attention mask; leaves all else as it is."""
+    _, mask = _ids_and_mask(args, kwargs)
+    if mask is None:
+        return lambda tensor: tensor
+    import torch
+
+    shapes = (mask.shape, cut_of(args, kwargs)(mask).shape)
+
+    def tokens(tensor: Any) -> Any:
+        fits = tensor.layout == torch.strided and not tensor.is_nested and tensor.shape[:2] in shapes
+        return tensor[mask[:, : tensor.shape[1]] != 0] if fits and tensor.device == mask.device else tensor
+
+    return tokens
+
+
+def _ids_and_mask(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Both (rows x tokens) by their names or by what they hold; nothing where they cannot be read."""
+    given = next((each for each in (*args, kwargs) if isinstance(each, Mapping) and MASK in each), {})
+    mask: Any = given.get(MASK)
+    ids: Any = given.get(IDS)
+    if ids is None or mask is None:
+        ids, mask = _by_content([*args, *kwargs.values()])
+    if not _is_readable(mask) or not _is_readable(ids) or mask.shape != ids.shape or mask.dim() != 2:
+        return None, None
+    return ids, mask
 
 
 def _by_content(arguments: Sequence[Any]) -> tuple[Any, Any]:

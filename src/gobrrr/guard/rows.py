@@ -65,12 +65,13 @@ def is_plain(tensor: Any) -> bool:
 
 
 def data_of(
-    arguments: Any, computed: Computed | None = None, rows: bool = True, cut: Cut = lambda tensor: tensor
-) -> Data:
+    arguments: Any, computed: Computed | None = None, rows: bool = True, cut: Cut = lambda tensor: tensor,
+    tokens: Cut = lambda tensor: tensor,
+) -> Data:  # fmt: skip
     """Digest of the tensors among the arguments that the program gives, and of each sample of theirs.
 
-    `cut` takes padding off each tensor. What a model computed (it asks for gradients, or lies in a storage of
-    `computed`) differs between runs by rounding, and is left out.
+    `cut` takes padding off each tensor, `tokens` leaves the elements of which the moments are. What a model computed
+    (it asks for gradients, or lies in a storage of `computed`) differs between runs by rounding, and is left out.
     """
     everything = tensors_of(arguments)
     given = [cut(t) for t in everything if not t.requires_grad and not (computed is not None and computed.holds(t))]
@@ -82,7 +83,7 @@ def data_of(
     plain = [t for t in given if is_plain(t) and _strided(t)[0] is t]
     num = plain[0].shape[0] if plain and plain[0].dim() else 0
     each = _rows(plain, num) if rows and num else ()
-    moments = _moments(plain[0]) if rows and plain else ()
+    moments = _moments(tokens(plain[0])) if rows and plain else ()
     return Data(whole.hexdigest(), each, sum(tensor.numel() for tensor in found), moments=moments)
 
 
@@ -116,11 +117,11 @@ def _rows(tensors: list[Any], num: int) -> tuple[str, ...]:
 
 
 def _moments(tensor: Any) -> tuple[float, ...]:
-    """Mean and standard deviation over all elements."""
+    """Mean and standard deviation over all elements, and how many they are."""
     if tensor.is_complex() or tensor.is_mkldnn or tensor.numel() < 2:
         return ()
     values = tensor.detach().double()
-    return float(values.mean()), float(values.std())
+    return float(values.mean()), float(values.std()), float(values.numel())
 
 
 def fingerprint(value: Any, cut: Cut = lambda tensor: tensor) -> str:

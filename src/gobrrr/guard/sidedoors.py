@@ -218,20 +218,32 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
 
 
 def _moments(baseline: Observation, candidate: Observation) -> Check:
-    """Means of what models are given, where the order may change: augmentation that is gone moves them."""
+    """Means of what models are given, where the order may change: augmentation that is gone moves them. Each call
+    counts by its elements: sequences of like length in one batch make short calls and long ones."""
     name = "inputs"
+    spread, _ = _weighted(_each_moment(baseline, 1))
     for which, word in enumerate(("mean", "spread")):
         ours, theirs = (_each_moment(run, which) for run in (baseline, candidate))
         if min(len(ours), len(theirs)) < 2:
             continue
-        error = math.sqrt(statistics.variance(ours) / len(ours) + statistics.variance(theirs) / len(theirs))
-        apart = abs(statistics.fmean(ours) - statistics.fmean(theirs))
-        spread = statistics.fmean(_each_moment(baseline, 1))
-        if apart > max(DEVIATIONS * error, TOLERANCE * spread):
-            return Check(name, "wrong", f"the {word} of what models are given is {statistics.fmean(theirs):.3g}, the "
-                         f"baseline's {statistics.fmean(ours):.3g}")  # fmt: skip
+        (our, our_error), (their, their_error) = _weighted(ours), _weighted(theirs)
+        if abs(our - their) > max(DEVIATIONS * math.hypot(our_error, their_error), TOLERANCE * spread):
+            return Check(name, "wrong", f"the {word} of what models are given is {their:.3g}, the baseline's {our:.3g}")
     return Check(name, "exact")
 
 
-def _each_moment(run: Observation, which: int) -> list[float]:
-    return [c.data.moments[which] for s in run.steps for c in s.calls if c.training and len(c.data.moments) > which]
+def _weighted(values: list[tuple[float, float]]) -> tuple[float, float]:
+    """The mean of (value, weight) and its standard error, that of a ratio (Cochran 1977, 2.11); of equal weights the
+    usual one."""
+    total = sum(weight for _, weight in values)
+    if len(values) < 2 or not total:
+        return math.nan, math.nan
+    mean = sum(value * weight for value, weight in values) / total
+    squares = sum((weight * (value - mean)) ** 2 for value, weight in values)
+    return mean, math.sqrt(squares * len(values) / (len(values) - 1)) / total
+
+
+def _each_moment(run: Observation, which: int) -> list[tuple[float, float]]:
+    """(the moment, the elements that it is of) of each training call."""
+    calls = (call.data.moments for step in run.steps for call in step.calls if call.training)
+    return [(moments[which], moments[2]) for moments in calls if len(moments) > 2]

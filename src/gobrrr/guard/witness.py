@@ -29,7 +29,7 @@ from gobrrr.guard.book import Book
 from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.modules import watching
 from gobrrr.guard.observation import Call, Epoch, Observation, Step
-from gobrrr.guard.padding import cut_of
+from gobrrr.guard.padding import cut_of, tokens_of
 from gobrrr.guard.rows import Computed, data_of, tensors_of
 from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.seen import Seen
@@ -164,7 +164,7 @@ class Witness:
         self._close()
         label, inside = self.book.label(model), self._inside
         cut = cut_of(args, kwargs)
-        before = data_of((args, kwargs), self._computed, cut=cut)
+        before = data_of((args, kwargs), self._computed, cut=cut, tokens=tokens_of(args, kwargs))
         self._depth += 1
         try:
             with self._prepared(model, args, kwargs) as (given, named), watching(model, label, inside):

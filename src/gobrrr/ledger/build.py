@@ -16,6 +16,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.hotpaths import Frames
+from gobrrr.ledger.lengths import sequences
 from gobrrr.ledger.memory import memory_ledger
 from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import Grouping, op_groups
@@ -77,6 +78,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         if device is not None and device.work is not None
         else roofline(scaled.ops, stats.plain_wall_ns, prices),
         facts=facts,
+        sequences=sequences(facts, stats),
         threads=threads,
         missing=recording.missing,
         signals=_signals(recording, stats, facts),

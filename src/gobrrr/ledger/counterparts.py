@@ -41,14 +41,26 @@ def counterparts(a: Ops, b: Ops) -> list[Pair]:
 def _inside(side: Ops, other: Ops) -> dict[Key, list[Key]]:
     """Ops of both sides with those in them that run on this side alone."""
     found: dict[Key, list[Key]] = defaultdict(list)
+    known: dict[Key, Key | None] = {}
     for key in side:
-        around, seen = (side[key].within if key not in other else None), {key}
-        while around is not None and around not in other and around not in seen and around in side:
-            seen.add(around)
-            around = side[around].within
-        if around is not None and around in other and around in side:
+        around = _around(key, side, other, known) if key not in other else None
+        if around is not None:
             found[around].append(key)
     return dict(found)
+
+
+def _around(key: Key, side: Ops, other: Ops, known: dict[Key, Key | None]) -> Key | None:
+    """The nearest op around it that runs on both sides; every step up is taken once."""
+    path: list[Key] = []
+    at: Key | None = key
+    while at is not None and at in side and at not in known and (at == key or at not in other):
+        known[at] = None  # where ops are around each other, nothing is
+        path.append(at)
+        at = side[at].within
+    found = known[at] if at in known else at if at in side and at in other else None
+    for each in path:
+        known[each] = found
+    return found
 
 
 def _with(side: Ops, around: Key, inner: Sequence[Key]) -> OpTime:

@@ -100,10 +100,15 @@ def _unseen(trace: Trace, begin: int, end: int) -> float:
 
 
 def _overlap(kernels: Kernels) -> float:
-    """Share of the device's time in which two events of one stream run at once, which a stream does not do."""
+    """How much of the device's work runs beside other work of its stream, which a stream does not do: a share of its
+    time or of its events, whichever is more (one endless kernel makes all time its own)."""
     lane, total = lanes(kernels), int(kernels.dur.sum())
-    apart = sum(_length(kernels.take(lane == number)) for number in np.unique(lane).tolist())
-    return 1 - apart / total if total else 0.0
+    apart = beside = 0
+    for number in np.unique(lane).tolist():
+        own = kernels.take(lane == number)
+        apart += _length(own)
+        beside += int((own.start[1:] < np.maximum.accumulate(own.start + own.dur)[:-1]).sum())
+    return max(1 - apart / total, beside / len(kernels)) if total else 0.0
 
 
 def _ahead(delays: Ints) -> float:

@@ -8,7 +8,7 @@ import msgspec
 
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceMemory
 from gobrrr.ledger.serving import ServingClass
-from gobrrr.recording.facts import Facts, Span
+from gobrrr.recording.facts import Facts, InputFacts, Span
 
 ACCOUNTS = (
     "data_wait",  # the loop waited for its batch
@@ -161,6 +161,8 @@ class StepStats(msgspec.Struct, frozen=True):
     backwards: int = 0
     updates: tuple[tuple[int, int], ...] = ()
     """(optimizer, its updates in a usual plain step)."""
+    between_share: float = 0.0
+    """Of the time from the first step to the last, between steps: of a file whose steps do not follow on each other."""
     epoch_count: int = 0
     """Plain steps in which an epoch began, as far as they are a kind of their own."""
     epoch_wall_ns: float = 0.0
@@ -217,6 +219,45 @@ class Roofline(msgspec.Struct, frozen=True):
     """Ops that are not modelled with their share of the step."""
 
 
+class Ways(msgspec.Struct, frozen=True):
+    """What each way of making batches of a program's own lengths would reach, simulated: tokens over tokens computed
+    on."""
+
+    pad_to_cap: float
+    pad_in_collate: float
+    """To the longest of a random batch."""
+    bucketing: float
+    packing: float
+    packing_bound: float
+    """What no packing can exceed."""
+    long_share: float
+    """Sequences longer than half the widest batch: no two of them share a row."""
+    nothing_to_gain: bool
+    """By packing."""
+
+
+class Sequences(msgspec.Struct, frozen=True):
+    """Of the batches that the loop's loader gave, as far as they were looked at."""
+
+    batches: int
+    """That were looked at."""
+    batch_size: int
+    widest: int
+    """Columns of the widest batch."""
+    real_share: float
+    """Tokens over tokens computed on."""
+    longest_share: float
+    """The same, were each batch padded to its longest row."""
+    tokens_per_step: float
+    tokens_per_s: float | None = None
+    """Real ones."""
+    lengths: tuple[tuple[int, int], ...] = ()
+    """(tokens, sequences that have so many)."""
+    given: InputFacts | None = None
+    """One of them as the model got it."""
+    ways: Ways | None = None
+
+
 class Ledger(msgspec.Struct, frozen=True):
     """The whole account of a median plain step."""
 
@@ -232,6 +273,8 @@ class Ledger(msgspec.Struct, frozen=True):
     memory: MemoryLedger = MemoryLedger()
     roofline: Roofline = Roofline()
     facts: Facts = Facts()
+    sequences: Sequences | None = None
+    """Null where the model works on none, or their lengths were not seen."""
     threads: int = 1
     missing: tuple[str, ...] = ()
     """What the recording lacks, in words: band 9 reads it."""

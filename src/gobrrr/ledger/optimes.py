@@ -16,6 +16,8 @@ Ints = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """(op, shapes as text); ops of unknown shapes have ""."""
 MAX_SHAPES = 120
+NEARLY_ALL = 0.95
+"""Share of an op's calls by one caller, from which its time may be counted as that caller's (proposed)."""
 
 
 class OpTime(msgspec.Struct, frozen=True):
@@ -28,7 +30,7 @@ class OpTime(msgspec.Struct, frozen=True):
     host_total_ns: float = 0.0
     device_total_ns: float = 0.0
     within: Key | None = None
-    """The op that makes most of its calls; null where none does."""
+    """The op that makes nearly all of its calls; null where none does."""
 
 
 def op_times(trace: Trace, spans: Ints) -> dict[Key, OpTime]:
@@ -58,15 +60,18 @@ def op_times(trace: Trace, spans: Ints) -> dict[Key, OpTime]:
 
 
 def _within(keys: list[Key], group: Ints, parent: npt.NDArray[np.int32]) -> dict[Key, Key]:
-    """The key of the op that makes most of a key's calls, of equally many the first."""
+    """The key of the op that makes nearly all of a key's calls, for those that have one."""
     called = np.flatnonzero(parent >= 0)
     codes, counts = np.unique(group[called] * len(keys) + group[parent[called]], return_counts=True)
-    most: dict[Key, tuple[int, Key]] = {}
+    calls: dict[Key, int] = defaultdict(int)
+    for number, count in enumerate(np.bincount(group, minlength=len(keys)).tolist()):
+        calls[keys[number]] += count
+    makes: dict[tuple[Key, Key], int] = defaultdict(int)
     for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-        inner, outer = keys[code // len(keys)], keys[code % len(keys)]
-        if inner != outer and count > most.get(inner, (0, outer))[0]:
-            most[inner] = count, outer
-    return {inner: outer for inner, (_, outer) in most.items()}
+        makes[keys[code // len(keys)], keys[code % len(keys)]] += count
+    return {
+        inner: outer for (inner, outer), count in makes.items() if inner != outer and count > NEARLY_ALL * calls[inner]
+    }
 
 
 def _shapes(trace: Trace, signature: int) -> str:

@@ -69,6 +69,7 @@ def step_stats(recording: Recording) -> StepStats:
         beside_ns=_beside(main), seen_ns=float(sum(loop.total for loop in recording.loops)),
         process_cpu_ns=_process_cpu(recording), batches=_usual(recording, plain, marks.DATA_END),
         backwards=_usual(recording, plain, marks.BACKWARD), updates=_updates(recording, plain),
+        between_share=1 - main.total / main.span if recording.offline and main.span > main.total else 0.0,
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
 

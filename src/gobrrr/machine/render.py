@@ -40,7 +40,7 @@ def _print(machine: Machine, out: IO[str], terminal: bool) -> None:
     console.print(_heading(machine), style="bold" if terminal else "")
     for title, header, rows in _tables(machine):
         if rows:
-            console.print(_table(title, header, rows))
+            console.print(table(title, header, rows))
     doubts = (*machine.doubts, REMEDY) if machine.doubts else ()
     for title, lines in (("What follows", insights(machine)), ("Doubts", doubts)):
         if lines:
@@ -143,7 +143,7 @@ def _list(title: str, lines: tuple[str, ...]) -> object:
     return grid
 
 
-def _table(title: str, header: Row, rows: list[Row]) -> object:
+def table(title: str, header: Row, rows: list[Row]) -> object:
     from rich.table import Table
 
     table = Table(title=f"\n{title}", title_justify="left", title_style="bold", box=None, padding=(0, 3, 0, 2))

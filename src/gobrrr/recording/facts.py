@@ -6,7 +6,14 @@ All times are nanoseconds, all sizes bytes, unless a name says otherwise.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+Length = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
+MAX_LENGTHS = 1 << 16
+"""Different lengths that a recording may hold; capture stops at an eighth of it."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -126,6 +133,43 @@ class InputFacts(msgspec.Struct, frozen=True):
     span: Span | None = None
 
 
+class LengthFacts(msgspec.Struct, frozen=True):
+    """Sequences in the batches of one loader that were looked at, many of a run."""
+
+    loader: int
+    lengths: Annotated[tuple[tuple[Length, Number], ...], msgspec.Meta(max_length=MAX_LENGTHS)] = ()
+    """(tokens, sequences that have so many), shortest first; those without a token are only in `rows`."""
+    batches: Number = 0
+    rows: Number = 0
+    cells: Number = 0
+    """Rows times columns of every batch: what the model works on."""
+    to_longest: Number = 0
+    """What that would be, were each batch as wide as its longest row."""
+    narrowest: Number = 0
+    widest: Number = 0
+    """Columns of the batches."""
+    source: str = ""
+    """mask, where batches said what a token is, or pad: runs of the value that rows end with."""
+
+    @property
+    def tokens(self) -> int:
+        """Real ones."""
+        return sum(length * number for length, number in self.lengths)
+
+    @property
+    def fits(self) -> bool:
+        """Whether its figures can be those of batches: a recording may say anything."""
+        sequences = sum(number for _, number in self.lengths)
+        longest = max((length for length, number in self.lengths if number), default=0)
+        return (
+            0 < sequences <= self.rows
+            and 0 < self.batches <= self.rows
+            and longest <= self.widest
+            and self.narrowest <= self.widest
+            and self.tokens <= self.to_longest <= self.cells <= self.rows * self.widest
+        )
+
+
 class DenormalFacts(msgspec.Struct, frozen=True):
     """Share of subnormal values among the sampled values of a parameter, an input or a saved activation."""
 
@@ -234,6 +278,7 @@ class Facts(msgspec.Struct, frozen=True):
     modules: tuple[ModuleFacts, ...] = ()
     orphans: OrphanFacts | None = None
     inputs: tuple[InputFacts, ...] = ()
+    lengths: tuple[LengthFacts, ...] = ()
     denormals: tuple[DenormalFacts, ...] = ()
     held_graphs: tuple[HeldGraph, ...] = ()
     compile: CompileFacts = CompileFacts()

@@ -34,6 +34,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "modules": [_module(m, recording) for m in _table(raw, "modules")],
         "orphans": counted.get("orphans"),
         "inputs": counted.get("inputs") or [],
+        "lengths": raw.get("lengths") or [],
         "denormals": _denormals(recording),
         "held_graphs": counted.get("held") or [],
         "compile": _compile(recording),

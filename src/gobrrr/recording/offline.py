@@ -23,6 +23,7 @@ PLACE = (0, 0)
 """A trace's clock is its own: nothing is to be added."""
 DAMAGED = 0.01
 """Share of events without a name, a start or a length from which it is told (proposed): in 18 real traces none."""
+NO_STEPS: Ints = np.zeros((0, 2), np.int64)
 HARMLESS = ("category not known", "phase not known")
 """Events of another profiler's, which say nothing that is read."""
 
@@ -30,7 +31,7 @@ HARMLESS = ("category not known", "phase not known")
 def of_trace(trace: Trace) -> Recording:
     """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
     thread = _thread(trace)
-    iterations, engine = _serving(trace, thread)
+    iterations, engine = _serving(trace, thread) if not len(trace.steps) else ((), NO_STEPS)
     marked = engine if iterations else _marked(trace, thread)
     spans = marked if len(marked) else _whole(trace, thread)
     began = int(spans[0, 0]) if len(spans) else 0
@@ -46,7 +47,7 @@ def of_trace(trace: Trace) -> Recording:
     return Recording(
         Path(trace.source), _start(trace, thread), np.zeros((0, 4), np.int64), (loop,) if steps else (),
         (window,) if steps else (), trace, (), _facts(trace, waits), {}, "file", 0,
-        tuple(note for note in (trace.note, _damaged(trace)) if note), offline=True,
+        tuple(note for note in (trace.note, _damaged(trace, len(spans))) if note), offline=True,
         unmarked=len(spans) > 0 and not len(marked), serving=iterations,
     )  # fmt: skip
 
@@ -95,19 +96,22 @@ def _marked(trace: Trace, thread: int) -> Ints:
         first = np.concatenate(([True], ends[1:] > np.maximum.accumulate(ends)[:-1]))  # else within one before
         return np.stack((marks.start, ends), axis=1)[first]
     ends = _annotations(trace, thread, UPDATE)[:, 1]
-    return np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else np.zeros((0, 2), np.int64)
+    return np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else NO_STEPS
 
 
 def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
-    """What a serving engine says of each of its steps, and (n, 2): from the begin of one to that of the next."""
+    """What a serving engine says of each of its steps, and (n, 2): from the begin of one to that of the next, or to its
+    own end where the next comes much later: nobody asked for anything. Marks inside of marks are details."""
     said = {number: found for number, name in enumerate(trace.names) if (found := iteration(name))}
     rows = trace.ops.take(np.isin(trace.ops.name, list(said)) & (trace.ops.thread == thread))
-    rows = rows.take(rows.kind == USER_ANNOTATION) if said else rows.take(slice(0, 0))
+    rows = rows.take(rows.kind == USER_ANNOTATION)
+    rows = rows.take(rows.start >= np.append(-(2**62), np.maximum.accumulate(rows.start + rows.dur)[:-1])[: len(rows)])
     if not len(rows):
-        return (), np.zeros((0, 2), np.int64)
-    ends = np.append(rows.start[1:], rows.start[-1:] + rows.dur[-1:])
-    spans = np.stack((rows.start, ends), axis=1)
-    kept = ends > rows.start
+        return (), NO_STEPS
+    own = rows.start + rows.dur
+    until = np.append(rows.start[1:], own[-1])
+    spans = np.stack((rows.start, np.where(until - own <= np.median(rows.dur), until, own)), axis=1)
+    kept = spans[:, 1] > spans[:, 0]
     return tuple(said[name] for name in rows.name[kept].tolist()), spans[kept]
 
 
@@ -115,20 +119,24 @@ def _whole(trace: Trace, thread: int) -> Ints:
     """(1, 2): all of the file, where nothing in it says where a step ends."""
     tables = [t for t in (trace.ops.take(trace.ops.thread == thread), trace.runtime, trace.kernels) if len(t)]
     if not tables:
-        return np.zeros((0, 2), np.int64)
+        return NO_STEPS
     begin = min(int(table.start.min()) for table in tables)
     return np.array([[begin, max(int((table.start + table.dur).max()) for table in tables)]], np.int64)
 
 
-def _damaged(trace: Trace) -> str:
-    """How many events could not be read, and why, where they are more than a few."""
+def _damaged(trace: Trace, num_steps: int) -> str:
+    """How many events could not be read, and why; that they are damaged where there may be one in each step, or more
+    than a few: the few may be most of what the device did."""
     bad = {reason: count for reason, count in trace.skipped.items() if reason not in HARMLESS}
     number = sum(bad.values())
     there = sum(len(table) for table in (trace.ops, trace.kernels, trace.runtime))
-    if not number or number < DAMAGED * (number + there):
+    if not number:
         return ""
     worst = max(bad, key=lambda reason: bad[reason])
-    return f"{share(number / (number + there))} of the events are damaged ({worst}: {bad[worst]:,}) and left out"
+    why = f"({worst}: {bad[worst]:,})"
+    if number < DAMAGED * (number + there) and number < num_steps:
+        return f"{number:,} of {number + there:,} events left out {why}"
+    return f"{share(number / (number + there))} of the events are damaged {why} and left out"
 
 
 def _with_device_work(trace: Trace, spans: Ints) -> Ints:

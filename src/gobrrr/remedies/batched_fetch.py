@@ -137,12 +137,12 @@ def takes_many(data: Any) -> bool:
         columns = list(data.tensors)
     else:
         known = KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
-        names = known or _indexed(getattr(kind, "__getitem__", None))
+        names = known or indexed(getattr(kind, "__getitem__", None))
         columns = [getattr(data, name, None) for name in names]
     return bool(columns) and all(map(_is_array, columns))
 
 
-def _indexed(method: Any) -> tuple[str, ...]:
+def indexed(method: Any) -> tuple[str, ...]:
     """Attributes that a __getitem__ indexes with what it is given, where it does nothing else; else none."""
     try:
         (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body

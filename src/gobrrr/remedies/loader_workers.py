@@ -1,24 +1,38 @@
-"""As many loader workers as there are cores."""
+"""As many loader workers as the loader model advises, or as there are cores."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
 from gobrrr.remedies.copied_state import Renewed, renew_workers
-from gobrrr.remedies.model import Remedy, SetKeyword
+from gobrrr.remedies.loaders import most_said, of_the_model
+from gobrrr.remedies.model import Edit, Remedy, SetKeyword
+from gobrrr.rules.loading import HELD_BYTES, SAVED_BY_WORKERS, WORKERS
+from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gobrrr.remedies.seams import Seams
+    from gobrrr.report.model import Report
+
+SHARE = 0.25
+"""Of free memory, /dev/shm's too, that batches which wait in workers may take (proposed: the program grows as well)."""
+SHARED = Path("/dev/shm")
 
 
 class LoaderWorkers(Remedy):
-    """num_workers = cores for every DataLoader that has fewer. Random draws inside __getitem__ come from the workers'
+    """num_workers as the loader model advises by the report, within a share of the memory that is free, else as many as
+    cores; for every DataLoader that has fewer. Random draws inside __getitem__ come from the workers'
     own streams then; an iterable dataset would be read by each worker whole, and is left alone. Workers stay from
     epoch to epoch while what they have a copy of stays as it is."""
 
     name = "loader_workers"
-    title = "loads data in as many processes as there are cores"
+    title = "loads data in other processes, as many as the loader model advises, or as there are cores"
     safety = "order"
     place = "loader"
     codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
@@ -27,24 +41,56 @@ class LoaderWorkers(Remedy):
         "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)  # persistent unless the data set changes"
     )
     edit = SetKeyword(("DataLoader",), "num_workers", "os.cpu_count()")
+    takes: ClassVar[dict[str, tuple[int, int]]] = {"workers": (1, 1024)}
+
+    def predicts(self, report: Report) -> Saving:
+        """What the model says of the workers that it advises."""
+        return of_the_model(super().predicts(report), report, self.codes, SAVED_BY_WORKERS)
+
+    def is_pointless(self, report: Report) -> bool:
+        """Where one worker is as good as any, one_worker is what sets it."""
+        return super().is_pointless(report) or self.options(report) == {"workers": 1}
+
+    def options(self, report: Report) -> dict[str, int]:
+        """The workers that the model advises, as far as memory goes; nothing where it advises none."""
+        advised = int(most_said(report, self.codes, WORKERS) or 0)
+        held = most_said(report, self.codes, HELD_BYTES) or 0.0
+        return {"workers": max(1, min(advised, _room_for(held)))} if advised else {}
+
+    def change_of_source(self, options: Mapping[str, int]) -> Edit | None:
+        return replace(self.edit, value=str(options["workers"])) if "workers" in options else self.edit
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset
 
-        cores = schedule.cores()
+        advised = self.option("workers")
+        wanted = advised or schedule.cores()
+        by = "as the model advises" if advised else f"on {wanted} cores"
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             before = kwargs.get("num_workers") or 0
-            if before >= cores or isinstance(kwargs.get("dataset"), IterableDataset):
-                few = f"the loader has {before} workers, on {cores} cores"
-                seams.declined(self.name, few if before >= cores else "each worker would read the whole of a stream")
+            if before >= wanted or isinstance(kwargs.get("dataset"), IterableDataset):
+                few = f"the loader has {before} workers, {wanted} are wanted, {by}"
+                seams.declined(self.name, few if before >= wanted else "each worker would read the whole of a stream")
                 return kwargs
-            seams.applied(self.name, f"{cores} workers, {before} before")
+            seams.applied(self.name, f"{wanted} workers, {before} before")
             stay = kwargs.get("persistent_workers") or Renewed(True)
-            return {**kwargs, "num_workers": cores, "persistent_workers": stay}
+            return {**kwargs, "num_workers": wanted, "persistent_workers": stay}
 
         renew_workers(seams)
         seams.at_loader(change)
+
+
+def _room_for(held: float) -> int:
+    """Workers whose batches have room, each `held` bytes of them; many where that is not known."""
+    import psutil
+
+    if held <= 0:
+        return LoaderWorkers.takes["workers"][1]
+    free = psutil.virtual_memory().available
+    if SHARED.is_dir():
+        free = min(free, shutil.disk_usage(SHARED).free)
+    return int(SHARE * free // held)
 
 
 REMEDY = LoaderWorkers()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gobrrr.remedies.seams import Seams
     from gobrrr.report.model import Report
 
@@ -80,6 +83,8 @@ class Remedy:
     """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
     unseen: ClassVar[str] = ""
     """What it changes that no check of the numbers can see, said where it is kept."""
+    takes: ClassVar[dict[str, tuple[int, int]]] = {}
+    """Options that it may be given: whole numbers, with the least and the most of each."""
     by_hand: ClassVar[str] = ""
     """The code that a person would write."""
     edit: ClassVar[Edit | None] = None
@@ -104,6 +109,23 @@ class Remedy:
     def is_pointless(self, report: Report) -> bool:
         """Whether nothing in this program can be changed by it, so that it is tried only when its name is given."""
         return self.serves not in ("", report.step.kind)
+
+    def options(self, report: Report) -> dict[str, int]:
+        """How it is to be applied to this program, by the report's figures; nothing where they say nothing."""
+        return {}
+
+    def option(self, name: str) -> int | None:
+        """What it was given, in the program's process; None where it was not."""
+        said = os.environ.get(self.variable(name), "")
+        return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else None
+
+    def variable(self, option: str) -> str:
+        """Of the environment, that carries an option into the program's process."""
+        return f"GOBRRR_{self.name}_{option}".upper()
+
+    def change_of_source(self, options: Mapping[str, int]) -> Edit | None:
+        """`edit`, as it is with these options."""
+        return self.edit
 
     def environment(self) -> dict[str, str]:
         """Variables that must be set before the process starts."""

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import schedule
 from gobrrr.remedies.copied_state import Renewed, renew_workers
+from gobrrr.remedies.loaders import of_the_model
 from gobrrr.remedies.model import Remedy
+from gobrrr.rules.loading import SAVED_BY_ONE
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
@@ -32,17 +34,15 @@ class OneWorker(Remedy):
     )
 
     def predicts(self, report: Report) -> Saving:
-        """Beside the step a worker hides as much of the wait as the rest of it takes; where workers are there already
-        it helps only where they are too many."""
+        """What the loader model says of one worker; where workers are there already it helps only where they are too
+        many."""
         found = super().predicts(report)
         called_for = [f for f in report.findings if f.code in self.codes]
         if any(f.code == "BRR406" for f in called_for):
             return found
         if any(float(f.evidence["num_workers"].value) > 0 for f in called_for if "num_workers" in f.evidence):
             return Saving()
-        wait = next((account.ns for account in report.ledger if account.account == "data_wait"), 0)
-        part = min(1.0, max(0.0, report.step.plain_wall_ns - wait) / wait) if wait else 1.0
-        return Saving(part * found.low_ns, part * found.expected_ns, found.ceiling_ns)
+        return of_the_model(found, report, self.codes, SAVED_BY_ONE)
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset

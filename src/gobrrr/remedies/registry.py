@@ -4,7 +4,7 @@ loaded only when they are named."""
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from gobrrr.errors import GobrrrError
@@ -49,11 +49,15 @@ OWN = (
     "persistent_workers",
     "pin_memory",
     "trim_padding",
+    "bucketing",
     "batched_fetch",
     "packed_masks",
 )
 """Names; each is a module of this package that holds one instance, REMEDY."""
 ENTRY_POINT = "gobrrr.remedies"
+Options = Mapping[str, Mapping[str, int]]
+"""Of remedies, by their names."""
+NO_OPTIONS: Options = {}
 
 
 def names() -> tuple[str, ...]:
@@ -93,6 +97,25 @@ def composed(wanted: Iterable[str]) -> list[Remedy]:
     return sorted(found, key=lambda r: (PLACES.index(r.place), r.name))
 
 
-def environment(wanted: Iterable[str]) -> dict[str, str]:
-    """All variables that must be set before the process starts."""
-    return {name: value for each in composed(wanted) for name, value in each.environment().items()}
+def environment(wanted: Iterable[str], options: Options = NO_OPTIONS) -> dict[str, str]:
+    """All variables that must be set before the process starts; those of options of others than `wanted` are none of
+    them. Raises GobrrrError for an option that a remedy does not take."""
+    found: dict[str, str] = {}
+    for each in composed(wanted):
+        given = options.get(each.name, {})
+        check_options(each, given)
+        found |= each.environment() | {each.variable(name): str(value) for name, value in given.items()}
+    return found
+
+
+def check_options(remedy: Remedy, given: Mapping[str, object], source: str = "") -> None:
+    """Raises GobrrrError for one that it does not take, or that is out of its range: files of others hold them."""
+    for name, value in given.items():
+        if name not in remedy.takes:
+            raise GobrrrError(
+                f"{source}{remedy.name} takes no option {name!r}", "gobrrr tune writes those that there are"
+            )
+        least, most = remedy.takes[name]
+        if type(value) is not int or not least <= value <= most:
+            said = f"{source}{remedy.name}: {name} must be a whole number from {least} to {most}"
+            raise GobrrrError(said, "gobrrr tune writes one that was measured")

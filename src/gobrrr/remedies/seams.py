@@ -75,6 +75,8 @@ class Seams:
         declined: Said = lambda name, why: None,
     ) -> None:  # fmt: skip
         self._said, self._failed, self._declined = said, failed, declined
+        self.names: tuple[str, ...] = ()
+        """Of the remedies that are applied together."""
         self._undo: list[Callable[[], object]] = []
         self._optimizer: list[Callable[[Any], None]] = []
         self._model: list[Callable[[Any], None]] = []
@@ -138,6 +140,7 @@ class Seams:
         from gobrrr.remedies.registry import composed
 
         remedies = composed(names)
+        self.names = tuple(remedy.name for remedy in remedies)
         for remedy in remedies:
             if reason := remedy.probe():
                 raise GobrrrError(f"{remedy.name} cannot be applied here: {reason}", "gobrrr remedies lists what can")

@@ -12,7 +12,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
-from gobrrr.report.model import Device, OpShare, Report, Span, Step
+from gobrrr.report.model import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.report.place import short
 from gobrrr.report.verdict import is_doubt, is_elsewhere, judge
 from gobrrr.rules.model import REGISTRY, Finding
@@ -61,6 +61,7 @@ def build(
         memory=ledger.memory,
         saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
         roofline=ledger.roofline,
+        tokens=_tokens(ledger),
         overhead_share=ledger.step.overhead_share,
         overhead_low=ledger.step.overhead_low,
         overhead_high=ledger.step.overhead_high,
@@ -197,6 +198,14 @@ def _op(ops: list[OpGroup], wall: float) -> OpShare:
         1e9 * flops / ns if counted else None, 1e9 * moved / ns if counted else None, first.bound,
         first.where[0] if first.where else None,
     )  # fmt: skip
+
+
+def _tokens(ledger: Ledger) -> Tokens | None:
+    found, mfu = ledger.sequences, ledger.roofline.mfu
+    if found is None:
+        return None
+    useful = mfu * found.real_share if mfu is not None else None
+    return Tokens(found.real_share, found.batches, found.tokens_per_s, useful)
 
 
 def _busy_share(ledger: Ledger, device: DeviceLedger) -> float:

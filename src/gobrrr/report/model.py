@@ -86,6 +86,19 @@ class OpShare(msgspec.Struct, frozen=True):
     """The user's innermost line; of a backward op that of its forward op."""
 
 
+class Tokens(msgspec.Struct, frozen=True):
+    """Of the sequences that the model works on, as far as batches were looked at."""
+
+    real_share: float
+    """Tokens over tokens computed on: the rest is padding."""
+    batches: int
+    """That were looked at."""
+    per_s: float | None = None
+    """Effective tokens per second: real ones, over the median plain step."""
+    useful_mfu: float | None = None
+    """MFU times the share of real tokens."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is told. Fields may join; those of gobrrr.report/1 keep name and meaning."""
 
@@ -105,6 +118,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     saved: tuple[SavedTensor, ...] = ()
     """The largest activations kept for backward, by the module and op that saved them."""
     roofline: Roofline = Roofline()
+    tokens: Tokens | None = None
+    """Null where the model works on no sequences, or their lengths were not seen."""
     overhead_share: float = 0.0
     overhead_low: float | None = None
     overhead_high: float | None = None

@@ -9,7 +9,7 @@ from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceMemory
 from gobrrr.ledger.model import MemoryLedger, Roofline
 from gobrrr.recording.facts import SavedTensor
-from gobrrr.report.model import Report
+from gobrrr.report.model import Report, Tokens
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.place import short
 
@@ -22,6 +22,8 @@ def resources(report: Report, page: Page) -> list[RenderableType]:
     block: list[RenderableType] = []
     if report.roofline.floor_ns or report.roofline.flops:
         block.append(page.row("roofline", *_roofline(report.roofline, report, page)))
+    if report.tokens is not None:
+        block.append(page.row("tokens", _tokens(report.tokens)))
     memory = _memory(report, page)
     if memory:
         block.append(page.row("memory", *memory))
@@ -73,6 +75,13 @@ def _device_roofline(roof: Roofline, wall: float, page: Page) -> list[Text]:
     hole = f"{units.share(roof.not_counted_share)} of the step{_named(roof, page)}"
     lines = [f"ceilings: {page.clean(roof.ceiling)}", f"MFU: {CONVENTION}; kernels not counted: {hole}"]
     return [phrase(first, (light, "bold")), *(phrase((line, "dim")) for line in lines)]
+
+
+def _tokens(tokens: Tokens) -> Text:
+    """What is real of what is computed on, per second and of the MFU."""
+    rate = f"{tokens.per_s:,.0f} real ones per second, " if tokens.per_s is not None else ""
+    useful = f": useful MFU {units.share(tokens.useful_mfu)}" if tokens.useful_mfu is not None else ""
+    return phrase(f"{rate}{units.share(tokens.real_share)} of those computed on ({tokens.batches} batches){useful}")
 
 
 def _memory(report: Report, page: Page) -> list[Text]:

@@ -13,6 +13,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.loading import Loading, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.waits import Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, period, rare_waits, rest_varies, start_cost, tail
@@ -20,8 +21,11 @@ from gobrrr.units import duration, share
 
 ALIKE = 0.10
 """Mean and median wait this near are one figure."""
-WORKERS = 4
-"""Workers that a reading loader is promised at least: latency overlaps whatever the cores do."""
+CHEAPER, LITTLE = 0.7, 0.25
+"""Of what samples compute, what a person's cheaper way is expected to save, and saves at least (a faster decoder is 1.3
+to 1.5 times as fast)."""
+COLLATED, FEW_COLLATED = 0.8, 0.3
+"""The same of collating, which copies a batch once where it is written well."""
 
 
 def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
@@ -77,19 +81,23 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
 def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while samples are computed: the processor is busy in __getitem__."""
     found = _is(ledger, machine, "BRR401")
-    if found is None or not worth_telling(ledger, 0.7 * found.ns):
+    if found is None:
+        return
+    loading = Loading(ledger, machine, found)
+    expected = loading.lacks(CHEAPER)
+    if not worth_telling(ledger, expected):
         return
     yield finding(
         "BRR401",
         ledger,
-        low=0.25 * found.ns,
-        expected=0.7 * found.ns,
+        low=loading.lacks(LITTLE),
+        expected=expected,
         ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
         advice="Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
         "cores are idle.",
         where=found.where,
-        evidence=quantities(found, ledger),
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found),
     )
 
 
@@ -99,23 +107,22 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = _is(ledger, machine, "BRR402")
     if found is None:
         return
-    compute = max(0.0, ledger.wall - found.ns)
-    more = max(WORKERS, 2 * found.loader.num_workers)
-    # Reading overlaps with the step and with other reads: step = max(compute, reading / workers).
-    gain = found.ns - max(0.0, ledger.wall * found.loader.num_workers / more - compute)
-    if not worth_telling(ledger, 0.85 * gain):
+    loading = Loading(ledger, machine, found)
+    more = loading.advised
+    gain = loading.gain(more)
+    if not worth_telling(ledger, gain.expected):
         return
     yield finding(
         "BRR402",
         ledger,
-        low=0.4 * gain,
-        expected=0.85 * gain,
+        low=gain.low,
+        expected=gain.expected,
         ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)}, {share(found.idle_share or 0.0)} of it with the processor idle: the samples "
         "are being read",
         advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
         where=found.where,
-        evidence=quantities(found, ledger),
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found),
     )
 
 
@@ -125,20 +132,21 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = _is(ledger, machine, "BRR403")
     if found is None:
         return
-    part = (found.collate_share or 0.0) * found.ns
-    if not worth_telling(ledger, 0.8 * part):
+    part, loading = (found.collate_share or 0.0) * found.ns, Loading(ledger, machine, found)
+    expected = loading.lacks(COLLATED * (found.collate_share or 0.0))
+    if not worth_telling(ledger, expected):
         return
     yield finding(
         "BRR403",
         ledger,
-        low=0.3 * part,
-        expected=0.8 * part,
+        low=loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)),
+        expected=expected,
         ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)}, {share(found.collate_share or 0.0)} of it for "
         f"{found.loader.collate or 'collate'}",
         advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
         where=found.where,
-        evidence=quantities(found, ledger) | {"collate": time(part)},
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | {"collate": time(part)},
     )
 
 
@@ -173,7 +181,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "p95_wait": time(waits[int(0.95 * (len(waits) - 1))]),
             "longest_wait": time(waits[-1]),
         }
-        | ({"num_workers": count(loader.num_workers)} if loader and "offline" not in ledger.signals else {}),
+        | (prefetched(ledger, machine, loader, rare, usual) if loader and "offline" not in ledger.signals else {}),
         confidence="measured",
         rare=True,
     )

@@ -5,54 +5,127 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from statistics import mean
+from typing import NamedTuple
 
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.lengths import LARGE
+from gobrrr.ledger.model import Ledger, Sequences, Ways
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
 from gobrrr.rules.cores import first_span, main_loader
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import share
 
 
-@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding",))
+class Padded(NamedTuple):
+    """What is padded, and which share of the work on it each way would leave out."""
+
+    share: float
+    told: str
+    given: InputFacts
+    longest: float
+    """By padding to the longest of each batch."""
+    together: float
+    """By putting sequences of like length together."""
+    sure: float
+    """Of what is expected, the part that is surely saved."""
+    evidence: dict[str, Quantity]
+
+
+@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing"))
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
-    inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
-    padded = [given for given in inputs if (given.pad_share or 0.0) > PADDED]
-    if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
+    padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(ledger)
+    if padded is None or padded.share <= PADDED:
         return
-    worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
-    alike = _least_padded(inputs, worst)
-    pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
-    if pad <= PADDED:
-        return
+    pad, ways = padded.share, ledger.sequences.ways if ledger.sequences is not None else None
     work = sum(ledger.phase(phase) for phase in MODEL)
-    attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, worst)))
+    attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, padded.given)))
     packed = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad
-    sorted_by_length = work * (pad - LEFT) / (1 - LEFT)
-    cut = min(pad, 1 - longest / worst.shape[1]) if longest is not None else (pad - LEFT) / (1 - LEFT)
-    expected = max(0.0, work - _per_op(ledger)) * cut
-    if not worth_telling(ledger, max(expected, sorted_by_length)):
+    less = max(0.0, work - _per_op(ledger))
+    longest, together = less * padded.longest, less * padded.together
+    expected = longest if ways is None else max(longest, together)
+    if not worth_telling(ledger, max(expected, work * padded.together)):
         return
     yield finding(
         "BRR409",
         ledger,
-        low=0.4 * expected,
+        low=padded.sure * (longest or expected),
         expected=expected,
         ceiling=packed,
-        message=f"{share(pad)} of the batch {'x'.join(map(str, worst.shape))} is padding{_rows(longest)}, and the "
-        "model works on it as on the rest",
-        advice="Pad to the longest of the batch. Put sequences of like length together, or pack several into one row."
-        if cut > 0
-        else "Put sequences of like length together, or pack several into one row.",
-        where=_padded_at(ledger) or first_span(worst.span),
+        message=f"{share(pad)} of {padded.told}, and the model works on it as on the rest",
+        advice=_advice(padded, ledger.sequences),
+        where=_padded_at(ledger) or first_span(padded.given.span),
         evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)}
-        | ({"longest": count(longest)} if longest is not None else {}),
+        | {"saved_by_longest": time(longest), "saved_by_bucketing": time(together)}
+        | padded.evidence,
         confidence="inferred",
         of=[op for op in ledger.ops if op.phase in MODEL],
     )
+
+
+def _of_many(found: Sequences) -> Padded | None:
+    """From the lengths of many batches."""
+    if found.given is None:
+        return None
+    ways = found.ways
+    together = found.longest_share if ways is None else max(found.real_share, ways.bucketing)
+    return Padded(
+        1 - found.real_share,
+        f"what {found.batches} batches of up to {found.batch_size}x{found.widest} hold is padding",
+        found.given,
+        longest=1 - found.real_share / found.longest_share,
+        together=1 - found.real_share / together,
+        sure=0.8,
+        evidence={"batches": count(found.batches), **({} if ways is None else _reached(ways))},
+    )
+
+
+def _reached(ways: Ways) -> dict[str, Quantity]:
+    """Tokens over tokens computed on, for each way of making batches."""
+    names = ("pad_to_cap", "pad_in_collate", "bucketing", "packing", "packing_bound")
+    return {name: ratio(getattr(ways, name)) for name in names}
+
+
+def _of_three(ledger: Ledger) -> Padded | None:
+    """From what the model was given in the counting steps, where the lengths of the loader's batches are not known."""
+    inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
+    padded = [given for given in inputs if (given.pad_share or 0.0) > PADDED]
+    if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
+        return None
+    worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
+    alike = _least_padded(inputs, worst)
+    pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
+    together = (pad - LEFT) / (1 - LEFT)
+    rows = f", its longest row has {longest:.0f}" if longest is not None else ""
+    return Padded(
+        pad,
+        f"the batch {'x'.join(map(str, worst.shape))} is padding{rows}",
+        worst,
+        longest=min(pad, 1 - longest / worst.shape[1]) if longest is not None else together,
+        together=together,
+        sure=0.4,
+        evidence={"longest": count(longest)} if longest is not None else {},
+    )
+
+
+def _advice(padded: Padded, found: Sequences | None) -> str:
+    """What to do by hand, and what each of it would reach."""
+    ways = found.ways if found is not None else None
+    first = ["Pad to the longest of the batch."] if padded.longest > LITTLE else []
+    if found is None or ways is None:
+        return " ".join([*first, "Put sequences of like length together, or pack several into one row."])
+    sampler = f"Put sequences of like length together: batch_sampler=BucketBatchSampler(lengths, {found.batch_size})"
+    reached = (
+        f"Of what is computed on {share(found.real_share)} are tokens; simulated for these lengths: padded to the "
+        f"longest of a batch {share(ways.pad_in_collate)}, bucketed {share(ways.bucketing)}, "
+        f"packed {share(ways.packing)} (at most {share(ways.packing_bound)})."
+    )
+    if ways.nothing_to_gain:
+        packs = f"Nothing to gain by packing: {share(ways.long_share)} of the sequences exceed half of {found.widest}."
+        return " ".join([*first, f"{sampler}.", reached, packs])
+    return " ".join([*first, f"{sampler}, or pack several into one row (gobrrr.data.pack).", reached])
 
 
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:
@@ -72,10 +145,6 @@ def _longest(batches: list[InputFacts]) -> float | None:
     return mean(known) if known else None
 
 
-def _rows(longest: float | None) -> str:
-    return f", its longest row has {longest:.0f}" if longest is not None else ""
-
-
 def _per_op(ledger: Ledger) -> float:
     """What shorter rows do not make shorter: Python between the model's ops, and torch's own cost for each."""
     between = sum(gap.ns for gap in ledger.host if gap.phase in MODEL)
@@ -85,8 +154,8 @@ def _per_op(ledger: Ledger) -> float:
 MODEL = ("forward", "loss", "backward")
 PADDED = 0.10
 """diagnosis G17."""
-LARGE = 0.25
-"""Of the bytes of the largest input: the few tokens beside a picture are not what the model works on (proposed)."""
+LITTLE = 0.03
+"""Of the columns: padding to the longest of the batch is not advised for less, which is no note."""
 PADS = frozenset({"aten::constant_pad_nd", "aten::pad", "aten::pad_sequence", "aten::_pad_enum"})
 LEFT = 0.15
 """Padding that sorting by length leaves (5 to 22 % measured); remedies are proposed from 15 % on."""

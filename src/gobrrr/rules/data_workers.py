@@ -11,15 +11,15 @@ from gobrrr.rules.cores import (
     batches_per_step,
     cores_busy,
     first_span,
-    free_cores,
     main_loader,
     other_load,
     recovers,
     rest_recovers,
 )
-from gobrrr.rules.data import WORKERS, num_workers, quantities, told
+from gobrrr.rules.data import num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import WHOLE, told_path
+from gobrrr.rules.loading import Loading, evidence
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.waits import SATURATED, Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, start_cost
@@ -27,6 +27,9 @@ from gobrrr.units import duration, share
 
 CONTENTION = 0.28
 """Throughput lost by 8 workers on 1 effective core against 1 worker: 94 of 130 samples per second."""
+SURELY_IDLE = 0.5
+"""Cores that must be idle for a saving that is promised at least."""
+ONE_BY_ONE = "which comes in one sample after the other"
 CROWDED = 2.0
 """Workers per effective core from which they are too many."""
 
@@ -64,10 +67,7 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     )
 
 
-HANDOVER_NS = 1.5e6
-"""What a batch from a worker costs a loop that had none: small pictures, two cores, 1.2 to 2.1 ms where the main
-process took 0.1 to 0.5 for the batch itself. A step of 3.8 ms with a wait of 0.9 was 1.5 times as long with workers."""
-UNSEEN_GAIN = 0.6
+UNSEEN_GAIN, UNSEEN_WORKERS = 0.6, 4
 """Of a wait that nobody looked into. Kineto's ResNet-50 pair on a V100: of 59.3 ms, four workers brought back 36.5."""
 
 
@@ -80,28 +80,49 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if "offline" in ledger.signals and found.loader.num_workers:
         yield from _behind(ledger, found)
         return
-    cores = free_cores(ledger, machine)
-    idle = _idle_cores(ledger, found, cores)
-    gain, workers = _hidden_reading(ledger, found) if why == "BRR405" else _hidden_work(ledger, found, cores)
-    here = not found.loader.num_workers and "offline" not in ledger.signals  # another machine's is not known
-    handed = HANDOVER_NS * batches_per_step(ledger) if here else 0.0
-    gain = max(0.0, gain - handed)
-    part = UNSEEN_GAIN if "offline" in ledger.signals else 0.9
-    if not worth_telling(ledger, part * gain):
+    if "offline" in ledger.signals:
+        yield from _unseen(ledger, machine, found)
         return
-    sure = why == "BRR405" or idle >= 0.5
+    loading = Loading(ledger, machine, found)
+    workers = loading.advised
+    gain = loading.gain(workers)
+    if workers <= found.loader.num_workers or not worth_telling(ledger, gain.expected):
+        return
+    idle = _idle_cores(ledger, found, loading.cores.median)
     yield finding(
         "BRR405",
         ledger,
-        low=max(0.0, 0.4 * gain - handed) if sure else 0.0,
-        expected=part * gain,
+        low=gain.low if why == "BRR405" or idle >= SURELY_IDLE else 0.0,
+        expected=gain.expected,
         ceiling=found.ns + recovers(ledger, machine, found.ns),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
-        + ("which comes in one sample after the other" if why == "BRR405" else f"while {_cores(idle)} idle")
+        + (ONE_BY_ONE if why == "BRR405" else f"while {_cores(idle)} idle")
         + _path(found),
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
         where=first_span(found.loader.created_span) or found.where,
-        evidence=quantities(found, ledger) | {"free_cores": count(cores), "idle_cores": count(idle)},
+        evidence=quantities(found, ledger)
+        | {"free_cores": count(loading.cores.median), "idle_cores": count(idle)}
+        | evidence(ledger, loading, found),
+    )
+
+
+def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
+    """A trace of a loop that loads by itself: what loading is made of and which cores are idle it does not tell. Reads
+    overlap with the step and with each other."""
+    rest = max(0.0, ledger.wall - found.ns)
+    gain = found.ns - max(0.0, found.ns / UNSEEN_WORKERS - rest)
+    if not worth_telling(ledger, UNSEEN_GAIN * gain):
+        return
+    yield finding(
+        "BRR405",
+        ledger,
+        low=0.4 * gain,
+        expected=UNSEEN_GAIN * gain,
+        ceiling=found.ns + recovers(ledger, machine, found.ns),
+        message=f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}{_path(found)}",
+        advice=f"DataLoader(..., num_workers={UNSEEN_WORKERS}, persistent_workers=True).",
+        where=first_span(found.loader.created_span) or found.where,
+        evidence=quantities(found, ledger),
     )
 
 
@@ -147,23 +168,6 @@ def _path(found: Wait) -> str:
 
 def _cores(number: float) -> str:
     return f"{number:.1f} cores stand" if number >= 1 else f"{number:.1f} of a core stands"
-
-
-def _hidden_reading(ledger: Ledger, found: Wait) -> tuple[float, int]:
-    """(ns, workers): reads overlap with the step and with each other, whatever the cores do."""
-    compute = max(0.0, ledger.wall - found.ns)
-    return found.ns - max(0.0, found.ns / WORKERS - compute), WORKERS
-
-
-def _hidden_work(ledger: Ledger, found: Wait, cores: float) -> tuple[float, int]:
-    """(ns, workers): the main process's work moves to idle cores; workers get faster by the cores that idle."""
-    idle, workers = _idle_cores(ledger, found, cores), found.loader.num_workers
-    compute = max(0.0, ledger.wall - found.ns)
-    if not workers:
-        return min(found.ns, idle * compute), max(1, round(cores))
-    if workers >= cores:
-        return 0.0, workers
-    return min(found.ns, ledger.wall * idle / (workers + idle)), max(workers + 1, round(cores))
 
 
 def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:

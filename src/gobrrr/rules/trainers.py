@@ -16,6 +16,8 @@ NAMES = {
     "fastai": "fastai",
 }
 PADDING = "BRR409"
+LITTLE = 0.1
+"""Of what batches of like length would save, what padding to the longest may save and need no word (proposed)."""
 _PAD = "padding=True instead of padding='max_length' in the tokenizer call, and DataCollatorWithPadding pads per batch"
 _LOADER = "num_workers and persistent_workers=True of the DataLoader that"
 _LIGHTNING_LOADER = f"{_LOADER} train_dataloader() gives"
@@ -93,13 +95,23 @@ for _code in ("BRR401", "BRR402", "BRR403", "BRR408"):
 def with_argument(finding: Finding, settings: Settings) -> Finding:
     """The same, its advice led by the argument of the trainer that ran the step, at the line that sets it: the one that
     runs a trainer says nothing."""
-    argument = ARGUMENTS.get(finding.code, {}).get(settings.trainer)
+    argument = _argument(finding, settings.trainer)
     advice = f"In {NAMES[settings.trainer]}: {argument}. {finding.advice}".rstrip() if argument else finding.advice
     place = settings.padding_span if finding.code == PADDING else _place(argument or "", settings)
     elsewhere = finding.where[:1] and not _runs_it(finding.where[0], settings)
     if place is None or (elsewhere and finding.code != PADDING):
         return msgspec.structs.replace(finding, advice=advice) if argument else finding
     return msgspec.structs.replace(finding, advice=advice, where=(place,))
+
+
+def _argument(finding: Finding, trainer: str) -> str | None:
+    """None where none helps: batches that are padded to their longest already need no other padding."""
+    argument = ARGUMENTS.get(finding.code, {}).get(trainer)
+    saved = [finding.evidence.get(name) for name in ("saved_by_longest", "saved_by_bucketing")]
+    longest, together = (float(each.value) if each is not None else 1.0 for each in saved)
+    if argument is None or finding.code != PADDING or longest > LITTLE * together:
+        return argument
+    return argument.removeprefix(_PAD).removeprefix("; ") or None
 
 
 def _place(argument: str, settings: Settings) -> Span | None:

@@ -11,6 +11,7 @@ from gobrrr.recording.marks import NO_WINDOW
 from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
 from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.waits_rare import rest_varies
 from gobrrr.units import duration, share
 
 HARDLY = 0.1
@@ -231,15 +232,28 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             else _unseen(ledger),
             {"unattributed": ratio(unowned)},
         )
-    rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
-    if rare > UNEXPLAINED:
+    if step.between_share > UNEXPLAINED:
         yield doubt(
             "BRR908",
             ledger,
-            "note",
+            "critical",
+            f"{share(step.between_share)} of the time from the first step to the last lies between steps: what the "
+            "device idles for then is no cost of any of them",
+            "Record while there are requests all the time, or look at a part of the file.",
+            {"between_share": ratio(step.between_share)},
+        )
+    rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
+    if rare > UNEXPLAINED:
+        beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
+        yield doubt(
+            "BRR908",
+            ledger,
+            "critical" if beside else "note",
             f"rare slow steps (ends of epochs, checkpoints, evaluation) add {duration(step.outlier_ns)} to the mean "
             f"step, {share(rare)} of it, which the median step does not show",
-            "Look at the other loops that the report names, and at what runs between epochs.",
+            "Record steps without them: shares of a file are of all its steps."
+            if beside
+            else "Look at the other loops that the report names, and at what runs between epochs.",
             {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
         )
 

@@ -116,6 +116,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     trials: tuple[TrialResult, ...] = ()
     kept: tuple[str, ...] = ()
+    options: dict[str, dict[str, int]] = {}
+    """With which remedies were applied, of those that had some."""
     likely: tuple[str, ...] = ()
     """What seemed to be better and was not confirmed; empty where something was kept."""
     measured: bool = True

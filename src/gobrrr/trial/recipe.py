@@ -75,6 +75,12 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The remedies' names, in their order."""
         return tuple(ingredient.name for ingredient in self.remedies)
 
+    @property
+    def options(self) -> dict[str, dict[str, int]]:
+        """Of each remedy that has some, as far as they are whole numbers: no remedy takes others."""
+        found = {each.name: {k: v for k, v in each.options.items() if type(v) is int} for each in self.remedies}
+        return {name: options for name, options in found.items() if options}
+
 
 def to_toml(recipe: Recipe) -> str:
     """The recipe as TOML."""

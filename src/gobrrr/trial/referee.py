@@ -48,6 +48,9 @@ class Program(NamedTuple):
     bytes: int = 0
     """Most that it holds of this machine's memory; 0 where not known, or where a device holds its tensors."""
 
+    options: registry.Options = registry.NO_OPTIONS
+    """With which remedies are applied to it."""
+
     def abreast(self, cores: int) -> int:
         """So many of it can compute at once without taking each other's cores."""
         return max(1, cores // (self.threads or cores))
@@ -164,7 +167,7 @@ class LiveReferee:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
         if self.is_over():
             raise ArmError(SPENT)
-        program, env = self._program, registry.environment(stack)
+        program, env = self._program, registry.environment(stack, self._program.options)
         within = program.limits._replace(caches=self._caches)
         arm = Arm(program.command, folder, stack, source=program.source, env=env, within=within, loop=program.loop,
                   objective=self._objective)  # fmt: skip

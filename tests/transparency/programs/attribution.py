@@ -8,7 +8,7 @@ import torch
 numpy.random.seed(0)
 torch.manual_seed(11)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 3)).eval()
-for step in range(150):
+for step in range(900):
     x = torch.randn(1, 8)
     with torch.no_grad():
         target = model(x).argmax(dim=1)

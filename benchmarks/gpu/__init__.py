@@ -1,0 +1,1 @@
+"""All that waits for a GPU: `python -m benchmarks.gpu` says what and how."""

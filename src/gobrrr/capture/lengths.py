@@ -1,0 +1,164 @@
+"""How long the sequences are in the batches that loaders give: a histogram for each loader, over many batches.
+
+A batch is looked at when the loader hands it out, before the program has it: it lies on the host then, and nothing
+waits for a device. A look is followed by a pause of `PAUSE` times its length: looking takes about half a percent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, UserDict
+from collections.abc import Iterator, Mapping
+from time import perf_counter_ns
+from types import FrameType
+from typing import Any
+
+from gobrrr.capture.counted import MIN_PADDED_LENGTH, tensors_in, trailing_runs
+from gobrrr.capture.unseen import is_tracing, unseen
+from gobrrr.capture.window import is_plain
+
+PAUSE = 200
+MASK = "attention_mask"
+IDS = ("int64", "int32", "int16")
+"""Types of token ids: uint8 is a picture's."""
+MAX_LENGTHS = 8192
+"""Different lengths after which no more is looked at: what has been seen is a large sample then."""
+
+Key = tuple[Any, ...]
+
+
+class Table:
+    """What was seen of one loader's batches."""
+
+    def __init__(self) -> None:
+        self.lengths: Counter[int] = Counter()
+        self.batches = self.rows = self.cells = self.to_longest = self.widest = 0
+        self.narrowest: int | None = None
+        self.ids: tuple[int, float] | None = None
+        """Which of a batch's tensors of ids shows the lengths, and by which value it is padded."""
+        self.masked = False
+        self.due = 0
+
+    def add(self, lengths: list[int], width: int) -> None:
+        """One more batch, of rows of so many tokens padded to `width`; rows without any are computed on as well."""
+        self.lengths.update(length for length in lengths if length)
+        self.batches += 1
+        self.rows += len(lengths)
+        self.cells += len(lengths) * width
+        self.to_longest += len(lengths) * max(lengths)
+        self.widest = max(self.widest, width)
+        self.narrowest = width if self.narrowest is None else min(self.narrowest, width)
+
+    def facts(self) -> dict[str, Any]:
+        """In the shape of recording.facts.LengthFacts."""
+        return {
+            "lengths": sorted(self.lengths.items()),
+            "batches": self.batches,
+            "rows": self.rows,
+            "cells": self.cells,
+            "to_longest": self.to_longest,
+            "narrowest": self.narrowest or 0,
+            "widest": self.widest,
+            "source": "mask" if self.masked else "pad",
+        }
+
+
+class Lengths:
+    """Looks at batches, each loader's by the clock. What goes wrong ends the looking and nothing else."""
+
+    def __init__(self) -> None:
+        self.tables: dict[Key, Table] = {}
+        self.error = ""
+
+    def look(self, loader: Key, frame: FrameType | None, now: int) -> None:
+        """The loader hands out a batch, in this frame of torch's."""
+        table = self.tables.get(loader)
+        if frame is None or self.error or (table is not None and now < table.due):
+            return
+        pause = PAUSE
+        if table is None:
+            table, pause = self.tables.setdefault(loader, Table()), 0  # a first look is long for what it has to load
+        try:
+            if not is_tracing():
+                with unseen():
+                    _seen(table, frame.f_locals.get("data"))
+        except Exception as error:
+            self.error = repr(error)
+        ended = perf_counter_ns()
+        full = len(table.lengths) > MAX_LENGTHS
+        table.due = 1 << 62 if full else ended + pause * (ended - now)
+
+
+def _seen(table: Table, batch: Any) -> None:
+    mask = next(masks_in(batch), None)
+    if mask is not None:
+        if (found := mask_lengths(mask)) is not None and (table.masked or not table.batches):
+            table.masked = True
+            table.add(found, mask.shape[1])
+        return
+    if table.masked:
+        return
+    ids = [each for each in tensors_in(batch) if _is_table(each) and str(each.dtype).removeprefix("torch.") in IDS]
+    if table.ids is None:
+        table.ids = _padded(ids)
+    if table.ids is not None and table.ids[0] < len(ids):
+        place, value = table.ids
+        if (found := run_lengths(ids[place], value)) is not None:
+            table.add(found, ids[place].shape[1])
+
+
+def masks_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """What mappings call the mask, two containers deep."""
+    kind = type(value)
+    if issubclass(kind, UserDict):
+        value = object.__getattribute__(value, "__dict__").get("data")
+        kind = type(value)
+    if issubclass(kind, dict):
+        mask = dict.get(value, MASK)
+        if mask is not None and _is_table(mask):
+            yield mask
+        elif depth < 2:
+            for item in list(dict.values(value))[:16]:
+                yield from masks_in(item, depth + 1)
+    elif depth < 2 and issubclass(kind, (list, tuple)):
+        for item in (list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value):
+            yield from masks_in(item, depth + 1)
+
+
+def _is_table(tensor: Any) -> bool:
+    """Whole numbers, a row for each sequence, on the host: elsewhere a look would wait."""
+    import torch
+
+    return (
+        issubclass(type(tensor), torch.Tensor)
+        and tensor.dim() == 2
+        and tensor.device.type == "cpu"
+        and is_plain(tensor)
+        and not (tensor.is_floating_point() or tensor.is_complex())
+        and tensor.shape[0] > 0
+        and tensor.shape[1] >= MIN_PADDED_LENGTH
+    )
+
+
+def mask_lengths(mask: Any) -> list[int] | None:
+    """Tokens of each row, wherever the padding lies; None of what is no mask of 0 and 1."""
+    if int(mask.max()) > 1 or int(mask.min()) < 0:
+        return None
+    found: list[int] = mask.sum(1).tolist()
+    return found
+
+
+def run_lengths(ids: Any, value: float) -> list[int] | None:
+    """Tokens of each row before its trailing run of `value`; None of a mask."""
+    runs = trailing_runs(ids, value)
+    return None if runs is None else (ids.shape[1] - runs[0]).tolist()
+
+
+def _padded(ids: list[Any]) -> tuple[int, float] | None:
+    """The place and the value of the ids of which half of the rows end in a run of that value: where several do, those
+    with the least padding. Labels of a masked language model are mostly -100."""
+    found: Mapping[tuple[int, float], int] = {
+        (place, runs[1]): int(runs[0].sum())
+        for place, each in enumerate(ids)
+        if (runs := trailing_runs(each)) is not None and int((runs[0] > 0).sum()) * 2 >= len(runs[0])
+    }
+    return min(found, key=lambda which: found[which], default=None)

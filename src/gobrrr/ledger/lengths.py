@@ -1,0 +1,47 @@
+"""Of what the model works on, how much is real: from the lengths of the batches that were looked at."""
+
+from __future__ import annotations
+
+from gobrrr.ledger.model import Sequences, StepStats
+from gobrrr.recording.facts import Facts, InputFacts, LengthFacts
+
+LARGE = 0.25
+"""Of the bytes of the largest input: the few tokens beside a picture are not what the model works on (proposed)."""
+SHIFTED = 8
+"""Columns by which what a model gets may be narrower than its batch: a decoder's inputs are without the last token."""
+
+
+def sequences(facts: Facts, step: StepStats) -> Sequences | None:
+    """Of the loader that gave most batches, where they are what the model works on; None where that is not known."""
+    loader = max(facts.loaders, key=lambda each: each.num_batches, default=None)
+    known = {each.loader: each for each in facts.lengths if each.fits}
+    found = known.get(loader.id) if loader is not None else None
+    if loader is None or found is None or not (given := reaching(facts, found)):
+        return None
+    rows, batches = found.rows / found.batches, found.batches
+    per_step = max(1, round(loader.num_batches / step.count)) if step.count else 1
+    tokens = per_step * found.tokens / batches
+    return Sequences(
+        batches=batches,
+        batch_size=max(1, round(rows)),
+        widest=found.widest,
+        real_share=found.tokens / found.cells,
+        longest_share=found.tokens / found.to_longest,
+        tokens_per_step=tokens,
+        tokens_per_s=1e9 * tokens / step.plain_wall_ns if step.plain_wall_ns else None,
+        lengths=found.lengths,
+        given=given[0],
+    )
+
+
+def reaching(facts: Facts, found: LengthFacts) -> list[InputFacts]:
+    """The model's inputs that are as wide as those batches, none that is small beside a large one. Where somebody cuts
+    the batches before the model gets them there are none."""
+    largest = max((given.num_bytes for given in facts.inputs), default=0)
+    return [
+        given
+        for given in facts.inputs
+        if len(given.shape) >= 2
+        and given.num_bytes >= LARGE * largest
+        and found.narrowest - SHIFTED <= given.shape[1] <= found.widest
+    ]

@@ -1,0 +1,146 @@
+"""How many workers a remedy sets: from the report through the process's environment, the receipt and the recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from gobrrr.cli import recipe as recipes_read
+from gobrrr.cli.tuning import by_hand, options_of, recipe_of
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies import registry
+from gobrrr.remedies.loader_workers import SHARE
+from gobrrr.report.model import Account, Report, Step, Verdict
+from gobrrr.rules.model import Finding, Quantity, Saving
+from gobrrr.trial import recipe as recipes
+from gobrrr.trial.receipt import Receipt, Speedup
+
+MB = 1 << 20
+LOADER = registry.remedy("loader_workers")
+
+
+def report(code: str = "BRR405", **figures: float) -> Report:
+    evidence = {name: Quantity(value) for name, value in figures.items()}
+    found = Finding(code, "name", "data", "warning", Saving(10, 20, 60), "message", evidence=evidence)
+    accounts = (Account("data_wait", 60, 0.6),)
+    return Report(verdict=Verdict("data", ""), step=Step(10, 100, 100), findings=(found,), ledger=accounts)
+
+
+@pytest.mark.parametrize(
+    ("figures", "options", "pointless"),
+    [
+        ({"workers": 3}, {"workers": 3}, False),
+        ({"workers": 1}, {"workers": 1}, True),
+        ({"workers": 0}, {}, False),
+        ({}, {}, False),
+    ],
+)
+def test_the_models_advice_is_what_is_set(figures: dict[str, float], options: dict[str, int], pointless: bool) -> None:
+    """One worker is one_worker's; where the model advises none it may be wrong, and as many as cores are tried."""
+    assert LOADER.options(report(**figures)) == options
+    assert LOADER.is_pointless(report(**figures)) == pointless
+    assert not LOADER.options(report("BRR201", workers=3)), "another finding's figures"
+
+
+def test_workers_are_no_more_than_there_is_memory_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two batches of 10 MB wait in each worker: a share of 320 MB has room for four."""
+    free = {"memory": 320 * MB, "shared": 1 << 40}
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=free["memory"]))
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=free["shared"]))
+    assert SHARE == 0.25
+    assert LOADER.options(report(workers=8, held_bytes=20 * MB)) == {"workers": 4}
+    assert LOADER.options(report(workers=3, held_bytes=20 * MB)) == {"workers": 3}
+    free.update(memory=1 << 40, shared=160 * MB)
+    if Path("/dev/shm").is_dir():
+        assert LOADER.options(report(workers=8, held_bytes=20 * MB)) == {"workers": 2}
+    free.update(memory=0)
+    assert LOADER.options(report(workers=8, held_bytes=20 * MB)) == {"workers": 1}
+    assert LOADER.options(report(workers=8)) == {"workers": 8}, "what a batch holds is not known"
+
+
+def test_what_the_model_expects_is_what_the_remedies_promise() -> None:
+    said = report(workers=3, saved_by_workers=50, saved_by_one=15, num_workers=0)
+    assert LOADER.predicts(said) == Saving(10, 50, 60)
+    assert registry.remedy("one_worker").predicts(said) == Saving(10, 15, 60)
+    assert LOADER.predicts(report(workers=0, saved_by_workers=0)) == Saving(0, 0, 60), "still looked at, last"
+    assert LOADER.predicts(report(saved_by_workers=80)) == Saving(10, 60, 60)
+    assert LOADER.predicts(report()) == Saving(10, 20, 60), "a trace asks no model"
+
+
+def test_an_option_reaches_the_loader_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.utils.data import DataLoader
+
+    from gobrrr.remedies.seams import Seams
+
+    def made(num_workers: int) -> tuple[int, dict[str, str]]:
+        said: dict[str, str] = {}
+        seams = Seams(lambda name, detail: None, declined=said.__setitem__)
+        seams.install(["loader_workers"])
+        try:
+            return DataLoader([1, 2], num_workers=num_workers).num_workers, said
+        finally:
+            seams.remove()
+
+    environment = registry.environment(["loader_workers", "persistent_workers"], {"loader_workers": {"workers": 3}})
+    assert environment == {"GOBRRR_LOADER_WORKERS_WORKERS": "3"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert made(0)[0] == 3 and made(1)[0] == 3
+    workers, said = made(4)
+    assert workers == 4 and "4 workers, 3 are wanted" in said["loader_workers"]
+    monkeypatch.setenv("GOBRRR_LOADER_WORKERS_WORKERS", "many")
+    monkeypatch.setattr("gobrrr.capture.schedule.cores", lambda: 2)
+    assert made(0)[0] == 2, "as many as cores, where nothing is said"
+
+
+def test_options_of_others_are_not_for_this_process() -> None:
+    assert not registry.environment(["identity"], {"loader_workers": {"workers": 3}})
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("loader_workers", {"workers": 0}, "whole number from 1"),
+        ("loader_workers", {"workers": 10**6}, "whole number"),
+        ("loader_workers", {"workers": True}, "whole number"),
+        ("loader_workers", {"workers": "3; import os"}, "whole number"),
+        ("loader_workers", {"threads": 3}, "takes no option 'threads'"),
+        ("one_worker", {"workers": 1}, "takes no option"),
+    ],
+)
+def test_options_from_files_are_checked(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(GobrrrError, match=said):
+        registry.environment([name], {name: options})
+
+
+def receipt(**fields: Any) -> Receipt:
+    speedup = Speedup(1.5, 1.4, 1.6)
+    return Receipt(kept=("loader_workers", "set_to_none"), speedup=speedup, command=("python", "train.py"), **fields)
+
+
+def test_a_recipe_says_how_many_and_old_ones_still_hold(tmp_path: Path) -> None:
+    found = recipe_of(receipt(options={"loader_workers": {"workers": 3}}))
+    text = recipes.to_toml(found)
+    assert "[remedies.options]\nworkers = 3\n" in text
+    file = tmp_path / "recipe.toml"
+    file.write_text(text)
+    assert recipes_read.read(file).options == {"loader_workers": {"workers": 3}}
+    file.write_text(text.replace("workers = 3", "workers = -3"))
+    with pytest.raises(GobrrrError, match="whole number from 1"):
+        recipes_read.read(file)
+    old = recipes.to_toml(recipe_of(receipt()))
+    file.write_text(old)
+    assert "options" not in old and recipes_read.read(file).options == {}
+
+
+def test_the_patch_has_the_number_that_was_measured(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("from torch.utils.data import DataLoader\n\nloader = DataLoader(data, batch_size=4)\n")
+    options = options_of(["loader_workers", "set_to_none"], report(workers=3))
+    assert options == {"loader_workers": {"workers": 3}}
+    assert "num_workers=3" in by_hand(receipt(options=options), ["python", "train.py"], tmp_path, report())
+    assert "num_workers=os.cpu_count()" in by_hand(receipt(), ["python", "train.py"], tmp_path, report())

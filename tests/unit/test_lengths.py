@@ -1,0 +1,160 @@
+"""Lengths of the batches that a loader gives, held against lengths by hand; what is no sequence, and what it costs."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import Counter, UserDict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import DataLoader  # noqa: E402
+
+from gobrrr.capture import lengths as looking  # noqa: E402
+from gobrrr.capture.lengths import PAUSE, Lengths, Table, masks_in  # noqa: E402
+from gobrrr.recording.noted import facts_of  # noqa: E402
+from gobrrr.recording.run import load_run  # noqa: E402
+from tests.transparency.training import notes, watched  # noqa: E402
+
+WIDTH = 16
+LENGTHS = [3, 16, 9, 9]
+
+
+def mask(lengths: list[int] = LENGTHS, width: int = WIDTH) -> Any:
+    return (torch.arange(width) < torch.tensor(lengths)[:, None]).long()
+
+
+def ids(lengths: list[int] = LENGTHS, pad: int = 0, width: int = WIDTH) -> Any:
+    there = mask(lengths, width)
+    return torch.arange(1, width + 1).repeat(len(lengths), 1) * there + pad * (1 - there)
+
+
+def seen(*batches: Any) -> Table:
+    """One loader's batches, each looked at."""
+    found = Lengths()
+    for batch in batches:
+        found.look(("loader",), SimpleNamespace(f_locals={"data": batch}), 1 << 61)  # type: ignore[arg-type]
+    assert not found.error
+    return found.tables[("loader",)]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"input_ids": ids(), "attention_mask": mask()},
+        {"input_ids": ids().flip(1), "attention_mask": mask().flip(1)},
+        {"attention_mask": mask().bool()},
+        {"attention_mask": mask().to(torch.uint8)},
+        UserDict(input_ids=ids(), attention_mask=mask()),
+        ({"attention_mask": mask()}, torch.ones(4)),
+        {"text": {"attention_mask": mask()}, "y": 1},
+        (ids(), torch.ones(4)),
+        [ids(pad=7).int()],
+        {"ids": ids(), "labels": ids([2, 2, 2, 2], pad=-100), "places": torch.arange(WIDTH).repeat(4, 1)},
+    ],
+)
+def test_lengths_are_those_of_the_rows(batch: Any) -> None:
+    """By a mask, wherever the padding lies; else by the runs that rows end with, of labels and ids those of the ids."""
+    found = seen(batch, batch)
+    assert found.lengths == Counter(LENGTHS * 2)
+    assert (found.batches, found.rows, found.cells, found.to_longest) == (2, 8, 2 * 4 * WIDTH, 2 * 4 * 16)
+
+
+def test_the_longest_row_of_each_batch_is_what_it_must_be_padded_to() -> None:
+    found = seen(
+        {"attention_mask": mask([2, 5])}, {"attention_mask": mask([4, 9], 24)}, {"attention_mask": mask([0, 8])}
+    )
+    assert found.to_longest == 2 * 5 + 2 * 9 + 2 * 8 and found.cells == 2 * (16 + 24 + 16)
+    assert (found.narrowest, found.widest, found.rows) == (16, 24, 6)
+    assert found.lengths == Counter([2, 5, 4, 9, 8]), "a row without a token is none, though it is computed on"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.zeros(4, WIDTH),
+        {"attention_mask": mask().float()},
+        {"attention_mask": 2 * mask()},
+        {"attention_mask": torch.ones(4, 1, WIDTH, WIDTH)},
+        (torch.randint(1, 50, (4, WIDTH)),),  # nothing ends alike
+        (ids().to(torch.uint8),),  # a picture
+        (mask(),),  # a mask whose name nobody knows
+        ids(width=4, lengths=[1, 2, 4, 4]),  # columns of a table
+        "text",
+        None,
+    ],
+)
+def test_what_is_no_padded_sequence_has_no_length(batch: Any) -> None:
+    assert seen(batch).batches == 0
+
+
+def test_a_pad_value_that_was_found_is_looked_for_in_batches_without_much_padding() -> None:
+    """Padding to the longest of the batch leaves batches of which most rows end in tokens."""
+    found = seen((ids(),), (ids([16, 16, 16, 5]),), (ids([16, 16, 16, 16]),))
+    assert found.lengths == Counter([*LENGTHS, 16, 16, 16, 5, 16, 16, 16, 16])
+
+
+def test_a_look_is_followed_by_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([800, 1_000, 700_000])
+    monkeypatch.setattr(looking, "perf_counter_ns", lambda: next(clock))
+    found, frame = Lengths(), SimpleNamespace(f_locals={"data": {"attention_mask": mask()}})
+    for now in (10, 900, 1_001, 1_000 + 100 * PAUSE - 1):  # the second look took 100 ns; the first has to load much
+        found.look(("a",), frame, now)  # type: ignore[arg-type]
+    assert found.tables[("a",)].batches == 2
+    found.look(("a",), frame, 1_000 + 100 * PAUSE)  # type: ignore[arg-type]
+    assert found.tables[("a",)].batches == 3
+
+
+def test_looking_ends_where_enough_different_lengths_were_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "MAX_LENGTHS", 2)
+    assert seen({"attention_mask": mask([1, 2, 3])}).due == 1 << 62
+
+
+def test_what_goes_wrong_ends_the_looking_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    found, frame = Lengths(), SimpleNamespace(f_locals={"data": {"attention_mask": mask()}})
+    monkeypatch.setattr(looking, "masks_in", broken)
+    found.look(("a",), frame, 0)  # type: ignore[arg-type]
+    assert "ZeroDivision" in found.error
+    monkeypatch.undo()
+    found.look(("a",), frame, 1 << 60)  # type: ignore[arg-type]
+    assert found.tables[("a",)].batches == 0
+
+
+def test_what_lies_on_a_device_is_not_waited_for() -> None:
+    assert list(masks_in({"attention_mask": mask().to("meta")})) == []
+
+
+def trained(steps: int = 60, alive: list[Any] | None = None) -> None:
+    model = torch.nn.Embedding(WIDTH + 1, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = [{"input_ids": row, "attention_mask": there} for row, there in zip(ids(), mask(), strict=True)]
+    for _ in range(steps):
+        for batch in DataLoader(data, batch_size=2, shuffle=True):
+            model(batch["input_ids"]).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if alive is not None:
+                alive.append(weakref.ref(batch["attention_mask"]))
+
+
+@pytest.mark.slow
+def test_a_watched_program_leaves_the_lengths_of_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "PAUSE", 0)
+    alive: list[Any] = []
+    with watched(tmp_path):
+        trained(alive=alive)
+        gc.collect()
+        assert all(ref() is None for ref in alive), "no batch is held"
+    (recording,) = load_run(tmp_path)
+    (found,) = facts_of(recording, []).lengths
+    assert found.fits and found.source == "mask" and found.widest == WIDTH and found.batches > 50
+    assert {length for length, _ in found.lengths} <= set(LENGTHS) and found.rows == 2 * found.batches
+    assert notes(tmp_path).startswith("[]")
