@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import redaction
-from gobrrr.cli.report import add_options
+from gobrrr.cli.report import add_formats, add_options, format_of, tell, write
 from gobrrr.errors import GobrrrError
+from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
     from collections.abc import Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from gobrrr.report.model import Report
 
 CHUNK = 4
+OF_A_JOB = ("text", "json", "markdown")
 
 
 class DiagnoseCommand:
@@ -38,7 +40,7 @@ class DiagnoseCommand:
         from gobrrr.recording.limits import Limits, flag
 
         parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, folders, patterns or .tar archives")
-        parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+        add_formats(parser)
         parser.add_argument("--json", metavar="FILE", help="write the report as JSON too")
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
@@ -53,12 +55,14 @@ class DiagnoseCommand:
         from gobrrr.recording.limits import Limits
         from gobrrr.recording.sources import find
 
+        _check_form(args, len(args.traces))
         limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
         machine = _machine(args.machine)
         sources = find(args.traces, limits)
         if len(sources) == 1:
             _tell(redaction.redacted(diagnosed(sources[0], machine, limits, args.portability), args.redact), args)
             return 0
+        _check_form(args, len(sources))
         job = _job(sources, machine, limits, args.jobs)
         if all(each.error for each in job.ranks):
             raise GobrrrError(job.ranks[0].error, "none of these files could be read")
@@ -152,15 +156,16 @@ def _job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> 
 
 
 def _tell(report: Report, args: argparse.Namespace) -> None:
-    from gobrrr.cli.report import show
     from gobrrr.report.json import to_json
 
     if args.json:
         _write(args.json, to_json(report))
-    show(report, args.format, verbose=args.verbose, ops=args.ops)
+    tell(report, View(str(Path.cwd()), mask=redaction.masker(args.redact)), args)
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:
+    import io
+
     import msgspec
 
     from gobrrr.report.job import job_to_markdown, show_job
@@ -168,12 +173,28 @@ def _tell_job(job: Job, args: argparse.Namespace) -> None:
     text = msgspec.json.format(msgspec.json.encode(job)) + b"\n"
     if args.json:
         _write(args.json, text)
-    if args.format == "json":
-        sys.stdout.buffer.write(text)
-    elif args.format == "markdown":
-        sys.stdout.write(job_to_markdown(job))
-    else:
+    form = format_of(args)
+    if form == "text" and not args.output:
         show_job(job, sys.stdout)
+        return
+    if form == "text":
+        show_job(job, page := io.StringIO())
+        text = page.getvalue().encode("utf-8", "replace")
+    elif form == "markdown":
+        text = job_to_markdown(job).encode("utf-8", "replace")
+    if args.output:
+        write(Path(args.output), text)
+    else:
+        sys.stdout.buffer.write(text)
+
+
+def _check_form(args: argparse.Namespace, num_traces: int) -> None:
+    """Raises GobrrrError for a form that a job of several ranks does not have, before anything is read."""
+    form = format_of(args)
+    if num_traces > 1 and form not in OF_A_JOB:
+        raise GobrrrError(
+            f"a job of {num_traces} traces has no {form} form", f"name one trace, or {' or '.join(OF_A_JOB)}"
+        )
 
 
 def _write(file: str, content: bytes) -> None:

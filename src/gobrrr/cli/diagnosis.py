@@ -28,8 +28,8 @@ def explain(
     folder: Path, command: list[str], code: int, *, json_file: str | None = None, shown: dict[str, Any] | None = None,
     **how: Any,
 ) -> None:  # fmt: skip
-    """Write report.json (and report.rank<k>.json) into the folder, and the text to stderr. `shown`: verbose, ops as of
-    report.text.show(); `how`: as of report_of()."""
+    """Write report.json and report.html (and report.rank<k>.*) into the folder, and the text to stderr. `shown`:
+    verbose, ops as of report.text.show(); `how`: as of report_of()."""
     from gobrrr.recording.run import load_run
     from gobrrr.report.json import to_json
 
@@ -44,7 +44,20 @@ def explain(
         _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
     if not reports[0].step.count:
         raise _cut(folder, code) or _no_whole_step(folder, code)
-    _show(reports, shown or {})
+    mask = redaction.masker(how.get("patterns", ()))
+    _show(reports, {**(shown or {}), "mask": mask})
+    for recording, report in zip(recordings, reports, strict=True):
+        file = folder / Path(_file(recording, recordings[0])).with_suffix(".html")
+        _write(file, page_of(report, mask, recording), files.write)
+
+
+def page_of(report: Report, mask: Callable[[str], str], recording: Recording) -> bytes:
+    """The page of a program that has just run: its source may lie anywhere."""
+    from gobrrr.report import formats
+    from gobrrr.report.history import step_times
+
+    view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(recording))
+    return formats.render(report, "html", view)
 
 
 def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError | None = None, **how: Any) -> Report:

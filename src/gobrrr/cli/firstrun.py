@@ -17,6 +17,8 @@ from gobrrr.cli import diagnosis, redaction
 from gobrrr.cli.tune import UNMEASURED
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
+from gobrrr.report import formats
+from gobrrr.report.formats import View
 from gobrrr.report.model import Report
 from gobrrr.trial import limits, mark
 from gobrrr.trial.arm import GRACE_S
@@ -24,8 +26,8 @@ from gobrrr.trial.family import Family
 from gobrrr.trial.limits import Limits
 from gobrrr.trial.workspace import WORK, Workspace, as_theirs, inside
 
-REPORT, MARK = "report.json", "report.mark"
-"""Files of a diagnosis: what was found, and the mark of who found it."""
+REPORT, MARK, PAGE = "report.json", "report.mark", "report.html"
+"""Files of a diagnosis: what was found, the mark of who found it, and the page to look at."""
 MOST_STEPS = 20_000
 """Of the diagnosis, should a program never settle."""
 SEEING, STARTING, AT_LEAST = 0.3, 0.5, 0.1
@@ -119,7 +121,10 @@ def _made(
     (folder / limits.STDERR).unlink(missing_ok=True)
     files.write(folder / REPORT, text)
     files.write(folder / MARK, mark.of(text, kind).encode())
-    return from_json(text)
+    report = from_json(text)
+    view = View(str(source), anywhere=True, mask=redaction.masker(patterns))
+    files.write(folder / PAGE, formats.render(report, "html", view))
+    return report
 
 
 def _too_late(what: str, start_s: float, clock: Clock) -> GobrrrError:

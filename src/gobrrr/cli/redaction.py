@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from gobrrr.recording.secrets import MASK, masked
@@ -34,6 +35,11 @@ def _pattern(text: str) -> re.Pattern[str]:
 def shown(command: Sequence[str], patterns: Patterns = ()) -> list[str]:
     """A command line as it may be stored and shown."""
     return [_without(word, patterns) for word in masked(command)]
+
+
+def masker(patterns: Patterns) -> Callable[[str], str]:
+    """What masks the patterns in a text: for source, which is read beside the report."""
+    return partial(_without, patterns=patterns)
 
 
 def redacted(noun: T, patterns: Patterns) -> T:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from gobrrr.cli import redaction
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
+from gobrrr.report import formats
+from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
+    from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
 
 RUNS = ".gobrrr"
 NAME = "report.json"
-SUFFIXES = {".json": "json", ".md": "markdown", ".markdown": "markdown"}
 
 
 class ReportCommand:
@@ -28,19 +30,18 @@ class ReportCommand:
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
         parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder or {NAME} (default: the latest)")
-        parser.add_argument("--format", choices=("text", "json", "markdown"), help="default: by -o, or text")
-        parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE instead of standard output")
+        add_formats(parser)
         add_options(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
-        report = redaction.redacted(load(find(Path(args.run))), args.redact)
-        form = args.format or SUFFIXES.get(Path(args.output or "").suffix, "text")
-        if args.output:
-            _write(Path(args.output), _render(report, form))
-        else:
-            show(report, form, verbose=args.verbose, ops=args.ops)
+        file = find(Path(args.run))
+        report, form = redaction.redacted(load(file), args.redact), format_of(args)
+        steps = steps_beside(file, report) if form == "html" else ()
+        view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns,
+                    steps=steps)  # fmt: skip
+        tell(report, view, args)
         return 0
 
 
@@ -67,36 +68,50 @@ def load(path: Path) -> Report:
     return from_json(data, str(path))
 
 
+def steps_beside(file: Path, report: Report) -> tuple[StepTime, ...]:
+    """Every step's time, where the recording lies beside its report and can be read."""
+    from gobrrr.recording.run import load_run
+    from gobrrr.report.history import step_times
+
+    try:
+        recordings = load_run(file.parent)
+    except (GobrrrError, OSError):
+        return ()
+    return next((step_times(recording) for recording in recordings if recording.start.rank == report.rank), ())
+
+
+def add_formats(parser: argparse.ArgumentParser) -> None:
+    """--format and -o."""
+    parser.add_argument("--format", choices=formats.names(), help="default: by -o, or text")
+    suffixes = " ".join(form.suffixes[0] for form in formats.FORMATS)
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"write to FILE instead of standard output: {suffixes}")
+
+
+def format_of(args: argparse.Namespace) -> str:
+    """The form that was asked for, by name or by the file's suffix."""
+    return args.format or formats.by_suffix(args.output or "")
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """How much of a report is shown as text."""
     parser.add_argument("-v", "--verbose", action="store_true", help="the whole report, not its first 30 lines")
     parser.add_argument("--ops", action="store_true", help="the ten most expensive ops, not three")
 
 
-def show(report: Report, form: str, *, verbose: bool = False, ops: bool = False) -> None:
-    """Write it to stdout: text as it suits the terminal, json and markdown as they are."""
-    if form == "text":
+def tell(report: Report, view: View, args: argparse.Namespace) -> None:
+    """Into the file of -o, or to stdout: text as it suits the terminal, other forms as they are."""
+    form = format_of(args)
+    if args.output:
+        write(Path(args.output), formats.render(report, form, view))
+    elif form == "text":
         from gobrrr.report import text
 
-        text.show(report, sys.stdout, verbose=verbose, ops=ops)
+        text.show(report, sys.stdout, verbose=args.verbose, ops=args.ops, mask=view.mask)
     else:
-        sys.stdout.buffer.write(_render(report, form))
+        sys.stdout.buffer.write(formats.render(report, form, view))
 
 
-def _render(report: Report, form: str) -> bytes:
-    from gobrrr.report.json import to_json
-    from gobrrr.report.markdown import to_markdown
-    from gobrrr.report.place import reader
-    from gobrrr.report.text import render
-
-    root = str(Path.cwd())
-    if form == "json":
-        return to_json(report)
-    text = to_markdown(report, root) if form == "markdown" else render(report, root=root, source=reader(root))
-    return text.encode("utf-8", "replace")
-
-
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """All or nothing: an interrupted write leaves the older file as it was."""
     try:
         files.write(path, content, files.AS_USUAL)

@@ -38,6 +38,7 @@ class DeviceWork(msgspec.Struct, frozen=True):
     dtype: str = "fp32"
     """That of most FLOPs, with its ceiling."""
     ceiling_flop_rate: float | None = None
+    ceiling_byte_rate: float | None = None
     ceiling: str = ""
     """Where the ceilings come from: measured there, or a data sheet."""
     not_counted: tuple[tuple[str, float], ...] = ()

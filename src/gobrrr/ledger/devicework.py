@@ -3,6 +3,7 @@ held against that op's FLOPs and bytes at a measured ceiling, or at the data she
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -89,6 +90,7 @@ def device_work(
     return DeviceWork(
         ops=tuple(rows), kernel_ns=kernel_ns, counted_ns=sum(op.ns for op in counted), compute_ns=bounds["compute"],
         bandwidth_ns=bounds["bandwidth"], dtype=dtype, ceiling_flop_rate=device.flop_rate(dtype, 1),
+        ceiling_byte_rate=device.byte_rate(math.inf, 1),
         ceiling=device.fingerprint, not_counted=tuple(longest),
         recomputed_flops=sum(op.flops or 0.0 for op in counted if op.recomputed),
         by_shape=by_shape,

@@ -208,6 +208,8 @@ class Roofline(msgspec.Struct, frozen=True):
     """With what was computed twice counted twice; null where nothing was."""
     dtype: str = "fp32"
     ceiling_flop_rate: float | None = None
+    ceiling_byte_rate: float | None = None
+    """Of memory, bytes per second: what does not fit into caches."""
     speed_of_light: float | None = None
     """floor_ns / step: how near the step as written is to what the machine can do."""
     ceiling: str = ""

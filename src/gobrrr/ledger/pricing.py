@@ -3,6 +3,7 @@ ceilings."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,10 @@ class Prices:
         rate = self.flop_rate(dtypes) if work.kind in BY_FLOPS else None
         by_flops = 1e9 * work.flops / rate if rate else 0.0
         return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
+
+    def memory_rate(self) -> float:
+        """Ceiling for what is larger than every cache, bytes per second."""
+        return self._machine.byte_rate(math.inf, self._threads)
 
     def flop_rate(self, dtypes: tuple[str, ...]) -> float | None:
         """Ceiling for the first floating or 8-bit dtype among the inputs."""

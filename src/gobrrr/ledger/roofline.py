@@ -34,6 +34,7 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     return Roofline(
         flops=flops, bytes=sum(op.bytes or 0.0 for op in counted), floor_ns=floor,
         mfu=mfu if counted else None, hfu=hfu, dtype=dtype, ceiling_flop_rate=ceiling,
+        ceiling_byte_rate=prices.memory_rate() if counted else None,
         speed_of_light=floor / plain if counted and plain else None,
         not_counted_share=sum(missing.values()) / plain if plain else 0.0,
         not_counted=tuple((name, ns / plain) for name, ns in ranked) if plain else (),
@@ -52,6 +53,7 @@ def device_roofline(work: DeviceWork, plain: float) -> Roofline:
     return Roofline(
         flops=flops, bytes=sum(op.bytes for op in work.ops), floor_ns=floor,
         mfu=mfu, hfu=hfu, dtype=work.dtype, ceiling_flop_rate=work.ceiling_flop_rate,
+        ceiling_byte_rate=work.ceiling_byte_rate,
         speed_of_light=floor / plain if plain and known else None,
         ceiling=work.ceiling, not_counted_share=(work.kernel_ns - work.counted_ns) / plain if plain else 0.0,
         not_counted=tuple((name, ns / plain) for name, ns in work.not_counted) if plain else (),

@@ -47,9 +47,9 @@ def _file(file: str) -> str:
     return file if cell is None else f"cell {cell[1]}" if cell[1] else "cell"
 
 
-def reader(root: str, anywhere: bool = False) -> Source:
-    """Reads one line of a Python file, stripped, with secrets masked; '' where it cannot be had. Relative paths start
-    at `root`.
+def reader(root: str, anywhere: bool = False, mask: Callable[[str], str] = str) -> Source:
+    """Reads one line of a Python file, stripped, with secrets masked, and what `mask` masks; '' where it cannot be had.
+    Relative paths start at `root`.
 
     Only plain files whose own name, not that of a link, ends in .py, and only below `root` unless `anywhere`: a report
     may come from a stranger, who hopes to have what it reads out sent back.
@@ -59,20 +59,30 @@ def reader(root: str, anywhere: bool = False) -> Source:
     def line(file: str, number: int) -> str:
         if CELL.search(file):  # its text is where tracebacks have it from, in the notebook's own process
             lines = linecache.cache.get(file, ())[2:3]
-            return masked_text("".join(lines[0][number - 1 : number]).strip()[:LIMIT], code=True) if lines else ""
+            return hidden("".join(lines[0][number - 1 : number]), mask) if lines else ""
         try:
             path = Path(root, file).resolve()
-            if number < 1 or path.suffix != ".py" or not (anywhere or path.is_relative_to(home)):
+            if number < 1 or not may_read(path, home, anywhere):
                 return ""
             with files.opened(path) as source:
                 if os.fstat(source.fileno()).st_size > MAX_SOURCE_BYTES:
                     return ""
                 found = next(islice(source, number - 1, number), b"").decode("utf-8", "replace")
-            return masked_text(found.strip()[:LIMIT], code=True)
+            return hidden(found, mask)
         except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle, before Python 3.13
             return ""
 
     return line
+
+
+def may_read(path: Path, home: Path, anywhere: bool) -> bool:
+    """Whether a resolved path is one that a report may quote."""
+    return path.suffix == ".py" and (anywhere or path.is_relative_to(home))
+
+
+def hidden(line: str, mask: Callable[[str], str]) -> str:
+    """A line of source as it may be shown."""
+    return mask(masked_text(line.strip()[:LIMIT], code=True))
 
 
 def no_source(file: str, number: int) -> str:

@@ -126,14 +126,14 @@ def _memory_notes(memory: MemoryLedger, report: Report, page: Page) -> list[Text
         notes.append(f"{memory.bytes_per_parameter:.1f} bytes per parameter (mixed-precision Adam: 16 to 18)")
     if memory.growth_per_step is not None and memory.growth_per_step >= 1:
         notes.append(f"grows {units.size(memory.growth_per_step)} per step")
-    savers = ((s.op.removeprefix("aten::"), _saver(s), s.num_bytes) for s in report.saved[:3])
+    savers = ((s.op.removeprefix("aten::"), saver(s), s.num_bytes) for s in report.saved[:3])
     saved = ", ".join(f"{page.clean(op)} in {page.clean(at)} {units.size(size)}" for op, at, size in savers)
     alive = ", ".join(f"{page.clean(name)} {units.size(size)}" for name, size in memory.alive_at_peak[:3])
     lines = ["; ".join(notes), saved and f"saved most: {saved}", alive and f"alive at the peak: {alive}"]
     return [phrase((page.clip(line, page.body), "dim")) for line in lines if line]
 
 
-def _saver(saved: SavedTensor) -> str:
+def saver(saved: SavedTensor) -> str:
     """The module that saved it, or the user's line where no module ran."""
     span = saved.span
     return saved.module or (f"{span.file.rsplit('/', 1)[-1]}:{span.line}" if span else "?")

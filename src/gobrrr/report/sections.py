@@ -45,25 +45,25 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
     """What was measured, how surely, and what watching cost."""
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
-    several = f"median of {step.plain_count} {page.clean(step.kind)} steps"
-    steps = f", one {page.clean(step.kind)} step" if step.plain_count == 1 else f" {several}"
+    median = f"median of {step.plain_count} {page.clean(step.kind)} steps"
+    steps = f", one {page.clean(step.kind)} step" if step.plain_count == 1 else f" {median}"
     steps = ", all of the file: it does not say where a step ends" if step.unmarked else steps
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
     lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
-    lines += [Text(_serving(each)) for each in report.serving]
+    lines += [Text(serving(each)) for each in report.serving]
     if step.holds:
-        parts = ", ".join(_several(page.clean(what), count) for what, count in step.holds)
+        parts = ", ".join(several(page.clean(what), count) for what, count in step.holds)
         lines.append(phrase(f"a step is {parts}"))
     if brief:
-        lines += [phrase((_watching(report), "dim"))] if report.offline else []
+        lines += [phrase((watching(report), "dim"))] if report.offline else []
         return [page.row("step", *lines), *_program(report, page, brief)]
     if step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
         lines.append(phrase(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average"))
-    lines.append(phrase((_watching(report), "dim")))
+    lines.append(phrase((watching(report), "dim")))
     return [page.row("step", *lines), *_program(report, page)]
 
 
-def _serving(each: ServingClass) -> str:
+def serving(each: ServingClass) -> str:
     """'24 decode steps of 5.13 ms: 37 sequences, 37 tokens, 7,212 tokens/s'."""
     parts = [(each.prompts, "prompt"), (each.sequences, "sequence")]
     holds = [f"{number:,.4g} {what}{'' if number == 1 else 's'}" for number, what in parts if number]
@@ -73,14 +73,14 @@ def _serving(each: ServingClass) -> str:
     return f"{steps} of {units.duration(each.step_ns)}: {', '.join(holds) or 'nothing'}"
 
 
-def _several(what: str, count: int) -> str:
+def several(what: str, count: int) -> str:
     """'5 batches', '2 updates of Adam at a.py:3'."""
     head, _, rest = what.partition(" of ")
     ending = "" if count == 1 else "es" if head.endswith(("ch", "ss")) else "s"
     return f"{count} {head}{ending}{f' of {rest}' if rest else ''}"
 
 
-def _watching(report: Report) -> str:
+def watching(report: Report) -> str:
     if report.offline:
         return "every step ran under the profiler, which makes the host's side of it longer"
     cost = watching_cost(report)
@@ -209,14 +209,14 @@ def next_steps(report: Report, page: Page, brief: bool = False) -> list[Renderab
     first = f"gobrrr explain {page.clean(shlex.quote(report.findings[0].code))}" if report.findings else again
     rest = f"   {'all of it' if brief else 'this report again'}: {again}" if again and report.findings else ""
     lines = [phrase((first, "bold"), (rest, "dim"))] if first else []
-    if command := page.clean(_tunable(report)):
+    if command := page.clean(tunable(report)):
         lines.append(phrase((f"gobrrr tune {command}", "bold"), ("   tries remedies and checks the numbers", "dim")))
-    if told := _settles(report):
+    if told := settles(report):
         lines.append(phrase((f"profile({told})", "bold"), ("   when it is recorded again", "dim")))
     return [page.row("next", *lines)] if lines else []
 
 
-def _settles(report: Report) -> str:
+def settles(report: Report) -> str:
     """Of a trace: the arguments of torch.profiler's profile() that it lacks, without which lines and FLOPs are open."""
     lacks = [str(f.evidence["missing"].value) for f in report.findings if f.code == MISSES and "missing" in f.evidence]
     wanted = {"shapes": "record_shapes=True", "stacks": "with_stack=True"}
@@ -224,7 +224,7 @@ def _settles(report: Report) -> str:
     return ", ".join(told)
 
 
-def _tunable(report: Report) -> str:
+def tunable(report: Report) -> str:
     """What to give to gobrrr tune, where findings name remedies to try and the program came to its end, or to Ctrl-C:
     that of a script or a module by itself, any other behind two dashes. A word of several lines is left to people, and
     a job of several ranks is refused by it."""

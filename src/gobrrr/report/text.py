@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
@@ -23,15 +23,16 @@ MIN_WIDTH = 40
 
 def show(
     report: Report, stream: TextIO, root: str | None = None, anywhere: bool = False, *, verbose: bool = False,
-    ops: bool = False,
+    ops: bool = False, mask: Callable[[str], str] = str,
 ) -> None:  # fmt: skip
     """Write the report to `stream` as suits it: at most 30 lines, or all of it where `verbose`. Source lines and
     relative paths start at `root` (working directory); of a program that has just run, lines may come from `anywhere`.
+    `mask` masks what --redact finds in them.
     """
     root = str(root or os.getcwd())  # noqa: PTH109 - a string is wanted
     width, color, ascii_only = suited(stream)
     rows = _size(stream)[1] if stream.isatty() else 0
-    source = reader(root, anywhere)
+    source = reader(root, anywhere, mask)
     how = {"width": width, "color": color, "ascii_only": ascii_only, "root": root, "source": source}
     stream.write(render(report, rows=rows, **how) if verbose else brief(report, ops=ops, **how))  # type: ignore[arg-type]
 
