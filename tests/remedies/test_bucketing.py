@@ -180,18 +180,28 @@ def test_who_keeps_its_order_and_why(kind: dict[str, Any], why: str) -> None:
     assert not said and len(reasons) == 1 and why in reasons[0]
 
 
-def test_what_a_collate_function_draws_when_it_is_tried_is_put_back() -> None:
-    def draws(samples: list[Any]) -> Any:
-        calls.append([torch.rand(()).item(), random.random(), np.random.rand()])
-        return pads(samples)
+def test_what_a_collate_function_does_when_it_is_tried_is_not_the_programs(capfd: pytest.CaptureFixture[str]) -> None:
+    """Streams of the program and of its own, what it opens, counts and prints."""
 
-    calls: list[Any] = []
-    plain = epochs(number=1, collate_fn=draws)
-    drawn, calls[:] = list(calls), []
-    with applied("bucketing"):
-        found = epochs(number=1, collate_fn=draws)
-    assert calls[2:] == drawn and len(calls) == len(drawn) + 2, "two batches are tried before"
-    assert found[0][3] == plain[0][3]
+    class Draws:
+        def __init__(self) -> None:
+            self.generator, self.opened = np.random.default_rng(0), False
+            self.calls: list[Any] = []
+
+        def __call__(self, samples: list[Any]) -> Any:
+            print("collating", flush=True)
+            self.opened = True
+            own = self.generator.random()
+            self.calls.append([own, torch.rand(()).item(), random.random(), np.random.rand()])
+            return pads(samples)
+
+    plain, tried = Draws(), Draws()
+    order = epochs(number=1, collate_fn=plain)
+    printed = capfd.readouterr().out
+    with applied("bucketing") as said:
+        found = epochs(number=1, collate_fn=tried)
+    assert said and tried.calls == plain.calls and capfd.readouterr().out == printed
+    assert found[0][3] == order[0][3]
 
 
 def test_a_loader_is_looked_at_once_and_what_it_cannot_do_is_no_error() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import random
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gobrrr.remedies.apart import apart
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.sample_lengths import Sizes, sample_lengths
 from gobrrr.remedies.trim_padding import TrimPadding, real_width
@@ -115,7 +114,7 @@ class Buckets:
             self._declined(why_not)
             return None
         sizes = sample_lengths(loader.dataset)
-        if sizes is None or len(sizes) != len(loader.dataset):
+        if sizes is None or len(sizes) != len(loader.dataset) or (sizes < 0).any():
             self._declined(f"the lengths of its data set's samples (a {type(loader.dataset).__name__}) are not known")
             return None
         kept = sizes[sizes > 0]
@@ -186,29 +185,18 @@ def _exhaust(iterator: Iterator[int]) -> None:
 
 
 def pads_per_batch(loader: Any, sizes: Sizes, cut: bool) -> bool:
-    """Whether a batch of short sequences is narrower than one of long ones: tried on a few samples, with all random
-    streams put back."""
+    """Whether a batch of short sequences is narrower than one of long ones: tried on a few samples in a copy of the
+    process, for a data set or a collate function may hold a generator, or open a file, when it is first asked."""
     from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
-    fetcher: Any = Fetcher(loader.dataset, True, loader.collate_fn, False)
     order = np.argsort(sizes)
-    with draws_put_back():
-        narrow, wide = (_width(fetcher.fetch(each.tolist()), cut) for each in (order[:TRIED], order[-TRIED:]))
-    return narrow is not None and wide is not None and narrow < wide
 
+    def widths() -> list[int | None]:
+        fetcher: Any = Fetcher(loader.dataset, True, loader.collate_fn, False)
+        return [_width(fetcher.fetch(each.tolist()), cut) for each in (order[:TRIED], order[-TRIED:])]
 
-@contextlib.contextmanager
-def draws_put_back() -> Iterator[None]:
-    """Python's, NumPy's and torch's global streams stand afterwards where they stood."""
-    import torch
-
-    python, numpy = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=[]):  # what makes batches draws on the host
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
+    narrow, wide = apart(widths)
+    return narrow is not None and wide is not None and bool(narrow < wide)
 
 
 def _width(batch: Any, cut: bool) -> int | None:
