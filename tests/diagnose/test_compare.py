@@ -120,6 +120,15 @@ def test_one_op_of_two_backends_is_matched_by_what_encloses_it() -> None:
     assert rows[NORM[0]].by == ("aten::native_batch_norm", "aten::cudnn_batch_norm")
 
 
+def test_of_several_ops_inside_the_one_that_takes_most_is_named() -> None:
+    cpu = backend("aten::mkldnn_convolution", "aten::native_batch_norm", 10, (50, 5), (0, 0))
+    gpu = backend("aten::cudnn_convolution", "aten::cudnn_batch_norm", 10, (5, 5), (9, 5))
+    cpu |= {("aten::reorder", ""): OpTime(10, 1e6, within=CONV)}
+    (row,) = (op for op in compared(side("a", 10), side("b", 4), ((), ()), (cpu, gpu)).ops if op.name == CONV[0])
+    assert row.by == ("aten::mkldnn_convolution", "aten::cudnn_convolution") and row.a is not None
+    assert row.a.host_ns == 51e6
+
+
 def test_an_op_that_several_call_is_charged_to_none_of_them(tmp_path: Path) -> None:
     """Called three times by conv, twice by attn: whose time it is cannot be told by op."""
 

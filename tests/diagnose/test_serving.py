@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.diagnose import diagnosed
+from gobrrr.ledger.serving import serving_classes
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.serving import Iteration, iteration
@@ -44,6 +45,14 @@ def test_what_a_mark_says(name: str, expected: Iteration | None) -> None:
 )  # fmt: skip
 def test_kinds_of_steps(each: Iteration, kind: str, tokens: int | None) -> None:
     assert (each.kind, each.tokens) == (kind, tokens)
+
+
+def test_a_rate_needs_all_tokens_and_some_time() -> None:
+    known, unknown = Iteration(0, 0, 4, 4), Iteration(0, None, 4, None)
+    assert serving_classes([10**9, 10**9], [known, known])[0].tokens_per_s == 4
+    assert serving_classes([10**9, 10**9], [known, unknown])[0].tokens_per_s is None
+    assert serving_classes([0, 0], [known, known])[0].tokens_per_s is None
+    assert serving_classes([1, 1, 1], [Iteration(n, 1, 0, 0) for n in (1, 2, 9)])[0].prompts == 2
 
 
 def served(marks: list[tuple[str, int]]) -> Grown:

@@ -131,6 +131,28 @@ def test_a_data_set_that_has_grown_keeps_its_order() -> None:
     assert list(bucketed(BatchSampler(RandomSampler(lengths), 4, False), np.ones(19, int))) == plain
 
 
+def test_every_epochs_batches_come_in_another_order() -> None:
+    """Their lengths, batch after batch: not the same order of short and long ones each time."""
+    lengths = np.arange(1, 401)
+    torch.manual_seed(0)
+    epochs_ = [
+        [int(lengths[batch].max()) for batch in bucketed(BatchSampler(RandomSampler(lengths), 8, False), lengths)]
+        for _ in range(2)
+    ]
+    ranks = [np.argsort(np.argsort(each)) for each in epochs_]
+    assert abs(np.corrcoef(ranks[0], ranks[1])[0, 1]) < 0.5
+
+
+def test_a_column_of_something_else_is_no_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    reasons: list[str] = []
+    from gobrrr.remedies import bucketing
+
+    monkeypatch.setattr(bucketing, "sample_lengths", lambda data: np.array([-1, *([5] * (len(data) - 1))]))
+    with applied("bucketing", declined=reasons) as said:
+        epochs(number=1)
+    assert not said and "are not known" in reasons[0]
+
+
 class Index(Dataset):
     """Does nothing but index."""
 

@@ -60,6 +60,8 @@ def test_workers_are_no_more_than_there_is_memory_for(monkeypatch: pytest.Monkey
     free.update(memory=0)
     assert LOADER.options(report(workers=8, held_bytes=20 * MB)) == {"workers": 1}
     assert LOADER.options(report(workers=8)) == {"workers": 8}, "what a batch holds is not known"
+    free.update(memory=1 << 60, shared=1 << 60)
+    assert LOADER.options(report(workers=1300, held_bytes=1000)) == {"workers": 1024}, "what a recipe may say at most"
 
 
 def test_what_the_model_expects_is_what_the_remedies_promise() -> None:

@@ -43,6 +43,29 @@ def seen(*batches: Any) -> Table:
     return found.tables[("loader",)]
 
 
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "float16"])
+def test_a_mask_that_torch_cannot_look_at_ends_nobodys_looking(dtype: str) -> None:
+    found = seen({"attention_mask": mask().to(getattr(torch, dtype))}, {"attention_mask": mask()})
+    assert found.batches == 1
+
+
+def test_a_look_is_unseen_and_none_is_taken_while_the_program_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program's own function mode sees no op of ours."""
+    called: list[str] = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            called.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    batch = {"attention_mask": mask()}
+    with Mode():
+        assert seen(batch).batches == 1
+    assert not called
+    monkeypatch.setattr(looking, "is_tracing", lambda: True)
+    assert seen(batch).batches == 0
+
+
 @pytest.mark.parametrize(
     "batch",
     [

@@ -27,6 +27,14 @@ def test_a_worker_blocks_and_computes_in_turn(workers: int, expected: float) -> 
     assert ms(Pipeline(10 * MS, 32 * MS, 16 * MS), workers) == pytest.approx(expected)
 
 
+def test_every_batch_of_a_step_is_handed_over() -> None:
+    assert ms(Pipeline(40 * MS, 32 * MS, 16 * MS, batches=2), 8) == pytest.approx(40 + 2 * H)
+
+
+def test_no_time_advises_no_workers() -> None:
+    assert best(Pipeline(float("nan"), 1.0, 1.0), 2.0, 8) == 0
+
+
 def test_what_is_computed_shares_the_cores_with_the_step() -> None:
     """40 ms of work a batch, and a step that keeps one core busy for 20: 60 + H on two cores, however many workers."""
     busy = Pipeline(20 * MS, 0.0, 40 * MS, busy=1.0)

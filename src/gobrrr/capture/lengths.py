@@ -18,8 +18,10 @@ from gobrrr.capture.window import is_plain
 
 PAUSE = 200
 MASK = "attention_mask"
-IDS = ("int64", "int32", "int16")
+TOKENS = ("int64", "int32", "int16")
 """Types of token ids: uint8 is a picture's."""
+WHOLE = (*TOKENS, "int8", "uint8", "bool")
+"""Types of masks: torch has no maximum of the wider unsigned ones."""
 MAX_LENGTHS = 8192
 """Different lengths after which no more is looked at: what has been seen is a large sample then."""
 
@@ -97,7 +99,7 @@ def _seen(table: Table, batch: Any) -> None:
         return
     if table.masked:
         return
-    ids = [each for each in tensors_in(batch) if _is_table(each) and str(each.dtype).removeprefix("torch.") in IDS]
+    ids = [each for each in tensors_in(batch) if _is_table(each) and str(each.dtype).removeprefix("torch.") in TOKENS]
     if table.ids is None:
         table.ids = _padded(ids)
     if table.ids is not None and table.ids[0] < len(ids):
@@ -133,7 +135,7 @@ def _is_table(tensor: Any) -> bool:
         and tensor.dim() == 2
         and tensor.device.type == "cpu"
         and is_plain(tensor)
-        and not (tensor.is_floating_point() or tensor.is_complex())
+        and str(tensor.dtype).removeprefix("torch.") in WHOLE
         and tensor.shape[0] > 0
         and tensor.shape[1] >= MIN_PADDED_LENGTH
     )

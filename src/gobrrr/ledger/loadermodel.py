@@ -117,7 +117,7 @@ def best(pipeline: Pipeline, cores: float, most: int) -> int:
     """The fewest of at most so many workers with which the step is as short as it can be, or nearly."""
     steps = [step(pipeline, workers, cores) for workers in range(most + 1)]
     least = min(steps)
-    return next(workers for workers, ns in enumerate(steps) if ns <= (1 + ALIKE) * least)
+    return next((workers for workers, ns in enumerate(steps) if ns <= (1 + ALIKE) * least), 0)  # 0: NaN is no time
 
 
 def enough(cores: float, workers: int) -> int:

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
+Workers = Annotated[int, msgspec.Meta(ge=0, le=1 << 16)]
 Length = Annotated[int, msgspec.Meta(ge=1, le=1 << 24)]
 MAX_LENGTHS = 1 << 16
 """Different lengths that a recording may hold; capture stops at an eighth of it."""
@@ -33,7 +34,7 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     """A DataLoader as it was used. `iter_ns` has one entry per epoch: from iter() to the first request for a batch."""
 
     id: int
-    num_workers: int = 0
+    num_workers: Workers = 0
     batch_size: int | None = None
     persistent_workers: bool = False
     pin_memory: bool = False

@@ -14,7 +14,6 @@ _TOKENS = re.compile(
     r"execute_(?:\d{1,12}_)?context_(\d{1,12})\((?:sq)?(\d{1,12})\w*\)_generation_(\d{1,12})\((?:sq)?(\d{1,12})\w*\)"
 )
 _REQUESTS = re.compile(r"execute_new_(\d{1,12})_cached_(\d{1,12})")
-PREFIX = "execute_"
 
 
 class Iteration(NamedTuple):

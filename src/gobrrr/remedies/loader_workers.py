@@ -48,14 +48,15 @@ class LoaderWorkers(Remedy):
         return of_the_model(super().predicts(report), report, self.codes, SAVED_BY_WORKERS)
 
     def is_pointless(self, report: Report) -> bool:
-        """Where one worker is as good as any, one_worker is what sets it."""
+        """Where one worker is as good as any, or all that there is room for, one_worker is what sets it."""
         return super().is_pointless(report) or self.options(report) == {"workers": 1}
 
     def options(self, report: Report) -> dict[str, int]:
         """The workers that the model advises, as far as memory goes; nothing where it advises none."""
         advised = int(most_said(report, self.codes, WORKERS) or 0)
         held = most_said(report, self.codes, HELD_BYTES) or 0.0
-        return {"workers": max(1, min(advised, _room_for(held)))} if advised else {}
+        least, most = self.takes["workers"]
+        return {"workers": max(least, min(advised, _room_for(held), most))} if advised else {}
 
     def change_of_source(self, options: Mapping[str, int]) -> Edit | None:
         return replace(self.edit, value=str(options["workers"])) if "workers" in options else self.edit

@@ -121,7 +121,8 @@ def prefetched(
     most = loadermodel.enough(machine.effective_cores.median, now)
     left = [sum(loadermodel.late(ns, w, ledger.wall) for ns in slow) / steps for w in range(most + 1)]
     least = min(left[now:], default=0.0)
-    advised = next(w for w in range(now, most + 1) if left[w] <= least + loadermodel.ALIKE * ledger.wall)
+    enough = (w for w in range(now, most + 1) if left[w] <= least + loadermodel.ALIKE * ledger.wall)
+    advised = next(enough, now)
     saved = {SAVED_BY_WORKERS: time(left[now] - left[advised])}
     return {"num_workers": count(now), WORKERS: count(advised)} | saved
 
