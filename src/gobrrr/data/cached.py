@@ -87,7 +87,7 @@ class CachedDataset(Dataset[Any]):
     def __getitem__(self, at: Any) -> Any:
         index = _index(at)
         if not 0 <= index < self.store.length:
-            return self.compute(index)  # from the end, or an error: as the data set has it
+            return self._keep(index, self.compute(index))  # from the end, or an error: as the data set has it
         found, sample = self._kept(index)
         return sample if found else self._keep(index, self.compute(index))
 
@@ -130,9 +130,11 @@ class CachedDataset(Dataset[Any]):
         return False, None
 
     def _keep(self, index: int, sample: Any) -> Any:
+        """The sample as it will be read, not the data set's own object: who changes it would change what is computed."""
+        payload = _encoded(index, sample)
         if 0 <= index < self.store.length:
-            self.store.put(index, _encoded(index, sample))
-        return sample
+            self.store.put(index, payload)
+        return decode(bytearray(payload), frozen=not self.store.copy)
 
 
 def _encoded(index: int, sample: Any) -> bytes:
