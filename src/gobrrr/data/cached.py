@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from torch.utils.data import Dataset, IterableDataset
 
-from gobrrr.data.fingerprints import digest, name_of
+from gobrrr.data.fingerprints import digest
+from gobrrr.data.names import name_of
 from gobrrr.data.sameness import check_same
 from gobrrr.data.samples import Damaged, decode, encode
 from gobrrr.data.store import Store
@@ -130,7 +131,7 @@ class CachedDataset(Dataset[Any]):
         return False, None
 
     def _keep(self, index: int, sample: Any) -> Any:
-        """The sample as it will be read, not the data set's own object: who changes it would change what is computed."""
+        """The sample as it will be read, not the data set's own object, which must not be changed."""
         payload = _encoded(index, sample)
         if 0 <= index < self.store.length:
             self.store.put(index, payload)
