@@ -121,8 +121,11 @@ def test_without_copies_the_file_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
         array += 1
     tensor += 1
-    with pytest.warns(RuntimeWarning, match="sample 1"):
+    size = sum(one.stat().st_size for one in (tmp_path / "cache").iterdir())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         assert dataset[1].tolist() == [0, 1, 2]
+    assert sum(one.stat().st_size for one in (tmp_path / "cache").iterdir()) == size
     assert cache(held, tmp_path / "cache")[1].tolist() == [0, 1, 2]
 
 

@@ -202,7 +202,7 @@ def test_what_has_no_bytes_is_refused_in_a_line() -> None:
         def __torch_function__(cls, function: Any, *_: Any, **__: Any) -> Any:
             raise RuntimeError("no such thing\nat all")
 
-    with pytest.raises(GobrrrError, match="has no fingerprint: no such thing .name its version yourself: key="):
+    with pytest.raises(GobrrrError, match=r"has no fingerprint: no such thing .name its version yourself: key="):
         digest(torch.ones(2).as_subclass(Strange))
 
 

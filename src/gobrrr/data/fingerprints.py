@@ -172,7 +172,7 @@ class _Walk:
                 self.tell(*parts)
 
     def _set(self, value: Iterable[Any], kind: type) -> None:
-        """Each member by itself, since they have no order; what holds the set is known to them, each other they are not."""
+        """Each member by itself, since they have no order: it knows what holds the set, and not the other members."""
         digests, known = [], len(self.met)
         for item in value:
             one = _Walk()

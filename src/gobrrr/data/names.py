@@ -59,8 +59,7 @@ def imported(code: types.CodeType, names: Mapping[str, Any]) -> Iterator[types.M
     for one in dis.get_instructions(code):
         if one.opname == "IMPORT_NAME":
             level = next((number for number in reversed(before) if type(number) is int), 0)
-            for module in _module(level, str(one.argval), names):
-                yield module
+            yield from _module(level, str(one.argval), names)
         before = [*before, one.argval][-2:]
 
 
