@@ -202,10 +202,10 @@ class CachedDataset(Dataset[Any]):
         payload = _encoded(index, sample)
         if 0 <= index < self.store.length and not self.watch.changed:
             self.store.put(index, payload)
-        return decode(bytearray(payload), frozen=not self.store.copy)
+        return decode(payload, frozen=not self.store.copy)
 
 
-def _encoded(index: int, sample: Any) -> bytes:
+def _encoded(index: int, sample: Any) -> bytearray:
     try:
         return encode(sample)
     except GobrrrError as error:

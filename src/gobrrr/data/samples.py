@@ -62,7 +62,7 @@ class Damaged(ValueError):
     """A payload that `encode` has not made."""
 
 
-def encode(sample: Any) -> bytes:
+def encode(sample: Any) -> bytearray:
     """The payload. Raises GobrrrError that names the place and the type of what is none of the above."""
     blobs: list[bytes] = []
     try:
@@ -73,7 +73,7 @@ def encode(sample: Any) -> bytes:
     parts = [_SIZE.pack(len(tree)), tree, bytes(-start % ALIGN)]
     for blob in blobs:
         parts += [blob, bytes(-len(blob) % ALIGN)]
-    payload = b"".join(parts)
+    payload = bytearray().join(parts)  # which can be decoded as it is
     if len(payload) > MAX_BYTES:
         raise GobrrrError(f"a sample of {len(payload):,} bytes", f"samples of up to {MAX_BYTES:,} bytes are cached")
     return payload

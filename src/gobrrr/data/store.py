@@ -91,7 +91,7 @@ class Store:
         payload = self._read(place, self._sizes.item(number), number)
         return payload if payload is not None else self._elsewhere(number)
 
-    def put(self, number: int, payload: bytes) -> None:
+    def put(self, number: int, payload: bytes | bytearray) -> None:
         """Keep it, or say once why that cannot be."""
         if os.getpid() != self._process:
             self._begin()
