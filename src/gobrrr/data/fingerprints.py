@@ -15,6 +15,7 @@ import copyreg
 import functools
 import hashlib
 import io
+import itertools
 import logging
 import os
 import random
@@ -324,12 +325,8 @@ def _types(block: Sequence[Any]) -> list[bytes]:
         told.append(codes)
         if max(codes) < 6:
             return told
-        level = [
-            inner
-            for one, code in zip(level, codes, strict=True)
-            if code >= 6
-            for inner in ((*one, *one.values()) if code == 6 else one)
-        ]
+        nests = [(one, code) for one, code in zip(level, codes, strict=True) if code >= 6]
+        level = list(itertools.chain.from_iterable((*one, *one.values()) if code == 6 else one for one, code in nests))
         if len(told) > _MAX_DEPTH:
             raise RecursionError
     return told
