@@ -121,9 +121,38 @@ def test_without_copies_the_file_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="read-only"):
         array += 1
     tensor += 1
-    with pytest.warns(RuntimeWarning, match="sample 1"):
+    size = sum(one.stat().st_size for one in (tmp_path / "cache").iterdir())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         assert dataset[1].tolist() == [0, 1, 2]
+    assert sum(one.stat().st_size for one in (tmp_path / "cache").iterdir()) == size
     assert cache(held, tmp_path / "cache")[1].tolist() == [0, 1, 2]
+
+
+class Windows(Dataset[Any]):
+    """Gives views of one tensor of its own."""
+
+    def __init__(self) -> None:
+        self.values = torch.arange(30.0)
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> Any:
+        return self.values[index : index + 10] if index >= 0 else self.values[:10]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return [self[at] for at in indices]
+
+
+@pytest.mark.parametrize("at", [12, -1])
+@pytest.mark.parametrize("copy", [True, False])
+def test_who_changes_a_sample_does_not_change_the_data_set(tmp_path: Path, at: int, copy: bool) -> None:
+    dataset = cache(Windows(), tmp_path / "cache", copy=copy)
+    dataset[at].mul_(0)
+    for sample in dataset.__getitems__([at, 3]):
+        sample.mul_(0)
+    assert dataset[15].equal(torch.arange(15.0, 25)) and dataset[2].equal(torch.arange(2.0, 12))
 
 
 class Batched(Squares):

@@ -39,6 +39,18 @@ def test_layout_and_type_are_kept() -> None:
     assert back({"a": torch.tensor(3 + 4j).conj()})["a"] == 3 - 4j
 
 
+def test_one_element_of_a_wider_row_is_kept() -> None:
+    assert back(torch.arange(4.0).reshape(1, 4)[:, 1]).tolist() == [1.0]
+    assert back(torch.tensor([1 + 2j]).imag).tolist() == [2.0]
+    assert back(torch.arange(8.0).reshape(2, 4)[1:, 1:2].to(torch.bfloat16)[:, 0]).tolist() == [5.0]
+
+
+def test_the_default_device_is_none_of_its_business() -> None:
+    data = bytearray(encode([torch.zeros(0, 4), torch.ones(2)]))
+    with torch.device("meta"):
+        assert [one.device.type for one in decode(data)] == ["cpu", "cpu"]
+
+
 def test_what_comes_out_can_be_written_and_shares_nothing() -> None:
     value = back({"a": torch.zeros(3), "b": np.zeros(3), "c": torch.zeros(3)})
     value["a"] += 1

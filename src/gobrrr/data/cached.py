@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import operator
 import os
 import secrets
+import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,15 +16,19 @@ from typing import Any
 import msgspec
 from torch.utils.data import Dataset, IterableDataset
 
-from gobrrr.data.fingerprints import digest, name_of
+from gobrrr.data.fingerprints import digest
+from gobrrr.data.names import name_of
 from gobrrr.data.sameness import check_same
 from gobrrr.data.samples import Damaged, decode, encode
 from gobrrr.data.store import Store
+from gobrrr.data.watch import Watch
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 
 SCHEMA = "gobrrr.cache/1"
 _FACTS = "cache.json"
+_OWN = frozenset({"dataset", "function", "store", "key", "watch"})
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 _MOST_FACTS = 1 << 16
 """Bytes of the file that says what a folder holds."""
 _OTHER = "name another folder, or delete this one; key= names a version yourself where the fingerprint sees too much"
@@ -57,7 +64,7 @@ def cache(
       folder's samples are theirs, and another folder is refused. It does not see what lies in files (docs/data.md).
     - `check`: compute four samples twice and refuse what is random; a folder's samples are held against the data set.
     - `copy`: samples are yours to change. Without it arrays are read-only and tensors share pages with the file: what
-      you write to them stays in this process, and the sample is computed anew the next time.
+      you write to them stays in this process, and the sample is read from the file the next time.
     - `leave_free`: bytes of the disk that are left; then, and where a write fails, samples are given and not kept.
 
     Raises GobrrrError for what has no length or no index, for samples that are not nested dicts, lists and tuples of
@@ -67,29 +74,78 @@ def cache(
     facts = _facts(dataset, function, key, length)
     place = Path(folder)
     _claim(place, facts)
-    cached = CachedDataset(dataset, function, Store(place, length, _seed(facts), leave_free, copy))
+    store = Store(place.absolute(), length, _seed(facts), leave_free, copy)
+    cached = CachedDataset(dataset, function, store, key, {str(facts)})
     if check:
         check_same(lambda index: _encoded(index, cached.compute(index)), cached.payload, length)
+        cached.watch.known = {str(facts), cached._fingerprint}  # it may have opened a file, or counted
+    if key is not None:
+        cached.watch.known = None
     return cached
 
 
 class CachedDataset(Dataset[Any]):
-    """What `cache` gives. `dataset` is what it was made from; `compute(index)` goes past the cache."""
+    """What `cache` gives. `dataset` is what it was made from; `compute(index)` goes past the cache.
 
-    def __init__(self, dataset: Any, function: Callable[[Any], Any] | None, store: Store) -> None:
+    Other attributes are those of `dataset`, to be read and to be set: a worker_init_fn, set_epoch.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        function: Callable[[Any], Any] | None,
+        store: Store,
+        key: str | None = None,
+        known: set[str] | None = None,
+    ) -> None:
         self.dataset = dataset
         self.function = function
         self.store = store
+        self.key = key
+        self.watch = Watch(known)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "watch" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.watch.now()  # a method may change it
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+        else:
+            self.watch.now()
+            setattr(self.dataset, name, value)
+
+    @property
+    def _fingerprint(self) -> str:
+        """What it is for another cache around it, and later for itself: not the state of the store."""
+        return str(_facts(self.dataset, self.function, self.key, self.store.length))
+
+    def _look(self) -> str:
+        return self._fingerprint
+
+    def _check(self) -> None:
+        """Say once where the data set is another than the one that the samples are of."""
+        before = self.watch.changed
+        if not self.watch.is_same(self._look) and not before:
+            warnings.warn(
+                f"the data set or function of {self.store.folder} has changed since cache(): samples are computed anew "
+                "and not kept; call cache() once it is as it shall be (key= where it changes by being used)",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def __len__(self) -> int:
         return self.store.length
 
     def __getitem__(self, at: Any) -> Any:
         index = _index(at)
+        self._check()
         if not 0 <= index < self.store.length:
-            return self.compute(index)  # from the end, or an error: as the data set has it
+            return self._keep(index, self._computed(index))  # from the end, or an error: as the data set has it
         found, sample = self._kept(index)
-        return sample if found else self._keep(index, self.compute(index))
+        return sample if found else self._keep(index, self._computed(index))
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """The samples in this order; those that are missing come in one call, where the data set knows such calls."""
@@ -97,20 +153,32 @@ class CachedDataset(Dataset[Any]):
         if not callable(batched):
             return [self[at] for at in indices]
         wanted = [_index(at) for at in indices]
+        self._check()
         ready = [self._kept(index) if 0 <= index < self.store.length else (False, None) for index in wanted]
         missing = [index for index, (found, _) in zip(wanted, ready, strict=True) if not found]
+        if missing:
+            self.watch.before(self._look)
         given = list(batched(missing)) if missing else []
         if len(given) != len(missing):
             raise GobrrrError(
                 f"__getitems__ of {type(self.dataset).__name__} gave {len(given)} samples for {len(missing)} indices",
                 "it has to give one for each, in their order",
             )
-        fresh = iter(self._keep(index, self._apply(one)) for index, one in zip(missing, given, strict=True))
+        applied = [self._apply(one) for one in given]
+        if missing:
+            self.watch.after(self._look)
+        fresh = iter(self._keep(index, one) for index, one in zip(missing, applied, strict=True))
         return [sample if found else next(fresh) for found, sample in ready]
 
     def compute(self, index: int) -> Any:
         """The sample, computed."""
         return self._apply(self.dataset[index])
+
+    def _computed(self, index: int) -> Any:
+        self.watch.before(self._look)
+        sample = self.compute(index)
+        self.watch.after(self._look)
+        return sample
 
     def payload(self, index: int) -> bytes | None:
         """The bytes that are kept of it, if any."""
@@ -121,7 +189,7 @@ class CachedDataset(Dataset[Any]):
         return sample if self.function is None else self.function(sample)
 
     def _kept(self, index: int) -> tuple[bool, Any]:
-        payload = self.store.get(index)
+        payload = None if self.watch.changed else self.store.get(index)
         if payload is not None:
             try:
                 return True, decode(payload, frozen=not self.store.copy)
@@ -130,12 +198,14 @@ class CachedDataset(Dataset[Any]):
         return False, None
 
     def _keep(self, index: int, sample: Any) -> Any:
-        if 0 <= index < self.store.length:
-            self.store.put(index, _encoded(index, sample))
-        return sample
+        """The sample as it will be read, not the data set's own object, which must not be changed."""
+        payload = _encoded(index, sample)
+        if 0 <= index < self.store.length and not self.watch.changed:
+            self.store.put(index, payload)
+        return decode(payload, frozen=not self.store.copy)
 
 
-def _encoded(index: int, sample: Any) -> bytes:
+def _encoded(index: int, sample: Any) -> bytearray:
     try:
         return encode(sample)
     except GobrrrError as error:
@@ -211,13 +281,17 @@ def _write_once(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        path.hardlink_to(part)
-    except FileExistsError:
-        pass
-    except OSError:  # no hard links on this file system
-        part.replace(path)
+        try:
+            path.hardlink_to(part)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno in _FULL:
+                raise
+            part.replace(path)  # no hard links on this file system
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def _difference(held: _Facts, facts: _Facts) -> str:

@@ -1,49 +1,55 @@
 """What a data set or a function is, as a digest that another process finds again: its code, its values, its libraries.
 
 Code is bytecode with its constants and the names it uses, so that comments and formatting do not count and a helper
-function or a constant of the same program does. Installed packages count by their version. Values are looked at through
-attributes, closures and, for objects of C, what pickling them would write (the objects are the caller's own: nothing is
-read from a file here). Not seen: what lies in files that a path names, the environment, and how C code works inside.
+function or a constant of the program does, of another module too (names.py). Installed packages count by their version.
+Values are looked at through attributes, closures and, for objects of C, what pickling them would write (the objects are
+the caller's own: nothing is read from a file here); arrays and tensors by their bytes (raw.py). Not seen: what lies in
+files that a path names, the environment, and how C code works inside.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copyreg
-import dis
 import functools
 import hashlib
 import io
+import itertools
 import logging
 import os
 import random
 import struct
 import sys
-import sysconfig
 import types
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 
+from gobrrr.data import raw
+from gobrrr.data.names import imported, is_installed, loaded, mangled, name_of, named
+from gobrrr.errors import GobrrrError
+
 _MAX_DEPTH = 40
+"""What lies deeper is told later, from the top, so that it is told whole and the stack does not overflow."""
 _MOST_ITEMS = 100_000
 """Of a list of objects; of a longer one so many, evenly spread."""
-_BLOCK = 10_000
-_MOST_BYTES, _PIECES = 256 << 20, 4096
-"""Of an array; of a larger one so much, in so many pieces, evenly spread: it may be a mapped file."""
+_BLOCK = 1000
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 _MADE_ANEW = (tuple, frozenset, types.MethodType, types.BuiltinFunctionType, np.dtype, np.generic)
 """What one process has once and the next twice (constants of compiled and of loaded code): no account of sameness."""
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, str, bytes, int, float)
-_FLAT = frozenset({bool, int, float, str, bytes, type(None), dict, list, tuple})
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
-_INSTALLED = tuple(
-    {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+_FLAT: dict[type, int] = {bool: 0, int: 1, float: 2, str: 3, bytes: 4, type(None): 5, dict: 6, list: 7, tuple: 8}
+"""What msgpack says fully, together with the types: it has one word for a list, a tuple and a set."""
+_encode = msgspec.msgpack.Encoder().encode
+_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_FORMAT = ("_format_type", "_format_kwargs", "_format_columns", "_output_all_columns")
+"""Of Hugging Face's data sets: how the rows are given out, with the function of with_transform."""
 _SKIPPED = frozenset(
     {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "__static_attributes__"}
     | {"__slotnames__", "_abc_impl"}  # which come with the first pickling and the first isinstance
@@ -51,11 +57,20 @@ _SKIPPED = frozenset(
 
 
 def digest(*values: Any) -> str:
-    """32 hex digits; the same for equal code and values in another process of the same Python."""
+    """32 hex digits; the same for equal code and values in another process of the same Python.
+
+    Raises GobrrrError for what cannot be told: a tensor without memory of a subclass, sets in sets without end.
+    """
     walk = _Walk()
-    for value in values:
-        walk.see(value)
-    return walk.hash.hexdigest()
+    try:
+        return walk.digest(*values)
+    except GobrrrError:
+        raise
+    except Exception as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise GobrrrError(
+            f"the data set or function has no fingerprint: {reason}", "name its version yourself: key=..."
+        ) from error
 
 
 class _Walk:
@@ -65,6 +80,15 @@ class _Walk:
         self.hash = hashlib.blake2b(digest_size=16)
         self.met: dict[int, tuple[int, Any]] = {}  # the object beside, so that its id is not given to another
         self.depth = 0
+        self.later: collections.deque[Any] = collections.deque()
+        self.named: set[tuple[int, str]] = set()  # modules and the names of them that were told
+
+    def digest(self, *values: Any) -> str:
+        for value in values:
+            self.see(value)
+        while self.later:
+            self.see(self.later.popleft())
+        return self.hash.hexdigest()
 
     def tell(self, *words: object) -> None:
         for word in words:
@@ -75,11 +99,12 @@ class _Walk:
     def see(self, value: Any) -> None:
         kind = type(value)
         if kind in _PLAIN:
-            self.tell(kind.__name__, value if kind is bytes else repr(value))
+            self.tell(kind.__name__, value if kind is bytes else hex(value) if kind is int else repr(value))
         elif id(value) in self.met:
             self.tell("again", self.met[id(value)][0])
         elif self.depth > _MAX_DEPTH:
-            self.tell("deep", name_of(kind))
+            self.tell("later", name_of(kind))
+            self.later.append(value)
         else:
             if not isinstance(value, _MADE_ANEW):
                 self.met[id(value)] = (len(self.met), value)
@@ -91,18 +116,25 @@ class _Walk:
         if kind in (list, tuple):
             self._items(value)
         elif kind in (set, frozenset):
-            self.tell(kind.__name__, *sorted(digest(item) for item in value))
-        elif kind is dict:
-            self.tell("dict", len(value))
-            self._items([part for item in value.items() for part in item])
+            self._set(value, kind)
+        elif kind in (dict, types.MappingProxyType):
+            self.tell(kind.__name__, len(value))
+            self._items(list(value))
+            self._items(list(value.values()))
         elif isinstance(value, torch.Tensor):
-            self._tensor(value)
+            self._tensor(value, kind)
         elif isinstance(value, np.ndarray):
-            self._array(value)
+            self._array(value, kind)
+        elif kind in _VIEWS:
+            self.see([list(item) if type(item) is tuple else item for item in value])
+        elif kind is memoryview:
+            self.tell("memoryview", value.format, value.shape, value.tobytes())
+        elif isinstance(value, _WEAK):
+            self.tell("changes with use", name_of(kind))
         elif isinstance(value, np.generic | np.dtype | torch.dtype | torch.device | range):
             self.tell(name_of(kind), repr(value))
         elif isinstance(value, types.ModuleType):
-            self._package(value.__name__)
+            self._module(value, [name for name in vars(value) if not name.startswith("__")])
         elif isinstance(value, type):
             self._class(value)
         elif isinstance(value, types.FunctionType):
@@ -116,6 +148,9 @@ class _Walk:
             self.tell("path", os.fspath(value))
         elif isinstance(value, logging.Logger):
             self.tell("logger", value.name)
+        elif isinstance(value, io.BytesIO | io.StringIO):
+            self.tell(name_of(kind))
+            self.see(value.getvalue())
         elif isinstance(
             value, io.IOBase | random.Random | np.random.Generator | np.random.RandomState | torch.Generator
         ):
@@ -123,49 +158,86 @@ class _Walk:
         else:
             self._instance(value, kind)
 
-    def _items(self, value: Any) -> None:
+    def _items(self, value: Sequence[Any]) -> None:
         """All of a list of strings, numbers and what nests them, at the speed of C; of objects what time allows."""
         self.tell(type(value).__name__, len(value))
+        step = len(value) // _MOST_ITEMS + 1
         for start in range(0, len(value), _BLOCK):
             block = value[start : start + _BLOCK]
-            if not set(map(type, block)) <= _FLAT:
-                break
             try:
-                self.tell(_encode(block))
-            except (OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError):
-                break
-        else:
-            return
-        for item in value[:: len(value) // _MOST_ITEMS + 1]:
-            self.see(item)
+                parts = [*_types(block), _encode(block)]
+            except (KeyError, OverflowError, UnicodeEncodeError, TypeError, ValueError, RecursionError):
+                for item in block[-start % step :: step]:
+                    self.see(item)
+            else:
+                self.tell(*parts)
 
-    def _tensor(self, value: torch.Tensor) -> None:
-        self.tell("tensor", value.dtype, tuple(value.shape))
-        if value.layout is torch.strided and value.numel():
-            self._bytes(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    def _set(self, value: Iterable[Any], kind: type) -> None:
+        """Each member by itself, since they have no order: it knows what holds the set, and not the other members."""
+        digests, known = [], len(self.met)
+        for item in value:
+            one = _Walk()
+            one.met = self.met
+            digests.append(one.digest(item))
+            while len(self.met) > known:
+                self.met.popitem()
+        self.tell(kind.__name__, *sorted(digests))
 
-    def _array(self, value: np.ndarray[Any, Any]) -> None:
-        self.tell("array", value.dtype.str, value.shape)
-        if value.dtype.hasobject:
-            self._items(value.reshape(-1).tolist())
-        elif value.size:
-            self._bytes((value if value.flags.c_contiguous else np.ascontiguousarray(value)).reshape(-1).view(np.uint8))
+    def _tensor(self, value: torch.Tensor, kind: type) -> None:
+        self.tell("tensor", value.dtype, tuple(value.shape) if not value.is_nested else "nested", value.layout)
+        own = kind not in (torch.Tensor, torch.nn.Parameter)
+        if own:
+            self._class(kind)
+        if own or vars(value):
+            self.see(vars(value))
+        parts = raw.parts_of(value)
+        if parts is not None:
+            self.see(parts)
+        elif value.device.type == "meta":
+            self.tell("meta")
+        elif value.numel():
+            raw.feed_tensor(self.hash.update, value)
 
-    def _bytes(self, flat: Any) -> None:
-        if len(flat) <= _MOST_BYTES:
-            self.hash.update(flat.data)
-            return
-        size = _MOST_BYTES // _PIECES
-        for start in np.linspace(0, len(flat) - size, _PIECES).astype(np.int64).tolist():
-            self.hash.update(flat[start : start + size].tobytes())
+    def _array(self, value: np.ndarray[Any, Any], kind: type) -> None:
+        self.tell("array", value.dtype.str, value.dtype, value.shape)
+        if kind not in (np.ndarray, np.memmap):
+            self._class(kind)
+            if isinstance(value, np.ma.MaskedArray):
+                self.see([np.ma.getmaskarray(value), value.fill_value])
+            else:
+                self.see(getattr(value, "__dict__", None))
+        plain = np.asarray(value)
+        if plain.dtype.hasobject:
+            self._items(plain.reshape(-1).tolist())
+        elif plain.size:
+            raw.feed(self.hash.update, plain)
 
     def _package(self, module: str) -> None:
         top = module.partition(".")[0]
         self.tell("package", module, str(getattr(sys.modules.get(top), "__version__", "")))
 
+    def _module(self, module: types.ModuleType, names: Iterable[str]) -> None:
+        """Of the program's own: what is found under these names, in modules within it too."""
+        if is_installed(module.__name__):
+            self._package(module.__name__)
+            return
+        self.tell("module")
+        for name in sorted(set(names) & vars(module).keys()):
+            if (id(module), name) not in self.named:
+                self.named.add((id(module), name))
+                self.tell(name)
+                self._used(vars(module)[name], names)
+
+    def _used(self, value: Any, names: Iterable[str]) -> None:
+        """What code with these names has at hand: of a module it uses what it names."""
+        if isinstance(value, types.ModuleType):
+            self._module(value, names)
+        else:
+            self.see(value)
+
     def _class(self, kind: type) -> None:
         self.tell("class", name_of(kind))
-        if _is_installed(kind.__module__):
+        if is_installed(kind.__module__):
             self._package(kind.__module__)
             return
         for name, value in vars(kind).items():
@@ -177,15 +249,19 @@ class _Walk:
 
     def _function(self, value: types.FunctionType) -> None:
         self.tell("function", value.__qualname__)
-        if _is_installed(value.__module__):
+        names: list[str] = []
+        if is_installed(value.__module__):
             self._package(value.__module__)
         else:
+            names = named(value.__code__)
             self._code(value.__code__, value.__globals__, value.__doc__)
         self.see(value.__defaults__)
         self.see(value.__kwdefaults__)
+        if vars(value):
+            self.see(vars(value))
         for cell in value.__closure__ or ():
             with contextlib.suppress(ValueError):  # a cell that is empty yet
-                self.see(cell.cell_contents)
+                self._used(cell.cell_contents, names)
 
     def _code(self, code: types.CodeType, names: Mapping[str, Any], doc: str | None = None) -> None:
         self.tell("code", code.co_code, code.co_varnames, code.co_names, code.co_freevars, code.co_flags)
@@ -196,11 +272,13 @@ class _Walk:
                 self._code(constant, names)
             else:
                 self.see(constant)
-        loaded = {one.argval for one in dis.get_instructions(code) if one.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
-        for name in sorted(loaded):  # not all names of the code: attributes are among them
+        names_used = named(code)
+        for name in loaded(code):
             if name in names:
                 self.tell(name)
-                self.see(names[name])
+                self._used(names[name], names_used)
+        for module in imported(code, names):
+            self._module(module, names_used)
 
     def _callable(self, value: Any) -> None:
         self.tell(type(value).__name__)
@@ -212,28 +290,52 @@ class _Walk:
         known = getattr(value, "_fingerprint", None)
         if isinstance(known, str):  # of Hugging Face's data sets: digest of the data and all that was done to it
             self.tell("fingerprint", known)
+            self.see([getattr(value, name, None) for name in _FORMAT])
             return
         for base in _CONTAINERS:
             if isinstance(value, base):
                 self.see(base(value))
+        installed = is_installed(kind.__module__)
+        told = _says_itself(kind) and self._reduced(value)
         state = dict(getattr(value, "__dict__", {}))
         for name in _slots(kind):
             if hasattr(value, name):
                 state[name] = getattr(value, name)
-        if state:
+        if state and not (told and installed):
             self.see(state)
-        elif _is_installed(kind.__module__):
-            self._reduced(value)
+        elif installed and not told and not self._reduced(value):
+            self.tell("unseen")
 
-    def _reduced(self, value: Any) -> None:
-        """An object of C, such as a tokenizer: what it is made anew from."""
+    def _reduced(self, value: Any) -> bool:
+        """An object of C, such as a tokenizer: what it is made anew from. Whether it says so."""
         reduce = copyreg.dispatch_table.get(type(value))  # of regular expressions, for one
         try:
             parts: Any = reduce(value) if reduce else value.__reduce_ex__(4)
         except Exception:  # not to be pickled: a lock, a connection
-            self.tell("unseen")
-            return
+            return False
         self.see(parts if isinstance(parts, str) else [list(p) if _is_lazy(p) else p for p in parts])
+        return not isinstance(parts, str)  # the name of a function, of which its wrapper says more
+
+
+def _types(block: Sequence[Any]) -> list[bytes]:
+    """The types at each level of nested lists, tuples and dicts. Raises KeyError for what is of another type."""
+    told, level = [], list(block)
+    while level:
+        codes = bytes(map(_FLAT.__getitem__, map(type, level)))
+        told.append(codes)
+        if max(codes) < 6:
+            return told
+        nests = [(one, code) for one, code in zip(level, codes, strict=True) if code >= 6]
+        level = list(itertools.chain.from_iterable((*one, *one.values()) if code == 6 else one for one, code in nests))
+        if len(told) > _MAX_DEPTH:
+            raise RecursionError
+    return told
+
+
+def _says_itself(kind: type) -> bool:
+    """Whether it has its own way to be pickled: what it holds in C (a deque, an image) is there, and caches are not."""
+    names = ("__reduce_ex__", "__reduce__", "__getstate__")
+    return any(getattr(kind, name, None) is not getattr(object, name, None) for name in names)
 
 
 def _is_lazy(value: Any) -> bool:
@@ -241,21 +343,10 @@ def _is_lazy(value: Any) -> bool:
 
 
 def _slots(kind: type) -> list[str]:
-    found = [vars(one).get("__slots__", ()) for one in kind.__mro__]
-    return [name for slots in found for name in ((slots,) if isinstance(slots, str) else slots) if name not in _SKIPPED]
-
-
-def name_of(kind: type) -> str:
-    """Without the module for the program's own: a script, a module and a spawned worker differ in it."""
-    return f"{kind.__module__}.{kind.__qualname__}" if _is_installed(kind.__module__) else kind.__qualname__
-
-
-@functools.cache
-def _is_installed(module: str | None) -> bool:
-    """Whether code is a package's, of which the version tells, and not the program's own."""
-    if module is None or module == "__main__":
-        return False
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if file is None:
-        return module.partition(".")[0] in sys.stdlib_module_names
-    return str(Path(file).resolve()).startswith(_INSTALLED)
+    found = [(one, vars(one).get("__slots__", ())) for one in kind.__mro__]
+    return [
+        mangled(one, name)
+        for one, slots in found
+        for name in ((slots,) if isinstance(slots, str) else slots)
+        if name not in _SKIPPED
+    ]

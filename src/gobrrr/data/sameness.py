@@ -15,7 +15,7 @@ from gobrrr.errors import GobrrrError
 _HINT = "keep what is random after the cache: cache what comes before it, or say check=False if it does not matter"
 
 
-def check_same(compute: Callable[[int], bytes], kept: Callable[[int], bytes | None], length: int) -> None:
+def check_same(compute: Callable[[int], bytes | bytearray], kept: Callable[[int], bytes | None], length: int) -> None:
     """Compute the payloads of the first, the last and two more samples under two states of the random streams, which
     are put back.
 
@@ -32,7 +32,7 @@ def check_same(compute: Callable[[int], bytes], kept: Callable[[int], bytes | No
                 continue  # raised again where the sample is asked for, which may be never
         if drawn:
             raise GobrrrError(f"sample {index} draws random numbers ({' and '.join(drawn)})", _HINT)
-        stored = kept(index)
+        stored: bytes | bytearray | None = kept(index)
         if stored is None:
             with _streams(2):
                 stored = compute(index)

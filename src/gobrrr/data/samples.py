@@ -62,7 +62,7 @@ class Damaged(ValueError):
     """A payload that `encode` has not made."""
 
 
-def encode(sample: Any) -> bytes:
+def encode(sample: Any) -> bytearray:
     """The payload. Raises GobrrrError that names the place and the type of what is none of the above."""
     blobs: list[bytes] = []
     try:
@@ -73,7 +73,7 @@ def encode(sample: Any) -> bytes:
     parts = [_SIZE.pack(len(tree)), tree, bytes(-start % ALIGN)]
     for blob in blobs:
         parts += [blob, bytes(-len(blob) % ALIGN)]
-    payload = b"".join(parts)
+    payload = bytearray().join(parts)  # which can be decoded as it is
     if len(payload) > MAX_BYTES:
         raise GobrrrError(f"a sample of {len(payload):,} bytes", f"samples of up to {MAX_BYTES:,} bytes are cached")
     return payload
@@ -147,7 +147,7 @@ class _Tree:
             raise GobrrrError(f"{_place(at)} is {reason}", "dense tensors on the CPU, without grad, are kept")
         order = _order(value.stride(), value.shape)
         straight = (value.permute(order) if order else value).resolve_conj().resolve_neg().contiguous()
-        blob = straight.reshape(-1).view(torch.uint8).numpy().tobytes() if straight.numel() else b""
+        blob = _bytes_of(straight) if straight.numel() else b""
         return self._array(_TENSOR, name, straight.shape, blob, order)
 
     def _array(self, code: int, dtype: str, shape: Sequence[int], blob: bytes, order: tuple[int, ...] | None) -> Ext:
@@ -155,6 +155,11 @@ class _Tree:
         self.blobs.append(blob)
         self.end += len(blob) + -len(blob) % ALIGN
         return Ext(code, _encode((dtype, tuple(shape), start, order)))
+
+
+def _bytes_of(value: torch.Tensor) -> bytes:
+    # as_strided: one element counts as contiguous with any stride, and only a stride of 1 can be viewed as bytes
+    return value.as_strided((value.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
 
 
 def _fits(numbers: Sequence[int]) -> bool:
@@ -252,7 +257,7 @@ class _Reader:
         flat = (
             torch.frombuffer(self.payload, dtype=dtype, count=count, offset=start)
             if count
-            else torch.empty(0, dtype=dtype)
+            else torch.empty(0, dtype=dtype, device="cpu")
         )
         value = flat if len(meta.shape) == 1 else flat.reshape(meta.shape)
         return value.permute(_inverse(meta.order)) if meta.order else value

@@ -71,7 +71,7 @@ class Writer:
         self.end = _aligned(os.fstat(self.data.fileno()).st_size)
         self.unlooked = _BETWEEN_LOOKS
 
-    def append(self, number: int, payload: bytes, seed: int) -> int:
+    def append(self, number: int, payload: bytes | bytearray, seed: int) -> int:
         """The record's offset. The entry comes last: without it the record does not count."""
         self._look_at_disk(len(payload))
         offset = self.end

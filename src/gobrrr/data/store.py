@@ -91,7 +91,7 @@ class Store:
         payload = self._read(place, self._sizes.item(number), number)
         return payload if payload is not None else self._elsewhere(number)
 
-    def put(self, number: int, payload: bytes) -> None:
+    def put(self, number: int, payload: bytes | bytearray) -> None:
         """Keep it, or say once why that cannot be."""
         if os.getpid() != self._process:
             self._begin()
@@ -206,16 +206,22 @@ class Store:
             file = self._open.get(shard) or self._opened(shard)
             if size > _LARGE and HEAD.unpack(os.pread(file.fileno(), HEAD.size, offset))[1:] != (size, number):
                 return None
-            record = None if self.copy else self._mapped(shard, file, offset, size)
-            record = self._copied(file, offset, size) if record is None else record
+            for record in self._copies(shard, file, offset, size):
+                checksum, said_size, said_number = HEAD.unpack_from(record)
+                if (said_size, said_number, checksum) == (size, number, zlib.crc32(record[4:], self.seed)):
+                    return record[HEAD.size :]
         except (OSError, ValueError, struct.error):
-            return None
-        if record is None:
-            return None
-        checksum, said_size, said_number = HEAD.unpack_from(record)
-        if said_size != size or said_number != number or checksum != zlib.crc32(record[4:], self.seed):
-            return None
-        return record[HEAD.size :]
+            pass
+        return None
+
+    def _copies(self, shard: int, file: Handle, offset: int, size: int) -> Iterator[Any]:
+        """The record as it is mapped, and as the file has it: who was given the pages may have changed them."""
+        mapped = None if self.copy else self._mapped(shard, file, offset, size)
+        if mapped is not None:
+            yield mapped
+        copied = self._copied(file, offset, size)
+        if copied is not None:
+            yield copied
 
     def _opened(self, shard: int) -> Handle:
         with self._lock:
