@@ -16,6 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
 from gobrrr.guard import sidedoors
+from gobrrr.guard.copies import copies
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.effects import printed
 from gobrrr.guard.epochs import Epochs
@@ -410,6 +411,14 @@ def test_optimizers_that_update_one_after_the_other_make_one_step() -> None:
     assert guard.compare(_one_optimizer_each, partial(_one_optimizer_each, True)).verdict == "exact"
     found = guard.compare(_one_optimizer_each, partial(_one_optimizer_each, True, True))
     assert found.verdict == "wrong", found
+
+
+def test_tensors_of_no_one_shape_are_no_copies() -> None:
+    """A nested tensor raises when it is asked for its shape; a sparse one has no storage."""
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    sparse, copy = torch.eye(3).to_sparse(), torch.eye(3)
+    found = copies({(3, 3)}, set())
+    assert "(3, 3)" in found and nested.is_nested and sparse.is_sparse and copy.sum() == 3
 
 
 def test_an_evaluation_after_the_last_update_is_judged() -> None:

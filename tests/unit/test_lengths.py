@@ -49,6 +49,11 @@ def test_a_mask_that_torch_cannot_look_at_ends_nobodys_looking(dtype: str) -> No
     assert found.batches == 1
 
 
+def test_a_nested_batch_ends_nobodys_looking() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(9, dtype=torch.int64), torch.ones(12, dtype=torch.int64)])
+    assert seen({"attention_mask": nested}, (nested,), {"attention_mask": mask()}).batches == 1
+
+
 def test_a_look_is_unseen_and_none_is_taken_while_the_program_traces(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program's own function mode sees no op of ours."""
     called: list[str] = []

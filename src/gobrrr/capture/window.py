@@ -121,11 +121,13 @@ class Window:
 
 
 def is_plain(tensor: Any) -> bool:
-    """A tensor of torch's own with a storage; one that stands for others in a transform of torch.func has none."""
+    """A tensor of torch's own with a storage and one shape; one that stands for others in a transform of torch.func has
+    no storage, a nested one no shape."""
     import torch
 
     stands_for_others = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return not stands_for_others and type(tensor).__module__.startswith("torch") and tensor.layout == torch.strided
+    own = not stands_for_others and type(tensor).__module__.startswith("torch")
+    return own and tensor.layout == torch.strided and not tensor.is_nested
 
 
 def worst(counted: Counted) -> list[dict[str, Any]]:

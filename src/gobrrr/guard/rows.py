@@ -58,10 +58,10 @@ class Computed:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether its elements lie in a storage of its own kind: strided, and there at all."""
+    """Whether its elements lie in a storage of its own kind: strided, of one shape, and there at all."""
     import torch
 
-    return bool(tensor.layout == torch.strided and tensor.device.type != "meta")
+    return bool(tensor.layout == torch.strided and tensor.device.type != "meta" and not tensor.is_nested)
 
 
 def data_of(
