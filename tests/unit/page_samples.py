@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -12,7 +12,10 @@ from gobrrr.report.history import KINDS, StepTime
 from gobrrr.report.model import Device, OpShare, Report
 from gobrrr.report.model import Span as DeviceSpan
 from gobrrr.rules.model import Rehearsed, Saving
+from gobrrr.trial.receipt import Guarded, Receipt, Samples, Speedup, StartUp, TrialResult
 from tests.unit import report_samples as samples
+
+N = TypeVar("N")
 
 MARK = "document.title='taken'"
 HOSTILE = (
@@ -59,14 +62,59 @@ def on_device() -> Report:
     return full(device=device)
 
 
-def with_texts(report: Report, word: str) -> Report:
-    """The same with every text but its schema replaced."""
-    return msgspec.convert(_mapped(msgspec.to_builtins(report), word), Report)
+OURS = frozenset(("schema", "verdict", "purpose", "objective"))
+"""Fields whose words decide what a page shows."""
 
 
-def _mapped(value: Any, word: str, key: str = "") -> Any:
+def with_texts(noun: N, word: str, but: frozenset[str] = frozenset(("schema",))) -> N:
+    """The same with every text replaced, and every name that is not a field's; `but` what stands in these fields."""
+    return msgspec.convert(_mapped(msgspec.to_builtins(noun), word, but), type(noun))
+
+
+NAMED = ("versions", "evidence", "options")
+
+
+def _mapped(value: Any, word: str, but: frozenset[str], key: str = "") -> Any:
     if isinstance(value, dict):
-        return {(word if key == "versions" else name): _mapped(each, word, name) for name, each in value.items()}
+        return {(word if key in NAMED else name): _mapped(each, word, but, name) for name, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_mapped(each, word, key) for each in value]
-    return word if isinstance(value, str) and key != "schema" else value
+        return [_mapped(each, word, but, key) for each in value]
+    return word if isinstance(value, str) and key not in but else value
+
+
+def blocks(ratio: float, num: int = 12) -> Samples:
+    """A B B A and B A A B in turn, each arm a little slower from block to block: the drift falls out."""
+    arms = [arm for i in range(num) for arm in ((0, 1, 1, 0) if i % 2 else (1, 0, 0, 1))]
+    ns = tuple(round(2e8 * (1 + 1e-4 * at) / (ratio if arm else 1)) for at, arm in enumerate(arms))
+    none = (None,) * len(arms)
+    return Samples(tuple(arms), (2,) * len(arms), ns, (1,) * len(arms), none, none)
+
+
+def tried(name: str, verdict: str, ratio: float, **fields: Any) -> TrialResult:
+    """A trial of a race whose numbers nobody has checked yet."""
+    known = {"speedup": Speedup(ratio, 0.96 * ratio, 1.04 * ratio), "seconds": 60.0, "samples": blocks(ratio), **fields}
+    return TrialResult(**{"remedies": (name,), **known}, verdict=verdict)
+
+
+def tuned(**changes: Any) -> Receipt:
+    """A tuning with two that were kept, the second on top of the first, and one of each kind that was not."""
+    evidence = {"loss_error_ratio": 0.93, "outputs_error_ratio": None, "trajectory_gap": 0.01, "trajectory_band": 0.3}
+    green = Guarded("equivalent", ("compared without dropout",), "", evidence)
+    trials = (
+        tried("malloc_thresholds", "faster", 1.25),
+        tried("fused_optimizer", "faster", 2.0, onto=("malloc_thresholds",)),
+        tried("bf16_autocast", "slower", 0.5, predicted=Saving(0.0, 1e7, 4e7), realised_ns=-2e8),
+        tried("compile", "failed", 1.0, speedup=None, samples=Samples(), reason="the program ended with 1: no g++"),
+        tried("channels_last", "inconclusive", 1.02, reason="4 starts of each arm would settle it"),
+        tried("one_worker", "faster", 5.55),
+        tried("sdpa", "faster", 7.77, purpose="guard", guard=Guarded("wrong", ("norm 2.0 times",), "block.0")),
+        tried("all", "faster", 2.4, purpose="final", remedies=("malloc_thresholds", "fused_optimizer"), guard=green,
+              start_up=StartUp(2.0, 400.0, 900), peak_bytes=(3 << 30, 2 << 30)),
+    )  # fmt: skip
+    known = {
+        "trials": trials, "kept": ("malloc_thresholds", "fused_optimizer"), "speedup": Speedup(2.4, 2.3, 2.5),
+        "guard": green, "step_ns": 2e8, "seconds": 360.0, "command": ("python", "train.py"), "folder": "project",
+        "machine": "Example CPU", "versions": {"torch": "2.13"}, "options": {"loader_workers": {"num": 2}},
+        "notes": ("arms wrote nowhere",), "date": "2026-11-23", **changes,
+    }  # fmt: skip
+    return Receipt(**known)

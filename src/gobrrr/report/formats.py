@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from gobrrr.errors import GobrrrError
+
 if TYPE_CHECKING:
     from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
+    from gobrrr.trial.receipt import Receipt
 
 
 class View(NamedTuple):
@@ -27,14 +30,17 @@ class View(NamedTuple):
     """When it was recorded (ns since the epoch): source that is younger has changed since."""
     steps: tuple[StepTime, ...] = ()
     """Every step of the run, where the recording is at hand."""
+    next_command: str = ""
+    """What to type now, where the verb knows it."""
 
 
 class Format(NamedTuple):
-    """A form: its name on the command line, the suffixes that mean it, and its renderer."""
+    """A form: its name on the command line, the suffixes that mean it, and its renderer of each noun that it has."""
 
     name: str
     suffixes: tuple[str, ...]
     render: Callable[[Report, View], bytes]
+    receipt: Callable[[Receipt, View], bytes] | None = None
 
 
 def _text(report: Report, view: View) -> bytes:
@@ -63,11 +69,35 @@ def _html(report: Report, view: View) -> bytes:
     return to_html(report, view).encode("utf-8", "replace")
 
 
+def _receipt_text(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.tuning import render
+
+    return render(receipt).encode("utf-8", "replace")
+
+
+def _receipt_json(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.json import as_json
+
+    return as_json(receipt)
+
+
+def _receipt_markdown(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.tuningmarkdown import to_markdown
+
+    return to_markdown(receipt).encode("utf-8", "replace")
+
+
+def _receipt_html(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.html import tuning_to_html
+
+    return tuning_to_html(receipt, view).encode("utf-8", "replace")
+
+
 FORMATS: tuple[Format, ...] = (
-    Format("text", (".txt",), _text),
-    Format("json", (".json",), _json),
-    Format("markdown", (".md", ".markdown"), _markdown),
-    Format("html", (".html", ".htm"), _html),
+    Format("text", (".txt",), _text, _receipt_text),
+    Format("json", (".json",), _json, _receipt_json),
+    Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown),
+    Format("html", (".html", ".htm"), _html, _receipt_html),
 )
 
 
@@ -82,6 +112,12 @@ def by_suffix(file: str, default: str = "text") -> str:
     return next((form.name for form in FORMATS if suffix in form.suffixes), default)
 
 
-def render(report: Report, name: str, view: View) -> bytes:
-    """The report in a form. Raises KeyError for a name that is none."""
-    return {form.name: form for form in FORMATS}[name].render(report, view)
+def render(noun: Report | Receipt, name: str, view: View) -> bytes:
+    """A report or a receipt in a form. Raises KeyError for a name that is none, GobrrrError for a form that this noun
+    does not have."""
+    form = {form.name: form for form in FORMATS}[name]
+    of_noun = {"Receipt": ("a receipt", form.receipt)}
+    called, renderer = of_noun.get(type(noun).__name__, ("a report", form.render))
+    if renderer is None:
+        raise GobrrrError(f"{called} has no {name} form", "name a .html, .md, .json or .txt file with -o")
+    return renderer(noun, view)  # type: ignore[arg-type]
