@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.ledger.devicemodel import DeviceMemory, DeviceOp
+from gobrrr.ledger.optimes import OpTime
 from gobrrr.recording.facts import Span
 from gobrrr.report.history import KINDS, StepTime
 from gobrrr.report.model import Device, OpShare, Report
@@ -118,3 +120,22 @@ def tuned(**changes: Any) -> Receipt:
         "notes": ("arms wrote nowhere",), "date": "2026-11-23", **changes,
     }  # fmt: skip
     return Receipt(**known)
+
+
+def compared(**changes: Any) -> Comparison:
+    """Two recordings: one op faster, one slower, one on each side alone, and one of two backends."""
+    a = Side(source="a.json", step_ns=2e8, num_steps=50, device="Example GPU", busy_ns=1e8, codes=("BRR405",),
+             accounts=(("data_wait", 1.2e8), ("compute", 8e7)), verdict="Data-bound: it waits")  # fmt: skip
+    b = Side(source="b.json", step_ns=1e8, num_steps=40, codes=("BRR504",), verdict="Overhead-bound: launches",
+             accounts=(("dispatch", 2e7), ("compute", 8e7)))  # fmt: skip
+    ops = (
+        OpRatio(name="aten::mm", shapes="8x8 8x8", a=OpTime(10, 9e7, 1e6), b=OpTime(10, 3e7)),
+        OpRatio(name="aten::gelu", shapes="8x8", a=OpTime(1, 1e6), b=OpTime(3, 9e6)),
+        OpRatio(name="aten::gone", shapes="", a=OpTime(1, 4e6), b=None),
+        OpRatio(name="aten::new", shapes="", a=None, b=OpTime(2, 3e6)),
+        OpRatio(name="aten::conv", shapes="1x1", a=OpTime(1, 2e6), b=OpTime(1, 1e6), by=("aten::mkl", "aten::cudnn")),
+    )  # fmt: skip
+    told = "B is 2.00 times as fast as A (95 % interval of A/B 1.90 to 2.10, 40 steps at least)."
+    known = {"verdict": told, "speedup": 2.0, "low": 1.9, "high": 2.1, "a": a, "b": b, "ops": ops,
+             "appeared": ("BRR504",), "vanished": ("BRR405", "BRR000"), **changes}  # fmt: skip
+    return Comparison(**known)

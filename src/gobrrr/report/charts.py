@@ -48,10 +48,11 @@ class Point(NamedTuple):
     said: str
 
 
-def stack(parts: Sequence[Part], label: str) -> Markup:
-    """Stretches side by side that fill the whole width: it is what they sum to. Empty where there is nothing."""
+def stack(parts: Sequence[Part], label: str, whole: float = 0.0) -> Markup:
+    """Stretches side by side that fill the whole width: it is what they sum to, or `whole` where that is more. Empty
+    where there is nothing."""
     known = [part._replace(value=_size(part.value)) for part in parts if _size(part.value) > 0]
-    total = math.fsum(part.value for part in known)
+    total = max(whole, math.fsum(part.value for part in known))
     at, drawn = 0.0, []
     for part in known:
         width = WIDTH * part.value / total

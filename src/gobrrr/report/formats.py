@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
+    from gobrrr.ledger.comparison import Comparison
     from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
     from gobrrr.trial.receipt import Receipt
@@ -32,6 +33,8 @@ class View(NamedTuple):
     """Every step of the run, where the recording is at hand."""
     next_command: str = ""
     """What to type now, where the verb knows it."""
+    num_ops: int = 12
+    """Ops of a comparison that are listed as text."""
 
 
 class Format(NamedTuple):
@@ -41,6 +44,7 @@ class Format(NamedTuple):
     suffixes: tuple[str, ...]
     render: Callable[[Report, View], bytes]
     receipt: Callable[[Receipt, View], bytes] | None = None
+    comparison: Callable[[Comparison, View], bytes] | None = None
 
 
 def _text(report: Report, view: View) -> bytes:
@@ -93,11 +97,35 @@ def _receipt_html(receipt: Receipt, view: View) -> bytes:
     return tuning_to_html(receipt, view).encode("utf-8", "replace")
 
 
+def _comparison_text(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.comparison import render
+
+    return render(found, num_ops=view.num_ops).encode("utf-8", "replace")
+
+
+def _comparison_json(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.json import as_json
+
+    return as_json(found)
+
+
+def _comparison_markdown(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.comparisonmarkdown import to_markdown
+
+    return to_markdown(found, view.num_ops).encode("utf-8", "replace")
+
+
+def _comparison_html(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.html import comparison_to_html
+
+    return comparison_to_html(found).encode("utf-8", "replace")
+
+
 FORMATS: tuple[Format, ...] = (
-    Format("text", (".txt",), _text, _receipt_text),
-    Format("json", (".json",), _json, _receipt_json),
-    Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown),
-    Format("html", (".html", ".htm"), _html, _receipt_html),
+    Format("text", (".txt",), _text, _receipt_text, _comparison_text),
+    Format("json", (".json",), _json, _receipt_json, _comparison_json),
+    Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown, _comparison_markdown),
+    Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html),
 )
 
 
@@ -112,12 +140,19 @@ def by_suffix(file: str, default: str = "text") -> str:
     return next((form.name for form in FORMATS if suffix in form.suffixes), default)
 
 
-def render(noun: Report | Receipt, name: str, view: View) -> bytes:
-    """A report or a receipt in a form. Raises KeyError for a name that is none, GobrrrError for a form that this noun
-    does not have."""
-    form = {form.name: form for form in FORMATS}[name]
-    of_noun = {"Receipt": ("a receipt", form.receipt)}
-    called, renderer = of_noun.get(type(noun).__name__, ("a report", form.render))
-    if renderer is None:
-        raise GobrrrError(f"{called} has no {name} form", "name a .html, .md, .json or .txt file with -o")
-    return renderer(noun, view)  # type: ignore[arg-type]
+NOUNS = {"Receipt": "receipt", "Comparison": "comparison"}
+"""Fields of Format by the type of a noun; all others are reports."""
+
+
+def render(noun: Report | Receipt | Comparison, name: str, view: View) -> bytes:
+    """A noun in a form. Raises KeyError for a name that is none, GobrrrError for a form that this noun lacks."""
+    kind = NOUNS.get(type(noun).__name__, "render")
+    check(name, kind)
+    return getattr({form.name: form for form in FORMATS}[name], kind)(noun, view)  # type: ignore[no-any-return]
+
+
+def check(name: str, kind: str) -> None:
+    """Raises GobrrrError for a form that a kind of noun, a field of Format, does not have."""
+    if getattr({form.name: form for form in FORMATS}[name], kind) is None:
+        known = ", ".join(form.suffixes[0] for form in FORMATS if getattr(form, kind) is not None)
+        raise GobrrrError(f"a {kind} has no {name} form", f"write it with -o as one of {known}")

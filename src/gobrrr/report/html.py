@@ -1,4 +1,4 @@
-"""A report or a tuning as one page of HTML: works from `file:` without network or JavaScript, runs nothing foreign.
+"""A report, tuning or comparison as one page of HTML: no network, complete without JavaScript, runs nothing foreign.
 
 Three walls stand between a hostile name and the page: `plain` (no control character reaches it), Jinja2's autoescape,
 and a Content-Security-Policy that allows one style sheet and one script, ours, by their hashes, and loads nothing.
@@ -16,7 +16,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from gobrrr.report import pagefindings, pagetables, pagetime, pagetuning
+from gobrrr.ledger.comparison import Comparison
+from gobrrr.report import pagecomparison, pagefindings, pagetables, pagetime, pagetuning
 from gobrrr.report.escape import plain
 from gobrrr.report.formats import View
 from gobrrr.report.json import as_json, to_json
@@ -44,6 +45,11 @@ def to_html(report: Report, view: View) -> str:
 def tuning_to_html(receipt: Receipt, view: View) -> str:
     """A tuning's page, as pure."""
     return _page("tuning.html.j2", as_json(receipt), **pagetuning.parts(receipt, view))
+
+
+def comparison_to_html(found: Comparison) -> str:
+    """The page of two recordings side by side, as pure."""
+    return _page("comparison.html.j2", as_json(found), **pagecomparison.parts(found))
 
 
 def _page(template: str, data: bytes, **parts: Any) -> str:
