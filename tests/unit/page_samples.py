@@ -9,6 +9,8 @@ import msgspec
 from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.ledger.devicemodel import DeviceMemory, DeviceOp
 from gobrrr.ledger.optimes import OpTime
+from gobrrr.ledger.slices import Said, Slice
+from gobrrr.ledger.timeline import Lane, Timeline
 from gobrrr.recording.facts import Span
 from gobrrr.report.history import KINDS, StepTime
 from gobrrr.report.model import Device, OpShare, Report
@@ -38,6 +40,17 @@ HOSTILE = (
     "\ud800<b>", "\ufeff\u200b<i>", "+ADw-script+AD4-", "a" * 100_000 + "<b>",
 )  # fmt: skip
 TIMES = tuple(StepTime(i, 62_000_000 + 100_000 * i, KINDS[i % len(KINDS)]) for i in range(1, 80))
+
+
+SPOT = Span("train.py", 41, "main")
+DRAWN = Timeline(2, 5, 1_000_000, (
+    Lane("your lines", ((Slice(0, 1_000_000, "line", 1, 1_000_000, Said("", "", SPOT)),),)),
+    Lane("device idle", ((Slice(0, 400_000, "data_wait", 1, 400_000, Said("waits for data", "", SPOT)),
+                          Slice(400_000, 410_000, "launch", 7, 6_000, Said("ops that launch"))),)),
+    Lane("main thread", ((Slice(400_000, 900_000, "op", 1, 500_000, Said("aten::linear", "8x16 16x4", SPOT)),),
+                         (Slice(450_000, 452_000, "op", 31, 1_500, Said("aten::mm", "", SPOT)),))),
+    Lane("device 0 stream 7", ((Slice(410_000, 1_000_000, "kernel", 1, 590_000, Said("void k<float>(int)")),),)),
+), 250, 41, 3, (("data_wait", 400_000), ("launch", 6_000)))  # fmt: skip
 
 
 def full(**changes: Any) -> Report:

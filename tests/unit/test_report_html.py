@@ -74,8 +74,11 @@ BOTH = pytest.mark.parametrize("report", [samples.full(), samples.on_device()], 
 @BOTH
 @pytest.mark.parametrize("word", samples.HOSTILE, ids=range(len(samples.HOSTILE)))
 def test_no_text_of_a_report_makes_an_element_or_an_attribute(report: Report, word: str) -> None:
-    tame = Parsed(page(samples.with_texts(report, "tame")))
-    told = page(samples.with_texts(report, word))
+    plainly, told = (
+        page(samples.with_texts(report, each), timeline=samples.with_texts(samples.DRAWN, each))
+        for each in ("tame", word)
+    )
+    tame = Parsed(plainly)
     taken = Parsed(told)
     assert taken.elements == tame.elements
     assert taken.others == tame.others == [] and taken.open == []
@@ -104,13 +107,13 @@ def test_the_policy_allows_our_style_and_script_alone(report: Report) -> None:
 
 @BOTH
 def test_nothing_is_loaded_and_nothing_is_styled_or_scripted_in_place(report: Report) -> None:
-    for tag, attributes in Parsed(page(report)).elements:
+    for tag, attributes in Parsed(page(report, timeline=samples.DRAWN)).elements:
         names = dict(attributes)
         assert tag not in ("link", "img", "iframe", "object", "embed", "form", "base", "image", "use")
         assert not names.keys() & {"src", "srcset", "style", "action", "background", "xlink:href"}
         assert not any(name.startswith("on") for name in names)
         assert tag == "a" or "href" not in names
-    assert not re.search(r"@import|url\((?!#)", page(report))
+    assert not re.search(r"@import|url\((?!#)", page(report, timeline=samples.DRAWN))
 
 
 @BOTH

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from gobrrr.ledger.ranks import Job, RankSummary
     from gobrrr.machine.model import Machine
     from gobrrr.recording.limits import Limits
+    from gobrrr.recording.run import Recording
     from gobrrr.recording.sources import Source
     from gobrrr.report.model import Report
 
@@ -60,7 +61,8 @@ class DiagnoseCommand:
         machine = _machine(args.machine)
         sources = find(args.traces, limits)
         if len(sources) == 1:
-            _tell(redaction.redacted(diagnosed(sources[0], machine, limits, args.portability), args.redact), args)
+            report, _, recording = _judged(sources[0], machine, limits, args.portability)
+            _tell(redaction.redacted(report, args.redact), recording, args)
             return 0
         _check_form(args, len(sources))
         job = _job(sources, machine, limits, args.jobs)
@@ -102,14 +104,16 @@ def reduced(source: Source, machine: Machine, limits: Limits) -> RankSummary:
     from gobrrr.ledger.ranks import RankSummary
 
     try:
-        report, summary = _judged(source, machine, limits, False)
+        report, summary, _ = _judged(source, machine, limits, False)
     except GobrrrError as error:
         return RankSummary(source=str(source), error=error.message)
     codes = tuple(finding.code for finding in report.findings)
     return replace(summary, verdict=report.verdict.sentence, bound=report.verdict.bound, codes=codes)
 
 
-def _judged(source: Source, machine: Machine, limits: Limits, portability: bool) -> tuple[Report, RankSummary]:
+def _judged(
+    source: Source, machine: Machine, limits: Limits, portability: bool
+) -> tuple[Report, RankSummary, Recording]:
     from gobrrr.cli.diagnosis import judged
     from gobrrr.ledger.ranks import summary
     from gobrrr.recording.offline import of_trace
@@ -117,8 +121,9 @@ def _judged(source: Source, machine: Machine, limits: Limits, portability: bool)
 
     trace = read(source, limits)
     rank, world = rank_of(source, trace), trace.properties.world_size
-    ledger, report = judged(of_trace(trace), machine, portability=portability, rank=rank, world_size=world)
-    return report, summary(ledger, str(source), rank, world)
+    recording = of_trace(trace)
+    ledger, report = judged(recording, machine, portability=portability, rank=rank, world_size=world)
+    return report, summary(ledger, str(source), rank, world), recording
 
 
 def _machine(file: str | None) -> Machine:
@@ -155,12 +160,14 @@ def _job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> 
         return ranks.reduced(reduce, sources, partial(pool.map, chunksize=chunk))
 
 
-def _tell(report: Report, args: argparse.Namespace) -> None:
+def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> None:
+    from gobrrr.ledger.timeline import timeline
     from gobrrr.report.json import to_json
 
     if args.json:
         _write(args.json, to_json(report))
-    tell(report, View(str(Path.cwd()), mask=redaction.masker(args.redact)), args)
+    drawn = timeline(recording) if format_of(args) == "html" else None
+    tell(report, View(str(Path.cwd()), mask=redaction.masker(args.redact), timeline=drawn), args)
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:

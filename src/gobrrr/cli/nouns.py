@@ -5,16 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from gobrrr.machine import files
 
 if TYPE_CHECKING:
     from gobrrr.trial.receipt import Receipt
-
-
-class _Named(msgspec.Struct):
-    schema: str = ""
 
 
 def other(file: Path) -> Receipt | None:
@@ -27,9 +21,12 @@ def other(file: Path) -> Receipt | None:
 
 def _schema(file: Path) -> str:
     """What it calls itself; empty where it cannot be read."""
+    import msgspec
+
     from gobrrr.trial.receipt import MAX_BYTES
 
     try:
-        return msgspec.json.decode(files.read(file, MAX_BYTES), type=_Named).schema
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        fields = msgspec.json.decode(files.read(file, MAX_BYTES), type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(fields["schema"], type=str)
+    except (OSError, KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""

@@ -14,7 +14,6 @@ from gobrrr.report import formats
 from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
-    from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
     from gobrrr.trial.receipt import Receipt
 
@@ -43,10 +42,8 @@ class ReportCommand:
         if (noun := nouns.other(file)) is not None:
             return _tell_other(redaction.redacted(noun, args.redact), args)
         report, form = redaction.redacted(load(file), args.redact), format_of(args)
-        steps = steps_beside(file, report) if form == "html" else ()
-        view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns,
-                    steps=steps)  # fmt: skip
-        tell(report, view, args)
+        view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
+        tell(report, beside(view, file, report) if form == "html" else view, args)
         return 0
 
 
@@ -75,16 +72,18 @@ def load(path: Path) -> Report:
     return from_json(data, str(path))
 
 
-def steps_beside(file: Path, report: Report) -> tuple[StepTime, ...]:
-    """Every step's time, where the recording lies beside its report and can be read."""
+def beside(view: View, file: Path, report: Report) -> View:
+    """With every step's time and one step's timeline, where the recording lies beside its report and can be read."""
+    from gobrrr.ledger.timeline import timeline
     from gobrrr.recording.run import load_run
     from gobrrr.report.history import step_times
 
     try:
         recordings = load_run(file.parent)
     except (GobrrrError, OSError):
-        return ()
-    return next((step_times(recording) for recording in recordings if recording.start.rank == report.rank), ())
+        return view
+    own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
+    return view if own is None else view._replace(steps=step_times(own), timeline=timeline(own))
 
 
 def add_formats(parser: argparse.ArgumentParser) -> None:

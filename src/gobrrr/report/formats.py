@@ -13,6 +13,7 @@ from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
     from gobrrr.ledger.comparison import Comparison
+    from gobrrr.ledger.timeline import Timeline
     from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
     from gobrrr.trial.receipt import Receipt
@@ -31,6 +32,8 @@ class View(NamedTuple):
     """When it was recorded (ns since the epoch): source that is younger has changed since."""
     steps: tuple[StepTime, ...] = ()
     """Every step of the run, where the recording is at hand."""
+    timeline: Timeline | None = None
+    """Where the time of one step goes, where the recording is at hand."""
     next_command: str = ""
     """What to type now, where the verb knows it."""
     num_ops: int = 12

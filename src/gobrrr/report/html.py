@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gobrrr.ledger.comparison import Comparison
-from gobrrr.report import pagecomparison, pagefindings, pagetables, pagetime, pagetuning
+from gobrrr.report import pagecomparison, pagefindings, pagetables, pagetime, pagetimeline, pagetuning
 from gobrrr.report.escape import plain
 from gobrrr.report.formats import View
 from gobrrr.report.json import as_json, to_json
@@ -35,6 +35,7 @@ def to_html(report: Report, view: View) -> str:
     return _page(
         "page.html.j2", to_json(report), report=report, facts=pagetables.facts(report),
         ledger=pagetime.ledger(report), phases=pagetime.phases(report), history=pagetime.history(report, view.steps),
+        timeline=pagetimeline.timeline(view.timeline, view.mask),
         roofline=pagetables.roofline(report), memory=pagetables.memory(report), tables=pagetables.ops(report),
         findings=pagefindings.findings(report, view), doubts=[f for f in report.findings if is_doubt(f)],
         skipped=pagetables.skipped(report), about=pagetables.about(report),

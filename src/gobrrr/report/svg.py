@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup
 
@@ -12,11 +12,16 @@ WIDTH = 1000
 """Of every chart's viewBox; the page scales it."""
 
 
-def svg(content: Iterable[Markup], height: float, label: str, kind: str, stretched: bool = False) -> Markup:
-    """A chart; `label` is what it is called where nobody sees it. `stretched`: as wide as the page, however wide."""
+def svg(
+    content: Iterable[Markup], height: float, label: str, kind: str, stretched: bool = False,
+    data: Mapping[str, float] | None = None,
+) -> Markup:  # fmt: skip
+    """A chart; `label` is what it is called where nobody sees it. `stretched`: as wide as the page, however wide;
+    `data`: figures for the page's script."""
     ratio = Markup(' preserveAspectRatio="none"') if stretched else Markup()
-    return Markup('<svg class="{}" viewBox="0 0 {} {}"{} role="img" aria-label="{}">{}</svg>').format(
-        kind, WIDTH, height, ratio, plain(label), Markup().join(content)
+    more = Markup().join(Markup(' data-{}="{}"').format(name, number(value)) for name, value in (data or {}).items())
+    return Markup('<svg class="{}" viewBox="0 0 {} {}"{}{} role="img" aria-label="{}">{}</svg>').format(
+        kind, WIDTH, number(height), ratio, more, plain(label), Markup().join(content)
     )
 
 
