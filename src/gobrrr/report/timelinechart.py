@@ -71,7 +71,7 @@ def _drawn(row: _Row, scale: float) -> Iterator[Markup]:
     if row.lane:
         yield text(LEFT - 8, row.top + 12, _clipped(row.lane, LANE), "end")
     for piece in row.slices:
-        left, width = LEFT + scale * piece.start, scale * (piece.end - piece.start)
+        left, width = LEFT + scale * piece.start, scale * min(piece.busy_ns, piece.end - piece.start)
         width = max(LEAST, width - min(HAIRLINE, width / 4))
         kind = piece.kind if piece.kind in KINDS else "op"
         yield Markup('<rect x="{}" y="{}" width="{}" height="{}" class="slice k-{}"><title>{}</title></rect>').format(
