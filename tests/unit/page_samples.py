@@ -57,8 +57,10 @@ def full(**changes: Any) -> Report:
     """A step on a processor with ops, a roofline, and a finding that was rehearsed."""
     spot = Span("train.py", 41, "main")
     bounds = ("compute", "bandwidth")
-    ops = tuple(OpShare(f"aten::op{i}", i, 1e6 * i, 0.01 * i, "forward", 1e10, 1e9 * i, bounds[i % 2], spot)
-                for i in range(1, 11))  # fmt: skip
+    ops = tuple(
+        OpShare(f"aten::op{i}", i, 1e6 * i, 0.01 * i, "forward", 1e10, 1e9 * i, bounds[i % 2], spot, "32x512, 512x8")
+        for i in range(1, 11)
+    )
     report = samples.starved()
     played = (Rehearsed("loader-workers", Saving(1e6, 2e6, 3e6), -2e6, 5e6), Rehearsed("lost", Saving(), 1e6, 5e6))
     findings = (msgspec.structs.replace(report.findings[0], rehearsed=played), *report.findings[1:])

@@ -144,6 +144,13 @@ def test_everything_that_the_report_says_is_on_the_page() -> None:
     assert all(account.account.replace("_", " ") in text for account in report.ledger)
 
 
+@BOTH
+def test_hovering_over_an_op_of_the_roofline_says_op_line_and_shapes(report: Report) -> None:
+    chart = page(report).split('aria-label="Roofline')[1].split("</svg>")[0]
+    said = re.findall(r"<title>(.*?)</title>", chart)
+    assert len(said) >= 5 and all("train.py:41 in main, 32x512, 512x8" in each and "aten::op" in each for each in said)
+
+
 def test_a_report_of_nothing_has_a_page() -> None:
     from gobrrr.report.model import Step, Verdict
 
