@@ -50,7 +50,8 @@ DRAWN = Timeline(2, 5, 1_000_000, (
     Lane("main thread", ((Slice(400_000, 900_000, "op", 1, 500_000, Said("aten::linear", "8x16 16x4", SPOT)),),
                          (Slice(450_000, 452_000, "op", 31, 1_500, Said("aten::mm", "", SPOT)),))),
     Lane("device 0 stream 7", ((Slice(410_000, 1_000_000, "kernel", 1, 590_000, Said("void k<float>(int)")),),)),
-), 250, 41, 3, (("data_wait", 400_000), ("launch", 6_000)))  # fmt: skip
+), 250, 41, 3, (("data_wait", 400_000), ("launch", 6_000)),
+    ((0, 1 << 30), (300_000, 3 << 30), (1_000_000, 1 << 30)))  # fmt: skip
 
 
 def full(**changes: Any) -> Report:

@@ -114,6 +114,49 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     assert drawn == found.num_events
 
 
+def allocation(ts: float, num_bytes: int, total: int) -> Event:
+    args = {
+        "Device Type": 1,
+        "Device Id": 0,
+        "Addr": 1,
+        "Bytes": num_bytes,
+        "Total Allocated": total,
+        "Total Reserved": 9,
+    }
+    return {
+        "ph": "i",
+        "cat": "cpu_instant_event",
+        "s": "t",
+        "name": "[memory]",
+        "pid": 1,
+        "tid": 1,
+        "ts": ts,
+        "args": args,
+    }
+
+
+def test_memory_over_the_step_keeps_the_most_of_each_stretch(tmp_path: Path) -> None:
+    held = [(100.0, 700), (1990.0, 500), (2200.0, 800), (2200.5, 9000), (2201.0, 800), (2700.0, 300), (3500.0, 5)]
+    told, before = [], 0
+    for at, total in held:
+        told.append(allocation(at, total - before, total))
+        before = total
+    found = timeline(recorded(tmp_path, [*marked_steps(), *told]))
+    assert found is not None and found.number == 3
+    assert found.memory == ((0, 500), (200_500, 9000), (700_000, 300), (1_000_000, 300))
+    plain = timeline(recorded(tmp_path, marked_steps()))
+    assert plain is not None and plain.memory == ()
+
+
+def marked_steps() -> list[Event]:
+    """Steps of 900, 1100, 1000 and 1200 us: the third is the median one, from 2000 us on."""
+    events, at = [], 0
+    for i, length in enumerate((900, 1100, 1000, 1200)):
+        events += [event(f"ProfilerStep#{i}", at, length, "user_annotation"), event("aten::mm", at + 5, 10)]
+        at += length
+    return events
+
+
 def test_without_a_profiled_step_there_is_none(tmp_path: Path) -> None:
     clock = Timeline()
     clock.plain_steps(MS, MS, MS)

@@ -12,6 +12,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.report import pagetimeline
 from gobrrr.report.formats import View
 from gobrrr.report.html import to_html
+from gobrrr.report.memorychart import memory_chart
 from gobrrr.report.svg import WIDTH
 from gobrrr.report.timelinechart import LEFT, RIGHT, said, timeline_chart
 from tests.unit import page_samples as samples
@@ -82,7 +83,24 @@ def test_what_is_masked_is_masked_in_every_text_of_the_timeline() -> None:
     hostile = samples.with_texts(DRAWN, "zebra")
     content = to_html(samples.full(), View(timeline=hostile, mask=lambda text: text.replace("zebra", "<gone>")))
     assert "zebra" in to_html(samples.full(), View(timeline=hostile)) and "zebra" not in content
-    assert pagetimeline.timeline(None) == {"chart": ""}
+    assert pagetimeline.timeline(None) == {"chart": "", "memory": ""}
+
+
+def test_memory_is_drawn_as_steps_with_its_peak() -> None:
+    chart = memory_chart(DRAWN.memory, DRAWN.ns)
+    root = ET.fromstring(chart)
+    path, circle = root.find("path"), root.find("circle")
+    assert path is not None and circle is not None
+    top, bottom = 24, 24 + 130
+    third = bottom - 130 / 3
+    assert path.attrib["d"] == f"M150 {third:.2f}H402V{top}H990V{third:.2f}"
+    assert (circle.attrib["cx"], circle.attrib["cy"]) == ("402", "24") and circle.findtext(
+        "title"
+    ) == "3.00 GiB at 300 us"
+    assert "at most 3.00 GiB" in root.attrib["aria-label"]
+    below = ET.fromstring(memory_chart([(0, -100), (50, 100)], 100)).find("path")
+    assert below is not None and below.attrib["d"] == "M150 154H570V24"
+    assert memory_chart([], 5) == memory_chart([(0, 0), (5, 0)], 5) == ""
 
 
 def test_the_longest_names_of_as_many_slices_as_there_are_keep_the_page_small() -> None:

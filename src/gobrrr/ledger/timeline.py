@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.allocations import allocated_until
 from gobrrr.ledger.gaps import find_gaps
 from gobrrr.ledger.hostops import HostOps, host_ops
 from gobrrr.ledger.idle import Idle, blamed, stalls, union
@@ -26,6 +27,8 @@ MOST = 3500
 """Slices that are drawn: at most 1.2 MB of a page, 0.6 MB of those of real traces."""
 THREADS, STREAMS, DEPTH = 4, 8, 6
 """Host threads and streams, those that work most, and levels of nested ops: what is left out is counted."""
+POINTS = 400
+"""Stretches of the step of which each says the most that memory held."""
 STEP = "ProfilerStep"
 DATA = "enumerate(DataLoader)"
 CAUSES = {"data_wait": "waits for data", "sync": "a synchronising call", "allocator": "the allocator",
@@ -52,6 +55,8 @@ class Timeline(NamedTuple):
     left_out: int = 0
     idle: tuple[tuple[str, int], ...] = ()
     """(cause, ns) while nothing ran, of CAUSES."""
+    memory: tuple[tuple[int, int], ...] = ()
+    """(ns, bytes) that tensors held on the first device, where that was recorded; thinned to the most of each stretch."""
 
 
 def timeline(recording: Recording, most: int = MOST) -> Timeline | None:
@@ -72,11 +77,10 @@ def timeline(recording: Recording, most: int = MOST) -> Timeline | None:
     width = width_for(tracks, end - begin, most)
     drawn = tuple(Lane(name, tuple(tuple(track.slices(width)) for track in found)) for name, found in named)
     total = sum(len(track.start) for track in tracks)
-    return (
-        Timeline(number + 1, len(lengths), end - begin, drawn, width, total, step.left_out, tuple(step.idle.items()))
-        if drawn
-        else None
-    )
+    if not drawn:
+        return None
+    return Timeline(number + 1, len(lengths), end - begin, drawn, width, total, step.left_out,
+                    tuple(step.idle.items()), step.memory())  # fmt: skip
 
 
 class _Step:
@@ -203,6 +207,21 @@ class _Step:
         rows = [row for row in new if lines[row] is not None]
         return self._track(edges[rows], edges[[stops[row] for row in rows]], ["line"] * len(rows),
                            lambda row: Said("", "", lines[rows[row]]))  # fmt: skip
+
+    def memory(self) -> tuple[tuple[int, int], ...]:
+        """What was held, thinned to the most of each stretch, and what is held at the end; it may be below zero where
+        the recording began later."""
+        table, held, _ = allocated_until(self.trace, self.end)
+        first = int(np.searchsorted(table.start, self.begin, "right"))
+        if not len(held):
+            return ()
+        times = np.concatenate(([0], table.start[first:] - self.begin))
+        held = np.concatenate((held[first - 1 : first] if first else [0], held[first:])).astype(np.int64)
+        cells = times * POINTS // (self.end - self.begin)
+        order = np.lexsort((-held, cells))
+        most = np.sort(order[np.flatnonzero(np.diff(cells[order], prepend=-1))])
+        found = [(int(times[row]), int(held[row])) for row in most.tolist()]
+        return (*found, (self.end - self.begin, int(held[-1])))
 
     def _where(self, place: int) -> Span | None:
         where = self.places.places[place].where

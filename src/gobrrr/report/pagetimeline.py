@@ -10,6 +10,7 @@ from gobrrr.ledger.slices import Said, Slice
 from gobrrr.ledger.timeline import CAUSES, Lane, Timeline
 from gobrrr.recording.facts import Span
 from gobrrr.report import charts
+from gobrrr.report.memorychart import memory_chart
 from gobrrr.report.timelinechart import timeline_chart
 
 WORDS = {
@@ -21,13 +22,13 @@ WORDS = {
 def timeline(found: Timeline | None, mask: Callable[[str], str] = str) -> dict[str, Any]:
     """Chart, key, idle by cause and notes, with what is masked; nothing where there is no timeline."""
     if found is None:
-        return {"chart": ""}
+        return {"chart": "", "memory": ""}
     found = _masked(found, mask)
     used = {piece.kind for lane in found.lanes for row in lane.rows for piece in row}
     return {
         "chart": timeline_chart(found), "number": found.number, "num_steps": found.num_steps,
         "ns": units.duration(found.ns), "joined": units.duration(found.joined_ns), "num_events": found.num_events,
-        "left_out": found.left_out, "idle": _idle(found),
+        "left_out": found.left_out, "memory": memory_chart(found.memory, found.ns), "idle": _idle(found),
         "key": [(charts.swatch(f"slice k-{kind}"), words) for kind, words in WORDS.items() if kind in used],
     }  # fmt: skip
 
