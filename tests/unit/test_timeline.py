@@ -96,6 +96,16 @@ def test_a_step_of_a_cpu_shows_its_lines_and_what_lies_between_its_ops(tmp_path:
     assert inner.shapes == "8x16 16x4" and inner.where is not None and inner.where.line == 11
 
 
+def test_the_main_thread_comes_first_whatever_the_backward_pass_does(tmp_path: Path) -> None:
+    events = [event(f"ProfilerStep#{i}", 1000 * i, 1000, "user_annotation") for i in range(2)]
+    for i in range(2):
+        events.append(event("aten::mm", 1000 * i + 10, 90))
+        events += [event("autograd::engine::evaluate_function: MmBackward0", 1000 * i + 200 + 20 * j, 15, tid=2)
+                   for j in range(30)]  # fmt: skip
+    names = list(lanes_of(recorded(tmp_path, events)))
+    assert names == ["no op runs", "main thread", "thread 2"]
+
+
 def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     events = [event("ProfilerStep#0", 0, 1000, "user_annotation")]
     events += [event(f"deep{i}", 10 + i, 800 - 2 * i) for i in range(DEPTH + 3)]

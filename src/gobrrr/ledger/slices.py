@@ -67,7 +67,7 @@ class Track:
     def _firsts(self, width: int) -> Ints:
         """The first row of each slice."""
         narrow, cell = (self.end - self.start) < width, self.start // width
-        joined = narrow[1:] & narrow[:-1] & (cell[1:] == cell[:-1])
+        joined = narrow[1:] & (cell[1:] == cell[:-1])  # what is wide ends beyond its cell
         return np.flatnonzero(np.concatenate(([True], ~joined)))
 
     def _longest(self, first: Ints) -> list[int]:

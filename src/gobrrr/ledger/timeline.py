@@ -56,7 +56,7 @@ class Timeline(NamedTuple):
     idle: tuple[tuple[str, int], ...] = ()
     """(cause, ns) while nothing ran, of CAUSES."""
     memory: tuple[tuple[int, int], ...] = ()
-    """(ns, bytes) that tensors held on the first device, where that was recorded; thinned to the most of each stretch."""
+    """(ns, bytes) that tensors held on the first device, where that was recorded; the most of each stretch."""
 
 
 def timeline(recording: Recording, most: int = MOST) -> Timeline | None:

@@ -89,13 +89,13 @@ def is_told(trial: TrialResult, receipt: Receipt) -> bool:
 
 
 def ratios(samples: Samples, objective: str = "time") -> list[float]:
-    """Baseline over candidate of each four blocks in a row that hold two of each arm, in the order in which they ran:
-    linear drift falls out of A B B A."""
+    """Baseline over candidate of each A B B A or B A A B, in the order in which they ran: linear drift falls out."""
     costs = [_cost(samples, at, objective) for at in range(min(len(samples.arm), len(samples.steps), len(samples.ns)))]
     found, at = [], 0
     while at + 4 <= len(costs):
         four = list(zip(samples.arm[at : at + 4], costs[at : at + 4], strict=True))
-        if sum(arm == 1 for arm, _ in four) == 2 and all(cost > 0 for _, cost in four):
+        first, second, third, last = samples.arm[at : at + 4]
+        if first == last != second == third and all(cost > 0 for _, cost in four):
             found.append(math.exp(sum((0.5 if arm == 0 else -0.5) * math.log(cost) for arm, cost in four)))
             at += 4
         else:  # a sweep that was cut short
