@@ -74,6 +74,20 @@ def test_what_they_bring_only_together_has_its_own_row() -> None:
     assert lines(more)[-2:] == ["together -30.0 ms", "all together 50.0 ms"]
     less = msgspec.structs.replace(TUNED, speedup=Speedup(2.0, 1.9, 2.1))
     assert lines(less)[-2:] == ["together +20.0 ms", "all together 100 ms"]
+    assert "less than what each brings by itself" in words(page(less))
+
+
+def test_what_one_alone_brings_less_in_the_confirmation_than_in_the_race_is_said() -> None:
+    one = msgspec.structs.replace(TUNED, trials=(TUNED.trials[0], TUNED.trials[-1]), kept=("malloc_thresholds",),
+                                  speedup=Speedup(1.1, 1.05, 1.15))  # fmt: skip
+    assert lines(one) == ["as written 200 ms", "malloc_thresholds -40.0 ms", "confirmed +21.8 ms",
+                          "with malloc_thresholds 182 ms"]  # fmt: skip
+    assert "less than it did in the race" in words(page(one))
+
+
+def test_what_was_measured_on_a_crowded_machine_is_not_sure() -> None:
+    crowded = msgspec.structs.replace(TUNED, diagnosed_step_ns=5e7)
+    assert 'class="doubtful"' in page(crowded) and 'class="doubtful"' not in page(TUNED)
 
 
 def test_bars_hang_from_one_level_to_the_next() -> None:

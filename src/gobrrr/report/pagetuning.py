@@ -12,7 +12,7 @@ from gobrrr.report.formats import View
 from gobrrr.report.pagetables import Cell, Table
 from gobrrr.report.pairchart import PairRow, pairs
 from gobrrr.trial.objective import BETTER
-from gobrrr.trial.receipt import Receipt, Samples, TrialResult
+from gobrrr.trial.receipt import Receipt, Samples, TrialResult, is_crowded
 
 APART = 0.02
 """Share of the figure as written above which what remedies bring together, and not each by itself, has its own row."""
@@ -24,7 +24,8 @@ def parts(receipt: Receipt, view: View) -> dict[str, Any]:
     """Everything that the template needs."""
     rows = [trial for trial in reversed(receipt.trials) if trial.remedies]
     return {
-        "receipt": receipt, "sentence": tuning.verdict(receipt).plain, "sure": bool(tuning.levels(receipt)),
+        "receipt": receipt, "sentence": tuning.verdict(receipt).plain,
+        "sure": bool(tuning.levels(receipt)) and not is_crowded(receipt),
         "facts": _facts(receipt), "waterfall": _waterfall(receipt), "lost": _lost(receipt),
         "pairs": pairs([_row(i, trial, receipt) for i, trial in enumerate(rows, 1)], AXES.get(receipt.objective, "")),
         "trials": _trials(rows, receipt), "evidence": _evidence(receipt), "about": _about(receipt),
@@ -60,10 +61,12 @@ def _waterfall(receipt: Receipt) -> list[dict[str, Any]]:
         found.append(_drop(receipt, row, level, after, before))
         level = after
     if by_name and abs(level - last.figure) > APART * before:
-        said = tuning.Level("together", last.figure, "beside what each of them brings by itself")
-        found.append(_drop(receipt, said, level, last.figure, before))
-    name = last.name if not by_name or len(receipt.kept) > 1 else "confirmed"
-    said = last._replace(name=name)
+        more = "less" if last.figure > level else "more"
+        rest = ("together", "what each brings by itself") if len(by_name) > 1 else ("confirmed", "it did in the race")
+        found.append(
+            _drop(receipt, tuning.Level(rest[0], last.figure, f"{more} than {rest[1]}"), level, last.figure, before)
+        )
+    said = last._replace(name=last.name if not by_name or len(receipt.kept) > 1 else f"with {last.name}")
     return [*found, _bar(said, 0.0, last.figure / before, "phase0", gains.size(receipt, last.figure))]
 
 
