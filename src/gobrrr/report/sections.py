@@ -70,7 +70,7 @@ def serving(each: ServingClass) -> str:
     if each.tokens is not None and each.tokens_per_s is not None:
         holds.append(f"{each.tokens:,.4g} tokens, {each.tokens_per_s:,.0f} tokens/s")
     steps = f"{each.count:,} {each.kind} step{'' if each.count == 1 else 's'}"
-    return f"{steps} of {units.duration(each.step_ns)}: {', '.join(holds) or 'nothing'}"
+    return f"{steps} of {units.duration(each.step_ns)}{': ' if holds else ''}{', '.join(holds)}"
 
 
 def several(what: str, count: int) -> str:
