@@ -92,7 +92,7 @@ def diagnose(
 
 def diagnosed(source: Source, machine: Machine, limits: Limits, portability: bool = False) -> Report:
     """The report of one trace. Raises TraceError."""
-    return _judged(source, machine, limits, portability)[0]
+    return _judged(source, machine, limits, portability, among=False)[0]
 
 
 def reduced(source: Source, machine: Machine, limits: Limits) -> RankSummary:
@@ -102,23 +102,28 @@ def reduced(source: Source, machine: Machine, limits: Limits) -> RankSummary:
     from gobrrr.ledger.ranks import RankSummary
 
     try:
-        report, summary = _judged(source, machine, limits, False)
+        report, summary = _judged(source, machine, limits, portability=False, among=True)
     except GobrrrError as error:
         return RankSummary(source=str(source), error=error.message)
     codes = tuple(finding.code for finding in report.findings)
     return replace(summary, verdict=report.verdict.sentence, bound=report.verdict.bound, codes=codes)
 
 
-def _judged(source: Source, machine: Machine, limits: Limits, portability: bool) -> tuple[Report, RankSummary]:
+def _judged(
+    source: Source, machine: Machine, limits: Limits, portability: bool, among: bool
+) -> tuple[Report, RankSummary]:
+    """`among`: one of several ranks, whose collectives are told call by call."""
     from gobrrr.cli.diagnosis import judged
+    from gobrrr.ledger.calls import calls
     from gobrrr.ledger.ranks import summary
     from gobrrr.recording.offline import of_trace
     from gobrrr.recording.sources import rank_of, read
 
     trace = read(source, limits)
     rank, world = rank_of(source, trace), trace.properties.world_size
-    ledger, report = judged(of_trace(trace), machine, portability=portability, rank=rank, world_size=world)
-    return report, summary(ledger, str(source), rank, world)
+    recording = of_trace(trace)
+    ledger, report = judged(recording, machine, portability=portability, rank=rank, world_size=world)
+    return report, summary(ledger, str(source), rank, world, calls(recording, trace) if among else None)
 
 
 def _machine(file: str | None) -> Machine:
