@@ -51,6 +51,8 @@ class Grown:
     launched: list[tuple[int, int]] = field(default_factory=list)
     """(begin of the launch, end of its work)."""
     links: int = 0
+    host_devices: int = 1
+    """That its process saw."""
     clock: int = 0
     """us by which this host's clock is ahead of the others'."""
     said: dict[str, Any] | None = None
@@ -95,7 +97,8 @@ class Grown:
             COPIES: ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", {"bytes": 12_000 * us}),
             COLLECTIVES: ("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", said),
         }[stream]  # fmt: skip
-        args = {**ids, "device": 0, "context": 1, "stream": stream, **more}
+        at = self.rank or 0 if self.host_devices > 1 else 0
+        args = {**ids, "device": at, "context": 1, "stream": stream, **more}
         event = {"ph": "X", "cat": cat, "name": name, "pid": DEVICE, "tid": stream, "ts": begin, "dur": us}
         self.events.append(event | {"args": args})
 
@@ -149,7 +152,11 @@ class Grown:
         name, major, minor, memory, sms = DEVICES[self.device]
         device = {"id": 0, "name": name, "totalGlobalMem": memory, "computeMajor": major, "computeMinor": minor,
                   "maxThreadsPerMultiprocessor": 2048, "warpSize": 32, "numSms": sms}  # fmt: skip
-        head: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [device], "baseTimeNanoseconds": BASE}
+        head: dict[str, Any] = {
+            "schemaVersion": 1,
+            "deviceProperties": [device] * self.host_devices,
+            "baseTimeNanoseconds": BASE,
+        }
         if self.rank is not None:
             head["distributedInfo"] = {"backend": "nccl", "rank": self.rank, "world_size": self.world}
         flags = {"record_shapes": int(self.shapes), "with_stack": int(self.stacks), "displayTimeUnit": "ms"}

@@ -5,12 +5,18 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from gobrrr.cli.diagnose import diagnose
+from gobrrr.ledger.calls import CALLS, OF_ALL, ROW, Calls, GroupCalls, calls_each
+from gobrrr.ledger.lateness import Told, lateness
+from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.ranks import Job
-from tests.diagnose.grown import Grown, grow_ranks
+from gobrrr.report.job import job_to_markdown
+from tests.diagnose.grown import Grown, grow_ranks, meet
 
 US = 1000.0
 SEEDS = 30
@@ -59,3 +65,124 @@ def test_waiting_and_transfer_are_those_planted(seed: int, told: str, tmp_path: 
     assert group.transfer_ns == pytest.approx(statistics.median(transfers), rel=0.01)
     assert +Counter({one.rank: one.last for one in group.waits}) == last_ones(ranks)
     assert any("do not number" in doubt for doubt in group.doubts) is (told != "numbered")
+
+
+GROUP: dict[str, Any] = {"dtype": "Float", "Group size": 3, "Process Group Name": "0",
+                         "Process Group Ranks": "[0, 1, 2]"}  # fmt: skip
+ALL_REDUCE = GROUP | {"Collective name": "allreduce", "In msg nelems": 8 << 20, "Out msg nelems": 8 << 20}
+
+
+def steps_of(
+    num_ranks: int, late: int, transfer: int, said: dict[str, Any], num: int = 4, devices: int = 1
+) -> list[Grown]:
+    """Ranks that make the same steps, but that one prepares `late` us longer: the last rank."""
+    ranks = [Grown(device=1, rank=i, world=num_ranks, host_devices=devices) for i in range(num_ranks)]
+    for _ in range(num):
+        begins = [rank.now for rank in ranks]
+        for i, rank in enumerate(ranks):
+            rank.op(15, 500)
+            rank.python(600 + (late if i == num_ranks - 1 else 0))
+        meet(ranks, transfer, said)
+        for rank, begin in zip(ranks, begins, strict=True):
+            rank.sync()
+            rank.end_of_step(begin)
+    return ranks
+
+
+def test_a_late_rank_no_longer_makes_the_link_look_slow(tmp_path: Path) -> None:
+    """32 MiB in 250 us are 179 GB/s on the bus of 3; with 20 ms of waiting two of three ranks see 2.2."""
+    ranks = steps_of(3, 20_000, 250, ALL_REDUCE, devices=8)
+    job = job_of(ranks, tmp_path)
+    (group,) = job.groups
+    (size,) = group.sizes
+    assert size.bus_rate == pytest.approx(4 * (8 << 20) * 4 / 3 / 250e-6, rel=0.001)
+    assert not group.slow and group.fits and "59.7 % of NVLink 3" in group.link
+    assert (group.waits[0].rank, group.waits[0].last, group.together) == (2, 4, 0)
+    assert all("BRR702" not in rank.codes for rank in job.ranks)
+    alone = diagnose([str(tmp_path / "rank0.json")])
+    assert not isinstance(alone, Job)
+    (doubted,) = (found for found in alone.findings if found.code == "BRR702")
+    assert doubted.saving.low_ns == 0 and "waited for a later rank" in doubted.message
+
+
+def test_a_slow_link_is_told_of_the_transfer(tmp_path: Path) -> None:
+    job = job_of(steps_of(3, 100, 20_000, ALL_REDUCE, devices=8), tmp_path)
+    (group,) = job.groups
+    assert group.slow and "0.7 % of NVLink 3 (300 GB/s, NVIDIA A100" in group.link
+    assert "- slow link (BRR702): " in job_to_markdown(job) and all("BRR702" in rank.codes for rank in job.ranks)
+
+
+def test_between_hosts_the_usual_range_is_told_and_nothing_judged(tmp_path: Path) -> None:
+    (group,) = job_of(steps_of(3, 100, 20_000, ALL_REDUCE), tmp_path).groups  # each saw one device
+    assert not group.slow and not group.fits and "between hosts 12.5 GB/s to 50.0 GB/s" in group.link
+
+
+def test_what_ranks_may_leave_early_is_not_split(tmp_path: Path) -> None:
+    (group,) = job_of(steps_of(3, 5000, 200, ALL_REDUCE | {"Collective name": "broadcast"}), tmp_path).groups
+    assert not group.calls and not group.waits
+    assert "4 calls are no all-reduce" in "".join(group.doubts)
+
+
+def test_a_missing_rank_may_be_the_latest(tmp_path: Path) -> None:
+    ranks = steps_of(3, 5000, 200, ALL_REDUCE, devices=8)
+    (group,) = job_of(ranks[:2], tmp_path).groups
+    assert "of its 3 ranks 2 are here: the latest may be another" in "".join(group.doubts)
+    assert not group.slow and not group.fits
+
+
+def test_a_file_that_begins_a_step_later_is_matched_by_its_steps_numbers(tmp_path: Path) -> None:
+    ranks = steps_of(3, 5000, 200, ALL_REDUCE, num=12)
+    begin = ranks[1].steps[1][0]
+    ranks[1].events = [event for event in ranks[1].events if event["ts"] >= begin]
+    (group,) = job_of(ranks, tmp_path).groups
+    assert group.calls == 11 and "1 of 12 calls are not in every rank's file" in group.doubts
+    assert {one.rank for one in group.waits if one.last} == {2}
+
+
+def told(rank: int, numbers: list[int], ns: float, kind: int = 1, count: int = 0) -> Told:
+    """Calls of one group, all-reduces of 1 MB that take as long as each other."""
+    rows = np.zeros(len(numbers), ROW)
+    rows["number"], rows["kind"], rows["size"], rows["ns"], rows["bare"] = numbers, kind, 1e6, ns, ns
+    rows["at"], rows["bare_at"] = ns, ns
+    group = GroupCalls("0", "[0, 1]", 2, True, rows.tobytes())
+    return Told(rank, f"{rank}.json", Calls((group,), told=len(numbers), count=count or len(numbers)))
+
+
+def test_calls_are_matched_by_number_and_the_others_told() -> None:
+    (group,) = lateness([told(0, list(range(20)), 5e5), told(1, list(range(1, 21)), 2e5)])
+    assert group.calls == 19 and group.doubts == ("1 of 20 calls are not in every rank's file",)
+    assert (group.transfer_ns, group.waiting_ns) == (19 * 2e5, 19 * 3e5 / 2)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (told(1, list(range(10, 30)), 2e5), "10 of 20 calls are not in every"),
+        (told(1, list(range(20)), 2e5, kind=2), "20 calls are not the same on all"),
+    ],
+)
+def test_where_ranks_did_not_do_the_same_nothing_is_split(other: Told, why: str) -> None:
+    (group,) = lateness([told(0, list(range(20)), 5e5), other])
+    assert not group.calls and not group.waits and why in "".join(group.doubts) and "nothing is split" in group.doubts
+
+
+def test_that_calls_were_cut_is_told() -> None:
+    (group,) = lateness([told(0, list(range(20)), 5e5, count=90), told(1, list(range(20)), 2e5)])
+    assert group.doubts == ("of the first 20 of 90 calls of each rank",)
+    assert not linked(group, []).slow
+
+
+def test_what_all_ranks_hand_back_does_not_grow_with_their_number() -> None:
+    assert [calls_each(n) for n in (2, 256, 1000, 10**7)] == [CALLS, CALLS, 131, 1]
+    assert all(n * calls_each(n) <= OF_ALL for n in (2, 256, 257, 1000, 5000))
+
+
+def test_the_first_calls_are_kept_and_the_rest_is_said_to_be_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gobrrr.ledger.calls.OF_ALL", 9)
+    job = job_of(steps_of(3, 5000, 200, ALL_REDUCE | {"Seq": 5}, num=6), tmp_path)
+    (group,) = job.groups
+    assert group.calls == 3 and "of the first 3 of 6 calls of each rank" in group.doubts
+    assert group.transfer_ns == pytest.approx(200 * US, rel=0.01)  # per step, as if all had been like these
+    assert all(rank.calls is None for rank in job.ranks)

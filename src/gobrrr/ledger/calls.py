@@ -25,10 +25,10 @@ from gobrrr.recording.trace import COMMUNICATION, Collective, Kernels, Ops, Trac
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-CALLS = 512
-"""A rank hands back so many at most, the first ones: 27 KiB."""
-KNOTS = 4
-"""Of a call's curve, beside its two ends: exact for two stretches that nothing hides."""
+CALLS, OF_ALL = 512, 1 << 17
+"""A rank hands back so many at most, the first ones, and all ranks together: 73 bytes each, 9.1 MiB."""
+KNOTS = 6
+"""Of a call's curve, beside its two ends: exact for three stretches that something hides."""
 IN_A_STEP, MOST = 1 << 24, 1 << 38
 """Calls in a step, and steps, that a number of 64 bits can tell apart."""
 CHARS = 200
@@ -73,8 +73,13 @@ class Calls(msgspec.Struct, frozen=True):
     """How many there are: more than are told where they were too many."""
 
 
-def calls(recording: Recording, trace: Trace) -> Calls:
-    """Of the kernels of collectives in the recording's steps; empty where there are none."""
+def calls_each(num_ranks: int) -> int:
+    """How many calls each of so many ranks may hand back: memory does not grow with their number."""
+    return max(1, min(CALLS, OF_ALL // num_ranks))
+
+
+def calls(recording: Recording, trace: Trace, most: int = CALLS) -> Calls:
+    """Of the kernels of collectives in the recording's steps, the first `most`; empty where there are none."""
     window = recording.window("profile")
     communicates = trace.kernels.kind == COMMUNICATION
     if window is None or not window.steps or not communicates.any():
@@ -86,7 +91,7 @@ def calls(recording: Recording, trace: Trace) -> Calls:
     group = _groups(trace, kernels)
     number = _numbers(trace, kernels, group, launched, bool(len(rows)) and bool(np.all(rows >= 0)))
     inside = np.flatnonzero((kernels.start >= spans[0, 0]) & (kernels.start < spans[-1, 1]))
-    first = inside[np.argsort(launched[inside], kind="stable")][:CALLS]
+    first = inside[np.argsort(launched[inside], kind="stable")][:most]
     table = np.zeros(len(kernels), ROW)
     table["number"], table["ns"] = number, kernels.dur
     table["kind"][first] = _kinds(trace, kernels.take(first), rows[first])
@@ -182,9 +187,16 @@ def _bare(table: npt.NDArray[np.void], rows: npt.NDArray[np.intp], kernels: Kern
         covered[::2] -= hidden[:, 1] - hidden[:, 0]
         bare = corners - covered
         table["bare"][row] = (end - begin) - (covered[-1] if len(covered) else 0)
-        picked = np.unique(np.linspace(0, len(corners) - 1, min(KNOTS, len(corners))).round().astype(int))
+        picked = _picked(len(corners))
         table["at"][row], table["bare_at"][row] = end - begin, table["bare"][row]
         table["at"][row, : len(picked)], table["bare_at"][row, : len(picked)] = corners[picked], bare[picked]
+
+
+def _picked(count: int) -> npt.NDArray[np.intp]:
+    """Which corners are kept: all where they are few, else more of those near the end, where the transfer is."""
+    if count <= KNOTS:
+        return np.arange(count)
+    return np.unique(np.geomspace(1, count, KNOTS).round().astype(int)) - 1
 
 
 def bare_in_the_last(table: npt.NDArray[np.void], last: Floats) -> Floats:

@@ -40,6 +40,9 @@ class Told(msgspec.Struct, frozen=True):
     calls: Calls
     per_step: float = 1.0
     bare_per_step: float = 1.0
+    device: str = ""
+    within_a_host: bool = False
+    """All ranks fit in the devices of this one's host."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):

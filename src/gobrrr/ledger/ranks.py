@@ -15,9 +15,9 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.ledger.calls import Calls
-from gobrrr.ledger.lateness import Group, SizedTransfer, Told, lateness
+from gobrrr.ledger.lateness import Group, Told, lateness
+from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.model import Ledger
-from gobrrr.machine.links import ABOVE, LARGE, NETWORK, Link, far_below, link_of
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
 LATE = 0.05
@@ -122,7 +122,8 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     missing = tuple(sorted(set(range(world)) - set(numbers))) if numbers else ()
     doubled = tuple(sorted({n for n in numbers if numbers.count(n) > 1}))
     unread = tuple(r for r in ranks if r.error)
-    groups = () if doubled else tuple(_linked(group, read) for group in lateness([_told(r) for r in read]))
+    told = [_told(r) for r in read]
+    groups = () if doubled else tuple(linked(group, told) for group in lateness(told))
     untold = Job(
         verdict="", bound="unreliable", missing=missing, doubled=doubled, ranks=(*_without_calls(read, groups), *unread)
     )
@@ -139,9 +140,10 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     is_late = late > LATE * step
     because = _because(worst, read) if is_late else ""
     bound = "straggler" if is_late else "communication" if shares > LATE else "balanced"
+    exposed = _exposed(shares, step, groups) + (_last(groups, worst) if is_late else "")
     return msgspec.structs.replace(
-        untold, verdict=_sentence(bound, worst, late, step, because, _exposed(shares, step, groups), len(read)),
-        bound=bound, slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
+        untold, verdict=_sentence(bound, worst, late, step, because, exposed, len(read)), bound=bound,
+        slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
         imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
         groups=groups,
     )  # fmt: skip
@@ -152,7 +154,7 @@ def _told(rank: RankSummary) -> Told:
     calls = rank.calls or Calls()
     return Told(
         rank.rank, rank.source, calls, rank.communication_ns / calls.ns if calls.ns else 1.0,
-        rank.exposed_communication_ns / calls.bare_ns if calls.bare_ns else 1.0,
+        rank.exposed_communication_ns / calls.bare_ns if calls.bare_ns else 1.0, rank.device, rank.within_a_host,
     )  # fmt: skip
 
 
@@ -162,36 +164,6 @@ def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list
     acquitted = any(group.fits for group in groups) and not any(group.slow for group in groups)
     gone = ("BRR702",) if acquitted else ()
     return [msgspec.structs.replace(r, calls=None, codes=tuple(c for c in r.codes if c not in gone)) for r in read]
-
-
-def _linked(group: Group, read: Sequence[RankSummary]) -> Group:
-    """With what its rate says of the link that carries it."""
-    of = {one.source for one in group.waits}
-    ranks = [r for r in read if r.source in of]
-    links = {link for r in ranks if (link := link_of(r.device)) is not None}
-    link = links.pop() if len(links) == 1 and all(r.within_a_host for r in ranks) else None
-    rated = [one for one in group.sizes if one.bus_rate > 0]
-    if not rated:
-        return group
-    large = [one for one in rated if one.size >= LARGE]
-    best = max(large or rated, key=lambda one: one.bus_rate)
-    slow = link is not None and bool(large) and far_below(link, best.bus_rate)
-    return msgspec.structs.replace(group, slow=slow, fits=link is not None, link=_rate(best, link))
-
-
-def _rate(one: SizedTransfer, link: Link | None) -> str:
-    said = (
-        f"over the transfer alone they reach {units.byte_rate(one.bus_rate)} on the bus at best ({one.kind}s of "
-        f"{units.size(one.size)})"
-    )
-    if link is None:
-        low, high = (units.byte_rate(rate) for rate in NETWORK)
-        return f"{said}; what carries them the files do not say: between hosts {low} to {high} per device are usual"
-    if one.bus_rate > ABOVE * link.rate:
-        return f"{said}, more than the {link.name} of the data sheet carries: their sizes or ranks are not as told"
-    return (
-        f"{said}, {units.share(one.bus_rate / link.rate)} of {link.name} ({units.byte_rate(link.rate)}, {link.source})"
-    )
 
 
 def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:
@@ -240,6 +212,18 @@ def _because(worst: RankSummary, ranks: Sequence[RankSummary]) -> str:
     usual = {name: median(dict(r.accounts).get(name, 0.0) for r in ranks) for name in sorted(names)}
     own = dict(worst.accounts)
     return max(usual, key=lambda name: own.get(name, 0.0) - usual[name], default="")
+
+
+def _last(groups: Sequence[Group], late: RankSummary) -> str:
+    """Who came last to collectives by most, where that is another than the one with most work of its own."""
+    behind, who = defaultdict[str, float](float), {one.source: one.rank for group in groups for one in group.waits}
+    for one in (one for group in groups for one in group.waits):
+        behind[one.source] += one.late_ns
+    most = max(behind, key=lambda source: behind[source], default="")
+    if not behind.get(most) or most == late.source:
+        return ""
+    name = f"rank {who[most]}" if who[most] is not None else most
+    return f"; yet {name} came last to collectives by most, {units.duration(behind[most])} per step"
 
 
 def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, exposed: str, count: int) -> str:

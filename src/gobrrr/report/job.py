@@ -129,8 +129,9 @@ def _waited(job: Job) -> dict[str, float]:
 def _table(job: Job, page: Page) -> Table:
     heads, rows, more = _rows(job)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for head in heads[:-1]:
-        table.add_column(head, justify="right", no_wrap=True)
+    for at, head in enumerate(heads[:-1]):
+        wide = max(len(head), *(len(row[at]) for row in rows)) if rows else len(head)
+        table.add_column(head, justify="right", no_wrap=True, min_width=wide)
     table.add_column(heads[-1], overflow="ellipsis", no_wrap=True)
     for row in rows:
         table.add_row(*map(page.clean, row))
