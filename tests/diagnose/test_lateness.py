@@ -73,16 +73,17 @@ ALL_REDUCE = GROUP | {"Collective name": "allreduce", "In msg nelems": 8 << 20, 
 
 
 def steps_of(
-    num_ranks: int, late: int, transfer: int, said: dict[str, Any], num: int = 4, devices: int = 1
+    num_ranks: int, late: int, transfer: int, said: dict[str, Any], num: int = 4, devices: int = 1, more: int = 0
 ) -> list[Grown]:
-    """Ranks that make the same steps, but that one prepares `late` us longer: the last rank."""
+    """Ranks that make the same steps, but that one prepares `late` us longer: the last rank. A transfer takes `more`
+    us than that of the step before."""
     ranks = [Grown(device=1, rank=i, world=num_ranks, host_devices=devices) for i in range(num_ranks)]
-    for _ in range(num):
+    for step in range(num):
         begins = [rank.now for rank in ranks]
         for i, rank in enumerate(ranks):
             rank.op(15, 500)
             rank.python(600 + (late if i == num_ranks - 1 else 0))
-        meet(ranks, transfer, said)
+        meet(ranks, transfer + more * step, said)
         for rank, begin in zip(ranks, begins, strict=True):
             rank.sync()
             rank.end_of_step(begin)
@@ -117,6 +118,12 @@ def test_between_hosts_the_usual_range_is_told_and_nothing_judged(tmp_path: Path
     assert not group.slow and not group.fits and "between hosts 12.5 GB/s to 50.0 GB/s" in group.link
 
 
+def test_a_rate_above_the_data_sheet_is_not_printed(tmp_path: Path) -> None:
+    """32 MiB in 50 us are 895 GB/s."""
+    (group,) = job_of(steps_of(3, 5000, 50, ALL_REDUCE), tmp_path).groups
+    assert "GB/s" not in group.link and "not as the files say" in group.link and not group.sizes[0].bus_rate
+
+
 def test_what_ranks_may_leave_early_is_not_split(tmp_path: Path) -> None:
     (group,) = job_of(steps_of(3, 5000, 200, ALL_REDUCE | {"Collective name": "broadcast"}), tmp_path).groups
     assert not group.calls and not group.waits
@@ -131,10 +138,11 @@ def test_a_missing_rank_may_be_the_latest(tmp_path: Path) -> None:
 
 
 def test_a_file_that_begins_a_step_later_is_matched_by_its_steps_numbers(tmp_path: Path) -> None:
-    ranks = steps_of(3, 5000, 200, ALL_REDUCE, num=12)
+    ranks = steps_of(3, 5000, 200, ALL_REDUCE, num=12, more=50)
     begin = ranks[1].steps[1][0]
     ranks[1].events = [event for event in ranks[1].events if event["ts"] >= begin]
     (group,) = job_of(ranks, tmp_path).groups
+    assert group.sizes[0].transfer_ns == pytest.approx(US * (200 + 50 * 6))  # of steps 1 to 11, mean
     assert group.calls == 11 and "1 of 12 calls are not in every rank's file" in group.doubts
     assert {one.rank for one in group.waits if one.last} == {2}
 

@@ -89,7 +89,8 @@ def test_a_rate_is_told_with_its_waiting_beside_the_link_that_is_known() -> None
     (spread,) = reduced(3e9, within=False).raised("BRR701")
     assert "a network between hosts 12.5 GB/s to 50.0 GB/s" in spread.message and "link" not in spread.evidence
     (beyond,) = reduced(400e9).raised("BRR701")
-    assert "NVLink" not in beyond.message  # more than the sheet: the sizes or the link are not as told
+    # More than the sheet: the sizes or the ranks are not as told, and no rate of them is printed.
+    assert "on the bus" not in beyond.message and "all_reduce_bus" not in beyond.evidence
 
 
 def test_a_link_far_below_its_data_sheet_is_a_finding_of_its_own() -> None:
@@ -131,6 +132,13 @@ def test_where_the_link_is_reached_unknown_or_not_asked_nothing_is_said_of_it(ca
 def test_links_of_data_sheets(name: str, link: str, rate: float) -> None:
     found = link_of(name)
     assert found is not None and (found.name, found.rate) == (link, rate) and found.source
+
+
+def test_a_bridge_carries_more_than_a_cards_slot() -> None:
+    (card,) = reduced(150e9, "NVIDIA H100 NVL").raised("BRR701")
+    assert "ran at 150 GB/s" in card.message and "PCIe" not in card.message
+    (none,) = reduced(150e9, "NVIDIA L40S").raised("BRR701")
+    assert "GB/s" not in none.message
 
 
 @pytest.mark.parametrize(

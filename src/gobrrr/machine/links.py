@@ -31,6 +31,12 @@ class Link(msgspec.Struct, frozen=True):
     rate: float
     """Bytes per second, one direction, all links of the device together."""
     source: str
+    bridge: float = 0.0
+    """Of a card, what the bridge that joins it to another carries: sold apart, and no trace tells of it."""
+
+    def carries(self, bus_rate: float) -> bool:
+        """Whether a rate can be: one above the sheet is a count that is wrong."""
+        return bus_rate <= ABOVE * max(self.rate, self.bridge)
 
 
 _LINKS = (
@@ -41,16 +47,16 @@ _LINKS = (
         r"A100-SXM4?-[48]0GB|A100-PG509-200",
         Link("NVLink 3", 300e9, "NVIDIA A100 Tensor Core GPU data sheet"),
     ),
-    (r"A100-PCIE-[48]0GB|A100 80GB PCIe", Link("PCIe 4.0", 32e9, "NVIDIA A100 Tensor Core GPU data sheet")),
+    (r"A100-PCIE-[48]0GB|A100 80GB PCIe", Link("PCIe 4.0", 32e9, "NVIDIA A100 Tensor Core GPU data sheet", 300e9)),
     (r"A10", Link("PCIe 4.0", 32e9, "NVIDIA A10 Tensor Core GPU data sheet")),
     (r"L4", Link("PCIe 4.0", 32e9, "NVIDIA L4 Tensor Core GPU data sheet")),
     (r"L40S", Link("PCIe 4.0", 32e9, "NVIDIA L40S GPU data sheet")),
-    (r"(GeForce )?RTX 3090", Link("PCIe 4.0", 32e9, "NVIDIA Ampere GA102 GPU architecture white paper")),
+    (r"(GeForce )?RTX 3090", Link("PCIe 4.0", 32e9, "NVIDIA Ampere GA102 GPU architecture white paper", 56.25e9)),
     (r"(GeForce )?RTX 4090", Link("PCIe 4.0", 32e9, "NVIDIA Ada GPU architecture white paper")),
     (r"H100 80GB HBM3", Link("NVLink 4", 450e9, "NVIDIA H100 Tensor Core GPU data sheet")),
-    (r"H100 (PCIe|NVL)", Link("PCIe 5.0", 64e9, "NVIDIA H100 Tensor Core GPU data sheet")),
+    (r"H100 (PCIe|NVL)", Link("PCIe 5.0", 64e9, "NVIDIA H100 Tensor Core GPU data sheet", 300e9)),
     (r"H200", Link("NVLink 4", 450e9, "NVIDIA H200 Tensor Core GPU data sheet")),
-    (r"H200 NVL", Link("PCIe 5.0", 64e9, "NVIDIA H200 Tensor Core GPU data sheet")),
+    (r"H200 NVL", Link("PCIe 5.0", 64e9, "NVIDIA H200 Tensor Core GPU data sheet", 450e9)),
     (r"G?B200", Link("NVLink 5", 900e9, "NVIDIA Blackwell Architecture technical brief")),
     (r"MI300X( OAM| VF)?", Link("Infinity Fabric", 448e9, "AMD Instinct MI300X data sheet")),
     (r"MI325X( OAM| VF)?", Link("Infinity Fabric", 448e9, "AMD Instinct MI325X data sheet")),
@@ -58,9 +64,8 @@ _LINKS = (
 
 
 def link_of(device: str) -> Link | None:
-    """The data sheet's link of a device by the name that CUDA or ROCm report; None where nothing is known of it.
-
-    Of a card, its slot: bridges that join two or four cards are sold apart, and no trace tells of them."""
+    """The data sheet's link of a device by the name that CUDA or ROCm report, of a card its slot; None where nothing is
+    known of it."""
     bare = re.sub(r"^(NVIDIA|AMD Instinct|AMD) ", "", device.strip())
     return next((link for names, link in _LINKS if re.fullmatch(names, bare)), None)
 

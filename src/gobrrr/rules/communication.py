@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.devicemodel import DeviceLedger, SizedCalls
+from gobrrr.ledger.devicemodel import DeviceLedger, SizedCalls, Transfer
 from gobrrr.ledger.model import Ledger
-from gobrrr.machine.links import ABOVE, LARGE, NETWORK, far_below, link_of
+from gobrrr.machine.links import LARGE, NETWORK, Link, far_below, link_of
 from gobrrr.machine.model import Machine
 from gobrrr.recording.categories import is_communication
 from gobrrr.rules.cores import micro_steps
@@ -107,11 +107,17 @@ def _at_best(size: SizedCalls) -> float:
     return size.bus_bytes / size.fastest_ns * 1e9 if size.fastest_ns else 0.0
 
 
+def _carries(link: Link, one: Transfer) -> bool:
+    return all(link.carries(_at_best(sized)) for sized in one.sizes)
+
+
 def _told(device: DeviceLedger | None) -> Iterator[str]:
     """The dearest kind: its rate on the bus, and what of it was waiting."""
     if device is None or not device.transfers:
         return
-    one = device.transfers[0]
+    one, link = device.transfers[0], link_of(device.name)
+    if link is not None and not _carries(link, one):
+        return  # their sizes or ranks are not as the file says
     yield (
         f"; {one.kind}s of {size(one.bytes / one.calls)} ran at {byte_rate(one.bus_rate)} on the bus, waiting "
         f"included{_of(device, one.bus_rate)}"
@@ -126,7 +132,7 @@ def _told(device: DeviceLedger | None) -> Iterator[str]:
 def _of(device: DeviceLedger, bus_rate: float) -> str:
     """The link that it can be held against: within the host; else the range that is usual, and no verdict."""
     link = link_of(device.name)
-    if link is None or bus_rate > ABOVE * link.rate:
+    if link is None or bus_rate > link.rate:
         return ""
     if device.within_a_host:
         return f", {share(bus_rate / link.rate)} of {link.name}"
@@ -138,15 +144,16 @@ def _bus(device: DeviceLedger | None) -> dict[str, Quantity]:
     """Bus bandwidth by kind, beside the link's data sheet; nothing where the file has no sizes."""
     if device is None or not device.transfers:
         return {}
-    found = {}
+    found, link = {}, link_of(device.name)
     for one in device.transfers:
         name = one.kind.replace("-", "_")
-        found[f"{name}_bus"] = Quantity(round(one.bus_rate), "B/s")
         found[f"{name}_time"] = time(one.ns)
         found[f"{name}_beyond_fastest"] = time(one.ns - one.fastest_ns)
+        if link is not None and not _carries(link, one):
+            continue  # their sizes or ranks are not as the file says
+        found[f"{name}_bus"] = Quantity(round(one.bus_rate), "B/s")
         for sized in one.sizes[:SIZES]:
             found[f"{name}_bus_of_{round(sized.size)}_B"] = Quantity(round(_rate(sized)), "B/s")
-    link = link_of(device.name)
     return found | ({"link": Quantity(round(link.rate), "B/s")} if link and device.within_a_host else {})
 
 
