@@ -73,7 +73,14 @@ ALL_REDUCE = GROUP | {"Collective name": "allreduce", "In msg nelems": 8 << 20, 
 
 
 def steps_of(
-    num_ranks: int, late: int, transfer: int, said: dict[str, Any], num: int = 4, devices: int = 1, more: int = 0
+    num_ranks: int,
+    late: int,
+    transfer: int,
+    said: dict[str, Any],
+    num: int = 4,
+    devices: int = 1,
+    more: int = 0,
+    sends: bool = False,
 ) -> list[Grown]:
     """Ranks that make the same steps, but that one prepares `late` us longer: the last rank. A transfer takes `more`
     us than that of the step before."""
@@ -83,6 +90,9 @@ def steps_of(
         for i, rank in enumerate(ranks):
             rank.op(15, 500)
             rank.python(600 + (late if i == num_ranks - 1 else 0))
+        if sends:
+            ranks[0].said = said | {"Collective name": "send"}
+            ranks[0].collective(90)
         meet(ranks, transfer + more * step, said)
         for rank, begin in zip(ranks, begins, strict=True):
             rank.sync()
@@ -147,6 +157,14 @@ def test_a_file_that_begins_a_step_later_is_matched_by_its_steps_numbers(tmp_pat
     assert {one.rank for one in group.waits if one.last} == {2}
 
 
+def test_point_to_point_calls_of_some_ranks_do_not_shift_the_others(tmp_path: Path) -> None:
+    """Rank 0 alone sends before each all-reduce, on the same group."""
+    ranks = steps_of(3, 5000, 200, ALL_REDUCE, more=50, sends=True)
+    (group,) = job_of(ranks, tmp_path).groups
+    assert group.calls == 4 and group.sizes[0].transfer_ns == pytest.approx(US * 275)
+    assert {one.rank for one in group.waits if one.last} == {2}
+
+
 def told(rank: int, numbers: list[int], ns: float, kind: int = 1, count: int = 0) -> Told:
     """Calls of one group, all-reduces of 1 MB that take as long as each other."""
     rows = np.zeros(len(numbers), ROW)
@@ -175,8 +193,8 @@ def test_where_ranks_did_not_do_the_same_nothing_is_split(other: Told, why: str)
 
 
 def test_that_calls_were_cut_is_told() -> None:
-    (group,) = lateness([told(0, list(range(20)), 5e5, count=90), told(1, list(range(20)), 2e5)])
-    assert group.doubts == ("of the first 20 of 90 calls of each rank",)
+    (group,) = lateness([told(0, list(range(20)), 5e5, count=90), told(1, list(range(40)), 2e5, count=90)])
+    assert group.calls == 20 and group.doubts == ("of the first 20 of 90 calls of each rank",)
     assert not linked(group, []).slow
 
 

@@ -1,14 +1,13 @@
 """What does one rank hand back of its collectives, call by call? A few numbers of each, so that a thousand ranks fit.
 
 A call is known on all ranks by its group and its number in it: the one that the file gives ("Seq"), else which call of
-its group it is in the profiler's step of that number, in the order in which they were launched. Of the part of a call
-that nothing hides it keeps where it lies, as a curve over the time before the call's end: which of it is waiting is
-known only beside the other ranks.
+its kind and group it is in the profiler's step of that number, in the order in which they were launched. Of the part of
+a call that nothing hides it keeps where it lies, as a curve over the time before the call's end: which of it is waiting
+is known only beside the other ranks.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 
 import msgspec
@@ -29,7 +28,7 @@ CALLS, OF_ALL = 512, 1 << 17
 """A rank hands back so many at most, the first ones, and all ranks together: 73 bytes each, 9.1 MiB."""
 KNOTS = 6
 """Of a call's curve, beside its two ends: exact for three stretches that something hides."""
-IN_A_STEP, MOST = 1 << 24, 1 << 38
+IN_A_STEP, MOST = 1 << 24, 1 << 35
 """Calls in a step, and steps, that a number of 64 bits can tell apart."""
 CHARS = 200
 NAMES = tuple(kind for kind, _ in KINDS)
@@ -88,37 +87,28 @@ def calls(recording: Recording, trace: Trace, most: int = CALLS) -> Calls:
     kernels = trace.kernels.take(communicates & (trace.kernels.dur > 0))
     rows = launch_rows(kernels, trace.runtime)
     launched = np.where(rows >= 0, trace.runtime.start[rows], kernels.start) if len(trace.runtime) else kernels.start
-    group = _groups(trace, kernels)
-    number = _numbers(trace, kernels, group, launched, bool(len(rows)) and bool(np.all(rows >= 0)))
+    group, kind = _groups(trace, kernels), _kinds(trace, kernels, rows)
+    number = _numbers(group, kind, _major(trace, kernels, rows, launched), launched)
     inside = np.flatnonzero((kernels.start >= spans[0, 0]) & (kernels.start < spans[-1, 1]))
     first = inside[np.argsort(launched[inside], kind="stable")][:most]
-    table = np.zeros(len(kernels), ROW)
-    table["number"], table["ns"] = number, kernels.dur
-    table["kind"][first] = _kinds(trace, kernels.take(first), rows[first])
+    kernels, group = kernels.take(first), group[first]
+    table = np.zeros(len(first), ROW)
+    table["number"], table["kind"], table["ns"] = number[first], kind[first], kernels.dur
     table["size"] = [sent(trace.collectives[i]) if i >= 0 else 0.0 for i in kernels.collective.tolist()]
-    _bare(table, first, kernels, trace.kernels.take(~communicates))
-    found = tuple(_of_group(trace, kernels, table, first[group[first] == one]) for one in np.unique(group[first]))
-    return Calls(
-        found, float(kernels.dur[first].sum()), float(table["bare"][first].sum()), len(first), len(inside)
-    )  # fmt: skip
+    _bare(table, kernels, trace.kernels.take(~communicates))
+    found = tuple(_of_group(trace, kernels, table, np.flatnonzero(group == one)) for one in np.unique(group))
+    return Calls(found, float(kernels.dur.sum()), float(table["bare"].sum()), len(first), len(inside))
 
 
 def _of_group(trace: Trace, kernels: Kernels, table: npt.NDArray[np.void], rows: npt.NDArray[np.intp]) -> GroupCalls:
     said, ordered = _said(trace, kernels, int(rows[0])), np.sort(table[rows], order="number")
-    ranks = said.ranks[:CHARS] or ("" if said.group else f"stream {_ordinal(kernels, int(rows[0]))}")
-    return GroupCalls(
-        said.group[:CHARS], ranks, max(0, said.group_size), said.seq >= 0, ordered.tobytes(),
-    )  # fmt: skip
+    ranks = said.ranks[:CHARS] or ("" if said.group else f"stream {lanes(kernels)[rows[0]]}")  # ids differ by rank
+    return GroupCalls(said.group[:CHARS], ranks, max(0, said.group_size), said.seq >= 0, ordered.tobytes())
 
 
 def _said(trace: Trace, kernels: Kernels, row: int) -> Collective:
     at = int(kernels.collective[row])
     return trace.collectives[at] if at >= 0 else Collective()
-
-
-def _ordinal(kernels: Kernels, row: int) -> int:
-    """Which of the streams of collectives: their ids differ from rank to rank."""
-    return int(lanes(kernels)[row])
 
 
 def _groups(trace: Trace, kernels: Kernels) -> Ints:
@@ -129,30 +119,37 @@ def _groups(trace: Trace, kernels: Kernels) -> Ints:
     return np.where(by_name >= 0, by_name, len(known) + lanes(kernels))
 
 
-def _numbers(trace: Trace, kernels: Kernels, group: Ints, launched: Ints, linked: bool) -> Ints:
-    """The file's own, with the place among those of one number; else the place in the group and the profiler's step."""
+def _major(trace: Trace, kernels: Kernels, rows: npt.NDArray[np.intp], launched: Ints) -> Ints:
+    """The file's own number of each call, else that of the profiler's step in which it was launched; -1 before it."""
     said = np.array([*(c.seq for c in trace.collectives), -1], np.int64)[kernels.collective]
     step = np.zeros(len(kernels), np.int64)
-    if linked and len(trace.steps):
+    if len(trace.steps) and (rows >= 0).any():
         at = np.searchsorted(trace.steps.start, launched, "right") - 1
-        step = np.where(at >= 0, trace.steps.number[np.maximum(at, 0)], -1)
-    major = np.minimum(np.where(said >= 0, said, step), MOST)
-    met: dict[tuple[int, int], int] = defaultdict(int)
-    found = np.zeros(len(kernels), np.int64)
-    for row in np.argsort(launched, kind="stable").tolist():
-        key = (int(group[row]), int(major[row]))
-        found[row] = key[1] * IN_A_STEP + met[key]
-        met[key] += 1
+        step = np.where((at >= 0) & (rows >= 0), trace.steps.number[np.maximum(at, 0)], -1)
+    return np.minimum(np.where(said >= 0, said, step), MOST)
+
+
+def _numbers(group: Ints, kind: Ints, major: Ints, launched: Ints) -> Ints:
+    """One for each call in its group: of those of one kind and major number, the place in the order of their launches.
+    Ranks send and receive as often as they please, and still count their all-reduces alike."""
+    order = np.lexsort((launched, major, kind, group))
+    keys = np.stack((group, kind, major))[:, order]
+    places = np.arange(len(order))
+    new = np.concatenate(([True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)))
+    nth = places - np.maximum.accumulate(np.where(new, places, 0))
+    found = np.zeros(len(order), np.int64)
+    found[order] = ((keys[2] * (len(NAMES) + 1)) + keys[1] + 1) * IN_A_STEP + nth
     return found
 
 
-def _kinds(trace: Trace, kernels: Kernels, rows: npt.NDArray[np.intp]) -> list[int]:
-    """By the file's own word, else by the op that launched it, else by the kernel's name."""
+def _kinds(trace: Trace, kernels: Kernels, rows: npt.NDArray[np.intp]) -> Ints:
+    """Into NAMES: by the file's own word, else by the op that launched it, else by the kernel's name."""
     ops = _around(trace, rows)
-    return [
+    said = [
         _code(trace.collectives[said].name if said >= 0 else "", op, trace.names[name])
         for said, op, name in zip(kernels.collective.tolist(), ops, kernels.name.tolist(), strict=True)
     ]
+    return np.array(said, np.int64)
 
 
 def _code(*names: str) -> int:
@@ -175,11 +172,11 @@ def _around(trace: Trace, rows: npt.NDArray[np.intp]) -> Iterator[str]:
     )
 
 
-def _bare(table: npt.NDArray[np.void], rows: npt.NDArray[np.intp], kernels: Kernels, others: Kernels) -> None:
+def _bare(table: npt.NDArray[np.void], kernels: Kernels, others: Kernels) -> None:
     """How much of each call no other work runs beside, and how that grows backwards from the call's end."""
     begins, ends = union(others.start, others.start + others.dur) if len(others) else (kernels.start[:0],) * 2
-    for row in rows.tolist():
-        begin, end = int(kernels.start[row]), int(kernels.start[row] + kernels.dur[row])
+    spans = zip(kernels.start.tolist(), (kernels.start + kernels.dur).tolist(), strict=True)
+    for row, (begin, end) in enumerate(spans):
         at = slice(int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(begins, end, "left")))
         hidden = np.stack((end - np.minimum(ends[at], end), end - np.maximum(begins[at], begin)), axis=1)[::-1]
         corners = hidden.reshape(-1)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,6 +63,7 @@ def measure(call: Collective) -> tuple[str, float, float] | None:
     return kind, num_bytes, num_bytes * bus_factor(kind, call.group_size)
 
 
+@lru_cache(4096)
 def kind_of(name: str) -> str | None:
     """Which collective the name of a call, an op or a kernel means; None where it says none."""
     return next((kind for kind, pattern in KINDS if pattern.search(name.lower())), None)

@@ -24,6 +24,7 @@ Rows = npt.NDArray[np.void]
 Floats = npt.NDArray[np.float64]
 MEETING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 """Kinds in which every rank needs all others."""
+CODES = [NAMES.index(kind) for kind in MEETING]
 TOGETHER = 10_000
 """ns within which ranks come at once (proposed): twice what the ends of one call were seen to differ by."""
 LOST = 0.1
@@ -114,16 +115,21 @@ def lateness(told: Sequence[Told]) -> tuple[Group, ...]:
 
 def _group(members: list[tuple[Told, GroupCalls]]) -> Group:
     first = members[0][1]
-    empty = Group(group=first.group, ranks=first.ranks, size=first.size)
-    tables, alike, meets = _matched([group.table() for _, group in members])
-    doubts = list(_doubts(members, len(alike), int((~alike).sum()), int((alike & ~meets).sum())))
-    most = max(len(group.table()) for _, group in members)
-    if not len(alike) or len(alike) < (1 - LOST) * most or np.mean(~alike) > LOST:
+    all_calls = [group.table() for _, group in members]
+    met = [table[np.isin(table["kind"], CODES)] for table in all_calls]
+    apart = max(len(table) - len(those) for table, those in zip(all_calls, met, strict=True))
+    # Of ranks that were cut some tell fewer, as they had other calls between.
+    most = (min if any(one.calls.told < one.calls.count for one, _ in members) else max)(map(len, met))
+    tables, alike = _matched(met)
+    doubts = tuple(_doubts(members, most - len(alike), most, int((~alike).sum()), apart))
+    empty = Group(group=first.group, ranks=first.ranks, size=first.size, doubts=doubts)
+    if not most:
+        return empty
+    if alike.sum() < (1 - LOST) * most:
         return msgspec.structs.replace(empty, doubts=(*doubts, "nothing is split"))
-    tables = [table[alike & meets] for table in tables]
+    if not alike.all():  # of a thousand ranks no copy without need
+        tables = [table[alike] for table in tables]
     durations = np.stack([table["ns"] for table in tables]).astype(float)
-    if not durations.size:
-        return msgspec.structs.replace(empty, doubts=tuple(doubts))
     ordered = np.sort(durations, axis=0)
     transfer, gap = ordered[0], ordered[1] - ordered[0]
     last = np.where(gap > TOGETHER, durations.argmin(axis=0), -1)
@@ -137,20 +143,18 @@ def _group(members: list[tuple[Told, GroupCalls]]) -> Group:
         waiting_ns=_middle(one.waiting_ns for one in waits),
         exposed_waiting_ns=_middle(one.exposed_waiting_ns for one in waits),
         exposed_transfer_ns=_middle(one.exposed_transfer_ns for one in waits),
-        sizes=tuple(_sizes(tables[0], transfer, first.size)), doubts=tuple(doubts),
+        sizes=tuple(_sizes(tables[0], transfer, first.size)),
         waits=tuple(sorted(waits, key=lambda one: (-one.last, one.waiting_ns, one.source))),
     )  # fmt: skip
 
 
-def _matched(tables: list[Rows]) -> tuple[list[Rows], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """The calls that all have; which of them are the same on all; and in which all ranks meet."""
+def _matched(tables: list[Rows]) -> tuple[list[Rows], npt.NDArray[np.bool_]]:
+    """The calls that all have, and which of them are the same on all."""
     common = reduce(np.intersect1d, [table["number"] for table in tables])
-    tables = [table[np.searchsorted(table["number"], common)] for table in tables]
+    tables = [t if len(t) == len(common) else t[np.searchsorted(t["number"], common)] for t in tables]
     kinds, sizes = (np.stack([table[name] for table in tables]) for name in ("kind", "size"))
     free = kinds[0] == NAMES.index("all-to-all")  # each rank sends what it has
-    alike = (kinds == kinds[0]).all(axis=0) & (free | (sizes == sizes[0]).all(axis=0))
-    meets = np.isin(kinds[0], [NAMES.index(kind) for kind in MEETING])
-    return tables, alike, meets
+    return tables, (kinds == kinds[0]).all(axis=0) & (free | (sizes == sizes[0]).all(axis=0))
 
 
 def _waiting(one: Told, table: Rows, transfer: Floats, late: Floats) -> Waiting:
@@ -176,18 +180,18 @@ def _sizes(table: Rows, transfer: Floats, num_ranks: int) -> list[SizedTransfer]
     return sorted(found, key=lambda one: (-one.calls * one.transfer_ns, one.kind, one.size))[:SIZES]
 
 
-def _doubts(members: list[tuple[Told, GroupCalls]], matched: int, different: int, apart: int) -> Iterator[str]:
+def _doubts(members: list[tuple[Told, GroupCalls]], lost: int, most: int, different: int, apart: int) -> Iterator[str]:
     """What stands between these figures and the truth."""
-    size, most = members[0][1].size, max(len(group.table()) for _, group in members)
+    size = members[0][1].size
     if size > len(members):
         yield (
             f"of its {size} ranks {len(members)} are here: the latest may be another, so that the transfer is no more "
             "than this"
         )
-    if not all(group.numbered for _, group in members):
+    if most and not all(group.numbered for _, group in members):
         yield "the files do not number the calls: they are matched by their order in each step"
-    if matched < most:
-        yield f"{most - matched} of {most} calls are not in every rank's file"
+    if lost:
+        yield f"{lost} of {most} calls are not in every rank's file"
     if different:
         yield f"{different} calls are not the same on all ranks"
     if apart:
