@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from gobrrr.ledger.lateness import Told, lateness
 from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.ranks import Job
 from gobrrr.report.job import job_to_markdown
-from tests.diagnose.grown import Grown, grow_ranks, meet
+from tests.diagnose.grown import COLLECTIVES, Grown, grow_ranks, meet
 
 US = 1000.0
 SEEDS = 30
@@ -65,6 +66,41 @@ def test_waiting_and_transfer_are_those_planted(seed: int, told: str, tmp_path: 
     assert group.transfer_ns == pytest.approx(statistics.median(transfers), rel=0.01)
     assert +Counter({one.rank: one.last for one in group.waits}) == last_ones(ranks)
     assert any("do not number" in doubt for doubt in group.doubts) is (told != "numbered")
+
+
+PAIRS = (("a", (0, 1)), ("b", (2, 3)), ("b", (0, 2)), ("b", (1, 3)))
+"""Groups of 2 x 2 ranks; those of one name are told apart by their ranks, also on one rank."""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_process_group_is_split_by_itself(seed: int, tmp_path: Path) -> None:
+    draw, ranks = random.Random(seed), [Grown(device=1, rank=i, world=4, clock=1000 * i) for i in range(4)]
+    waited: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+    moved: Counter[tuple[str, str]] = Counter()
+    for _ in range(3):
+        begins = [rank.now for rank in ranks]
+        for name, pair in PAIRS * 2:
+            for i in pair:
+                ranks[i].op(15, draw.randrange(50, 900))
+                ranks[i].python(draw.randrange(5, 900))
+            said = ALL_REDUCE | {"Group size": 2, "Process Group Name": name, "Process Group Ranks": str(list(pair))}
+            meet([ranks[i] for i in pair], transfer := draw.randrange(100, 900), said)
+            moved[key := (name, str(list(pair)))] += transfer
+            for i in pair:
+                begin, end, _ = ranks[i].met[-1]
+                waited[key][i] += end - begin - transfer
+        for rank, begin in zip(ranks, begins, strict=True):
+            rank.join(COLLECTIVES)
+            rank.sync()
+            rank.end_of_step(begin)
+    groups = {(group.group, group.ranks): group for group in job_of(ranks, tmp_path).groups}
+    assert groups.keys() == moved.keys()
+    for key, group in groups.items():
+        for one in group.waits:
+            assert one.rank is not None
+            assert one.waiting_ns == pytest.approx(per_step(ranks[one.rank], waited[key][one.rank]), rel=0.01, abs=US)
+        scales = [per_step(ranks[one.rank], 1) for one in group.waits if one.rank is not None]
+        assert group.transfer_ns == pytest.approx(statistics.median(scales) * moved[key], rel=0.01)
 
 
 GROUP: dict[str, Any] = {"dtype": "Float", "Group size": 3, "Process Group Name": "0",
