@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import statistics
 from collections import Counter, defaultdict
@@ -16,7 +17,7 @@ from gobrrr.ledger.calls import CALLS, OF_ALL, ROW, Calls, GroupCalls, calls_eac
 from gobrrr.ledger.lateness import Told, lateness
 from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.ranks import Job
-from gobrrr.report.job import job_to_markdown
+from gobrrr.report.job import job_to_markdown, show_job
 from tests.diagnose.grown import COLLECTIVES, Grown, grow_ranks, meet
 
 US = 1000.0
@@ -156,7 +157,9 @@ def test_a_slow_link_is_told_of_the_transfer(tmp_path: Path) -> None:
     job = job_of(steps_of(3, 100, 20_000, ALL_REDUCE, devices=8), tmp_path)
     (group,) = job.groups
     assert group.slow and "0.7 % of NVLink 3 (300 GB/s, NVIDIA A100" in group.link
-    assert "- slow link (BRR702): " in job_to_markdown(job) and all("BRR702" in rank.codes for rank in job.ranks)
+    assert "- slow link: over the transfer" in job_to_markdown(job) and all(
+        "BRR702" in rank.codes for rank in job.ranks
+    )
 
 
 def test_between_hosts_the_usual_range_is_told_and_nothing_judged(tmp_path: Path) -> None:
@@ -168,6 +171,15 @@ def test_a_rate_above_the_data_sheet_is_not_printed(tmp_path: Path) -> None:
     """32 MiB in 50 us are 895 GB/s."""
     (group,) = job_of(steps_of(3, 5000, 50, ALL_REDUCE), tmp_path).groups
     assert "GB/s" not in group.link and "not as the files say" in group.link and not group.sizes[0].bus_rate
+
+
+def test_a_groups_name_is_a_strangers(tmp_path: Path) -> None:
+    said = ALL_REDUCE | {"Process Group Name": "\x1b[31m<b>|x|</b>"}
+    job = job_of(steps_of(3, 5000, 200, said), tmp_path)
+    show_job(job, page := io.StringIO())
+    shown = " ".join(page.getvalue().split())
+    assert "\x1b" not in shown and "5.00 ms of waiting for the latest" in shown
+    assert "<b>" not in job_to_markdown(job) and "rank 2 to 4 of 4 calls (5.00 ms per step" in shown
 
 
 def test_what_ranks_may_leave_early_is_not_split(tmp_path: Path) -> None:

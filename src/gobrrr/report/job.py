@@ -26,7 +26,7 @@ def show_job(job: Job, stream: TextIO) -> None:
     """The verdict, what it would bring, the ranks that were longest at work, and what is not there."""
     width, color, ascii_only = suited(stream)
     page = Page(width, ascii_only)
-    told: list[RenderableType] = [page.row(title, Text(line)) for title, line in _told(job)]
+    told: list[RenderableType] = [page.row(title, Text(page.clean(line))) for title, line in _told(job)]
     read = [rank for rank in job.ranks if not rank.error]
     last = [phrase((f"gobrrr diagnose {page.clean(_latest(read).source)}", "bold"))] if read else []
     blocks = ([Text(page.clean(job.verdict), style="bold")], told, [_table(job, page)], last)
@@ -66,7 +66,7 @@ def _of_group(group: Group) -> Iterator[tuple[str, str]]:
         if last := ", ".join(_last(one, group.calls) for one in group.waits[:LAST] if one.last):
             yield "last", last
     if group.link:
-        yield "slow link (BRR702)" if group.slow else "link", group.link
+        yield ("slow link", f"{group.link}: BRR702") if group.slow else ("link", group.link)
     if group.doubts:
         yield (
             ("doubts" if group.calls else "waiting"),
