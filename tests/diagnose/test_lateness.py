@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.cli.diagnose import diagnose
 from gobrrr.ledger.calls import CALLS, OF_ALL, ROW, Calls, GroupCalls, calls_each
@@ -162,6 +163,16 @@ def test_a_slow_link_is_told_of_the_transfer(tmp_path: Path) -> None:
     )
 
 
+def test_of_large_and_small_calls_the_large_ones_judge_the_link() -> None:
+    """Small ones are slow over any link: 1000 of 4 KB that take longer than two of 64 MB at 128 GB/s."""
+    small = [told(i, list(range(1000)), 1e6, size=4096.0) for i in range(2)]
+    large = [told(i, list(range(1000, 1002)), 5e5, size=64e6) for i in range(2)]
+    ranks = [both(a, b) for a, b in zip(small, large, strict=True)]
+    (group,) = (linked(group, ranks) for group in lateness(ranks))
+    assert [one.size for one in group.sizes] == [4096, 64e6]
+    assert not group.slow and "42.7 % of NVLink 3" in group.link and "61.0 MiB" in group.link
+
+
 def test_between_hosts_the_usual_range_is_told_and_nothing_judged(tmp_path: Path) -> None:
     (group,) = job_of(steps_of(3, 100, 20_000, ALL_REDUCE), tmp_path).groups  # each saw one device
     assert not group.slow and not group.fits and "between hosts 12.5 GB/s to 50.0 GB/s" in group.link
@@ -213,13 +224,20 @@ def test_point_to_point_calls_of_some_ranks_do_not_shift_the_others(tmp_path: Pa
     assert {one.rank for one in group.waits if one.last} == {2}
 
 
-def told(rank: int, numbers: list[int], ns: float, kind: int = 1, count: int = 0) -> Told:
-    """Calls of one group, all-reduces of 1 MB that take as long as each other."""
+def told(rank: int, numbers: list[int], ns: float, kind: int = 1, count: int = 0, size: float = 1e6) -> Told:
+    """Calls of one group, all-reduces of one size that take as long as each other."""
     rows = np.zeros(len(numbers), ROW)
-    rows["number"], rows["kind"], rows["size"], rows["ns"], rows["bare"] = numbers, kind, 1e6, ns, ns
+    rows["number"], rows["kind"], rows["size"], rows["ns"], rows["bare"] = numbers, kind, size, ns, ns
     rows["at"], rows["bare_at"] = ns, ns
     group = GroupCalls("0", "[0, 1]", 2, True, rows.tobytes())
-    return Told(rank, f"{rank}.json", Calls((group,), told=len(numbers), count=count or len(numbers)))
+    calls = Calls((group,), told=len(numbers), count=count or len(numbers))
+    return Told(rank, f"{rank}.json", calls, device="NVIDIA A100-SXM4-80GB", within_a_host=True)
+
+
+def both(one: Told, other: Told) -> Told:
+    """The calls of both, in one group."""
+    first, second = (told.calls.groups[0] for told in (one, other))
+    return replace(one, calls=Calls((replace(first, rows=first.rows + second.rows),), told=1002, count=1002))
 
 
 def test_calls_are_matched_by_number_and_the_others_told() -> None:
