@@ -87,7 +87,7 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=min(cost, freed),
         message=f"large collectives reach {byte_rate(_at_best(best))} on the bus at best ({kind}s of "
         f"{size(best.size)}), {share(_at_best(best) / link.rate)} of {link.name} ({byte_rate(link.rate)}, "
-        f"{link.source}): something else carries them, or even the fastest waited for a later rank",
+        f"{link.source}): the host's memory or a network carries them, or even the fastest waited for a later rank",
         advice="Give the files of all ranks, by which waiting and transfer come apart; see what carries them "
         "(NCCL_DEBUG=INFO, nvidia-smi topo -m; rocm-smi --showtopo).",
         where=loop_line(ledger),
