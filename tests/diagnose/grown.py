@@ -200,6 +200,16 @@ class Grown:
         bare = [float(sum((~works[b:e]).sum() for b, e in spans)) for spans in (waits, moves)]
         return total[0], total[1], bare[0], bare[1]
 
+    def awaited(self) -> float:
+        """Share of the window in which the host stands in a wait while the device works."""
+        first, last = self.steps[0][0], max(self.steps[-1][1], max(end for _, _, end in self.busy))
+        works, waits = np.zeros(last, bool), np.zeros(last, bool)
+        for _, begin, end in self.busy:
+            works[begin:end] = True
+        for begin, end in self.waits:
+            waits[begin:end] = True
+        return float(np.mean((works & waits)[first:]))
+
     def _kept(self, works: np.ndarray[Any, Any]) -> Iterable[tuple[int, int]]:
         """What waits cost: from where the device stood still to its next work, never more than they kept the host."""
         for begin, end in self.waits:

@@ -101,7 +101,7 @@ def test_kernels_of_the_ddp_trace_are_counted() -> None:
     ("name", "bound"),
     [
         ("tracelens/h100_bert_small.json.gz", "overhead"), ("tracelens/mi300_vit_falconsai.json.gz", "overhead"),
-        ("tracelens/mi300_qwen_0.5b.json.gz", "compute"), ("hta/a100_trace_diff_control.json.gz", "communication"),
+        ("tracelens/mi300_qwen_0.5b.json.gz", "bandwidth"), ("hta/a100_trace_diff_control.json.gz", "communication"),
         ("hta/mi250_rocm62_toy_train.json.gz", "overhead"), ("hta/a100_2rank_nccl_metadata.json.gz", "overhead"),
     ],
 )  # fmt: skip

@@ -163,6 +163,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Share of launched kernels that the file does not have: it looks idle where they ran."""
     overlap_share: float = 0.0
     """Of the device's time, in which two events of one stream run at once."""
+    awaited_ns: float = 0.0
+    """For which the host stands in a synchronising call while the device works off what was launched."""
     start_up_ns: float = 0.0
     """Idle inside calls that only the device's start-up makes so long."""
     replayed_share: float = 0.0

@@ -43,6 +43,7 @@ def at_plain_step(device: DeviceLedger, working: float, idling: float) -> Device
         tensor_core_eligible_ns=device.tensor_core_eligible_ns * working,
         exposed_communication_ns=device.exposed_communication_ns * working,
         transfers=tuple(_transfer(one, working) for one in device.transfers),
+        awaited_ns=device.awaited_ns * working,
         start_up_ns=device.start_up_ns * idling,
         work=_work(device.work, working) if device.work else None,
     )  # fmt: skip
