@@ -159,9 +159,12 @@ def _unpacked(path: Path) -> float:
         return sum(len(block) for block in iter(lambda: file.read(1 << 20), b"")) / 2**20
 
 
-def generate(path: Path, num_events: int, rank: int = 0) -> None:
-    """A trace of so many events: steps of 1000 ops, each with a launch and a kernel."""
+def generate(path: Path, num_events: int, rank: int = 0, meets: int = 0) -> None:
+    """A trace of so many events: steps of 1000 ops, each with a launch and a kernel. `meets`: of so many kernels one is
+    a collective of all ranks."""
     per_step = 3000
+    reduce = (',"Collective name":"allreduce","dtype":"Float","In msg nelems":4096,"Out msg nelems":4096,'
+              '"Group size":1000,"Process Group Name":"0"')  # fmt: skip
     with path.open("w") as file:
         file.write(
             f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 1000}}, "traceEvents": [\n'
@@ -171,15 +174,17 @@ def generate(path: Path, num_events: int, rank: int = 0) -> None:
             if i % (per_step // 3) == 0:
                 file.write(f'{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{i}","pid":1,"tid":1,"ts":{t},'
                            f'"dur":{20 * per_step // 3},"args":{{}}}},\n')  # fmt: skip
+            meeting = meets and i % meets == 0
+            name, said = ("ncclDevKernel_AllReduce", reduce) if meeting else (f"ampere_sgemm_{i % 40}", "")
             shapes = f"[[{8 + i % 7},1024],[1024,{1024 + i % 5}]]"
             file.write(
                 f'{{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":{t},"dur":15,"args":'
                 f'{{"External id":{i},"Input Dims":{shapes},"Input type":["float","float"]}}}},\n'
                 f'{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{t + 5},"dur":4,'
                 f'"args":{{"External id":{i},"correlation":{i}}}}},\n'
-                f'{{"ph":"X","cat":"kernel","name":"ampere_sgemm_{i % 40}","pid":0,"tid":7,"ts":{t + 12},"dur":9,'
+                f'{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{t + 12},"dur":{9 - rank % 5},'
                 f'"args":{{"External id":{i},"correlation":{i},"device":0,"stream":7,"grid":[8,8,1],'
-                f'"block":[128,1,1]}}}},\n'
+                f'"block":[128,1,1]{said}}}}},\n'
             )
         file.write('{"ph":"i","name":"end","pid":1,"tid":1,"ts":0,"s":"g"}]}\n')
 
@@ -199,11 +204,11 @@ def growth(sizes: list[int]) -> list[dict[str, Any]]:
 
 
 def ranks(count: int) -> dict[str, Any]:
-    """Peak memory of one process at a few ranks and at many."""
+    """Peak memory of one process at a few ranks and at many, each with 250 collectives that are told call by call."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(count):
-            generate(Path(folder) / f"rank{rank}.json", 3000, rank)
+            generate(Path(folder) / f"rank{rank}.json", 3000, rank, meets=4)
             if rank + 1 in (10, 100, count):
                 seconds, peak, exit_code, _ = run(sys.executable, OURS, Path(folder))
                 found[str(rank + 1)] = {"seconds": seconds, "peak_MiB": peak, "code": exit_code}

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.collectives import transfers
+from gobrrr.ledger.collectives import transfers, within_a_host
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, awaited, idle_causes, named, stalls, starting_up, union
@@ -52,7 +52,7 @@ def device_ledger(
         underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
-        transfers=transfers(trace, kernels, num_steps),
+        transfers=transfers(trace, kernels, num_steps), within_a_host=within_a_host(trace, kernels),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
         unseen_share=_unseen(trace, begin, end), overlap_share=_overlap(kernels),
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),

@@ -60,6 +60,7 @@ class Args(msgspec.Struct, gc=False):
     group_size: Int = field(default=-1, name="Group size")
     group: Int = field(default=None, name="Process Group Name")
     ranks: str | None = field(default=None, name="Process Group Ranks")
+    seq: Int = field(default=-1, name="Seq")
     name: Int = None
 
 
