@@ -70,6 +70,12 @@ def _markdown(report: Report, view: View) -> bytes:
     return to_markdown(report, view.root).encode("utf-8", "replace")
 
 
+def _csv(report: Report, view: View) -> bytes:
+    from gobrrr.report.csv import to_csv
+
+    return to_csv(report).encode("utf-8", "replace")
+
+
 def _html(report: Report, view: View) -> bytes:
     from gobrrr.report.html import to_html
 
@@ -128,6 +134,7 @@ FORMATS: tuple[Format, ...] = (
     Format("text", (".txt",), _text, _receipt_text, _comparison_text),
     Format("json", (".json",), _json, _receipt_json, _comparison_json),
     Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown, _comparison_markdown),
+    Format("csv", (".csv",), _csv),
     Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html),
 )
 
