@@ -54,6 +54,7 @@ NOUNS = {
     "report": (samples.full(), frozenset(("schema",))),
     "receipt": (samples.tuned(), samples.OURS),
     "comparison": (samples.compared(), frozenset(("schema", "codes"))),
+    "job": (samples.job(), frozenset(("schema", "error"))),
 }
 """What has a page, and which fields' words stay when hostile ones are put into all others."""
 EACH = pytest.mark.parametrize("noun", NOUNS)

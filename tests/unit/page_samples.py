@@ -8,7 +8,9 @@ import msgspec
 
 from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.ledger.devicemodel import DeviceMemory, DeviceOp
+from gobrrr.ledger.lateness import Group, Waiting
 from gobrrr.ledger.optimes import OpTime
+from gobrrr.ledger.ranks import Job, RankSummary
 from gobrrr.ledger.slices import Said, Slice
 from gobrrr.ledger.timeline import Lane, Timeline
 from gobrrr.recording.facts import Span
@@ -155,3 +157,22 @@ def compared(**changes: Any) -> Comparison:
     known = {"verdict": told, "speedup": 2.0, "low": 1.9, "high": 2.1, "a": a, "b": b, "ops": ops,
              "appeared": ("BRR504",), "vanished": ("BRR405", "BRR000"), **changes}  # fmt: skip
     return Comparison(**known)
+
+
+def job(**changes: Any) -> Job:
+    """Three ranks, of which the last is late and the first waits longest; one file that could not be read."""
+    own, waits = (6e6, 8e6, 9e6), (3e6, 1e6, 0.0)
+    ranks = tuple(
+        RankSummary(source=f"rank{i}.json", rank=i, world_size=4, num_steps=5, step_ns=1e7, busy_ns=5e6, bound="host",
+                    exposed_communication_ns=1e7 - own[i], accounts=(("device work", 5e6), ("host", own[i] - 5e6),
+                    ("communication", 1e7 - own[i])), verdict="Host-bound", codes=("BRR301",))
+        for i in range(3)
+    )  # fmt: skip
+    waiting = tuple(Waiting(rank=i, source=f"rank{i}.json", waiting_ns=waits[i], exposed_waiting_ns=waits[i],
+                            exposed_transfer_ns=1e6, last=i * 2, late_ns=1e5) for i in range(3))  # fmt: skip
+    group = Group(group="default", ranks="0, 1, 2", size=3, calls=8, transfer_ns=1e6, waiting_ns=1e6, waits=waiting,
+                  link="12 GB/s", doubts=("matched by order",))  # fmt: skip
+    known = {"verdict": "Straggler: rank 2 works longest", "slowest": 2, "bound": "host", "late_ns": 1e6,
+             "imbalance": 0.17, "missing": (3,), "ranks": (*ranks, RankSummary(source="bad.json", error="no trace")),
+             "groups": (group,), **changes}  # fmt: skip
+    return Job(**known)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import redaction
-from gobrrr.cli.report import add_formats, add_options, format_of, tell, write
+from gobrrr.cli.report import add_formats, add_options, format_of, put, tell
 from gobrrr.errors import GobrrrError
+from gobrrr.report import formats
 from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
@@ -27,7 +28,6 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from gobrrr.report.model import Report
 
 CHUNK = 4
-OF_A_JOB = ("text", "json", "markdown")
 
 
 class DiagnoseCommand:
@@ -177,37 +177,21 @@ def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> Non
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:
-    import io
+    from gobrrr.report.job import show_job
 
-    import msgspec
-
-    from gobrrr.report.job import job_to_markdown, show_job
-
-    text = msgspec.json.format(msgspec.json.encode(job)) + b"\n"
     if args.json:
-        _write(args.json, text)
+        _write(args.json, formats.render(job, "json", View()))
     form = format_of(args)
     if form == "text" and not args.output:
         show_job(job, sys.stdout)
-        return
-    if form == "text":
-        show_job(job, page := io.StringIO())
-        text = page.getvalue().encode("utf-8", "replace")
-    elif form == "markdown":
-        text = job_to_markdown(job).encode("utf-8", "replace")
-    if args.output:
-        write(Path(args.output), text)
     else:
-        sys.stdout.buffer.write(text)
+        put(formats.render(job, form, View()), args.output)
 
 
 def _check_form(args: argparse.Namespace, num_traces: int) -> None:
     """Raises GobrrrError for a form that a job of several ranks does not have, before anything is read."""
-    form = format_of(args)
-    if num_traces > 1 and form not in OF_A_JOB:
-        raise GobrrrError(
-            f"a job of {num_traces} traces has no {form} form", f"name one trace, or {' or '.join(OF_A_JOB)}"
-        )
+    if num_traces > 1:
+        formats.check(format_of(args), "job")
 
 
 def _write(file: str, content: bytes) -> None:

@@ -13,6 +13,7 @@ from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
     from gobrrr.ledger.comparison import Comparison
+    from gobrrr.ledger.ranks import Job
     from gobrrr.ledger.timeline import Timeline
     from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
@@ -48,6 +49,7 @@ class Format(NamedTuple):
     render: Callable[[Report, View], bytes]
     receipt: Callable[[Receipt, View], bytes] | None = None
     comparison: Callable[[Comparison, View], bytes] | None = None
+    job: Callable[[Job, View], bytes] | None = None
 
 
 def _text(report: Report, view: View) -> bytes:
@@ -130,12 +132,36 @@ def _comparison_html(found: Comparison, view: View) -> bytes:
     return comparison_to_html(found).encode("utf-8", "replace")
 
 
+def _job_text(job: Job, view: View) -> bytes:
+    from gobrrr.report.job import render
+
+    return render(job).encode("utf-8", "replace")
+
+
+def _job_json(job: Job, view: View) -> bytes:
+    from gobrrr.report.json import as_json
+
+    return as_json(job)
+
+
+def _job_markdown(job: Job, view: View) -> bytes:
+    from gobrrr.report.job import job_to_markdown
+
+    return job_to_markdown(job).encode("utf-8", "replace")
+
+
+def _job_html(job: Job, view: View) -> bytes:
+    from gobrrr.report.html import job_to_html
+
+    return job_to_html(job).encode("utf-8", "replace")
+
+
 FORMATS: tuple[Format, ...] = (
-    Format("text", (".txt",), _text, _receipt_text, _comparison_text),
-    Format("json", (".json",), _json, _receipt_json, _comparison_json),
-    Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown, _comparison_markdown),
+    Format("text", (".txt",), _text, _receipt_text, _comparison_text, _job_text),
+    Format("json", (".json",), _json, _receipt_json, _comparison_json, _job_json),
+    Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown, _comparison_markdown, _job_markdown),
     Format("csv", (".csv",), _csv),
-    Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html),
+    Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html, _job_html),
 )
 
 
@@ -150,11 +176,11 @@ def by_suffix(file: str, default: str = "text") -> str:
     return next((form.name for form in FORMATS if suffix in form.suffixes), default)
 
 
-NOUNS = {"Receipt": "receipt", "Comparison": "comparison"}
+NOUNS = {"Receipt": "receipt", "Comparison": "comparison", "Job": "job"}
 """Fields of Format by the type of a noun; all others are reports."""
 
 
-def render(noun: Report | Receipt | Comparison, name: str, view: View) -> bytes:
+def render(noun: Report | Receipt | Comparison | Job, name: str, view: View) -> bytes:
     """A noun in a form. Raises KeyError for a name that is none, GobrrrError for a form that this noun lacks."""
     kind = NOUNS.get(type(noun).__name__, "render")
     check(name, kind)

@@ -1,4 +1,4 @@
-"""A report, tuning or comparison as one page of HTML: no network, complete without JavaScript, runs nothing foreign.
+"""A report, tuning, comparison or job as one page of HTML: no network, complete without JavaScript, nothing foreign.
 
 Three walls stand between a hostile name and the page: `plain` (no control character reaches it), Jinja2's autoescape,
 and a Content-Security-Policy that allows one style sheet and one script, ours, by their hashes, and loads nothing.
@@ -17,7 +17,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gobrrr.ledger.comparison import Comparison
-from gobrrr.report import pagecomparison, pagefindings, pagetables, pagetime, pagetimeline, pagetuning
+from gobrrr.ledger.ranks import Job
+from gobrrr.report import pagecomparison, pagefindings, pagejob, pagetables, pagetime, pagetimeline, pagetuning
 from gobrrr.report.escape import plain
 from gobrrr.report.formats import View
 from gobrrr.report.json import as_json, to_json
@@ -51,6 +52,11 @@ def tuning_to_html(receipt: Receipt, view: View) -> str:
 def comparison_to_html(found: Comparison) -> str:
     """The page of two recordings side by side, as pure."""
     return _page("comparison.html.j2", as_json(found), **pagecomparison.parts(found))
+
+
+def job_to_html(job: Job) -> str:
+    """The page of a job's ranks, as pure."""
+    return _page("job.html.j2", as_json(job), **pagejob.parts(job))
 
 
 def _page(template: str, data: bytes, **parts: Any) -> str:
