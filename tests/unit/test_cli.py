@@ -256,7 +256,7 @@ SURFACE = {
     },
     "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
-    "compare": {"--format", "--help", "--ops", "-h"},
+    "compare": {"--format", "--help", "--ops", "--output", "-h", "-o"},
     "diagnose": {
         "--format",
         "--help",

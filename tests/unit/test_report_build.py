@@ -146,3 +146,14 @@ def test_a_file_that_allows_no_verdict_has_no_loud_finding() -> None:
         report = build(ledger, None, [loud, msgspec.structs.replace(doubt, severity="critical", bound="unreliable")])
         assert report.verdict.bound == "unreliable"
         assert {f.code: f.severity for f in report.findings} == {"BRR401": severity, "BRR901": "critical"}
+
+
+def test_an_op_says_the_shapes_that_take_most_of_its_time() -> None:
+    from gobrrr.report.build import MAX_SHAPES
+    from tests.unit.handmade import op
+
+    ops = (op("aten::mm", (2, 2), (2, 2), ms=1.0), op("aten::mm", (32, 512), (), (512, 8), ms=5.0),
+           op("aten::cat", *[(1, 1)] * 99, ms=0.5))  # fmt: skip
+    ledger = Ledger(step=StepStats(plain_wall_ns=10e6, plain_count=5), ops=ops)
+    mm, cat = build(ledger, None, ()).ops
+    assert mm.shapes == "32x512, 512x8" and len(cat.shapes) == MAX_SHAPES

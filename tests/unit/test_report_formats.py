@@ -46,13 +46,15 @@ def test_every_form_of_a_report_has_the_verdict(form: str) -> None:
     assert b"Balanced" in formats.render(samples.balanced(), form, View())
 
 
-def test_a_job_of_several_traces_has_no_page(tmp_path: Path) -> None:
+def test_a_job_of_several_traces_has_no_table_of_ops(tmp_path: Path) -> None:
     import argparse
 
     parser = argparse.ArgumentParser()
     diagnose.command.prepare(parser)
-    args = parser.parse_args(["a.json", "b.json", "-o", str(tmp_path / "x.html")])
-    with pytest.raises(GobrrrError, match=r"a job of 2 traces has no html form \(name one trace, or text or json"):
+    args = parser.parse_args(["a.json", "b.json", "-o", str(tmp_path / "x.csv")])
+    with pytest.raises(
+        GobrrrError, match=r"a job has no csv form \(write it with -o as one of \.txt, \.json, \.md, \.html"
+    ):
         diagnose.command.run(args)
 
 

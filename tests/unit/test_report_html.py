@@ -74,8 +74,11 @@ BOTH = pytest.mark.parametrize("report", [samples.full(), samples.on_device()], 
 @BOTH
 @pytest.mark.parametrize("word", samples.HOSTILE, ids=range(len(samples.HOSTILE)))
 def test_no_text_of_a_report_makes_an_element_or_an_attribute(report: Report, word: str) -> None:
-    tame = Parsed(page(samples.with_texts(report, "tame")))
-    told = page(samples.with_texts(report, word))
+    plainly, told = (
+        page(samples.with_texts(report, each), timeline=samples.with_texts(samples.DRAWN, each))
+        for each in ("tame", word)
+    )
+    tame = Parsed(plainly)
     taken = Parsed(told)
     assert taken.elements == tame.elements
     assert taken.others == tame.others == [] and taken.open == []
@@ -104,13 +107,13 @@ def test_the_policy_allows_our_style_and_script_alone(report: Report) -> None:
 
 @BOTH
 def test_nothing_is_loaded_and_nothing_is_styled_or_scripted_in_place(report: Report) -> None:
-    for tag, attributes in Parsed(page(report)).elements:
+    for tag, attributes in Parsed(page(report, timeline=samples.DRAWN)).elements:
         names = dict(attributes)
         assert tag not in ("link", "img", "iframe", "object", "embed", "form", "base", "image", "use")
         assert not names.keys() & {"src", "srcset", "style", "action", "background", "xlink:href"}
         assert not any(name.startswith("on") for name in names)
         assert tag == "a" or "href" not in names
-    assert not re.search(r"@import|url\((?!#)", page(report))
+    assert not re.search(r"@import|url\((?!#)", page(report, timeline=samples.DRAWN))
 
 
 @BOTH
@@ -139,6 +142,13 @@ def test_everything_that_the_report_says_is_on_the_page() -> None:
         assert op.name.removeprefix("aten::") in text
     assert all(name in text for name, ns in report.phases if ns)
     assert all(account.account.replace("_", " ") in text for account in report.ledger)
+
+
+@BOTH
+def test_hovering_over_an_op_of_the_roofline_says_op_line_and_shapes(report: Report) -> None:
+    chart = page(report).split('aria-label="Roofline')[1].split("</svg>")[0]
+    said = re.findall(r"<title>(.*?)</title>", chart)
+    assert len(said) >= 5 and all("train.py:41 in main, 32x512, 512x8" in each and "aten::op" in each for each in said)
 
 
 def test_a_report_of_nothing_has_a_page() -> None:

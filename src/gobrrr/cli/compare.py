@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.cli.report import add_formats, format_of, put
 from gobrrr.errors import GobrrrError
+from gobrrr.report import formats
+from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
     from gobrrr.ledger.comparison import Side
@@ -27,21 +30,21 @@ class CompareCommand:
         parser.add_argument("a", metavar="A", help="a folder that gobrrr run has written, or a trace")
         parser.add_argument("b", metavar="B", help="the other one")
         parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
-        parser.add_argument("--format", choices=("text", "json"), default="text")
+        add_formats(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read both, compare, tell; raises GobrrrError for what cannot be read."""
-        import msgspec
-
         from gobrrr.ledger.comparison import compared
         from gobrrr.report.comparison import show_comparison
 
+        formats.check(form := format_of(args), "comparison")
         (a, walls_a, ops_a), (b, walls_b, ops_b) = (_side(word) for word in (args.a, args.b))
         found = compared(a, b, (walls_a, walls_b), (ops_a, ops_b))
-        if args.format == "json":
-            sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+        num_ops = max(0, args.ops)
+        if form == "text" and not args.output:
+            show_comparison(found, sys.stdout, num_ops)
         else:
-            show_comparison(found, sys.stdout, max(0, args.ops))
+            put(formats.render(found, form, View(num_ops=num_ops)), args.output)
         return 0
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import redaction
-from gobrrr.cli.report import add_formats, add_options, format_of, tell, write
+from gobrrr.cli.report import add_formats, add_options, format_of, put, tell
 from gobrrr.errors import GobrrrError
+from gobrrr.report import formats
 from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
@@ -22,11 +23,11 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from gobrrr.ledger.ranks import Job, RankSummary
     from gobrrr.machine.model import Machine
     from gobrrr.recording.limits import Limits
+    from gobrrr.recording.run import Recording
     from gobrrr.recording.sources import Source
     from gobrrr.report.model import Report
 
 CHUNK = 4
-OF_A_JOB = ("text", "json", "markdown")
 
 
 class DiagnoseCommand:
@@ -60,7 +61,8 @@ class DiagnoseCommand:
         machine = _machine(args.machine)
         sources = find(args.traces, limits)
         if len(sources) == 1:
-            _tell(redaction.redacted(diagnosed(sources[0], machine, limits, args.portability), args.redact), args)
+            report, _, recording = _judged(sources[0], machine, limits, args.portability)
+            _tell(redaction.redacted(report, args.redact), recording, args)
             return 0
         _check_form(args, len(sources))
         job = _job(sources, machine, limits, args.jobs)
@@ -104,7 +106,7 @@ def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> 
     from gobrrr.ledger.ranks import RankSummary
 
     try:
-        report, summary = _judged(source, machine, limits, portability=False, most=most)
+        report, summary, _ = _judged(source, machine, limits, portability=False, most=most)
     except GobrrrError as error:
         return RankSummary(source=str(source), error=error.message)
     codes = tuple(finding.code for finding in report.findings)
@@ -113,7 +115,7 @@ def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> 
 
 def _judged(
     source: Source, machine: Machine, limits: Limits, portability: bool, most: int = 0
-) -> tuple[Report, RankSummary]:
+) -> tuple[Report, RankSummary, Recording]:
     """`most`: collectives that are told call by call, for the other ranks."""
     from gobrrr.cli.diagnosis import judged
     from gobrrr.ledger.calls import calls
@@ -125,7 +127,8 @@ def _judged(
     rank, world = rank_of(source, trace), trace.properties.world_size
     recording = of_trace(trace)
     ledger, report = judged(recording, machine, portability=portability, rank=rank, world_size=world)
-    return report, summary(ledger, str(source), rank, world, calls(recording, trace, most) if most else None)
+    told = calls(recording, trace, most) if most else None
+    return report, summary(ledger, str(source), rank, world, told), recording
 
 
 def _machine(file: str | None) -> Machine:
@@ -163,46 +166,32 @@ def _job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> 
         return ranks.reduced(reduce, sources, partial(pool.map, chunksize=chunk))
 
 
-def _tell(report: Report, args: argparse.Namespace) -> None:
+def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> None:
+    from gobrrr.ledger.timeline import timeline
     from gobrrr.report.json import to_json
 
     if args.json:
         _write(args.json, to_json(report))
-    tell(report, View(str(Path.cwd()), mask=redaction.masker(args.redact)), args)
+    drawn = timeline(recording) if format_of(args) == "html" else None
+    tell(report, View(str(Path.cwd()), mask=redaction.masker(args.redact), timeline=drawn), args)
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:
-    import io
+    from gobrrr.report.job import show_job
 
-    import msgspec
-
-    from gobrrr.report.job import job_to_markdown, show_job
-
-    text = msgspec.json.format(msgspec.json.encode(job)) + b"\n"
     if args.json:
-        _write(args.json, text)
+        _write(args.json, formats.render(job, "json", View()))
     form = format_of(args)
     if form == "text" and not args.output:
         show_job(job, sys.stdout)
-        return
-    if form == "text":
-        show_job(job, page := io.StringIO())
-        text = page.getvalue().encode("utf-8", "replace")
-    elif form == "markdown":
-        text = job_to_markdown(job).encode("utf-8", "replace")
-    if args.output:
-        write(Path(args.output), text)
     else:
-        sys.stdout.buffer.write(text)
+        put(formats.render(job, form, View()), args.output)
 
 
 def _check_form(args: argparse.Namespace, num_traces: int) -> None:
     """Raises GobrrrError for a form that a job of several ranks does not have, before anything is read."""
-    form = format_of(args)
-    if num_traces > 1 and form not in OF_A_JOB:
-        raise GobrrrError(
-            f"a job of {num_traces} traces has no {form} form", f"name one trace, or {' or '.join(OF_A_JOB)}"
-        )
+    if num_traces > 1:
+        formats.check(format_of(args), "job")
 
 
 def _write(file: str, content: bytes) -> None:

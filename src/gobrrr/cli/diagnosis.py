@@ -53,10 +53,12 @@ def explain(
 
 def page_of(report: Report, mask: Callable[[str], str], recording: Recording) -> bytes:
     """The page of a program that has just run: its source may lie anywhere."""
+    from gobrrr.ledger.timeline import timeline
     from gobrrr.report import formats
     from gobrrr.report.history import step_times
 
-    view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(recording))
+    view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(recording),
+                        timeline=timeline(recording))  # fmt: skip
     return formats.render(report, "html", view)
 
 

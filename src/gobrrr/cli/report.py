@@ -7,29 +7,31 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import redaction
+from gobrrr.cli import nouns, redaction
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.report import formats
 from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
-    from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
+    from gobrrr.trial.receipt import Receipt
 
 RUNS = ".gobrrr"
-NAME = "report.json"
+NAME, RECEIPT = "report.json", "receipt.json"
 
 
 class ReportCommand:
-    """Re-renders `.gobrrr/<run>/report.json`; needs no torch."""
+    """Re-renders `.gobrrr/<run>/report.json`, or the receipt of a tuning; needs no torch."""
 
     name = "report"
     help = "show the report of an earlier run again"
 
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
-        parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder or {NAME} (default: the latest)")
+        parser.add_argument(
+            "run", nargs="?", default=RUNS, help=f"its folder, {NAME} or {RECEIPT} (default: the latest)"
+        )
         add_formats(parser)
         add_options(parser)
         redaction.add_option(parser)
@@ -37,21 +39,23 @@ class ReportCommand:
     def run(self, args: argparse.Namespace) -> int:
         """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
         file = find(Path(args.run))
+        if (noun := nouns.other(file)) is not None:
+            return _tell_other(redaction.redacted(noun, args.redact), args)
         report, form = redaction.redacted(load(file), args.redact), format_of(args)
-        steps = steps_beside(file, report) if form == "html" else ()
-        view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns,
-                    steps=steps)  # fmt: skip
-        tell(report, view, args)
+        view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
+        tell(report, beside(view, file, report) if form == "html" else view, args)
         return 0
 
 
 def find(path: Path) -> Path:
-    """The report that `path` means: itself, the one in it, or the latest of the runs in it."""
+    """The report or receipt that `path` means: itself, the one in it, or the latest of the runs in it."""
     if path.is_file():
         return path
-    if (path / NAME).is_file():
-        return path / NAME
-    runs = [run for run in path.glob(f"*/{NAME}") if run.is_file()] if path.is_dir() else []
+    for name in (NAME, RECEIPT):
+        if (path / name).is_file():
+            return path / name
+    found = [run for name in (NAME, RECEIPT) for run in path.glob(f"*/{name}")] if path.is_dir() else []
+    runs = [run for run in found if run.is_file()]
     if not runs:
         raise GobrrrError(f"{path}: no {NAME} here", "make one with: gobrrr run script.py")
     return max(runs, key=lambda run: (run.stat().st_mtime_ns, str(run)))
@@ -68,16 +72,18 @@ def load(path: Path) -> Report:
     return from_json(data, str(path))
 
 
-def steps_beside(file: Path, report: Report) -> tuple[StepTime, ...]:
-    """Every step's time, where the recording lies beside its report and can be read."""
+def beside(view: View, file: Path, report: Report) -> View:
+    """With every step's time and one step's timeline, where the recording lies beside its report and can be read."""
+    from gobrrr.ledger.timeline import timeline
     from gobrrr.recording.run import load_run
     from gobrrr.report.history import step_times
 
     try:
         recordings = load_run(file.parent)
     except (GobrrrError, OSError):
-        return ()
-    return next((step_times(recording) for recording in recordings if recording.start.rank == report.rank), ())
+        return view
+    own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
+    return view if own is None else view._replace(steps=step_times(own), timeline=timeline(own))
 
 
 def add_formats(parser: argparse.ArgumentParser) -> None:
@@ -101,14 +107,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     """Into the file of -o, or to stdout: text as it suits the terminal, other forms as they are."""
     form = format_of(args)
-    if args.output:
-        write(Path(args.output), formats.render(report, form, view))
-    elif form == "text":
+    if form == "text" and not args.output:
         from gobrrr.report import text
 
         text.show(report, sys.stdout, verbose=args.verbose, ops=args.ops, mask=view.mask)
     else:
-        sys.stdout.buffer.write(formats.render(report, form, view))
+        put(formats.render(report, form, view), args.output)
+
+
+def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
+    form = format_of(args)
+    if form == "text" and not args.output:
+        from gobrrr.report import tuning
+
+        tuning.show(noun, sys.stdout)
+    else:
+        put(formats.render(noun, form, View(str(Path.cwd()))), args.output)
+    return 0
+
+
+def put(content: bytes, output: str | None) -> None:
+    """Into the file of -o, or to stdout."""
+    if output:
+        write(Path(output), content)
+    else:
+        sys.stdout.buffer.write(content)
 
 
 def write(path: Path, content: bytes) -> None:

@@ -43,8 +43,8 @@ from gobrrr.trial.search import Candidate
 from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import mark_output
 
-JOURNAL, RECEIPT, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
-    "journal.jsonl", "receipt.json", "recipe.toml", "recipe.patch", "arms-", "diagnosis", "caches-",
+JOURNAL, RECEIPT, PAGE, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
+    "journal.jsonl", "receipt.json", "report.html", "recipe.toml", "recipe.patch", "arms-", "diagnosis", "caches-",
 )  # fmt: skip
 LEFT = (JOURNAL, RECEIPT, f"{DIAGNOSIS}/{firstrun.MARK}")
 """What a tuning that was interrupted leaves, one of these at least."""
@@ -111,7 +111,8 @@ def tune(
                           options_of([c.name for c in chosen], report))  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, interrupts)
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
-    receipt = _signed(msgspec.structs.replace(receipt, options=program.options), report, command, source, wishes)
+    told = msgspec.structs.replace(receipt, options=program.options, seconds=round(clock.spent, 1))
+    receipt = _signed(told, report, command, source, wishes)
     receipt = redaction.redacted(msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes)), wishes.redact)
     receipts.write(receipts.marked(receipt), folder / RECEIPT)
     proven = receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None
@@ -263,9 +264,18 @@ def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hou
 
     folder, receipt = outcome.folder, outcome.receipt
     report.show(receipt, stream, _next_command(folder, receipt, program), outcome.seconds, price_per_hour)
-    files = [name for name in (RECEIPT, RECIPE, PATCH) if (folder / name).is_file()]
+    _write_page(outcome, _next_command(folder, receipt, program))
+    files = [name for name in (RECEIPT, PAGE, RECIPE, PATCH) if (folder / name).is_file()]
     stream.write(f"files     {', '.join(files)} in {folder}\n")
     stream.flush()
+
+
+def _write_page(outcome: Outcome, next_command: str) -> None:
+    """The receipt to look at, beside it."""
+    from gobrrr.report import formats
+
+    view = formats.View(next_command=next_command)
+    files.write(outcome.folder / PAGE, formats.render(outcome.receipt, "html", view))
 
 
 def _next_command(folder: Path, receipt: Receipt, program: Sequence[str]) -> str:

@@ -22,13 +22,9 @@ MAKERS = ("aten::empty", "aten::resize_")
 
 def device_memory(trace: Trace, host: HostOps, places: Places) -> DeviceMemory | None:
     """Of the steps of the window. None where the profiler did not record the device's allocations."""
-    table = trace.memory.take((trace.memory.device_type > CPU) & (trace.memory.bytes != 0))
-    first = table.device.min() if len(table) else 0
-    table = table.take((table.device == first) & (table.start < host.end))
+    table, allocated, totals = allocated_until(trace, host.end)
     if not len(table):
         return None
-    totals = bool((table.total_allocated >= 0).all())
-    allocated = table.total_allocated if totals else np.cumsum(table.bytes)
     within = table.start >= host.begin
     if not within.any():
         return None
@@ -41,8 +37,18 @@ def device_memory(trace: Trace, host: HostOps, places: Places) -> DeviceMemory |
         op=host.name(row) if row >= 0 else "",
         where=places.places[int(places.at(table.start[peak : peak + 1])[0])].where,
         growth_per_step=_growth(table.start, allocated, host), driver_calls=float(calls.sum()) / host.num_steps,
-        capacity=_capacity(trace, int(first)), since_start=not totals,
+        capacity=_capacity(trace, int(table.device[0])), since_start=not totals,
     )  # fmt: skip
+
+
+def allocated_until(trace: Trace, end: int) -> tuple[Memory, Ints, bool]:
+    """The first device's allocations and frees before `end`, the bytes that were held after each, and whether those are
+    the allocator's own totals: without them they are above what was there when the recording began."""
+    table = trace.memory.take((trace.memory.device_type > CPU) & (trace.memory.bytes != 0))
+    first = table.device.min() if len(table) else 0
+    table = table.take((table.device == first) & (table.start < end))
+    totals = bool((table.total_allocated >= 0).all())
+    return table, table.total_allocated if totals else np.cumsum(table.bytes), totals
 
 
 def _allocating(table: Memory, row: int, host: HostOps) -> int:

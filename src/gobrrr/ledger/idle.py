@@ -122,19 +122,10 @@ def idle_causes(
     launch (the host is inside a torch op), host (the rest); the synchronising calls; and the idle in which ops and
     Python kept the device waiting, those in a wait for data among them."""
     steps, unstalled = host.num_steps, idle.without(stalled)
-    waiting = _rows(host, host.waits_for_data)
-    syncs, stretches = _syncs(trace, unstalled, waiting, host, places)
-    calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
-    allocating = np.stack((calls.start, calls.start + calls.dur), axis=1)
-    causes = (
-        ("stalled", stalled),
-        ("data_wait", waiting),
-        ("sync", stretches),
-        ("allocator", allocating),
-        ("launch", _rows(host, host.is_op)),
-    )
+    causes, syncs = _causes(trace, idle, stalled, host, places)
+    waiting, stretches, allocating = causes["data_wait"], causes["sync"], causes["allocator"]
     owned, covered, found = 0, NONE, []
-    for name, spans in causes:
+    for name, spans in causes.items():
         covered = merged(np.concatenate((covered, spans)))
         now = min(total, idle.covered(covered))
         found.append((name, (now - owned) / steps))
@@ -142,6 +133,28 @@ def idle_causes(
     others = unstalled.parts(merged(np.concatenate((stretches, allocating))), outside=True)
     kept = merged(np.concatenate((others, unstalled.parts(merged(waiting)))))
     return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept)
+
+
+def blamed(trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places) -> dict[str, Ints]:
+    """The stretches of idle by cause, as idle_causes() counts them: disjoint, and together all of it."""
+    covered, found = NONE, {}
+    for name, spans in _causes(trace, idle, stalled, host, places)[0].items():
+        found[name] = Idle(idle.parts(merged(spans))).parts(covered, outside=True)
+        covered = merged(np.concatenate((covered, spans)))
+    return found | {"host": idle.parts(covered, outside=True)}
+
+
+def _causes(
+    trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places
+) -> tuple[dict[str, Ints], tuple[Sync, ...]]:
+    """When each may be blamed, the first that holds; and the synchronising calls."""
+    waiting = _rows(host, host.waits_for_data)
+    syncs, stretches = _syncs(trace, idle.without(stalled), waiting, host, places)
+    calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
+    allocating = np.stack((calls.start, calls.start + calls.dur), axis=1)
+    launching = _rows(host, host.is_op)
+    causes = {"stalled": stalled, "data_wait": waiting, "sync": stretches, "allocator": allocating, "launch": launching}
+    return causes, syncs
 
 
 def awaited(trace: Trace, idle: Idle, host: HostOps) -> int:

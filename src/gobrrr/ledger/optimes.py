@@ -47,7 +47,7 @@ def op_times(trace: Trace, spans: Ints) -> dict[Key, OpTime]:
     pairs = np.stack((ops.name.astype(np.int64), ops.signature.astype(np.int64)), axis=1)
     distinct, group = np.unique(pairs, axis=0, return_inverse=True)
     group = group.ravel()
-    keys = [(trace.names[name], _shapes(trace, signature)) for name, signature in distinct.tolist()]
+    keys = [(trace.names[name], shapes_of(trace, signature)) for name, signature in distinct.tolist()]
     found: dict[Key, list[float]] = defaultdict(lambda: [0.0] * len(columns))
     for key, *row in zip(keys, *(np.bincount(group, w, len(keys)) / len(spans) for w in columns), strict=True):
         for place, value in enumerate(row):
@@ -74,7 +74,8 @@ def _within(keys: list[Key], group: Ints, parent: npt.NDArray[np.int32]) -> dict
     }
 
 
-def _shapes(trace: Trace, signature: int) -> str:
+def shapes_of(trace: Trace, signature: int) -> str:
+    """'8x16 16x4', of what an op was called with; empty where that was not recorded."""
     shapes = trace.signatures[signature].shapes if signature >= 0 else ()
     return " ".join("x".join(map(str, s)) if s else "-" for s in shapes)[:MAX_SHAPES].rstrip(" -")
 

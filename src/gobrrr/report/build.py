@@ -17,6 +17,7 @@ from gobrrr.report.place import short
 from gobrrr.report.verdict import is_doubt, is_elsewhere, judge
 from gobrrr.rules.model import REGISTRY, Finding
 
+MAX_SHAPES = 120
 NUM_KERNELS = NUM_OPS = 10
 NUM_SAVED = 10
 """Savers of activations that the report keeps: the rest is in the recording."""
@@ -197,8 +198,12 @@ def _op(ops: list[OpGroup], wall: float) -> OpShare:
     return OpShare(
         first.name, calls, ns, ns / wall, first.phase,
         1e9 * flops / ns if counted else None, 1e9 * moved / ns if counted else None, first.bound,
-        first.where[0] if first.where else None,
+        first.where[0] if first.where else None, _shapes(max(ops, key=lambda op: op.ns)),
     )  # fmt: skip
+
+
+def _shapes(op: OpGroup) -> str:
+    return ", ".join("x".join(map(str, shape)) for shape in op.shapes if shape)[:MAX_SHAPES]
 
 
 def _tokens(ledger: Ledger) -> Tokens | None:

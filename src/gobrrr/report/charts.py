@@ -14,11 +14,9 @@ from markupsafe import Markup
 
 from gobrrr import units
 from gobrrr.report.bars import finite
-from gobrrr.report.escape import plain
 from gobrrr.report.history import StepTime
+from gobrrr.report.svg import WIDTH, line, number, svg, tag, text, title
 
-WIDTH = 1000
-"""Of every chart's viewBox; the page scales it."""
 STACK, THIN = 36, 12
 """Heights of stacks and of the bars beside figures."""
 LEFT, RIGHT, TOP, BOTTOM = 110, 30, 40, 60
@@ -50,26 +48,41 @@ class Point(NamedTuple):
     said: str
 
 
-def stack(parts: Sequence[Part], label: str) -> Markup:
-    """Stretches side by side that fill the whole width: it is what they sum to. Empty where there is nothing."""
+def stack(parts: Sequence[Part], label: str, whole: float = 0.0) -> Markup:
+    """Stretches side by side that fill the whole width: it is what they sum to, or `whole` where that is more. Empty
+    where there is nothing."""
     known = [part._replace(value=_size(part.value)) for part in parts if _size(part.value) > 0]
-    total = math.fsum(part.value for part in known)
+    total = max(whole, math.fsum(part.value for part in known))
     at, drawn = 0.0, []
     for part in known:
         width = WIDTH * part.value / total
-        drawn.append(_tag("rect", _title(part.said or part.name), {"x": at, "y": 0, "width": width, "height": STACK,
+        drawn.append(tag("rect", title(part.said or part.name), {"x": at, "y": 0, "width": width, "height": STACK,
                                                                    "class": f"part {part.kind}"}))  # fmt: skip
         at += width
-    return _svg(drawn, STACK, label, "stack", stretched=True) if known else Markup()
+    return svg(drawn, STACK, label, "stack", stretched=True) if known else Markup()
 
 
 def share_bar(shares: Sequence[tuple[float, str]], label: str) -> Markup:
     """Bars from zero over each other, the longest first, each a share of the whole width: (share, kind)."""
-    drawn = [_tag("rect", Markup(), {"x": 0, "y": 0, "width": WIDTH, "height": THIN, "class": "track"})]
+    drawn = [tag("rect", Markup(), {"x": 0, "y": 0, "width": WIDTH, "height": THIN, "class": "track"})]
     for share, kind in sorted(shares, key=lambda each: -each[0]):
         width = WIDTH * min(1.0, _size(share))
-        drawn.append(_tag("rect", Markup(), {"x": 0, "y": 0, "width": width, "height": THIN, "class": f"part {kind}"}))
-    return _svg(drawn, THIN, label, "thin", stretched=True)
+        drawn.append(tag("rect", Markup(), {"x": 0, "y": 0, "width": width, "height": THIN, "class": f"part {kind}"}))
+    return svg(drawn, THIN, label, "thin", stretched=True)
+
+
+def span_bar(start: float, end: float, kind: str, label: str) -> Markup:
+    """A bar from one share of the whole width to another."""
+    left, right = (WIDTH * min(1.0, _size(share)) for share in (start, end))
+    drawn = [
+        tag("rect", Markup(), {"x": 0, "y": 0, "width": WIDTH, "height": THIN, "class": "track"}),
+        tag(
+            "rect",
+            Markup(),
+            {"x": left, "y": 0, "width": max(2.0, right - left), "height": THIN, "class": f"part {kind}"},
+        ),
+    ]
+    return svg(drawn, THIN, label, "thin", stretched=True)
 
 
 def roofline(points: Sequence[Point], flop_rate: float, byte_rate: float) -> Markup:
@@ -85,11 +98,11 @@ def roofline(points: Sequence[Point], flop_rate: float, byte_rate: float) -> Mar
     roof = [(x(lowest), y(lowest * byte_rate)), (x(ridge), y(flop_rate)), (x(10.0 ** across[1]), y(flop_rate))]
     drawn = [
         *_grid(across, up, x, y),
-        _tag("polyline", Markup(), {"points": " ".join(f"{_n(a)},{_n(b)}" for a, b in roof), "class": "roof"}),
+        tag("polyline", Markup(), {"points": " ".join(f"{number(a)},{number(b)}" for a, b in roof), "class": "roof"}),
         *_points(known, x, y, flop_rate),
-        _text(WIDTH - RIGHT, TALL - 12, "FLOPs per byte", "end"), _text(8, TOP - 20, "FLOP/s", "start"),
+        text(WIDTH - RIGHT, TALL - 12, "FLOPs per byte", "end"), text(8, TOP - 20, "FLOP/s", "start"),
     ]  # fmt: skip
-    return _svg(drawn, TALL, f"Roofline: {len(known)} ops under the ceilings", "chart")
+    return svg(drawn, TALL, f"Roofline: {len(known)} ops under the ceilings", "chart")
 
 
 def steps(times: Sequence[StepTime], median: float) -> Markup:
@@ -102,14 +115,14 @@ def steps(times: Sequence[StepTime], median: float) -> Markup:
     for part in range(5):
         level = top * part / 4
         at = _down(level, top)
-        drawn.append(_line(LEFT, at, WIDTH - RIGHT, at, "grid"))
-        drawn.append(_text(LEFT - 10, at + 5, units.duration(level) if level else "0", "end"))
-    drawn.append(_line(LEFT, _down(median, top), WIDTH - RIGHT, _down(median, top), "median"))
+        drawn.append(line(LEFT, at, WIDTH - RIGHT, at, "grid"))
+        drawn.append(text(LEFT - 10, at + 5, units.duration(level) if level else "0", "end"))
+    drawn.append(line(LEFT, _down(median, top), WIDTH - RIGHT, _down(median, top), "median"))
     for step in times:
         across = LEFT + (WIDTH - RIGHT - LEFT) * (step.number - first) / max(1, last - first)
         drawn.append(_mark(step, across, _down(min(step.ns, top), top), above=step.ns > top))
-    drawn += [_text(LEFT, FLAT - 20, f"step {first}", "start"), _text(WIDTH - RIGHT, FLAT - 20, f"step {last}", "end")]
-    return _svg(drawn, FLAT, f"Time of steps {first} to {last}", "chart")
+    drawn += [text(LEFT, FLAT - 20, f"step {first}", "start"), text(WIDTH - RIGHT, FLAT - 20, f"step {last}", "end")]
+    return svg(drawn, FLAT, f"Time of steps {first} to {last}", "chart")
 
 
 _MARKS = {
@@ -123,19 +136,19 @@ _MARKS = {
 
 def mark(kind: str) -> Markup:
     """A mark by itself, for the key."""
-    path = _tag("path", Markup(), {"d": _MARKS[kind].format(10, 10), "class": f"step {kind}"})
+    path = tag("path", Markup(), {"d": _MARKS[kind].format(10, 10), "class": f"step {kind}"})
     return Markup('<svg class="key" viewBox="0 0 20 20" aria-hidden="true">{}</svg>').format(path)
 
 
 def swatch(kind: str) -> Markup:
     """A piece of a stack by itself, for the key."""
-    piece = _tag("rect", Markup(), {"x": 0, "y": 0, "width": 20, "height": 20, "class": f"part {kind}"})
+    piece = tag("rect", Markup(), {"x": 0, "y": 0, "width": 20, "height": 20, "class": f"part {kind}"})
     return Markup('<svg class="key" viewBox="0 0 20 20" aria-hidden="true">{}</svg>').format(piece)
 
 
 def _mark(step: StepTime, x: float, y: float, above: bool) -> Markup:
     said = f"step {step.number}, {step.kind}: {units.duration(step.ns)}{', above the chart' if above else ''}"
-    return _tag("path", _title(said), {"d": _MARKS[step.kind].format(_n(x), _n(y)), "class": f"step {step.kind}"})
+    return tag("path", title(said), {"d": _MARKS[step.kind].format(number(x), number(y)), "class": f"step {step.kind}"})
 
 
 def _down(value: float, top: float) -> float:
@@ -147,20 +160,20 @@ def _points(points: Sequence[Point], x: _Scale, y: _Scale, ceiling: float) -> It
     for point in sorted(points, key=lambda p: -p.share):
         radius = max(SMALLEST, LARGEST * math.sqrt(min(1.0, _size(point.share))))
         across, down = x(point.intensity), y(min(point.rate, ceiling))
-        yield _tag("circle", _title(point.said), {"cx": across, "cy": down, "r": radius,
+        yield tag("circle", title(point.said), {"cx": across, "cy": down, "r": radius,
                                                   "class": f"point {point.bound}"})  # fmt: skip
-        yield _text(across + radius + 3, down + 5, str(point.number), "start")
+        yield text(across + radius + 3, down + 5, str(point.number), "start")
 
 
 def _grid(across: tuple[int, int], up: tuple[int, int], x: _Scale, y: _Scale) -> Iterable[Markup]:
     for power in range(across[0], across[1] + 1):
         at = x(10.0**power)
-        yield _line(at, TOP, at, TALL - BOTTOM, "grid")
-        yield _text(at, TALL - BOTTOM + 22, f"{10.0**power:g}", "middle")
+        yield line(at, TOP, at, TALL - BOTTOM, "grid")
+        yield text(at, TALL - BOTTOM + 22, f"{10.0**power:g}", "middle")
     for power in range(up[0], up[1] + 1):
         at = y(10.0**power)
-        yield _line(LEFT, at, WIDTH - RIGHT, at, "grid")
-        yield _text(LEFT - 10, at + 5, units.flops(10.0**power).replace(".0 ", " ").removesuffix("FLOP"), "end")
+        yield line(LEFT, at, WIDTH - RIGHT, at, "grid")
+        yield text(LEFT - 10, at + 5, units.flops(10.0**power).replace(".0 ", " ").removesuffix("FLOP"), "end")
 
 
 class _Scale(NamedTuple):
@@ -189,36 +202,3 @@ def _decades(values: Sequence[float]) -> tuple[int, int]:
 
 def _size(value: float) -> float:
     return max(0.0, value) if math.isfinite(value) else finite(value)
-
-
-def _svg(content: Iterable[Markup], height: float, label: str, kind: str, stretched: bool = False) -> Markup:
-    ratio = Markup(' preserveAspectRatio="none"') if stretched else Markup()
-    return Markup('<svg class="{}" viewBox="0 0 {} {}"{} role="img" aria-label="{}">{}</svg>').format(
-        kind, WIDTH, height, ratio, plain(label), Markup().join(content)
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return _tag("line", Markup(), {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "class": kind})
-
-
-def _text(x: float, y: float, words: str, anchor: str) -> Markup:
-    return _tag("text", Markup.escape(plain(words)), {"x": x, "y": y, "text-anchor": anchor})
-
-
-def _title(words: str) -> Markup:
-    return Markup("<title>{}</title>").format(plain(words))
-
-
-def _tag(name: str, content: Markup, attributes: dict[str, float | str]) -> Markup:
-    """An element; names are ours, values are escaped."""
-    said = Markup().join(
-        Markup(' {}="{}"').format(key, value if isinstance(value, str) else _n(value))
-        for key, value in attributes.items()
-    )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), said, content)
-
-
-def _n(value: float) -> str:
-    """A coordinate: hundredths are below what anybody sees."""
-    return f"{value:.2f}".rstrip("0").rstrip(".")

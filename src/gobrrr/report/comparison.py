@@ -16,11 +16,18 @@ from gobrrr.report.text import laid_out, suited
 
 
 def show_comparison(found: Comparison, stream: TextIO, num_ops: int) -> None:
-    """The verdict, both steps with their accounts, the findings that differ, and the ops that differ most."""
+    """Write it to a stream as suits that."""
     width, color, ascii_only = suited(stream)
+    stream.write(render(found, num_ops=num_ops, width=width, color=color, ascii_only=ascii_only))
+
+
+def render(
+    found: Comparison, *, num_ops: int = 12, width: int = 100, color: bool = False, ascii_only: bool = False
+) -> str:
+    """The verdict, both steps with their accounts, the findings that differ, and the ops that differ most."""
     page = Page(width, ascii_only)
     sides: list[RenderableType] = [
-        page.row(label, Text(page.clean(_line(side))), Text(page.clean(side.verdict), style="dim"))
+        page.row(label, Text(page.clean(line(side))), Text(page.clean(side.verdict), style="dim"))
         for label, side in (("A", found.a), ("B", found.b))
     ]
     codes: list[RenderableType] = [
@@ -30,22 +37,27 @@ def show_comparison(found: Comparison, stream: TextIO, num_ops: int) -> None:
     ]
     ops: list[RenderableType] = [_ops(found, page, num_ops)] if found.ops and num_ops else []
     verdict = Text(page.clean(found.verdict), style="bold")
-    stream.write(laid_out(([verdict], sides, [_accounts(found), *codes], ops), width, color))
+    return laid_out(([verdict], sides, [_accounts(found), *codes], ops), width, color)
 
 
-def _line(side: Side) -> str:
+def line(side: Side) -> str:
+    """How long its step takes, from how many, and how busy its device is."""
     busy = f", {side.device} busy {units.share(side.busy_ns / side.step_ns)}" if side.busy_ns and side.step_ns else ""
     return f"{units.duration(side.step_ns)} per step, median of {side.num_steps}{busy}: {side.source}"
 
 
 def _accounts(found: Comparison) -> Table:
     table = _table("account", "A", "B", "B - A")
-    a, b = dict(found.a.accounts), dict(found.b.accounts)
-    for name in sorted({*a, *b}, key=lambda n: -max(a.get(n, 0.0), b.get(n, 0.0))):
-        ours, theirs = a.get(name, 0.0), b.get(name, 0.0)
-        if max(ours, theirs) > 0:
-            table.add_row(name.replace("_", " "), units.duration(ours), units.duration(theirs), _signed(theirs - ours))
+    for name, ours, theirs in accounts(found):
+        table.add_row(name.replace("_", " "), units.duration(ours), units.duration(theirs), signed(theirs - ours))
     return table
+
+
+def accounts(found: Comparison) -> list[tuple[str, float, float]]:
+    """(account, ns of A, ns of B), the largest first; those with nothing on either side are left out."""
+    a, b = dict(found.a.accounts), dict(found.b.accounts)
+    rows = [(name, a.get(name, 0.0), b.get(name, 0.0)) for name in dict.fromkeys((*a, *b))]
+    return sorted((row for row in rows if max(row[1:]) > 0), key=lambda row: (-max(row[1:]), row[0]))
 
 
 def _ops(found: Comparison, page: Page, num_ops: int) -> Table:
@@ -53,7 +65,7 @@ def _ops(found: Comparison, page: Page, num_ops: int) -> Table:
     for op in found.ops[:num_ops]:
         ratio = "" if op.ratio is None else f"{op.ratio:.2f}x"
         table.add_row(
-            page.clip(f"{_named(op)} {op.shapes}", max(20, page.width - 68)),
+            page.clip(f"{named(op)} {op.shapes}", max(20, page.width - 68)),
             _calls(op),
             *_times(op.a),
             *_times(op.b),
@@ -62,7 +74,8 @@ def _ops(found: Comparison, page: Page, num_ops: int) -> Table:
     return table
 
 
-def _named(op: OpRatio) -> str:
+def named(op: OpRatio) -> str:
+    """Its name, or those of both sides."""
     return op.name if op.by is None else " | ".join(name.removeprefix("aten::") for name in op.by)
 
 
@@ -85,5 +98,6 @@ def _times(side: OpTime | None) -> tuple[str, str]:
     return units.duration(side.host_ns), units.duration(side.device_ns) if side.device_ns else "-"
 
 
-def _signed(ns: float) -> str:
+def signed(ns: float) -> str:
+    """'+1.20 ms'."""
     return f"{'+' if ns >= 0 else '-'}{units.duration(abs(ns))}"

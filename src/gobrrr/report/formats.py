@@ -9,9 +9,15 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
+from gobrrr.errors import GobrrrError
+
 if TYPE_CHECKING:
+    from gobrrr.ledger.comparison import Comparison
+    from gobrrr.ledger.ranks import Job
+    from gobrrr.ledger.timeline import Timeline
     from gobrrr.report.history import StepTime
     from gobrrr.report.model import Report
+    from gobrrr.trial.receipt import Receipt
 
 
 class View(NamedTuple):
@@ -27,14 +33,23 @@ class View(NamedTuple):
     """When it was recorded (ns since the epoch): source that is younger has changed since."""
     steps: tuple[StepTime, ...] = ()
     """Every step of the run, where the recording is at hand."""
+    timeline: Timeline | None = None
+    """Where the time of one step goes, where the recording is at hand."""
+    next_command: str = ""
+    """What to type now, where the verb knows it."""
+    num_ops: int = 12
+    """Ops of a comparison that are listed as text."""
 
 
 class Format(NamedTuple):
-    """A form: its name on the command line, the suffixes that mean it, and its renderer."""
+    """A form: its name on the command line, the suffixes that mean it, and its renderer of each noun that it has."""
 
     name: str
     suffixes: tuple[str, ...]
     render: Callable[[Report, View], bytes]
+    receipt: Callable[[Receipt, View], bytes] | None = None
+    comparison: Callable[[Comparison, View], bytes] | None = None
+    job: Callable[[Job, View], bytes] | None = None
 
 
 def _text(report: Report, view: View) -> bytes:
@@ -69,12 +84,84 @@ def _html(report: Report, view: View) -> bytes:
     return to_html(report, view).encode("utf-8", "replace")
 
 
+def _receipt_text(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.tuning import render
+
+    return render(receipt).encode("utf-8", "replace")
+
+
+def _receipt_json(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.json import as_json
+
+    return as_json(receipt)
+
+
+def _receipt_markdown(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.tuningmarkdown import to_markdown
+
+    return to_markdown(receipt).encode("utf-8", "replace")
+
+
+def _receipt_html(receipt: Receipt, view: View) -> bytes:
+    from gobrrr.report.html import tuning_to_html
+
+    return tuning_to_html(receipt, view).encode("utf-8", "replace")
+
+
+def _comparison_text(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.comparison import render
+
+    return render(found, num_ops=view.num_ops).encode("utf-8", "replace")
+
+
+def _comparison_json(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.json import as_json
+
+    return as_json(found)
+
+
+def _comparison_markdown(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.comparisonmarkdown import to_markdown
+
+    return to_markdown(found, view.num_ops).encode("utf-8", "replace")
+
+
+def _comparison_html(found: Comparison, view: View) -> bytes:
+    from gobrrr.report.html import comparison_to_html
+
+    return comparison_to_html(found).encode("utf-8", "replace")
+
+
+def _job_text(job: Job, view: View) -> bytes:
+    from gobrrr.report.job import render
+
+    return render(job).encode("utf-8", "replace")
+
+
+def _job_json(job: Job, view: View) -> bytes:
+    from gobrrr.report.json import as_json
+
+    return as_json(job)
+
+
+def _job_markdown(job: Job, view: View) -> bytes:
+    from gobrrr.report.job import job_to_markdown
+
+    return job_to_markdown(job).encode("utf-8", "replace")
+
+
+def _job_html(job: Job, view: View) -> bytes:
+    from gobrrr.report.html import job_to_html
+
+    return job_to_html(job).encode("utf-8", "replace")
+
+
 FORMATS: tuple[Format, ...] = (
-    Format("text", (".txt",), _text),
-    Format("json", (".json",), _json),
-    Format("markdown", (".md", ".markdown"), _markdown),
+    Format("text", (".txt",), _text, _receipt_text, _comparison_text, _job_text),
+    Format("json", (".json",), _json, _receipt_json, _comparison_json, _job_json),
+    Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown, _comparison_markdown, _job_markdown),
     Format("csv", (".csv",), _csv),
-    Format("html", (".html", ".htm"), _html),
+    Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html, _job_html),
 )
 
 
@@ -89,6 +176,19 @@ def by_suffix(file: str, default: str = "text") -> str:
     return next((form.name for form in FORMATS if suffix in form.suffixes), default)
 
 
-def render(report: Report, name: str, view: View) -> bytes:
-    """The report in a form. Raises KeyError for a name that is none."""
-    return {form.name: form for form in FORMATS}[name].render(report, view)
+NOUNS = {"Receipt": "receipt", "Comparison": "comparison", "Job": "job"}
+"""Fields of Format by the type of a noun; all others are reports."""
+
+
+def render(noun: Report | Receipt | Comparison | Job, name: str, view: View) -> bytes:
+    """A noun in a form. Raises KeyError for a name that is none, GobrrrError for a form that this noun lacks."""
+    kind = NOUNS.get(type(noun).__name__, "render")
+    check(name, kind)
+    return getattr({form.name: form for form in FORMATS}[name], kind)(noun, view)  # type: ignore[no-any-return]
+
+
+def check(name: str, kind: str) -> None:
+    """Raises GobrrrError for a form that a kind of noun, a field of Format, does not have."""
+    if getattr({form.name: form for form in FORMATS}[name], kind) is None:
+        known = ", ".join(form.suffixes[0] for form in FORMATS if getattr(form, kind) is not None)
+        raise GobrrrError(f"a {kind} has no {name} form", f"write it with -o as one of {known}")

@@ -1,4 +1,4 @@
-"""The report as one page of HTML: works from `file:` without network and without JavaScript, and runs nothing foreign.
+"""A report, tuning, comparison or job as one page of HTML: no network, complete without JavaScript, nothing foreign.
 
 Three walls stand between a hostile name and the page: `plain` (no control character reaches it), Jinja2's autoescape,
 and a Content-Security-Policy that allows one style sheet and one script, ours, by their hashes, and loads nothing.
@@ -13,15 +13,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from gobrrr.report import pagefindings, pagetables, pagetime
+from gobrrr.ledger.comparison import Comparison
+from gobrrr.ledger.ranks import Job
+from gobrrr.report import pagecomparison, pagefindings, pagejob, pagetables, pagetime, pagetimeline, pagetuning
 from gobrrr.report.escape import plain
 from gobrrr.report.formats import View
-from gobrrr.report.json import to_json
+from gobrrr.report.json import as_json, to_json
 from gobrrr.report.model import Report
 from gobrrr.report.verdict import is_doubt
+from gobrrr.trial.receipt import Receipt
 
 HERE = Path(__file__).parent
 MOST_DATA = 1 << 20
@@ -30,11 +33,10 @@ MOST_DATA = 1 << 20
 
 def to_html(report: Report, view: View) -> str:
     """The page. Pure but for the source that is quoted; the same report and source give the same bytes."""
-    style, script = _part("page.css"), _part("page.js")
-    return _template().render(
-        policy=_policy(style, script), style=Markup(style), script=Markup(script), data=_data(report),
-        report=report, facts=pagetables.facts(report),
+    return _page(
+        "page.html.j2", to_json(report), report=report, facts=pagetables.facts(report),
         ledger=pagetime.ledger(report), phases=pagetime.phases(report), history=pagetime.history(report, view.steps),
+        timeline=pagetimeline.timeline(view.timeline, view.mask),
         roofline=pagetables.roofline(report), memory=pagetables.memory(report), tables=pagetables.ops(report),
         findings=pagefindings.findings(report, view), doubts=[f for f in report.findings if is_doubt(f)],
         skipped=pagetables.skipped(report), about=pagetables.about(report),
@@ -42,14 +44,36 @@ def to_html(report: Report, view: View) -> str:
     )  # fmt: skip
 
 
+def tuning_to_html(receipt: Receipt, view: View) -> str:
+    """A tuning's page, as pure."""
+    return _page("tuning.html.j2", as_json(receipt), **pagetuning.parts(receipt, view))
+
+
+def comparison_to_html(found: Comparison) -> str:
+    """The page of two recordings side by side, as pure."""
+    return _page("comparison.html.j2", as_json(found), **pagecomparison.parts(found))
+
+
+def job_to_html(job: Job) -> str:
+    """The page of a job's ranks, as pure."""
+    return _page("job.html.j2", as_json(job), **pagejob.parts(job))
+
+
+def _page(template: str, data: bytes, **parts: Any) -> str:
+    """A template in the frame that all pages share: policy, style, script, and what it was made of as JSON."""
+    style, script = _part("page.css"), _part("page.js")
+    return _templates().get_template(template).render(
+        policy=_policy(style, script), style=Markup(style), script=Markup(script), data=_data(data), **parts
+    )  # fmt: skip
+
+
 @cache
-def _template() -> Template:
-    """Whatever the template prints passes `plain` first, and then autoescape."""
-    environment = Environment(
+def _templates() -> Environment:
+    """Whatever a template prints passes `plain` first, and then autoescape."""
+    return Environment(
         loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, finalize=_harmless,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    return environment.get_template("page.html.j2")
 
 
 def _harmless(value: Any) -> Any:
@@ -71,10 +95,9 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _data(report: Report) -> Markup:
-    """The report as JSON for programs, with every text whole. ASCII without any character that ends a script block."""
-    told = to_json(report)
+def _data(told: bytes) -> Markup:
+    """JSON for programs, with every text whole. ASCII without any character that ends a script block."""
     if len(told) > MOST_DATA:
-        told = b'{"note": "too large for a page: see report.json"}'
+        told = b'{"note": "too large for a page: see the JSON beside it"}'
     text = json.dumps(json.loads(told), separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

@@ -23,26 +23,31 @@ MOST = 16
 
 
 def show_job(job: Job, stream: TextIO) -> None:
-    """The verdict, what it would bring, the ranks that were longest at work, and what is not there."""
+    """Write it to a stream as suits that."""
     width, color, ascii_only = suited(stream)
+    stream.write(render(job, width=width, color=color, ascii_only=ascii_only))
+
+
+def render(job: Job, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+    """The verdict, what it would bring, the ranks that were longest at work, and what is not there."""
     page = Page(width, ascii_only)
-    told: list[RenderableType] = [page.row(title, Text(page.clean(line))) for title, line in _told(job)]
+    rows: list[RenderableType] = [page.row(title, Text(page.clean(line))) for title, line in told(job)]
     read = [rank for rank in job.ranks if not rank.error]
     last = [phrase((f"gobrrr diagnose {page.clean(_latest(read).source)}", "bold"))] if read else []
-    blocks = ([Text(page.clean(job.verdict), style="bold")], told, [_table(job, page)], last)
-    stream.write(laid_out(blocks, width, color))
+    blocks = ([Text(page.clean(job.verdict), style="bold")], rows, [_table(job, page)], last)
+    return laid_out(blocks, width, color)
 
 
 def job_to_markdown(job: Job) -> str:
     """The same as GitHub-flavoured Markdown that ends with a newline; everything foreign is escaped."""
     heads, rows, more = _rows(job)
-    lines = [f"**{markdown(job.verdict)}**", "", *(f"- {title}: {markdown(line)}" for title, line in _told(job)), ""]
+    lines = [f"**{markdown(job.verdict)}**", "", *(f"- {title}: {markdown(line)}" for title, line in told(job)), ""]
     lines += [f"| {' | '.join(heads)} |", f"|{'--:|' * (len(heads) - 1)}---|"]
     lines += [f"| {' | '.join(map(markdown, row))} |" for row in rows]
     return "\n".join([*lines, *(["", more] if more else [])]) + "\n"
 
 
-def _told(job: Job) -> Iterator[tuple[str, str]]:
+def told(job: Job) -> Iterator[tuple[str, str]]:
     """Title and sentence."""
     if job.late_ns:
         yield "gain", f"up to {units.duration(job.late_ns)} per step if it were as the median"
@@ -102,7 +107,7 @@ def _rows(job: Job) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
     """Heads, a row for each rank that is listed, raw as its file has it, and what is said of the others."""
     heads = ("rank", "step", "own time", "exposed comm.", "of it waiting", "device busy", "by itself")
     read = sorted((rank for rank in job.ranks if not rank.error), key=lambda rank: -rank.local_ns)
-    waited = _waited(job)
+    waited = waits(job)
     rows: list[tuple[str, ...]] = [
         (
             str(rank.rank) if rank.rank is not None else rank.source[-24:], units.duration(rank.step_ns),
@@ -118,7 +123,7 @@ def _rows(job: Job) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
     return heads, rows, f"{len(read) - MOST} more, each with less own time" if len(read) > MOST else ""
 
 
-def _waited(job: Job) -> dict[str, float]:
+def waits(job: Job) -> dict[str, float]:
     """By file, ns per step of waiting for later ranks, with no other work beside it."""
     found: dict[str, float] = {}
     for one in (one for group in job.groups for one in group.waits):

@@ -21,6 +21,11 @@ def to_json(report: Report) -> bytes:
     return msgspec.json.format(msgspec.json.encode(_canonical(fields)), indent=2) + b"\n"
 
 
+def as_json(noun: Any) -> bytes:
+    """Any other noun: as it is, but for lone surrogates and figures that are none."""
+    return msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(noun))), indent=1) + b"\n"
+
+
 def from_json(data: bytes, name: str = "report") -> Report:
     """The typed report of `data`; TraceError, naming `name`, where it is not one."""
     if len(data) > MAX_BYTES:
@@ -45,6 +50,14 @@ def _canonical(value: Any, key: str = "") -> Any:
     if isinstance(value, str):
         return _text(value)
     return _number(value, key) if isinstance(value, float) else value
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_text(k): _told(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_told(v) for v in value]
+    return _text(value) if isinstance(value, str) else value
 
 
 def _number(value: float, key: str) -> float | int | str:

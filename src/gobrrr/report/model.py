@@ -86,6 +86,8 @@ class OpShare(msgspec.Struct, frozen=True):
     bound: str | None = None
     where: Line | None = None
     """The user's innermost line; of a backward op that of its forward op."""
+    shapes: str = ""
+    """Of the tensors of those of its calls that take most: '32x512, 512x2048'."""
 
 
 class Tokens(msgspec.Struct, frozen=True):

@@ -111,9 +111,10 @@ def roofline(report: Report) -> dict[str, Any]:
 def _points(report: Report) -> list[Point]:
     if report.device and report.device.work:
         wall = report.step.plain_wall_ns or 1
+        longest = {op.name: op for op in reversed(report.ops)}
         return [
             Point(i, op.flops / op.bytes, 1e9 * op.flops / op.ns, op.ns / wall, _bound(op.bound),
-                  f"{i} {op.name} {op.dtype}: {units.duration(op.ns)}, {_reached(op)}")
+                  f"{i} {op.name} {op.dtype}: {units.duration(op.ns)}, {_reached(op)}{_at(longest.get(op.name))}")
             for i, op in enumerate(report.device.work, 1) if op.ns > 0 and op.bytes > 0
         ]  # fmt: skip
     return [
@@ -132,8 +133,10 @@ def _bound(bound: str | None) -> str:
     return bound if bound in ("compute", "bandwidth") else "unknown"
 
 
-def _at(op: OpShare) -> str:
-    return f", {short(op.where)}" if op.where else ""
+def _at(op: OpShare | None) -> str:
+    """Its line, and the shapes that take most."""
+    line = f", {short(op.where)}" if op and op.where else ""
+    return f"{line}, {op.shapes}" if op and op.shapes else line
 
 
 def ops(report: Report) -> list[Table]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -39,7 +39,8 @@ def show(
     width, color, ascii_only = suited(stream)
     page = Page(width, ascii_only)
     told = blocks(receipt, page)
-    told.append(_pay_back(receipt, page, seconds, price_per_hour))
+    paid = pay_back(receipt, seconds or receipt.seconds or 0.0, price_per_hour)
+    told.append([page.row("pay-back", Text(paid))] if paid else [])
     if next_command:
         told.append([page.row("next", Text(page.clean(next_command)))])
     stream.write(laid_out(told, page.width, color))
@@ -47,22 +48,30 @@ def show(
 
 def blocks(receipt: Receipt, page: Page) -> list[list[RenderableType]]:
     """Verdict, waterfall, table of the tried, costs; empty ones are left out by the layout."""
-    return [_verdict(receipt), _kept(receipt, page), _lost(receipt, page), _costs(receipt, page), _notes(receipt, page)]
+    return [
+        [verdict(receipt)],
+        _kept(receipt, page),
+        _lost(receipt, page),
+        _costs(receipt, page),
+        _notes(receipt, page),
+    ]
 
 
-def _verdict(receipt: Receipt) -> list[RenderableType]:
+def verdict(receipt: Receipt) -> Text:
+    """What came of it, in a sentence: the gain with its interval and what the guard says, or why there is none."""
     if not receipt.complete:
         head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
-        return [phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))]
+        return phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))
     if not receipt.kept or gains.gain(receipt) is None:
-        return [_nothing(receipt)]
+        return _nothing(receipt)
     if not receipt.guard.green:
         numbers = f" the whole recipe's numbers are {receipt.guard.verdict}: no speed-up is shown beside them."
-        return [phrase(("Not proven:", "bold red"), numbers)]
+        return phrase(("Not proven:", "bold red"), numbers)
     first, rest = gains.head(receipt)
     said = f"{rest}; numbers {receipt.guard.verdict}."
-    return [phrase((first, "bold magenta"), f"{said} {_crowded(receipt)}") if is_crowded(receipt)
-            else phrase((first, "bold green"), said)]  # fmt: skip
+    if is_crowded(receipt):
+        return phrase((first, "bold magenta"), f"{said} {_crowded(receipt)}")
+    return phrase((first, "bold green"), said)
 
 
 def _crowded(receipt: Receipt) -> str:
@@ -93,37 +102,52 @@ def _better(receipt: Receipt) -> str:
     return found.better if found else "better"
 
 
-def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
+class Level(NamedTuple):
+    """What the figure that was to be made smaller became: of which stack, how large, and what it says of it."""
+
+    name: str
+    figure: float
+    said: str
+    onto: tuple[str, ...] = ()
+
+
+def levels(receipt: Receipt) -> list[Level]:
     """The step as written, or its peak, with what each of the kept ones made of it where it was shown, and with all of
-    them."""
+    them, the last. Empty where nothing was shown."""
     whole, before, final = gains.gain(receipt), gains.as_written(receipt), gains.final(receipt)
     if not receipt.kept or not before or whole is None or not receipt.guard.green:
         return []
-    rows = [("as written", before, "")]
-    for trial in _raced(receipt, kept=True):
+    rows = [Level("as written", before, "")]
+    for trial in raced(receipt, kept=True):
         if trial.purpose == "add" and trial.verdict in BETTER and (found := gains.gain(trial)):
             onto = f" on top of {' + '.join(trial.onto)}" if trial.onto else ""
             after = before / found.median  # of the step above: in the race others ran beside it
-            rows.append((" + ".join(trial.remedies), after, f"{gains.figures(trial)}{onto}"))
+            rows.append(Level(" + ".join(trial.remedies), after, f"{gains.figures(trial)}{onto}", trial.onto))
     said = compiled(final.compiled) if final and final.compiled else ""
     together = f"{gains.figures(receipt)}, {receipt.guard.verdict}"
-    rows.append((" + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together", before / whole.median,
-                 f"{together}; {said}" if said else together))  # fmt: skip
-    longest = max(len(name) for name, _, _ in rows)
+    name = " + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together"
+    return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
+
+
+def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
+    rows = levels(receipt)
+    if not rows:
+        return []
+    longest, before = max(len(row.name) for row in rows), rows[0].figure
     lines = [
         phrase(
-            f"{page.clean(name):<{longest}}  {gains.size(receipt, figure):>8}  ",
-            (f"{bar(min(1.0, figure / before), BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
-            f"  {page.clean(said)}",
+            f"{page.clean(row.name):<{longest}}  {gains.size(receipt, row.figure):>8}  ",
+            (f"{bar(min(1.0, row.figure / before), BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
+            f"  {page.clean(row.said)}",
         )
-        for name, figure, said in rows
+        for row in rows
     ]
     return [page.row("kept", Text(page.clean(" + ".join(receipt.kept))), *lines)]
 
 
 def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
     """All that was tried and not kept, with why."""
-    lost = _raced(receipt, kept=False)
+    lost = raced(receipt, kept=False)
     if not lost:
         return []
     names = [page.clean(" + ".join(t.remedies)) for t in lost]
@@ -137,7 +161,7 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
     return [page.row("tried", *lines)]
 
 
-def _raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
+def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
     """Trials of the race and red guards whose remedies were all kept, or were not."""
     found = [t for t in receipt.trials if t.remedies and t.purpose != "final"]
     return [t for t in found if (set(t.remedies) <= set(receipt.kept)) == kept]
@@ -186,8 +210,8 @@ def compiled(found: Compiled) -> str:
     return ", ".join(parts)
 
 
-def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
-    """Start-up costs of what was kept, and memory before and after."""
+def start_up(receipt: Receipt) -> list[str]:
+    """What was kept costs at the start, and after how many steps that is paid."""
     lines = []
     for trial in receipt.trials:
         cost = trial.start_up
@@ -197,27 +221,39 @@ def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
         if cost.program_steps is not None:
             pays = cost.program_steps >= cost.steps_to_pay
             enough = f"; this program makes {cost.program_steps:,}" + ("" if pays else ": it does not pay here")
-        lines.append(Text(f"it costs {cost.seconds:.1f} s at the start and pays after {cost.steps_to_pay:,.0f} "
-                          f"steps{enough}"))  # fmt: skip
-    block: list[RenderableType] = [page.row("start-up", *lines)] if lines else []
+        lines.append(
+            f"it costs {cost.seconds:.1f} s at the start and pays after {cost.steps_to_pay:,.0f} steps{enough}"
+        )
+    return lines
+
+
+def peaks(receipt: Receipt) -> str:
+    """Memory before and after, where it was not the objective: then that of the steps stands above."""
     final = next((t for t in receipt.trials if t.purpose == "final"), None)
     before, after = final.peak_bytes if final else (None, None)
-    if before and after and receipt.objective != "memory":  # whose peak, that of the steps, stands above
-        block.append(page.row("memory", Text(f"peak {units.size(before)} before, {units.size(after)} after")))
-    return block
+    if not before or not after or receipt.objective == "memory":
+        return ""
+    return f"peak {units.size(before)} before, {units.size(after)} after"
 
 
-def _pay_back(receipt: Receipt, page: Page, spent: float, price_per_hour: float | None) -> list[RenderableType]:
-    """What the tuning took, after how much of the program's own time it is paid, and money per hour of it."""
+def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
+    lines, memory = [Text(line) for line in start_up(receipt)], peaks(receipt)
+    block: list[RenderableType] = [page.row("start-up", *lines)] if lines else []
+    return [*block, page.row("memory", Text(memory))] if memory else block
+
+
+def pay_back(receipt: Receipt, spent: float, price_per_hour: float | None = None) -> str:
+    """What the tuning took (seconds), after how much of the program's own time it is paid, and money per hour of it.
+    Empty where no time was saved."""
     if receipt.speedup is None or not receipt.guard.green or receipt.speedup.median <= 1.0:
-        return []
-    if receipt.objective == "memory":
-        return []
+        return ""
+    if receipt.objective == "memory" or spent <= 0:
+        return ""
     part = 1 - 1 / receipt.speedup.median
     text = f"tuning took {spent / 60:.1f} min: paid after {spent / part / 3600:.1f} hours of the program as written"
     if price_per_hour is not None:
         text += f"; then {part * price_per_hour:.2f} of every {price_per_hour:.2f} per hour stay with you"
-    return [page.row("pay-back", Text(text))]
+    return text
 
 
 def _notes(receipt: Receipt, page: Page) -> list[RenderableType]:

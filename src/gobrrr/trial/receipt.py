@@ -144,6 +144,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The untouched program's median step."""
     diagnosed_step_ns: float | None = None
     """The same before the race, in the diagnosis; null in receipts of before this was kept."""
+    seconds: float | None = None
+    """Wall time of the tuning, its diagnosis in it; null in receipts of before this was kept."""
     loop: str = ""
     """Whose, in a word: recording.steps.LoopSteps.word."""
     notes: tuple[str, ...] = ()
