@@ -257,6 +257,7 @@ SURFACE = {
     "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
     "compare": {"--format", "--help", "--ops", "-h"},
+    "check": {"--against", "--fail-on", "--format", "--help", "--redact", "--shares", "--tolerance", "-h", "-o"},
     "diagnose": {
         "--format",
         "--help",

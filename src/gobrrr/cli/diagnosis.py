@@ -16,7 +16,9 @@ from gobrrr.cli.ceilings import interpreter, proven, say
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine import files
+from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.model import Machine
+from gobrrr.machine.probe import probe
 from gobrrr.recording.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.model import Report
@@ -111,7 +113,7 @@ def _diagnose(
         recording, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s,
         command=redaction.shown(command), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
-        recording=str(folder),
+        recording=str(folder), host=of_hardware(probe()),
     )[1]  # fmt: skip
     return redaction.redacted(report, patterns)
 

@@ -33,6 +33,11 @@ VERBS = (
     Verb("remedies", "gobrrr.cli.remedies", "the remedies there are, and what each does"),
     Verb("diagnose", "gobrrr.cli.diagnose", "say what makes a program slow from the traces of torch.profiler"),
     Verb("compare", "gobrrr.cli.compare", "hold two recordings of one program against each other, op by op"),
+    Verb(
+        "check",
+        "gobrrr.cli.check",
+        "fail where a program has become slower or has findings, for continuous integration",
+    ),
     Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),

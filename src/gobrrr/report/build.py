@@ -12,6 +12,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
+from gobrrr.report.lines import line_times
 from gobrrr.report.model import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.report.place import short
 from gobrrr.report.verdict import is_doubt, is_elsewhere, judge
@@ -36,6 +37,7 @@ def build(
     world_size: int | None = None,
     versions: Mapping[str, str] | None = None,
     recording: str = "",
+    host: str = "",
     portability: bool = False,
     profiler_overhead_share: float = 0.0,
 ) -> Report:
@@ -56,6 +58,7 @@ def build(
         findings=ranked,
         phases=ledger.phases,
         ops=_ops(ledger),
+        lines=line_times(ledger),
         loops=tuple(sorted(ledger.loops, key=lambda loop: (-loop.share, loop.name))),
         serving=ledger.serving,
         memory=ledger.memory,
@@ -78,6 +81,7 @@ def build(
         else None,
         compiled=all(modules) if (modules := [m.compiled for m in ledger.facts.modules if m.num_params]) else False,
         machine=describe(machine) if machine else "",
+        host=host,
         versions=dict(versions or {}),
         recording=recording,
         offline="offline" in ledger.signals,

@@ -99,6 +99,17 @@ class Tokens(msgspec.Struct, frozen=True):
     """MFU times the share of real tokens."""
 
 
+class LineTime(msgspec.Struct, frozen=True):
+    """What one function of the program spends in one op (or in Python, or waiting for data), ns per step: what two
+    reports of one program are held against each other by."""
+
+    name: str
+    phase: str
+    ns: float
+    where: Line
+    """The line in it that takes most."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is told. Fields may join; those of gobrrr.report/1 keep name and meaning."""
 
@@ -111,6 +122,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[tuple[str, float], ...] = ()
     ops: tuple[OpShare, ...] = ()
     """The ops that take most of the step, the first ten."""
+    lines: tuple[LineTime, ...] = ()
+    """What takes most by op and function, ops and what lies between them: more than `ops` shows, for `gobrrr check`."""
     loops: tuple[OtherLoop, ...] = ()
     serving: tuple[ServingClass, ...] = ()
     """A serving engine's steps: decode and prefill told apart."""
@@ -138,6 +151,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool = False
     """Of the modules that the program calls, all with parameters are compiled by itself."""
     machine: str = ""
+    host: str = ""
+    """Fingerprint of the computer that it ran on; empty where nobody looked."""
     versions: dict[str, str] = {}
     offline: bool = False
     """It is of a file that a profiler left: no step ran without one."""
