@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from gobrrr.report.checked import Checked
     from gobrrr.report.model import Report
 
-FORMATS = ("text", "json")
+FORMATS = ("text", "json", "sarif", "github")
 OWN = ("--against", "--fail-on", "--tolerance", "--shares")
 INTERRUPTED = (-2, 130)
 _CODE = re.compile(r"BRR\d{3}", re.ASCII)
@@ -51,7 +51,7 @@ class CheckCommand:
             help="hold shares of the step against each other, not times: for a baseline from another computer",
         )  # fmt: skip
         parser.add_argument("--format", choices=FORMATS, help="default: by -o, or text")
-        parser.add_argument("-o", "--output", metavar="FILE", help="write the outcome to FILE too: .json")
+        parser.add_argument("-o", "--output", metavar="FILE", help="write the outcome to FILE too: .json .sarif")
         parser.add_argument(
             "--no-rehearsal", dest="rehearsal", action="store_false", help="as for `gobrrr run`: estimate savings"
         )
@@ -64,6 +64,7 @@ class CheckCommand:
 
         wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
         _check_order(args.program)
+        _form(args)
         before = [(word, _recorded(word)) for word in args.against]
         kept = _kept(args.program)
         report = _recorded(kept) if kept else self._ran(args, before)
@@ -186,22 +187,47 @@ def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: Te
     from gobrrr.report.page import Page
     from gobrrr.report.text import laid_out, suited
 
-    form = args.format or ("json" if (args.output or "").endswith(".json") else "text")
+    form = _form(args)
+    width, color, ascii_only = suited(stream)
+    page = Page(width, ascii_only, os.getcwd())  # noqa: PTH109 - a string is wanted
+    text = laid_out(checked.blocks(outcome, page), width, color)
     if form == "text" or stream is sys.stderr or args.output:
-        width, color, ascii_only = suited(stream)
-        page = Page(width, ascii_only, os.getcwd())  # noqa: PTH109 - a string is wanted
-        text = laid_out(checked.blocks(outcome, page), width, color)
         try:
             stream.write(f"\n{text}" if stream is sys.stderr else text)
         except OSError:  # nobody reads stderr any more: the exit code is still asked for
             streams.to_nowhere(2)
-    if form == "text":
+    if form == "text" and not args.output:
         return
-    content = checked.to_json(outcome)
+    content = text.encode("utf-8", "replace") if form == "text" else _content(form, outcome, report)
     if args.output:
         write(Path(args.output), content)
     else:
         sys.stdout.buffer.write(content)
+
+
+def _form(args: argparse.Namespace) -> str:
+    """What was asked for, by name or by the file's suffix. Raises GobrrrError for a form that a check does not
+    have, and for a file that has no folder: a program may run for long before it is written."""
+    from gobrrr.report.formats import by_suffix
+
+    form: str = args.format or by_suffix(args.output or "")
+    if form not in FORMATS:
+        raise GobrrrError(f"{args.output}: a check has no {form} form", f"one of {', '.join(FORMATS)}")
+    if args.output and not Path(args.output).absolute().parent.is_dir():
+        raise GobrrrError(f"cannot write {args.output}", "name a file in a folder that exists")
+    return form
+
+
+def _content(form: str, outcome: Checked, report: Report) -> bytes:
+    """Its own form as JSON; else the report's findings, with the regression where there is one."""
+    from gobrrr.report import checked, github, sarif
+
+    root = os.getcwd()  # noqa: PTH109 - a string is wanted
+    if form == "json":
+        return checked.to_json(outcome)
+    if form == "sarif":
+        return sarif.to_sarif(report, root, outcome.regression)
+    return github.to_github(report, root, outcome.regression).encode("utf-8", "replace")
 
 
 command = CheckCommand()

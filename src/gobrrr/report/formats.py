@@ -63,11 +63,25 @@ def _html(report: Report, view: View) -> bytes:
     return to_html(report, view).encode("utf-8", "replace")
 
 
+def _sarif(report: Report, view: View) -> bytes:
+    from gobrrr.report.sarif import to_sarif
+
+    return to_sarif(report, view.root)
+
+
+def _github(report: Report, view: View) -> bytes:
+    from gobrrr.report.github import to_github
+
+    return to_github(report, view.root).encode("utf-8", "replace")
+
+
 FORMATS: tuple[Format, ...] = (
     Format("text", (".txt",), _text),
     Format("json", (".json",), _json),
     Format("markdown", (".md", ".markdown"), _markdown),
     Format("html", (".html", ".htm"), _html),
+    Format("sarif", (".sarif",), _sarif),
+    Format("github", (), _github),
 )
 
 
