@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gobrrr.cli import numbers, redaction, streams
+from gobrrr.cli import numbers, price, redaction, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.report.regression import TOLERANCE
 
@@ -55,19 +55,22 @@ class CheckCommand:
         parser.add_argument(
             "--no-rehearsal", dest="rehearsal", action="store_false", help="as for `gobrrr run`: estimate savings"
         )
+        price.add_option(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
         from gobrrr.report.checked import Against, checked
+        from gobrrr.report.money import priced
         from gobrrr.report.regression import held_against
 
         wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
         _check_order(args.program)
         _form(args)
+        per_hour = price.asked(args)
         before = [(word, _recorded(word)) for word in args.against]
         kept = _kept(args.program)
-        report = _recorded(kept) if kept else self._ran(args, before)
+        report = priced(_recorded(kept), per_hour) if kept else self._ran(args, before, per_hour)
         for _, each in before:
             _check_machine(each, report.host, report.device.name if report.device else None, args.shares)
         against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares))
@@ -76,7 +79,7 @@ class CheckCommand:
         _tell(outcome, report, args, sys.stdout if kept else sys.stderr)
         return outcome.exit_code
 
-    def _ran(self, args: argparse.Namespace, before: list[tuple[str, Report]]) -> Report:
+    def _ran(self, args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> Report:
         """The report of the program, run now and told as `gobrrr run` tells it."""
         from gobrrr.capture import folders, launch
         from gobrrr.capture.config import Config
@@ -94,7 +97,7 @@ class CheckCommand:
         from gobrrr.report.checked import UNRELIABLE
 
         try:
-            diagnosis.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal)
+            diagnosis.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
         except GobrrrError as error:  # asked rightly, and no verdict
             raise GobrrrError(error.message, error.hint, UNRELIABLE) from None
         if code:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.cli import price
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
@@ -27,6 +28,7 @@ class CompareCommand:
         parser.add_argument("a", metavar="A", help="a folder that gobrrr run has written, or a trace")
         parser.add_argument("b", metavar="B", help="the other one")
         parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
+        price.add_option(parser)
         parser.add_argument("--format", choices=("text", "json"), default="text")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -36,7 +38,8 @@ class CompareCommand:
         from gobrrr.ledger.comparison import compared
         from gobrrr.report.comparison import show_comparison
 
-        (a, walls_a, ops_a), (b, walls_b, ops_b) = (_side(word) for word in (args.a, args.b))
+        per_hour = price.asked(args)
+        (a, walls_a, ops_a), (b, walls_b, ops_b) = (_side(word, per_hour) for word in (args.a, args.b))
         found = compared(a, b, (walls_a, walls_b), (ops_a, ops_b))
         if args.format == "json":
             sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
@@ -45,12 +48,15 @@ class CompareCommand:
         return 0
 
 
-def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
+def _side(word: str, per_hour: float | None) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
     """What is compared of one recording: its figures, its plain steps, its ops."""
+    from msgspec.structs import replace
+
     from gobrrr.cli.diagnosis import judged
     from gobrrr.ledger.comparison import side
     from gobrrr.ledger.optimes import op_times
     from gobrrr.ledger.spans import step_spans
+    from gobrrr.report.money import of_time
 
     recording, machine = _recording(word)
     ledger, report = judged(recording, machine)
@@ -60,7 +66,9 @@ def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
         ops = op_times(recording.trace, step_spans(recording, window) + window.offset)
     codes = [finding.code for finding in report.findings]
     verdict = report.verdict
-    return side(ledger, word, codes, verdict.sentence, verdict.bound == "unreliable"), ledger.step.walls, ops
+    found = side(ledger, word, codes, verdict.sentence, verdict.bound == "unreliable")
+    cost = None if per_hour is None else of_time(found.step_ns, per_hour)
+    return replace(found, step_cost=cost), ledger.step.walls, ops
 
 
 def _recording(word: str) -> tuple[Recording, Machine]:

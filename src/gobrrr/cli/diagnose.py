@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import redaction
+from gobrrr.cli import price, redaction
 from gobrrr.cli.report import add_formats, add_options, format_of, tell, write
 from gobrrr.errors import GobrrrError
 from gobrrr.report.formats import View
@@ -46,6 +46,7 @@ class DiagnoseCommand:
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
         add_options(parser)
+        price.add_option(parser)
         redaction.add_option(parser)
         for field in fields(Limits):
             parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
@@ -54,13 +55,16 @@ class DiagnoseCommand:
         """Read, account, judge, tell; raises GobrrrError for whatever people can mend."""
         from gobrrr.recording.limits import Limits
         from gobrrr.recording.sources import find
+        from gobrrr.report.money import priced
 
         _check_form(args, len(args.traces))
+        per_hour = price.asked(args)
         limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
         machine = _machine(args.machine)
         sources = find(args.traces, limits)
         if len(sources) == 1:
-            _tell(redaction.redacted(diagnosed(sources[0], machine, limits, args.portability), args.redact), args)
+            report = priced(diagnosed(sources[0], machine, limits, args.portability), per_hour)
+            _tell(redaction.redacted(report, args.redact), args)
             return 0
         _check_form(args, len(sources))
         job = _job(sources, machine, limits, args.jobs)

@@ -22,6 +22,7 @@ from gobrrr.machine.probe import probe
 from gobrrr.recording.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.model import Report
+from gobrrr.report.money import priced
 
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
@@ -63,8 +64,8 @@ def page_of(report: Report, mask: Callable[[str], str], recording: Recording) ->
 
 
 def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError | None = None, **how: Any) -> Report:
-    """The first rank's report of a run's folder. `how`: portability, patterns to redact, rehearsal or not and its
-    seconds at most, python whose ceilings to take and which rehearses; `late`: as of why_empty().
+    """The first rank's report of a run's folder. `how`: portability, patterns to redact, price per hour, rehearsal or
+    not and its seconds at most, python whose ceilings to take and which rehearses; `late`: as of why_empty().
 
     Raises GobrrrError where there is nothing to judge.
     """
@@ -104,7 +105,7 @@ def _file(recording: Recording, first: Recording) -> str:
 def _diagnose(
     recording: Recording, folder: Path, command: list[str], code: int, *,
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
-    rehearsal_s: float = SECONDS,
+    rehearsal_s: float = SECONDS, price: float | None = None,
 ) -> Report:  # fmt: skip
     here = python or interpreter(command)
     machine = proven(recording, here)
@@ -115,7 +116,7 @@ def _diagnose(
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
         recording=str(folder), host=of_hardware(probe()),
     )[1]  # fmt: skip
-    return redaction.redacted(report, patterns)
+    return redaction.redacted(priced(report, price), patterns)
 
 
 def judged(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import redaction
+from gobrrr.cli import price, redaction
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.report import formats
@@ -32,12 +32,15 @@ class ReportCommand:
         parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder or {NAME} (default: the latest)")
         add_formats(parser)
         add_options(parser)
+        price.add_option(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
+        from gobrrr.report.money import priced
+
         file = find(Path(args.run))
-        report, form = redaction.redacted(load(file), args.redact), format_of(args)
+        report, form = redaction.redacted(priced(load(file), price.asked(args)), args.redact), format_of(args)
         steps = steps_beside(file, report) if form == "html" else ()
         view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns,
                     steps=steps)  # fmt: skip

@@ -147,6 +147,11 @@ def _step(ledger: Ledger) -> Step:
         profiled_count=step.profiled_count,
         warmup_count=step.warmup_count,
         plain_count=step.plain_count,
+        p95_ns=None if step.p95_ns is None else ns(step.p95_ns),
+        p99_ns=None if step.p99_ns is None else ns(step.p99_ns),
+        samples=ledger.samples_per_step,
+        samples_per_s=1e9 * ledger.samples_per_step / ledger.wall if ledger.samples_per_step and ledger.wall else None,
+        epoch_steps=ledger.steps_per_epoch,
         outlier_ns=ns(step.outlier_ns),
         holds=_holds(ledger),
     )
