@@ -24,7 +24,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(check, "_here", lambda: HERE)
     known = {
         "base": report(100.0, lines={"aten::bmm": 20.0}), "same": report(101.0, lines={"aten::bmm": 20.1}),
-        "slow": report(140.0, lines={"aten::bmm": 60.0}), "slower": report(150.0), "starved": samples.starved(),
+        "slow": report(140.0, lines={"aten::bmm": 60.0}), "slower": report(160.0), "starved": samples.starved(),
         "unreliable": samples.unreliable(), "there": report(100.0, host="there"),
         "crowded": replace(report(140.0), findings=(crowded("warning", 0.5),)),
     }  # fmt: skip

@@ -1,0 +1,1 @@
+"""gobrrr where people already are: their test runner, their trainer, their notebook."""
