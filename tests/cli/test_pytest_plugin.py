@@ -92,11 +92,12 @@ def test_is_not_watched():
     outcomes = result.parseoutcomes()
     waits = re.search(r"data wait has \d\d\.\d % of the step \([^)]*\), 20.0 % is allowed", text)
     assert waits, text
-    alone = "gobrrr: no verdict" not in text  # else the cores were others' too, and nothing is said of a wait
+    alone = "test_waits  no verdict: " not in text  # else the cores were others' too, and nothing is said of a wait
     assert (outcomes["failed"], outcomes["passed"]) == ((3, 2) if alone else (2, 3)), text
     assert "gobrrr: nothing was recorded: the program made no step" in text and "assert 1 == 2" in text
-    lines = [line for line in text.splitlines() if " a step: " in line]
-    assert [line.split("::")[1].split()[0] for line in lines] == ["test_waits", "test_may_wait"]
+    lines = [line for line in text.splitlines() if re.search("  no verdict: |  no step| a step: ", line)]
+    names = ["test_waits", "test_may_wait", "test_makes_no_step"]
+    assert [line.split("::")[1].split()[0] for line in lines] == names
     kept = sorted(path.parent.name for path in (trainings.path / ".gobrrr").glob("*/report.json"))
     assert [name.split("-")[0] for name in kept] == ["test_may_wait", "test_waits"]
 

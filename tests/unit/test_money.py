@@ -120,10 +120,10 @@ def test_a_price_that_is_none_is_refused_before_anything_is_started(
     assert main(["report", "report.json", "--price-per-hour", "3"]) == 0
     assert "a million samples 0.94" in capsys.readouterr().out
     monkeypatch.setenv(price.VARIABLE, "nonsense")
-    Path("train.py").write_text("raise SystemExit('it was started')")
+    Path("train.py").write_text("open('started', 'w')")
     for verb in ("run", "check", "tune"):
         assert main([verb, "train.py"]) == 2
-        assert price.VARIABLE in capsys.readouterr().err
+        assert price.VARIABLE in capsys.readouterr().err and not Path("started").exists()
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_the_interval_of_a_ratio_covers_it_95_times_in_100() -> None:
 
 @pytest.mark.parametrize(
     ("now", "spread", "verdict", "said"),
-    [(100.0, 0.01, "steady", "not surely longer"), (104.0, 0.01, "steady", "not surely by the 10 %"),
+    [(100.0, 0.01, "steady", "not surely longer"), (104.0, 0.01, "steady", "not surely by 10 %"),
      (130.0, 0.01, "regression", "1.30 times as long"), (130.0, 0.30, "steady", "not surely longer"),
      (80.0, 0.01, "steady", "has become shorter")],
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.resources
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from gobrrr.cli.main import main
 from gobrrr.recording.facts import Span
+from gobrrr.report.escape import plain
 from gobrrr.report.github import to_github
 from gobrrr.report.json import to_json
 from gobrrr.report.model import Report
@@ -29,6 +31,11 @@ HOSTILE = ("\x1b[31m", "a\n::error::b", "x\r\n::set-output name=a::b", "[here](h
 
 def regressed() -> Any:
     return held_against(report(140.0, lines={"aten::bmm": 60.0}), report(100.0, lines={"aten::bmm": 20.0}))
+
+
+def unescaped(text: str) -> str:
+    """As GitHub's runner reads a property."""
+    return text.replace("%2C", ",").replace("%3A", ":").replace("%25", "%")
 
 
 def hostile(text: str) -> Report:
@@ -157,8 +164,11 @@ def test_no_text_of_a_program_becomes_a_command(text: str) -> None:
         command, _, rest = line[2:].partition(" ")
         properties = rest.partition("::")[0]
         assert line.startswith("::") and command in ("error", "warning", "notice")
-        assert properties.count("line=") <= 1 or "%2Cline=" in properties
+        known = dict(each.split("=", 1) for each in properties.split(","))
+        assert list(known) in (["file", "line", "title"], ["title"]) and known.get("line", "3") == "3"
         assert "%0A" not in line.replace("%250A", "")
+    title = re.search(r"title=([^:]*)::", lines[0])
+    assert title and unescaped(title[1]) == f"BRR401 {plain(text)}"
 
 
 def test_both_are_forms_of_every_verb_that_shows_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,10 +94,8 @@ class Watching:
         finally:
             watching.__exit__(None, None, None)
         verdict = _judged(folder, limits(marker, item.nodeid))
-        item.user_properties.append((MARK, verdict.said))
-        if verdict.why_not:
-            item.warn(pytest.PytestWarning(f"gobrrr: no verdict: {verdict.why_not}"))
-        elif verdict.broken:
+        item.user_properties.append((MARK, f"no verdict: {verdict.why_not}" if verdict.why_not else verdict.said))
+        if verdict.broken and not verdict.why_not:
             pytest.fail("gobrrr: " + "\n  ".join(verdict.broken), pytrace=False)
         return result
 

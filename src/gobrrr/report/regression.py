@@ -85,8 +85,8 @@ def _of_times(now: Report, before: Report, tolerance: float, found: Held) -> Jud
         return "regression", f"Regression: a step takes {told}.", _grown(now, before)
     if high < 1:
         return "steady", f"No regression, the step has become shorter: it takes {told}.", ()
-    surely = "not surely longer" if low <= 1 else f"longer, and not surely by the {100 * tolerance:.3g} % that count"
-    return "steady", f"No regression: a step is {surely}, it takes {told}.", ()
+    surely = "not surely longer" if low <= 1 else f"longer, and not surely by {100 * tolerance:.3g} %"
+    return "steady", f"No regression: a step takes {told}, {surely}.", ()
 
 
 def _taken(now: Report, low: float, tolerance: float) -> str:
