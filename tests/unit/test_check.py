@@ -74,6 +74,18 @@ def test_another_machine_is_refused_with_the_reason(files: Path, capsys: pytest.
     assert "the baseline was recorded on another computer (Example CPU" in told and "--shares" in told
 
 
+def test_what_is_no_report_is_told_as_what_it_is(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("cut.json").write_bytes(Path("base.json").read_bytes()[:900])
+    Path("trace.json").write_text("[1]")
+    (files / "empty").mkdir()
+    for word, said in (("cut.json", "not a report"), ("empty", "neither a report of gobrrr nor a trace"),
+                       ("train.sarif", "no such file")):  # fmt: skip
+        assert main(["check", "--against", word, "base.json"]) == 2
+        assert said in capsys.readouterr().err
+    assert main(["check", "--against", "trace.json", "base.json"]) == 2
+    assert "not a report" not in capsys.readouterr().err
+
+
 def test_the_outcome_as_json_is_read_back(files: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert main(["check", "--against", "base.json", "--format", "json", "slow.json"]) == 1
     found = json.loads(capsysbinary.readouterr().out)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
 
 FORMATS = ("text", "json", "sarif", "github")
 OWN = ("--against", "--fail-on", "--tolerance", "--shares")
+MAKE = "make a baseline with: gobrrr run --json baseline.json script.py"
+OURS = b'"gobrrr.'
+"""How the schema of what gobrrr writes begins."""
 INTERRUPTED = (-2, 130)
 _CODE = re.compile(r"BRR\d{3}", re.ASCII)
 
@@ -152,18 +155,32 @@ def _recorded(word: str) -> Report:
     from gobrrr.recording.limits import DEFAULT
     from gobrrr.recording.sources import find
 
-    if not Path(word).exists():
-        raise GobrrrError(f"{word}: no such file", "make a baseline with: gobrrr run --json baseline.json script.py")
+    path = Path(word)
+    if not path.exists():
+        raise GobrrrError(f"{word}: no such file", MAKE)
+    if _holds_report(path):
+        return load(find_report(path))
     try:
-        return load(find_report(Path(word)))
-    except GobrrrError as no_report:
-        try:
-            sources = find([word])
-        except GobrrrError:
-            raise no_report from None
+        sources = find([word])
+    except GobrrrError:
+        raise GobrrrError(f"{word}: neither a report of gobrrr nor a trace", MAKE) from None
     if len(sources) > 1:
         raise GobrrrError(f"{word} holds {len(sources)} traces", "name one of them")
     return diagnosed(sources[0], UNKNOWN, DEFAULT)
+
+
+def _holds_report(path: Path) -> bool:
+    """Whether it is one, or a folder with one or with runs; a file says so in its first field."""
+    from gobrrr.cli.report import NAME
+    from gobrrr.machine import files
+
+    if path.is_dir():
+        return (path / NAME).is_file() or any(path.glob(f"*/{NAME}"))
+    try:
+        with files.opened(path) as file:
+            return OURS in file.read(len(OURS) + 64)
+    except OSError as error:
+        raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
 
 
 def _here() -> str:
