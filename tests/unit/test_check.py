@@ -97,6 +97,21 @@ def test_the_outcome_as_json_is_read_back(files: Path, capsysbinary: pytest.Capt
     assert b"exit code 1" in capsysbinary.readouterr().out
 
 
+def test_a_defect_of_ours_is_no_regression(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check, "_recorded", lambda word: 1 / 0)
+    assert main(["check", "base.json"]) == 3
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", check.INTERRUPTED)
+def test_an_interrupted_program_is_no_verdict(files: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobrrr.capture.launch.run", lambda *_: code)
+    Path("train.py").touch()
+    assert main(["check", "train.py"]) == 130
+
+
 def test_hostile_names_do_not_reach_the_terminal(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("evil.json").write_bytes(to_json(report(140.0, lines={"\x1b[31mmm\n::error::x": 60.0})))
     assert main(["check", "--against", "base.json", "evil.json"]) == 1

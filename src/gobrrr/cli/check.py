@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import sys
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -63,6 +64,17 @@ class CheckCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
+        from gobrrr.report.checked import UNRELIABLE
+
+        try:
+            return self._checked(args)
+        except (GobrrrError, BrokenPipeError):
+            raise
+        except Exception:  # a defect of ours: Python's own exit code for it would say that there is a regression
+            traceback.print_exc()
+            return UNRELIABLE
+
+    def _checked(self, args: argparse.Namespace) -> int:
         from gobrrr.report.checked import Against, checked
         from gobrrr.report.money import priced
         from gobrrr.report.regression import held_against
@@ -94,7 +106,7 @@ class CheckCommand:
         folder = folders.of_run(None, command)
         code = launch.run(command, Config(str(folder.resolve())))
         if code in INTERRUPTED:
-            launch.leave_as(code)
+            raise KeyboardInterrupt
         from gobrrr.cli import diagnosis
         from gobrrr.cli.report import NAME, load
         from gobrrr.report.checked import UNRELIABLE
@@ -103,6 +115,8 @@ class CheckCommand:
             diagnosis.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
         except GobrrrError as error:  # asked rightly, and no verdict
             raise GobrrrError(error.message, error.hint, UNRELIABLE) from None
+        except OSError:  # nobody reads stderr any more: the exit code is still asked for
+            streams.to_nowhere(2)
         if code:
             raise GobrrrError(f"the program ended with {code}: what it did until then is no verdict",
                               f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
