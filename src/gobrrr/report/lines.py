@@ -14,7 +14,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.report.model import LineTime
 
 MOST = 40
-"""Kept: on the two examples they hold 97 % of the step, and a report stays some twenty kilobytes."""
+"""Kept: on the two examples they hold 97 % of the step, and a report stays some thirty kilobytes."""
 Key = tuple[str, str, str, str]
 
 
