@@ -11,6 +11,7 @@ docs/traces.md.
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -38,6 +39,8 @@ PUBLISHED = {
 }  # fmt: skip
 ALL = ("hta/a100_trace_diff_control", "hta/v100_trace_diff_test", "hta/v100_ddp_ns_resolution",
        "kineto/v100_resnet50_workers0", "tracelens/h100_timesformer")  # fmt: skip
+GENERATED = (100_000, 300_000, 1_000_000)
+"""Events of files that are made here: the shared ones have 70,000 at most."""
 HTA = """
 import sys
 from hta.trace_analysis import TraceAnalysis
@@ -110,10 +113,10 @@ def run(python: str, code: str, path: Path) -> Read:
 def beside_peers(python: str) -> list[dict[str, Any]]:
     """HTA, the TensorBoard plugin and us on the same files, in turn; and what each calls the cause."""
     rows = []
-    for name in ALL:
+    for name in (*ALL, *GENERATED):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "rank.json.gz"
-            file.write_bytes((TRACES / f"{name}.json.gz").read_bytes())
+            _provide(name, file)
             tools = {"ours": (sys.executable, OURS, file), "hta": (python, HTA, Path(folder)),
                      "tensorboard": (python, TENSORBOARD, file)}  # fmt: skip
             runs: dict[str, list[Read]] = {tool: [] for tool in tools}
@@ -121,7 +124,8 @@ def beside_peers(python: str) -> list[dict[str, Any]]:
                 for tool, how in tools.items():
                     runs[tool].append(run(*how))
             report = diagnosed(Source(str(file)), UNKNOWN, DEFAULT)
-        row: dict[str, Any] = {"trace": name, "unpacked_MiB": _unpacked(TRACES / f"{name}.json.gz")}
+            mib = _unpacked(file)
+        row: dict[str, Any] = {"trace": name, "unpacked_MiB": mib}
         for tool, reads in runs.items():
             row[tool] = {"seconds": statistics.median(r.seconds for r in reads), "MiB": reads[0].mib,
                          "code": reads[0].code}  # fmt: skip
@@ -130,7 +134,7 @@ def beside_peers(python: str) -> list[dict[str, Any]]:
                                                if runs["tensorboard"][0].said else "")  # fmt: skip
         row["hta"]["verdict"] = ""  # it has tables only
         rows.append(row)
-        print(f"{name:34} file {row['unpacked_MiB']:.0f} MiB   " + "   ".join(
+        print(f"{name!s:34} file {row['unpacked_MiB']:.0f} MiB   " + "   ".join(
             f"{tool} {row[tool]['seconds']:.2f} s {row[tool]['MiB']:.0f} MiB exit {row[tool]['code']}" for tool in tools
         ))  # fmt: skip
         for tool in ("ours", "tensorboard"):
@@ -138,16 +142,29 @@ def beside_peers(python: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _unpacked(path: Path) -> float:
-    import gzip
+def _provide(name: str | int, file: Path) -> None:
+    """A shared trace, or one of so many events."""
+    if isinstance(name, str):
+        file.write_bytes((TRACES / f"{name}.json.gz").read_bytes())
+        return
+    plain = file.with_name("plain")
+    generate(plain, name)
+    with gzip.open(file, "wb", compresslevel=1) as packed:
+        packed.write(plain.read_bytes())
+    plain.unlink()
 
+
+def _unpacked(path: Path) -> float:
     with gzip.open(path) as file:
         return sum(len(block) for block in iter(lambda: file.read(1 << 20), b"")) / 2**20
 
 
-def generate(path: Path, num_events: int, rank: int = 0) -> None:
-    """A trace of so many events: steps of 1000 ops, each with a launch and a kernel."""
+def generate(path: Path, num_events: int, rank: int = 0, meets: int = 0) -> None:
+    """A trace of so many events: steps of 1000 ops, each with a launch and a kernel. `meets`: of so many kernels one is
+    a collective of all ranks."""
     per_step = 3000
+    reduce = (',"Collective name":"allreduce","dtype":"Float","In msg nelems":4096,"Out msg nelems":4096,'
+              '"Group size":1000,"Process Group Name":"0"')  # fmt: skip
     with path.open("w") as file:
         file.write(
             f'{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": 1000}}, "traceEvents": [\n'
@@ -157,15 +174,17 @@ def generate(path: Path, num_events: int, rank: int = 0) -> None:
             if i % (per_step // 3) == 0:
                 file.write(f'{{"ph":"X","cat":"user_annotation","name":"ProfilerStep#{i}","pid":1,"tid":1,"ts":{t},'
                            f'"dur":{20 * per_step // 3},"args":{{}}}},\n')  # fmt: skip
+            meeting = meets and i % meets == 0
+            name, said = ("ncclDevKernel_AllReduce", reduce) if meeting else (f"ampere_sgemm_{i % 40}", "")
             shapes = f"[[{8 + i % 7},1024],[1024,{1024 + i % 5}]]"
             file.write(
                 f'{{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":{t},"dur":15,"args":'
                 f'{{"External id":{i},"Input Dims":{shapes},"Input type":["float","float"]}}}},\n'
                 f'{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":1,"tid":1,"ts":{t + 5},"dur":4,'
                 f'"args":{{"External id":{i},"correlation":{i}}}}},\n'
-                f'{{"ph":"X","cat":"kernel","name":"ampere_sgemm_{i % 40}","pid":0,"tid":7,"ts":{t + 12},"dur":9,'
+                f'{{"ph":"X","cat":"kernel","name":"{name}","pid":0,"tid":7,"ts":{t + 12},"dur":{9 - rank % 5},'
                 f'"args":{{"External id":{i},"correlation":{i},"device":0,"stream":7,"grid":[8,8,1],'
-                f'"block":[128,1,1]}}}},\n'
+                f'"block":[128,1,1]{said}}}}},\n'
             )
         file.write('{"ph":"i","name":"end","pid":1,"tid":1,"ts":0,"s":"g"}]}\n')
 
@@ -185,11 +204,11 @@ def growth(sizes: list[int]) -> list[dict[str, Any]]:
 
 
 def ranks(count: int) -> dict[str, Any]:
-    """Peak memory of one process at a few ranks and at many."""
+    """Peak memory of one process at a few ranks and at many, each with 250 collectives that are told call by call."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(count):
-            generate(Path(folder) / f"rank{rank}.json", 3000, rank)
+            generate(Path(folder) / f"rank{rank}.json", 3000, rank, meets=4)
             if rank + 1 in (10, 100, count):
                 seconds, peak, exit_code, _ = run(sys.executable, OURS, Path(folder))
                 found[str(rank + 1)] = {"seconds": seconds, "peak_MiB": peak, "code": exit_code}

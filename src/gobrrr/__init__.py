@@ -28,5 +28,12 @@ def __getattr__(name: str) -> object:
     return value
 
 
+def load_ipython_extension(shell: object) -> None:
+    """%load_ext gobrrr: cells that begin with %%gobrrr are watched."""
+    from gobrrr.integrations.ipython import load
+
+    load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})

@@ -40,6 +40,7 @@ class Grown:
     stacks: bool = False
     device: int = 1
     rank: int | None = None
+    world: int = 4
     events: list[dict[str, Any]] = field(default_factory=list)
     now: int = 1000
     steps: list[tuple[int, int]] = field(default_factory=list)
@@ -50,6 +51,14 @@ class Grown:
     launched: list[tuple[int, int]] = field(default_factory=list)
     """(begin of the launch, end of its work)."""
     links: int = 0
+    host_devices: int = 1
+    """That its process saw."""
+    clock: int = 0
+    """us by which this host's clock is ahead of the others'."""
+    said: dict[str, Any] | None = None
+    """Of collectives; None: their kind and size alone."""
+    met: list[tuple[int, int, int]] = field(default_factory=list)
+    """(begin, end, transfer) of collectives in which all ranks meet."""
 
     def row(self, cat: str, name: str, begin: int, end: int, **args: Any) -> None:
         """One complete event of the host's main thread."""
@@ -81,13 +90,15 @@ class Grown:
             self._on_device(stream, begin, us, ids)
 
     def _on_device(self, stream: int, begin: int, us: int, ids: dict[str, int]) -> None:
+        said = {"Collective name": "allreduce", "In msg nelems": 25_000 * us, "dtype": "Float"}
+        said = said if self.said is None else self.said
         cat, name, more = {
             COMPUTE: ("kernel", "ampere_sgemm_128x64_nn", {"grid": [32, 8, 1], "block": [128, 1, 1]}),
             COPIES: ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", {"bytes": 12_000 * us}),
-            COLLECTIVES: ("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
-                          {"Collective name": "allreduce", "In msg nelems": 25_000 * us, "dtype": "Float"}),
+            COLLECTIVES: ("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", said),
         }[stream]  # fmt: skip
-        args = {**ids, "device": 0, "context": 1, "stream": stream, **more}
+        at = self.rank or 0 if self.host_devices > 1 else 0
+        args = {**ids, "device": at, "context": 1, "stream": stream, **more}
         event = {"ph": "X", "cat": cat, "name": name, "pid": DEVICE, "tid": stream, "ts": begin, "dur": us}
         self.events.append(event | {"args": args})
 
@@ -123,6 +134,10 @@ class Grown:
         self.free[COLLECTIVES] = max(self.free[COLLECTIVES], self.free[COMPUTE])
         self.op(15, us, "c10d::allreduce_", COLLECTIVES)
 
+    def arrival(self) -> int:
+        """When a collective that is launched now would begin."""
+        return max(self.now + 14 + LATENCY, self.free[COLLECTIVES], self.free[COMPUTE])
+
     def join(self, stream: int) -> None:
         """Products wait for another stream."""
         self.free[COMPUTE] = max(self.free[COMPUTE], self.free[stream])
@@ -137,11 +152,16 @@ class Grown:
         name, major, minor, memory, sms = DEVICES[self.device]
         device = {"id": 0, "name": name, "totalGlobalMem": memory, "computeMajor": major, "computeMinor": minor,
                   "maxThreadsPerMultiprocessor": 2048, "warpSize": 32, "numSms": sms}  # fmt: skip
-        head: dict[str, Any] = {"schemaVersion": 1, "deviceProperties": [device], "baseTimeNanoseconds": BASE}
+        head: dict[str, Any] = {
+            "schemaVersion": 1,
+            "deviceProperties": [device] * self.host_devices,
+            "baseTimeNanoseconds": BASE,
+        }
         if self.rank is not None:
-            head["distributedInfo"] = {"backend": "nccl", "rank": self.rank, "world_size": 4}
+            head["distributedInfo"] = {"backend": "nccl", "rank": self.rank, "world_size": self.world}
         flags = {"record_shapes": int(self.shapes), "with_stack": int(self.stacks), "displayTimeUnit": "ms"}
-        return head | flags | {"traceEvents": self.events}
+        events = [{**event, "ts": event["ts"] + self.clock} for event in self.events] if self.clock else self.events
+        return head | flags | {"traceEvents": events}
 
     def write(self, path: Path) -> Path:
         """To a file."""
@@ -169,6 +189,26 @@ class Grown:
         shares["copy"] = float((runs["copy"] & ~runs["work"] & ~runs["communication"])[first:].sum())
         shares["work"] = float(works[first:].sum()) - shares["communication"] - shares["copy"]
         return {name: us / (last - first) for name, us in shares.items()}
+
+    def waited(self) -> tuple[float, float, float, float]:
+        """us in all collectives: waiting and transfer, and of each what no other work runs beside."""
+        works = np.zeros(max(end for _, _, end in self.busy) + 1, bool)
+        for kind, begin, end in self.busy:
+            works[begin:end] |= kind != "communication"
+        waits, moves = ([(b, e - t) for b, e, t in self.met], [(e - t, e) for _, e, t in self.met])
+        total = [float(sum(e - b for b, e in spans)) for spans in (waits, moves)]
+        bare = [float(sum((~works[b:e]).sum() for b, e in spans)) for spans in (waits, moves)]
+        return total[0], total[1], bare[0], bare[1]
+
+    def awaited(self) -> float:
+        """Share of the window in which the host stands in a wait while the device works."""
+        first, last = self.steps[0][0], max(self.steps[-1][1], max(end for _, _, end in self.busy))
+        works, waits = np.zeros(last, bool), np.zeros(last, bool)
+        for _, begin, end in self.busy:
+            works[begin:end] = True
+        for begin, end in self.waits:
+            waits[begin:end] = True
+        return float(np.mean((works & waits)[first:]))
 
     def _kept(self, works: np.ndarray[Any, Any]) -> Iterable[tuple[int, int]]:
         """What waits cost: from where the device stood still to its next work, never more than they kept the host."""
@@ -225,3 +265,54 @@ def _plant(trace: Grown, cause: str, big: int, draw: random.Random) -> None:
         trace.op(14, big, "aten::copy_", COPIES)
         trace.join(COPIES)
     trace.op(12, draw.randrange(50, 150), held=big if cause == "stalled" else 0)
+
+
+MEETINGS = {"allreduce": 1000, "_allgather_base": 4000, "_reduce_scatter_base": 4000, "all_to_all": 1000}
+"""Elements of a call by name; the transfer of each differs, and its rate with it."""
+
+
+def meet(ranks: list[Grown], transfer: int, said: dict[str, Any]) -> None:
+    """A collective that ends on all of them at once, so long after the last one has come."""
+    end = max(rank.arrival() for rank in ranks) + transfer
+    for rank in ranks:
+        begin, rank.said = rank.arrival(), said
+        rank.collective(end - begin)
+        rank.met.append((begin, end, transfer))
+
+
+def grow_ranks(seed: int, named: bool = True, numbered: bool = True) -> list[Grown]:
+    """2 to 6 ranks on clocks of their own, late by chance before each collective and one of them more often; products
+    run beside some. `named`: the files say what each collective was, and `numbered`: which one."""
+    draw = random.Random(seed)
+    count, device = draw.randrange(2, 7), draw.randrange(len(DEVICES))
+    ranks = [Grown(device=device, rank=i, world=count, clock=draw.randrange(10**6)) for i in range(count)]
+    for one in ranks:
+        one.now += draw.randrange(300)
+    late, number = draw.randrange(count), draw.randrange(1000)
+    for _ in range(draw.randrange(3, 6)):
+        begins = [rank.now for rank in ranks]
+        for _ in range(draw.randrange(1, 5)):
+            number += 1
+            _meet_once(ranks, late, draw, number if numbered else None, named)
+        for rank, begin in zip(ranks, begins, strict=True):
+            rank.sync(draw.randrange(1, 8))
+            rank.end_of_step(begin)
+    return ranks
+
+
+def _meet_once(ranks: list[Grown], late: int, draw: random.Random, number: int | None, named: bool) -> None:
+    name = draw.choice(list(MEETINGS)) if named else "allreduce"
+    said: dict[str, Any] = {"Collective name": name, "In msg nelems": MEETINGS[name], "Out msg nelems": MEETINGS[name],
+            "dtype": "Float", "Group size": len(ranks), "Process Group Name": "0",
+            "Process Group Ranks": str(list(range(len(ranks))))}  # fmt: skip
+    for i, rank in enumerate(ranks):
+        for _ in range(draw.randrange(1, 6)):
+            rank.op(draw.randrange(8, 20), draw.randrange(40, 400))
+        rank.python(draw.randrange(5, 3000 if i == late else 1000))
+    beside = draw.random() < 0.5
+    said |= {"Seq": number} if number is not None else {}
+    meet(ranks, draw.randrange(100, 2000), said if named else {})
+    for rank in ranks:
+        if beside:
+            rank.op(draw.randrange(8, 20), draw.randrange(100, 2000))
+        rank.join(COLLECTIVES)

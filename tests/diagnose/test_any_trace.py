@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.cli.diagnose import diagnosed, reduced
+from gobrrr.cli.diagnose import diagnose, diagnosed, reduced
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.ranks import together
@@ -41,6 +41,10 @@ ARGS = st.fixed_dictionaries(
         "device": st.integers(0, 1), "Sequence number": st.integers(0, 3), "Fwd thread id": st.integers(0, 2),
         "Input Dims": st.just([[4, 4], [4, 4]]), "Input type": st.just(["float", "float"]), "bytes": st.integers(0, 99),
         "Call stack": st.just("train.py(7): f;train.py(9): <module>"), "Python id": st.integers(0, 5),
+        "Collective name": st.sampled_from(["allreduce", "broadcast", "send", "_allgather_base", ""]),
+        "dtype": st.sampled_from(["Float", "odd"]), "In msg nelems": st.sampled_from([-1, 0, 4, 10**7, 2**62]),
+        "Group size": st.sampled_from([-1, 0, 1, 2, 2**62]), "Process Group Name": st.sampled_from(["0", "", 1]),
+        "Seq": st.sampled_from([-1, 0, 1, 2**62, "x"]),
     },
 )  # fmt: skip
 EVENTS = st.lists(
@@ -84,5 +88,9 @@ def test_two_of_any_kind_are_a_job_and_can_be_compared(first: list[Any], second:
         files = [write(folder, events, f"r{n}.json") for n, events in enumerate((first, second))]
         job = together([reduced(Source(str(file)), UNKNOWN, DEFAULT) for file in files])
         assert job.verdict and len(job.ranks) == 2
+        told = diagnose([str(folder)])
+        for one in (one for group in getattr(told, "groups", ()) for one in group.waits):
+            assert 0 <= one.late_ns < math.inf and 0 <= one.waiting_ns < math.inf
+            assert -1 <= one.exposed_waiting_ns < math.inf and -1 <= one.exposed_transfer_ns < math.inf
         assert main(["compare", *map(str, files), "--format", "json"]) in (0, 2)
         assert main(["diagnose", str(folder), "--jobs", "1"]) in (0, 2)

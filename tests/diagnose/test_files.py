@@ -310,7 +310,7 @@ def test_a_job_as_markdown_has_a_row_for_each_rank_and_nothing_foreign_raw() -> 
     lines = job_to_markdown(job).splitlines()
     rows = [line for line in lines if line.startswith("|")]
     assert [row.split("|")[1].strip() for row in rows] == ["rank", "--:", "2", "1", "0", ""]
-    assert all(row.replace("\\|", "").count("|") == 7 for row in rows)
+    assert all(row.replace("\\|", "").count("|") == 8 for row in rows)
     assert "<b>" not in rows[-1] and "[empty](" not in rows[-1] and "- ranks: 1 could not be read" in lines
 
 

@@ -10,7 +10,7 @@ from gobrrr.cli.diagnose import diagnosed
 from gobrrr.ledger.serving import serving_classes
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.limits import DEFAULT
-from gobrrr.recording.serving import Iteration, iteration
+from gobrrr.recording.serving import Iteration, iteration, iterations
 from gobrrr.recording.sources import Source
 from gobrrr.report.text import render
 from tests.diagnose.grown import Grown, grow
@@ -30,6 +30,25 @@ from tests.diagnose.grown import Grown, grow
         ("execute_context_2(-5)_generation_30(30)", None),
         (f"execute_context_{'9' * 5000}(1)_generation_1(1)", None),
         ("execute_model", None),
+        ("step[EXTEND bs=2 toks=14721]", Iteration(2, 14721, 0, 0)),
+        ("step[EXTEND bs=2 toks=147 c_sq=147 c_sqsq=1087 c_sqsk=12000 c_sk=162]", Iteration(2, 147, 0, 0)),
+        ("step[DECODE bs=64]", Iteration(0, 0, 64, 64)),
+        ("step[DECODE bs=64 g_sq=128 g_sqsq=256 g_sqsk=26 g_sk=13]", Iteration(0, 0, 64, 128)),
+        ("step[MIXED bs=5 c=2 g=3 c_sq=6144 c_sk=7144 g_sq=3 g_sk=6144]", Iteration(2, 6144, 3, 3)),
+        ("step[MIXED bs=2]", Iteration(None, None, None, None)),
+        ("step[TARGET_VERIFY bs=8]", Iteration(0, 0, 8, None)),
+        ("step[DRAFT_EXTEND bs=8]", None),
+        ("step[IDLE bs=0]", None),
+        ("step[DECODE bs=64", None),
+        ("step[DECODE bs=x]", None),
+        ("step[DECODE]", None),
+        ("[Executor] _forward_step 60000: 0 ctx reqs, 0 ctx tokens, 32 gen reqs", Iteration(0, 0, 32, None)),
+        ("[Executor] _forward_step 7: 2 ctx reqs, 5 gen reqs", Iteration(2, None, 5, None)),
+        ("[Executor] _forward_step: 2 ctx reqs, 0 gen reqs", Iteration(2, None, 0, None)),
+        ("prefill[bs=2 tok=14721 ctx=[7803, 6918] sqsq=10 sqsk=11 sk=16221]", Iteration(2, 14721, 0, 0)),
+        ("decode[bs=117/128 tok=117 d=117]", Iteration(0, 0, 117, 117)),
+        ("decode[bs=32 tok=128 d=32 spec=3]", Iteration(0, 0, 32, 128)),
+        ("decode[bs=128 tok=384 p=2 d=126 sqsq=13 tbo=1]", Iteration(2, 0, 126, 384)),
     ],
 )
 def test_what_a_mark_says(name: str, expected: Iteration | None) -> None:
@@ -40,11 +59,18 @@ def test_what_a_mark_says(name: str, expected: Iteration | None) -> None:
     ("each", "kind", "tokens"),
     [
         (Iteration(0, 0, 8, 8), "decode", 8), (Iteration(2, 700, 0, 0), "prefill", 700),
-        (Iteration(2, 700, 8, 8), "mixed", 708), (Iteration(1, None, 0, None), "prefill", None),
+        (Iteration(2, 700, 8, 8), "mixed", 708), (Iteration(None, None, None, None), "mixed", None),
+        (Iteration(1, None, 0, None), "prefill", None),
     ],
 )  # fmt: skip
 def test_kinds_of_steps(each: Iteration, kind: str, tokens: int | None) -> None:
     assert (each.kind, each.tokens) == (kind, tokens)
+
+
+def test_a_draft_models_steps_are_parts_of_the_engines() -> None:
+    names = ["step[EXTEND bs=1 toks=9]", "step[DECODE bs=4]", "aten::mm"]
+    assert iterations(names) == {0: Iteration(1, 9, 0, 0), 1: Iteration(0, 0, 4, 4)}
+    assert iterations([*names, "step[TARGET_VERIFY bs=4]"]) == {0: Iteration(1, 9, 0, 0), 3: Iteration(0, 0, 4, None)}
 
 
 def test_a_rate_needs_all_tokens_and_some_time() -> None:
@@ -83,6 +109,15 @@ def test_decode_and_prefill_are_told_apart_with_their_tokens(tmp_path: Path) -> 
     assert mixed.tokens_per_s == pytest.approx(302 / (mixed.step_ns / 1e9))
     page = render(report, width=120)
     assert "4 decode steps of" in page and "1 mixed step of" in page and "2 prompts, 2 sequences, 302 tokens" in page
+
+
+def test_prompts_and_sequences_that_are_not_told_apart(tmp_path: Path) -> None:
+    trace = served([("step[MIXED bs=7]", 9)] * 3)
+    report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
+    assert [(each.kind, each.count, each.prompts, each.sequences) for each in report.serving] == [
+        ("mixed", 3, None, None)
+    ]
+    assert "3 mixed steps of " in render(report, width=120)
 
 
 @pytest.mark.parametrize("inside", [DECODE, "execute_new_0_cached_4", "execute_7_context_0(sq0)_generation_4(sq4sk90)"])

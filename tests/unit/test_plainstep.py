@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork, Transfer
+from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork, SizedCalls, Transfer
 from gobrrr.ledger.plainstep import at_plain_step, factors
 
 OP = DeviceOp("aten::mm", "bf16", 3.0, 400.0, 8000.0, 160.0, 200.0, "compute", "8x8, 8x8")
@@ -20,7 +20,7 @@ DEVICE = DeviceLedger(
     exposed_copy_ns=10.0, copies=(("HtoD", 2, 64.0, 10.0),), kernels=(("gemm", 3.0, 400.0, "matmul"),),
     syncs=(("cudaStreamSynchronize", 1.0, 40.0, ()),), tensor_core_ns=20.0, tensor_core_eligible_ns=30.0,
     exposed_communication_ns=70.0, start_up_ns=8.0, work=WORK,
-    transfers=(Transfer("all-reduce", 1.0, 100.0, 50.0, 40.0, 150.0),),
+    transfers=(Transfer("all-reduce", (SizedCalls(100.0, 1.0, 50.0, 40.0, 150.0),)),),
 )  # fmt: skip
 WORKING, IDLING = 0.5, 0.25
 TIMES = {"ns", "floor_ns", "flops", "bytes", "kernel_ns", "counted_ns", "compute_ns", "bandwidth_ns",
@@ -54,7 +54,8 @@ def test_work_and_idle_of_a_run_that_is_watched_shrink_each_by_itself() -> None:
     assert (found.copies, found.exposed_copy_ns) == ((("HtoD", 2, 32.0, 5.0),), 5.0)
     assert (found.kernels, found.syncs[0][2]) == ((("gemm", 3.0, 200.0, "matmul"),), 10.0)
     assert (found.tensor_core_ns, found.tensor_core_eligible_ns, found.exposed_communication_ns) == (10.0, 15.0, 35.0)
-    same = {"name", "span_busy_share", "transfers", "unlinked_share", "ahead_ns", "unseen_share", "overlap_share"}
+    assert found.transfers == (Transfer("all-reduce", (SizedCalls(100.0, 0.5, 25.0, 20.0, 75.0),)),)
+    same = {"name", "span_busy_share", "unlinked_share", "ahead_ns", "unseen_share", "overlap_share"}
     assert {name: getattr(found, name) for name in same} == {name: getattr(DEVICE, name) for name in same}
 
 

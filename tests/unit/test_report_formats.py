@@ -41,8 +41,8 @@ def test_names_are_unique_and_no_suffix_has_two_forms() -> None:
     assert len(set(suffixes)) == len(suffixes) and len(set(formats.names())) == len(formats.FORMATS)
 
 
-@pytest.mark.parametrize("form", formats.names())
-def test_every_form_has_the_verdict(form: str) -> None:
+@pytest.mark.parametrize("form", [name for name in formats.names() if name != "csv"])
+def test_every_form_of_a_report_has_the_verdict(form: str) -> None:
     assert b"Balanced" in formats.render(samples.balanced(), form, View())
 
 

@@ -53,6 +53,11 @@ def test_idle_tensor_cores_are_told_where_the_device_has_them():
     (found,) = on_gpu(op("mm", (64, 64), (64, 64)), **fields).raised("BRR110")
     assert found.saving.expected_ns == pytest.approx(0.6 * 60 * 0.5 * 0.9 * MS)
     assert not on_gpu(**{**fields, "capability": "6.1"}).raised("BRR110")
+    (waited,) = on_gpu(op("mm", (64, 64), (64, 64)), **fields, awaited_ns=50 * MS).raised("BRR110")
+    assert waited.saving.expected_ns == pytest.approx(0.6 * 60 * 0.5 * MS)  # in full: the host waits for longer
+    assert waited.saving.low_ns == pytest.approx(found.saving.low_ns)
+    (partly,) = on_gpu(op("mm", (64, 64), (64, 64)), **fields, awaited_ns=10 * MS).raised("BRR110")
+    assert partly.saving.expected_ns == pytest.approx((10 + 0.9 * (0.6 * 60 * 0.5 - 10)) * MS)
     assert not on_gpu(**{**fields, "capability": ""}).raised("BRR110")
     assert not on_gpu(**fields, tensor_core_ns=1.0).raised("BRR110")
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from gobrrr.capture import api
 from gobrrr.capture import session as module
@@ -62,6 +64,17 @@ def test_a_training_step_ends_the_window_of_an_evaluation(
     session.loops[TRAINS] = loop(1)
     session._in_window(INFERS, session.loops[INFERS], NOW)
     assert not ends, "an evaluation ends nothing"
+
+
+@pytest.mark.parametrize("again", range(3))
+def test_steps_that_end_before_anything_was_written_are_seen(again: int, tmp_path: Path) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with api.watch(tmp_path / "run", show=False) as watched:
+        for _ in range(10):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    assert watched.result.step.count == 9
 
 
 def test_steps_alone_say_so_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,15 +15,46 @@ from gobrrr.errors import GobrrrError, TorchMissing
 
 if TYPE_CHECKING:
     from gobrrr.capture.watcher import Watcher
+    from gobrrr.report.model import Report
 
 T = TypeVar("T")
 
 
 class Watched:
-    """What `watch()` gives: the folder of its recording and, once the block has ended, `report()`."""
+    """What `watch()` gives: the folder of its recording and, once the block has ended, its report: printed by
+    `report()`, as an object in `result`, in a notebook as a page."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._result: Report | None = None
+
+    @property
+    def result(self) -> Report:
+        """The report. Raises GobrrrError where there is nothing to judge: no step, a block that has not ended."""
+        if self._result is None:
+            from gobrrr.cli import diagnosis
+
+            self._result = diagnosis.told(self.folder, list(sys.argv), python=sys.executable)
+        return self._result
+
+    def __repr__(self) -> str:
+        try:
+            return self.result.verdict.sentence
+        except GobrrrError as error:
+            return f"gobrrr: {error}"
+
+    def _repr_html_(self) -> str | None:
+        """The page in a frame of its own, so that neither its style nor its script meets the notebook's."""
+        import html
+
+        from gobrrr.cli import diagnosis
+
+        try:
+            page = diagnosis.page_of_folder(self.folder, self.result)
+        except GobrrrError:
+            return None
+        frame = 'sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"'
+        return f'<iframe {frame} srcdoc="{html.escape(page.decode("utf-8", "replace"))}"></iframe>'
 
     def report(self) -> None:
         """Show the diagnosis on stderr (again)."""
@@ -47,7 +78,7 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
         return
     target = folders.fresh("watch") if folder is None else folders.claim(Path(folder))
     session = _begin(target)
-    watched = Watched(target)
+    watched = Watched(target.resolve())
     try:
         yield watched
     finally:

@@ -111,6 +111,7 @@ class Recorder:
         self._journal: JournalWriter | None = None
         self._on_boundary = on_boundary
         self._buffer: list[int] = []
+        self._stepped = False
         self._last_flush = self._last_vitals = perf_counter_ns()
         self._lock = threading.Lock()
         self._waited = schedule.Waited()
@@ -124,8 +125,8 @@ class Recorder:
 
     @property
     def started(self) -> bool:
-        """Whether anything was written."""
-        return self._journal is not None
+        """Whether anything was written, or a step is to be."""
+        return self._journal is not None or self._stepped
 
     def note(self, kind: int, number: int, value: int = 0) -> int:
         """Append one event of this moment; returns its time."""
@@ -249,6 +250,7 @@ class Recorder:
                     self._buffer.extend((ended, ev.GC, 0, duration))
         if loop is not None:
             kind, number = loop
+            self._stepped = True
             self._buffer.extend((now, ev.BOUNDARY, number, kind))
             self._on_boundary(kind, number, now)
         if now - self._last_vitals > VITALS_NS:

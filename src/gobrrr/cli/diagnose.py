@@ -84,6 +84,7 @@ def diagnose(
     whose machines the files must be readable under the same names. `machine` is a file of ceilings. Raises GobrrrError.
     """
     from gobrrr.ledger import ranks
+    from gobrrr.ledger.calls import calls_each
     from gobrrr.recording.limits import DEFAULT
     from gobrrr.recording.sources import find
 
@@ -91,7 +92,8 @@ def diagnose(
     sources = find(list(traces), limits)
     if len(sources) == 1:
         return diagnosed(sources[0], there, limits)
-    return ranks.reduced(partial(reduced, machine=there, limits=limits), sources, executor.map if executor else map)
+    reduce = partial(reduced, machine=there, limits=limits, most=calls_each(len(sources)))
+    return ranks.reduced(reduce, sources, executor.map if executor else map)
 
 
 def diagnosed(source: Source, machine: Machine, limits: Limits, portability: bool = False) -> Report:
@@ -99,30 +101,35 @@ def diagnosed(source: Source, machine: Machine, limits: Limits, portability: boo
     return _judged(source, machine, limits, portability)[0]
 
 
-def reduced(source: Source, machine: Machine, limits: Limits) -> RankSummary:
-    """One rank's figures; a file that cannot be read is a rank with an error."""
+def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> RankSummary:
+    """One rank's figures, and `most` of its collectives; a file that cannot be read is a rank with an error."""
     from msgspec.structs import replace
 
     from gobrrr.ledger.ranks import RankSummary
 
     try:
-        report, summary = _judged(source, machine, limits, False)
+        report, summary = _judged(source, machine, limits, portability=False, most=most)
     except GobrrrError as error:
         return RankSummary(source=str(source), error=error.message)
     codes = tuple(finding.code for finding in report.findings)
     return replace(summary, verdict=report.verdict.sentence, bound=report.verdict.bound, codes=codes)
 
 
-def _judged(source: Source, machine: Machine, limits: Limits, portability: bool) -> tuple[Report, RankSummary]:
+def _judged(
+    source: Source, machine: Machine, limits: Limits, portability: bool, most: int = 0
+) -> tuple[Report, RankSummary]:
+    """`most`: collectives that are told call by call, for the other ranks."""
     from gobrrr.cli.diagnosis import judged
+    from gobrrr.ledger.calls import calls
     from gobrrr.ledger.ranks import summary
     from gobrrr.recording.offline import of_trace
     from gobrrr.recording.sources import rank_of, read
 
     trace = read(source, limits)
     rank, world = rank_of(source, trace), trace.properties.world_size
-    ledger, report = judged(of_trace(trace), machine, portability=portability, rank=rank, world_size=world)
-    return report, summary(ledger, str(source), rank, world)
+    recording = of_trace(trace)
+    ledger, report = judged(recording, machine, portability=portability, rank=rank, world_size=world)
+    return report, summary(ledger, str(source), rank, world, calls(recording, trace, most) if most else None)
 
 
 def _machine(file: str | None) -> Machine:
@@ -149,8 +156,9 @@ def _job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> 
     from concurrent.futures import ProcessPoolExecutor
 
     from gobrrr.ledger import ranks
+    from gobrrr.ledger.calls import calls_each
 
-    reduce = partial(reduced, machine=machine, limits=limits)
+    reduce = partial(reduced, machine=machine, limits=limits, most=calls_each(len(sources)))
     count = min(jobs or os.cpu_count() or 1, len(sources))
     if count <= 1:
         return ranks.reduced(reduce, sources)

@@ -63,6 +63,21 @@ def page_of(report: Report, mask: Callable[[str], str], recording: Recording) ->
     return formats.render(report, "html", view)
 
 
+def told(folder: Path, command: list[str], **how: Any) -> Report:
+    """The report in a run's folder; where none was written yet it is made, as of report_of()."""
+    from gobrrr.cli.report import NAME, load
+
+    file = folder / NAME
+    return load(file) if file.is_file() else report_of(folder, command, 0, **how)
+
+
+def page_of_folder(folder: Path, report: Report) -> bytes:
+    """The page of the first rank's `report`, with the times of all steps in the folder."""
+    from gobrrr.recording.run import load_run
+
+    return page_of(report, str, load_run(folder)[0])
+
+
 def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError | None = None, **how: Any) -> Report:
     """The first rank's report of a run's folder. `how`: portability, patterns to redact, price per hour, rehearsal or
     not and its seconds at most, python whose ceilings to take and which rehearses; `late`: as of why_empty().

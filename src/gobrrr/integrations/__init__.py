@@ -1,1 +1,1 @@
-"""gobrrr where people already are: their test runner, their trainer, their notebook."""
+"""Ways into gobrrr from the tools that people train with already: each only observes, none is imported unasked."""

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.collectives import transfers
+from gobrrr.ledger.collectives import transfers, within_a_host
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.idle import Idle, idle_causes, named, stalls, starting_up, union
+from gobrrr.ledger.idle import Idle, awaited, idle_causes, named, stalls, starting_up, union
 from gobrrr.ledger.kernelnames import TENSOR_CORE, VECTOR_UNITS, kernel_class
 from gobrrr.ledger.places import Places
 from gobrrr.recording.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, lanes, launch_rows
@@ -52,10 +52,11 @@ def device_ledger(
         underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
-        transfers=transfers(trace, kernels, num_steps),
+        transfers=transfers(trace, kernels, num_steps), within_a_host=within_a_host(trace, kernels),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
         unseen_share=_unseen(trace, begin, end), overlap_share=_overlap(kernels),
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
+        awaited_ns=awaited(trace, idle, host) / num_steps,
         start_up_ns=starting_up(trace, idle, host) / num_steps,
     )  # fmt: skip
     return ledger, kept

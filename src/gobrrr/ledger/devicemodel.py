@@ -73,20 +73,52 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """No totals were recorded: the peak is above what was there when the recording began."""
 
 
+class SizedCalls(msgspec.Struct, frozen=True):
+    """All collectives of one kind and size. Per step."""
+
+    size: float
+    """Bytes of one call, as nccl-tests counts them: of all ranks where they are gathered or scattered."""
+    calls: float
+    ns: float
+    """Of their kernels, waiting for later ranks included."""
+    fastest_ns: float
+    """What they took if each had been as fast as the fastest of them."""
+    bus_bytes: float
+    """Bytes times the kind's factor of bus bandwidth."""
+
+
 class Transfer(msgspec.Struct, frozen=True):
     """All collectives of one kind whose sizes are known. Per step."""
 
     kind: str
     """all-reduce, all-gather, reduce-scatter, all-to-all, broadcast, reduce, send."""
-    calls: float
-    bytes: float
-    """As nccl-tests counts them: of all ranks where they are gathered or scattered."""
-    ns: float
-    """Of their kernels, waiting for later ranks included."""
-    fastest_ns: float
-    """What they took if each had been as fast as the fastest of its size."""
-    bus_bytes: float
-    """Bytes times the kind's factor of bus bandwidth."""
+    sizes: tuple[SizedCalls, ...] = ()
+    """The size with most time first."""
+
+    @property
+    def calls(self) -> float:
+        """How many."""
+        return sum(one.calls for one in self.sizes)
+
+    @property
+    def bytes(self) -> float:
+        """Of all of them."""
+        return sum(one.size * one.calls for one in self.sizes)
+
+    @property
+    def ns(self) -> float:
+        """Of their kernels, waiting for later ranks included."""
+        return sum(one.ns for one in self.sizes)
+
+    @property
+    def fastest_ns(self) -> float:
+        """What they took if each had been as fast as the fastest of its size."""
+        return sum(one.fastest_ns for one in self.sizes)
+
+    @property
+    def bus_bytes(self) -> float:
+        """Bytes times the kind's factor of bus bandwidth."""
+        return sum(one.bus_bytes for one in self.sizes)
 
     @property
     def bus_rate(self) -> float:
@@ -121,6 +153,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     exposed_communication_ns: float = 0.0
     transfers: tuple[Transfer, ...] = ()
     """Collectives by kind; empty where the file has no sizes."""
+    within_a_host: bool = False
+    """All ranks fit in the devices of this host. False: they may be anywhere."""
     unlinked_share: float = 0.0
     """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
     ahead_ns: float = 0.0
@@ -129,6 +163,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Share of launched kernels that the file does not have: it looks idle where they ran."""
     overlap_share: float = 0.0
     """Of the device's time, in which two events of one stream run at once."""
+    awaited_ns: float = 0.0
+    """For which the host stands in a synchronising call while the device works off what was launched."""
     start_up_ns: float = 0.0
     """Idle inside calls that only the device's start-up makes so long."""
     replayed_share: float = 0.0

@@ -83,13 +83,12 @@ def find_gaps(host: HostOps, places: Places) -> Gaps:
     number = np.searchsorted(begins, cuts, "right") - 1
     ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
     place = places.at(cuts)
-    around = _around(host, rows, before, places.known)
+    around = np.array(_around(host, rows, before, places.known), object)
     updating = within(cuts, host.updates) & ~within(cuts, host.closures)
-    phase = tuple(
-        _phase(places.places[p].backward, places.places[p].module, updates_, around[n])
-        for p, updates_, n in zip(place.tolist(), updating.tolist(), number.tolist(), strict=True)
-    )
-    return Gaps(cuts, ends, place, phase, number, np.isin(cuts, inside))
+    logged = np.array(["backward" if p.backward else "forward" if p.module else None for p in places.places], object)
+    phase = np.where(updating, "optimizer", around[number])  # by the line log, then by the annotation, then the ops
+    phase = np.where((logged != None)[place], logged[place], phase)  # noqa: E711
+    return Gaps(cuts, ends, place, tuple(phase.tolist()), number, np.isin(cuts, inside))
 
 
 def _covering(host: HostOps) -> Ints:
@@ -138,10 +137,3 @@ def _around(host: HostOps, rows: Ints, before: Ints, logged: bool) -> list[str]:
         else:
             found.append(one if one == other and not logged and one in ("forward", "backward") else "other")
     return found
-
-
-def _phase(backward: bool, module: str, updating: bool, around: str) -> str:
-    """By the line log, then by the optimizer's annotation, then by the ops around."""
-    if backward or module:
-        return "backward" if backward else "forward"
-    return "optimizer" if updating else around

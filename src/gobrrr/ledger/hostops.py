@@ -165,13 +165,15 @@ def _phases(names: list[str], parents: list[int], places: list[Place], node: lis
     """
     found: list[str] = []
     forward_seen = False
+    told = {name: _told(name) for name in set(names)}
     for name, parent, here, is_backward in zip(names, parents, places, node, strict=True):
         above = found[parent] if parent >= 0 else ""
-        if above == "data" or name.startswith(DATA):
+        says = told[name]
+        if above == "data" or says == "data":
             phase = "data"
-        elif above == "backward" or here.backward or is_backward or name.startswith(_BACKWARD):
+        elif above == "backward" or here.backward or is_backward or says == "backward":
             phase, forward_seen = "backward", False
-        elif name.startswith(OPTIMIZER):
+        elif says == "optimizer":
             phase = "optimizer"
         elif above == "forward" or here.module:
             phase, forward_seen = "forward", True
@@ -183,6 +185,13 @@ def _phases(names: list[str], parents: list[int], places: list[Place], node: lis
     if "backward" not in found:  # inference: what follows the forward is no loss
         return tuple("other" if phase == "loss" else phase for phase in found)
     return tuple(found)
+
+
+def _told(name: str) -> str:
+    """The phase that a name alone tells; empty where it tells none."""
+    if name.startswith(DATA):
+        return "data"
+    return "backward" if name.startswith(_BACKWARD) else "optimizer" if name.startswith(OPTIMIZER) else ""
 
 
 def _guessed(phases: tuple[str, ...]) -> tuple[str, ...]:

@@ -144,6 +144,17 @@ def idle_causes(
     return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept)
 
 
+def awaited(trace: Trace, idle: Idle, host: HostOps) -> int:
+    """Nanoseconds for which a call has the host wait for work that was launched before: its own copy is not such."""
+    runtime, copies = trace.runtime, _blocking_copies(trace)
+    rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
+    rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
+    calls, copies = runtime.take(rows), copies[rows]
+    spans = merged(np.stack((calls.start, calls.start + calls.dur), axis=1))
+    own = int(trace.kernels.dur[copies[copies >= 0]].sum())
+    return max(0, int((spans[:, 1] - spans[:, 0]).sum()) - idle.covered(spans) - own)
+
+
 def starting_up(trace: Trace, idle: Idle, host: HostOps) -> int:
     """Idle nanoseconds inside calls that only the device's start-up makes so long: contexts, modules, streams."""
     runtime = trace.runtime

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork
+from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork, Transfer
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.scaling import times
 
@@ -42,9 +42,18 @@ def at_plain_step(device: DeviceLedger, working: float, idling: float) -> Device
         tensor_core_ns=device.tensor_core_ns * working,
         tensor_core_eligible_ns=device.tensor_core_eligible_ns * working,
         exposed_communication_ns=device.exposed_communication_ns * working,
+        transfers=tuple(_transfer(one, working) for one in device.transfers),
+        awaited_ns=device.awaited_ns * working,
         start_up_ns=device.start_up_ns * idling,
         work=_work(device.work, working) if device.work else None,
     )  # fmt: skip
+
+
+def _transfer(one: Transfer, factor: float) -> Transfer:
+    """Fewer calls of the same size, at the same rate."""
+    return Transfer(
+        one.kind, tuple(times(size, factor, "calls", "ns", "fastest_ns", "bus_bytes") for size in one.sizes)
+    )
 
 
 def op_at_plain_step(op: Op, factor: float) -> Op:

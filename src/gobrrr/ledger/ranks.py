@@ -6,12 +6,17 @@ communication is its own: the rank with most of it is late, and waits least.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import TypeVar
 
 import msgspec
 
+from gobrrr import units
+from gobrrr.ledger.calls import Calls
+from gobrrr.ledger.lateness import Group, Told, lateness
+from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.model import Ledger
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
@@ -34,6 +39,11 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str = ""
     bound: str = ""
     codes: tuple[str, ...] = ()
+    device: str = ""
+    within_a_host: bool = False
+    """All ranks fit in the devices of this one's host."""
+    calls: Calls | None = None
+    """Its collectives, call by call; null once they are held against those of the others."""
     error: str = ""
     """Why this one could not be read; then all else is empty."""
 
@@ -63,9 +73,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks of the world that are not there."""
     doubled: tuple[int, ...] = ()
     ranks: tuple[RankSummary, ...] = ()
+    groups: tuple[Group, ...] = ()
+    """Process groups, with waiting and transfer apart; empty where no collective is in two of the files."""
 
 
-def summary(ledger: Ledger, source: str, rank: int | None, world_size: int | None) -> RankSummary:
+def summary(
+    ledger: Ledger, source: str, rank: int | None, world_size: int | None, calls: Calls | None = None
+) -> RankSummary:
     """Of one rank's ledger."""
     device = ledger.device
     communication = sum(ns for _, _, ns, kind in device.kernels if kind == "communication") if device else 0.0
@@ -73,7 +87,8 @@ def summary(ledger: Ledger, source: str, rank: int | None, world_size: int | Non
     return RankSummary(
         source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.wall,
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, communication_ns=communication,
-        accounts=_accounts(ledger),
+        accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
+        within_a_host=device.within_a_host if device else False,
     )  # fmt: skip
 
 
@@ -107,7 +122,11 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     missing = tuple(sorted(set(range(world)) - set(numbers))) if numbers else ()
     doubled = tuple(sorted({n for n in numbers if numbers.count(n) > 1}))
     unread = tuple(r for r in ranks if r.error)
-    untold = Job(verdict="", bound="unreliable", missing=missing, doubled=doubled, ranks=(*read, *unread))
+    told = [_told(r) for r in read]
+    groups = () if doubled else tuple(linked(group, told) for group in lateness(told))
+    untold = Job(
+        verdict="", bound="unreliable", missing=missing, doubled=doubled, ranks=(*_without_calls(read, groups), *unread)
+    )
     if len(read) == 1:
         alone = f"Only one of {len(ranks)} files could be read: {read[0].verdict}"
         return msgspec.structs.replace(untold, verdict=alone, bound=read[0].bound)
@@ -121,12 +140,45 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     is_late = late > LATE * step
     because = _because(worst, read) if is_late else ""
     bound = "straggler" if is_late else "communication" if shares > LATE else "balanced"
-    return Job(
-        verdict=_sentence(bound, worst, late, step, because, shares, len(read)), bound=bound,
+    exposed = _exposed(shares, step, groups) + (_last(groups, worst) if is_late else "")
+    return msgspec.structs.replace(
+        untold, verdict=_sentence(bound, worst, late, step, because, exposed, len(read)), bound=bound,
         slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
         imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
-        missing=missing, doubled=doubled, ranks=(*read, *unread),
+        groups=groups,
     )  # fmt: skip
+
+
+def _told(rank: RankSummary) -> Told:
+    """What a recorded ns of its collectives is in its plain step."""
+    calls = rank.calls or Calls()
+    return Told(
+        rank.rank, rank.source, calls, rank.communication_ns / calls.ns if calls.ns else 1.0,
+        rank.exposed_communication_ns / calls.bare_ns if calls.bare_ns else 1.0, rank.device, rank.within_a_host,
+    )  # fmt: skip
+
+
+def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list[RankSummary]:
+    """As they are told on. A rank by itself takes the waiting in its fastest call for transfer: it may call a link slow
+    that the transfer alone acquits."""
+    acquitted = any(group.fits for group in groups) and not any(group.slow for group in groups)
+    gone = ("BRR702",) if acquitted else ()
+    return [msgspec.structs.replace(r, calls=None, codes=tuple(c for c in r.codes if c not in gone)) for r in read]
+
+
+def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:
+    """Of the median rank; of what it does not hide, waiting and transfer."""
+    said = f"exposed communication is {units.share(shares)} of the {units.duration(step)} step on the median rank"
+    waiting, moving = defaultdict[str, float](float), defaultdict[str, float](float)
+    for one in (one for group in groups for one in group.waits):
+        waiting[one.source] += one.exposed_waiting_ns
+        moving[one.source] += one.exposed_transfer_ns
+    if not waiting:
+        return said
+    return (
+        f"{said} ({units.duration(median(waiting.values()))} of it waiting for the latest rank, "
+        f"{units.duration(median(moving.values()))} transfer)"
+    )
 
 
 def _unclear(read: Sequence[RankSummary], world: int, doubled: Sequence[int]) -> str:
@@ -162,10 +214,19 @@ def _because(worst: RankSummary, ranks: Sequence[RankSummary]) -> str:
     return max(usual, key=lambda name: own.get(name, 0.0) - usual[name], default="")
 
 
-def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, shares: float, count: int) -> str:
-    from gobrrr import units
+def _last(groups: Sequence[Group], late: RankSummary) -> str:
+    """Who came last to collectives by most, where that is another than the one with most work of its own."""
+    behind, who = defaultdict[str, float](float), {one.source: one.rank for group in groups for one in group.waits}
+    for one in (one for group in groups for one in group.waits):
+        behind[one.source] += one.late_ns
+    most = max(behind, key=lambda source: behind[source], default="")
+    if not behind.get(most) or most == late.source:
+        return ""
+    name = f"rank {who[most]}" if who[most] is not None else most
+    return f"; yet {name} came last to collectives by most, {units.duration(behind[most])} per step"
 
-    exposed = f"exposed communication is {units.share(shares)} of the {units.duration(step)} step on the median rank"
+
+def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, exposed: str, count: int) -> str:
     if bound == "straggler":
         who = f"rank {worst.rank}" if worst.rank is not None else worst.source
         return (

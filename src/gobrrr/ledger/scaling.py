@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.ledger.devicemodel import DeviceOp, SizedCalls
 from gobrrr.ledger.gaps import Gaps, find_gaps, grouped
 from gobrrr.ledger.hostops import DATA, HostOps
 from gobrrr.ledger.hotpaths import Frames, Hot
@@ -35,7 +35,7 @@ MAX_ADDED = 0.9
 MAX_GROWTH = 2.0
 
 
-Group = TypeVar("Group", OpGroup, HostGroup, DeviceOp)
+Group = TypeVar("Group", OpGroup, HostGroup, DeviceOp, SizedCalls)
 
 
 @dataclass(frozen=True)

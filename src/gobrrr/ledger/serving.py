@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 import msgspec
@@ -20,8 +20,9 @@ class ServingClass(msgspec.Struct, frozen=True):
     """decode, prefill, mixed: prompts and going on in one step."""
     count: int
     step_ns: float
-    prompts: float
-    sequences: float
+    prompts: float | None
+    sequences: float | None
+    """Both null where the marks do not tell them apart."""
     tokens: float | None
     """Computed in a step; null where the marks do not say."""
     tokens_per_s: float | None
@@ -42,7 +43,13 @@ def _class(kind: str, steps: Sequence[tuple[int, Iteration]]) -> ServingClass:
     known = [count for count in tokens if count is not None]
     all_known = len(known) == len(steps) and time > 0
     return ServingClass(
-        kind, len(steps), float(median(wall for wall, _ in steps)), float(median(each.prompts for _, each in steps)),
-        float(median(each.sequences for _, each in steps)), float(median(known)) if all_known else None,
+        kind, len(steps), float(median(wall for wall, _ in steps)), _median(each.prompts for _, each in steps),
+        _median(each.sequences for _, each in steps), _median(known) if all_known else None,
         1e9 * sum(known) / time if all_known else None,
     )  # fmt: skip
+
+
+def _median(numbers: Iterable[int | None]) -> float | None:
+    """Of those that are known."""
+    known = [number for number in numbers if number is not None]
+    return float(median(known)) if known else None

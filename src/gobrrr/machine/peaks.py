@@ -131,20 +131,3 @@ def peak_of(name: str) -> Peak | None:
     """The data sheet of a device by the name that CUDA or ROCm report; None when unknown or only a part (MIG)."""
     bare = re.sub(r"^(NVIDIA|AMD Instinct|AMD) ", "", name.strip())
     return next((peak for peak in PEAKS if re.fullmatch(peak.names, bare)), None)
-
-
-# One direction of all links to other devices, 1e9 bytes per second: half of what the sheets print for both.
-_LINKS = (
-    (r"(Tesla )?V100-(SXM[23]|DGXS).*", 150),
-    (r"A100-SXM4?-[48]0GB|A100-PG509-200", 300),
-    (r"H100 80GB HBM3|H200", 450),
-    (r"G?B200", 900),
-    (r"MI3(00|25)X( OAM| VF)?", 448),
-)
-
-
-def link_rate(name: str) -> float | None:
-    """Data-sheet bytes per second that a device can send to its neighbours (NVLink, Infinity Fabric); None where the
-    sheet has no such link, or nothing is known of the device."""
-    bare = re.sub(r"^(NVIDIA|AMD Instinct|AMD) ", "", name.strip())
-    return next((rate * 1e9 for names, rate in _LINKS if re.fullmatch(names, bare)), None)

@@ -206,9 +206,9 @@ def collective(key: tuple[Any, ...] | None) -> Collective | None:
     if key is None:
         return None
     name, dtype, group, ranks, *counts = key
-    size_in, size_out, num_ranks = (_int(count, Counter()) for count in counts)
+    size_in, size_out, num_ranks, seq = (_int(count, Counter()) for count in counts)
     texts = [str(text or "")[:NAME_CHARS] for text in (name, dtype, "" if group is None else str(group), ranks)]
-    return Collective(texts[0], texts[1], size_in, size_out, num_ranks, texts[2], texts[3])
+    return Collective(texts[0], texts[1], size_in, size_out, num_ranks, texts[2], texts[3], seq)
 
 
 def collective_keys(args: list[Args]) -> list[tuple[Any, ...] | None]:
@@ -216,7 +216,7 @@ def collective_keys(args: list[Args]) -> list[tuple[Any, ...] | None]:
     return [
         None
         if a.collective is None
-        else (a.collective, a.dtype, a.group, a.ranks, a.in_elements, a.out_elements, a.group_size)
+        else (a.collective, a.dtype, a.group, a.ranks, a.in_elements, a.out_elements, a.group_size, a.seq)
         for a in args
     ]
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.recording.run import Recording, Start, Window
-from gobrrr.recording.serving import Iteration, iteration
+from gobrrr.recording.serving import Iteration, iterations
 from gobrrr.recording.stacklog import line_log
 from gobrrr.recording.steps import LoopSteps, Step
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
@@ -66,8 +66,8 @@ def _thread(trace: Trace) -> int:
     """The thread that makes the steps: of the profiler's or the optimizer's marks, else the one with most op time."""
     if len(trace.steps):
         return int(np.bincount(trace.steps.thread).argmax())
-    marks = [i for i, name in enumerate(trace.names) if name.startswith((UPDATE, DATA)) or iteration(name)]
-    named = np.isin(trace.ops.name, marks)
+    marks = [i for i, name in enumerate(trace.names) if name.startswith((UPDATE, DATA))]
+    named = np.isin(trace.ops.name, [*marks, *iterations(trace.names)])
     rows = trace.ops.thread[named & (trace.ops.kind == USER_ANNOTATION)]
     if len(rows):
         return int(np.bincount(rows).argmax())
@@ -102,7 +102,7 @@ def _marked(trace: Trace, thread: int) -> Ints:
 def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
     """What a serving engine says of each of its steps, and (n, 2): from the begin of one to that of the next, or to its
     own end where the next comes much later: nobody asked for anything. Marks inside of marks are details."""
-    said = {number: found for number, name in enumerate(trace.names) if (found := iteration(name))}
+    said = iterations(trace.names)
     rows = trace.ops.take(np.isin(trace.ops.name, list(said)) & (trace.ops.thread == thread))
     rows = rows.take(rows.kind == USER_ANNOTATION)
     rows = rows.take(rows.start >= np.append(-(2**62), np.maximum.accumulate(rows.start + rows.dur)[:-1])[: len(rows)])

@@ -15,7 +15,11 @@ from gobrrr.recording.kineto import read_stream, read_trace
 from gobrrr.recording.limits import DEFAULT, Limits, exceeded
 from gobrrr.recording.trace import Trace
 
-ENDINGS = (".json", ".json.gz", ".json.zst")
+PACKABLE = (".json", ".json.gz", ".json.zst")
+ENDINGS = (*PACKABLE, ".sqlite")
+"""What torch.profiler writes, and what nsys exports: that one only as a file of its own."""
+NSYS = (".nsys-rep", ".qdrep")
+SQLITE = b"SQLite format 3\0"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NUMBER = re.compile(r"(\d{1,6})(?=\D*$)")
@@ -82,7 +86,7 @@ def _file(path: Path, limits: Limits) -> Iterator[Source]:
                 unpacked += member.size
                 if unpacked > limits.unpacked_bytes:
                     raise exceeded(str(path), "unpacked_bytes", limits.unpacked_bytes, unpacked)
-                if member.isfile() and member.name.endswith(ENDINGS):
+                if member.isfile() and member.name.endswith(PACKABLE):
                     yield Source(str(path), member.name)
     except (tarfile.TarError, OSError, EOFError) as error:
         raise TraceError(f"{path} cannot be read as an archive: {error}", "is it whole?") from None
@@ -91,7 +95,7 @@ def _file(path: Path, limits: Limits) -> Iterator[Source]:
 def read(source: Source, limits: Limits = DEFAULT) -> Trace:
     """The trace. Raises TraceError."""
     if not source.member:
-        return read_trace(Path(source.path), limits)
+        return _read_file(Path(source.path), limits)
     try:
         with files.opened(Path(source.path)) as whole, tarfile.open(fileobj=whole) as archive:
             file = archive.extractfile(source.member)
@@ -100,6 +104,27 @@ def read(source: Source, limits: Limits = DEFAULT) -> Trace:
             return read_stream(cast(BinaryIO, file), archive.getmember(source.member).size, str(source), limits)
     except (tarfile.TarError, OSError, EOFError, KeyError) as error:
         raise TraceError(f"{source} cannot be read: {error}", "is the archive whole?") from None
+
+
+def _read_file(path: Path, limits: Limits) -> Trace:
+    """By what the file begins with, whatever its name."""
+    if path.name.endswith(NSYS):
+        hint = f"nsys export --type sqlite {path.name} makes a .sqlite of it"
+        raise TraceError(f"{path} is Nsight Systems' own format", hint)
+    if not _is_database(path):
+        return read_trace(path, limits)
+    from gobrrr.recording.nsys import read_export
+
+    return read_export(path, limits)
+
+
+def _is_database(path: Path) -> bool:
+    """Whether it is one; no where it cannot be opened, which reading says better."""
+    try:
+        with files.opened(path) as file:
+            return file.read(len(SQLITE)) == SQLITE
+    except OSError:
+        return False
 
 
 def rank_of(source: Source, trace: Trace) -> int | None:

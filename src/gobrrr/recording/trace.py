@@ -81,6 +81,9 @@ class Collective:
     group_size: int = -1
     group: str = ""
     ranks: str = ""
+    """The group's, as text; of a large group the first ones alone."""
+    seq: int = -1
+    """Its number among the calls of its group, the same on all ranks."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -182,7 +182,8 @@ def _device(ledger: Ledger) -> Device | None:
         device.name, _busy_share(ledger, device), Span(device.span_busy_share),
         tuple(sorted(classes.items(), key=lambda item: -item[1])),
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
-        ledger.device_phases, device.underfilled_share, device.memory,
+        ledger.device_phases, device.underfilled_share,
+        min(1.0, device.awaited_ns / ledger.wall) if ledger.wall else 0.0, device.memory,
         device.work.ops[:NUM_KERNELS] if device.work else (), device.work.by_shape if device.work else (),
     )  # fmt: skip
 

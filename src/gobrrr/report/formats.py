@@ -57,6 +57,12 @@ def _markdown(report: Report, view: View) -> bytes:
     return to_markdown(report, view.root).encode("utf-8", "replace")
 
 
+def _csv(report: Report, view: View) -> bytes:
+    from gobrrr.report.csv import to_csv
+
+    return to_csv(report).encode("utf-8", "replace")
+
+
 def _html(report: Report, view: View) -> bytes:
     from gobrrr.report.html import to_html
 
@@ -79,6 +85,7 @@ FORMATS: tuple[Format, ...] = (
     Format("text", (".txt",), _text),
     Format("json", (".json",), _json),
     Format("markdown", (".md", ".markdown"), _markdown),
+    Format("csv", (".csv",), _csv),
     Format("html", (".html", ".htm"), _html),
     Format("sarif", (".sarif",), _sarif),
     Format("github", (), _github),

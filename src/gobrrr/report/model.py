@@ -71,6 +71,8 @@ class Device(msgspec.Struct, frozen=True):
     """Kernel time per step by the phase that launched it, ns."""
     underfilled_share: float | None = None
     """Of kernel time, in kernels with less than one block per multiprocessor; null where not recorded."""
+    awaited_share: float = 0.0
+    """Of the step, in which the host stands in a synchronising call while the device works."""
     memory: DeviceMemory | None = None
     work: tuple[DeviceOp, ...] = ()
     """Ops by the kernels that they launched, those that take most first, against the roofline's ceiling."""

@@ -22,6 +22,8 @@ from gobrrr.rules.model import Finding
 
 UNDERFILLED = 0.2
 """Share of kernel time in kernels too small for the device from which it is said."""
+AWAITED = 0.01
+"""Share of the step in which the host waits for the device from which it is said."""
 MISSES = "BRR904"
 NUM_OPS, NUM_SHAPES, OP_WIDTH, SHAPE_WIDTH = 4, 8, 28, 24
 DONE = (None, 0, 130, -2)
@@ -90,7 +92,7 @@ def serving(each: ServingClass) -> str:
     if each.tokens is not None and each.tokens_per_s is not None:
         holds.append(f"{each.tokens:,.4g} tokens, {each.tokens_per_s:,.0f} tokens/s")
     steps = f"{each.count:,} {each.kind} step{'' if each.count == 1 else 's'}"
-    return f"{steps} of {units.duration(each.step_ns)}: {', '.join(holds) or 'nothing'}"
+    return f"{steps} of {units.duration(each.step_ns)}{': ' if holds else ''}{', '.join(holds)}"
 
 
 def several(what: str, count: int) -> str:
@@ -122,7 +124,10 @@ def _program(report: Report, page: Page, brief: bool = False) -> list[Renderable
     if report.device:
         busy, span = units.share(report.device.busy_share), units.share(report.device.span.busy_share)
         name = page.clean(report.device.name)
-        block.append(page.row("device", Text(f"{name}: busy {busy} of the step ({span} from first to last event)")))
+        waits = units.share(report.device.awaited_share)
+        held = f"; the host waits for it {waits}" if report.device.awaited_share >= AWAITED else ""
+        said = f"{name}: busy {busy} of the step ({span} from first to last event){held}"
+        block.append(page.row("device", Text(said)))
         block += [] if brief else _kernels(report.device, page)
     return block
 

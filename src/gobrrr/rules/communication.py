@@ -1,13 +1,13 @@
-"""BRR701: waiting for other ranks."""
+"""BRR701 and BRR702: waiting for other ranks, and links that carry too little."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.devicemodel import DeviceLedger, SizedCalls, Transfer
 from gobrrr.ledger.model import Ledger
+from gobrrr.machine.links import LARGE, NETWORK, Link, far_below, link_of
 from gobrrr.machine.model import Machine
-from gobrrr.machine.peaks import link_rate
 from gobrrr.recording.categories import is_communication
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.evidence import count, time, worth_telling
@@ -18,18 +18,13 @@ from gobrrr.units import byte_rate, duration, share, size
 
 EXPOSED = 0.05
 """Share of the step in communication that nothing hides (TraceLens 5 %; tb_plugin 10 % of all communication)."""
-FAR = 0.1
-"""Of the link's data sheet, at their fastest: below it something else carries them, shared memory or a network
-(proposed; nccl-tests reaches 0.7 and more over NVLink with large messages)."""
-LARGE = 1 << 20
-"""Bytes per call from which the link and no latency should bound it (nccl-tests' curves are steep below)."""
 WAITED = 0.1
 """Share of a kind's time from which what lies above its fastest calls is told."""
 OVERLAP = "Overlap it (larger buckets, gradient_as_bucket_view), send less (bf16, no_sync), and compare the ranks."
-SLOW_LINK = (
-    "The devices' own link does not carry it: see which one does (NCCL_DEBUG=INFO, nvidia-smi topo -m; rocm-smi "
-    "--showtopo), then overlap it or send less (bf16, no_sync)."
-)
+REACHED = 0.5
+"""Of the data sheet, what a link that is there may be expected to give (nccl-tests reaches 0.7 and more)."""
+SIZES = 4
+"""Sizes of a kind whose rates are among the evidence."""
 
 
 @rule(
@@ -55,7 +50,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         ceiling=cost,
         message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step goes to collectives that nothing hides, "
         "a slow rank's delay included" + "".join(_told(ledger.device)),
-        advice=(SLOW_LINK if any(_far_below(ledger.device)) else OVERLAP) + skip,
+        advice=OVERLAP + skip,
         where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
         evidence={"communication": time(cost), "collectives": count(calls), "op_time": time(total(ops))}
         | _bus(ledger.device),
@@ -63,13 +58,70 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     )
 
 
+@rule("BRR702", "slow-link", "communication", needs={"plain"})
+def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Large collectives that even at their fastest leave a link idle that their devices have, all of them in one host.
+
+    The fastest of a size may have waited for a later rank as well: one rank's file cannot tell, the files of all can.
+    """
+    device = ledger.device
+    link = link_of(device.name) if device is not None else None
+    if device is None or link is None or not device.within_a_host:
+        return
+    large = [(one.kind, size) for one in device.transfers for size in one.sizes if size.size >= LARGE]
+    kind, best = max(large, key=lambda one: _at_best(one[1]), default=("", None))
+    if best is None or not far_below(link, _at_best(best)):
+        return
+    # At half of the sheet; of what that frees, the share that nothing hides today.
+    fastest = sum(size.fastest_ns for _, size in large)
+    freed = fastest - sum(size.bus_bytes for _, size in large) / (REACHED * link.rate) * 1e9
+    cost = ledger.account("communication")
+    expected = freed * min(1.0, cost / sum(one.ns for one in device.transfers))
+    if not worth_telling(ledger, expected):
+        return
+    yield finding(
+        "BRR702",
+        ledger,
+        low=0.0,
+        expected=expected,
+        ceiling=min(cost, freed),
+        message=f"large collectives reach {byte_rate(_at_best(best))} on the bus at best ({kind}s of "
+        f"{size(best.size)}), {share(_at_best(best) / link.rate)} of {link.name} ({byte_rate(link.rate)}, "
+        f"{link.source}): the host's memory or a network carries them, or even the fastest waited for a later rank",
+        advice="Give the files of all ranks, by which waiting and transfer come apart; see what carries them "
+        "(NCCL_DEBUG=INFO, nvidia-smi topo -m; rocm-smi --showtopo).",
+        where=loop_line(ledger),
+        evidence={
+            "bus_at_best": Quantity(round(_at_best(best)), "B/s"),
+            "link": Quantity(round(link.rate), "B/s"),
+            "data_sheet": Quantity(link.source),
+            "large_time": time(sum(size.ns for _, size in large)),
+            "large_at_their_fastest": time(fastest),
+        },
+        confidence="inferred",
+    )
+
+
+def _at_best(size: SizedCalls) -> float:
+    """Bus bandwidth of the fastest call, bytes per second."""
+    return size.bus_bytes / size.fastest_ns * 1e9 if size.fastest_ns else 0.0
+
+
+def _carries(link: Link, one: Transfer) -> bool:
+    return all(link.carries(_at_best(sized)) for sized in one.sizes)
+
+
 def _told(device: DeviceLedger | None) -> Iterator[str]:
     """The dearest kind: its rate on the bus, and what of it was waiting."""
     if device is None or not device.transfers:
         return
-    one, link = device.transfers[0], link_rate(device.name)
-    of = f", {share(one.bus_rate / link)} of the link's data sheet" if link else ""
-    yield f"; {one.kind}s of {size(one.bytes / one.calls)} ran at {byte_rate(one.bus_rate)} on the bus{of}"
+    one, link = device.transfers[0], link_of(device.name)
+    if link is not None and not _carries(link, one):
+        return  # their sizes or ranks are not as the file says
+    yield (
+        f"; {one.kind}s of {size(one.bytes / one.calls)} ran at {byte_rate(one.bus_rate)} on the bus, waiting "
+        f"included{_of(device, one.bus_rate)}"
+    )
     if one.ns - one.fastest_ns >= WAITED * one.ns:
         yield (
             f", {duration(one.ns - one.fastest_ns)} of their {duration(one.ns)} more than the fastest of each size "
@@ -77,25 +129,33 @@ def _told(device: DeviceLedger | None) -> Iterator[str]:
         )
 
 
-def _far_below(device: DeviceLedger | None) -> Iterator[str]:
-    """Kinds that even at their fastest leave a link idle that is there, with messages that are large enough for it."""
-    if device is None or not (link := link_rate(device.name)):
-        return
-    for one in device.transfers:
-        at_best = one.bus_bytes / one.fastest_ns * 1e9 if one.fastest_ns else 0.0
-        if at_best < FAR * link and one.bytes >= LARGE * one.calls:
-            yield one.kind
+def _of(device: DeviceLedger, bus_rate: float) -> str:
+    """The link that it can be held against: within the host; else the range that is usual, and no verdict."""
+    link = link_of(device.name)
+    if link is None or bus_rate > link.rate:
+        return ""
+    if device.within_a_host:
+        return f", {share(bus_rate / link.rate)} of {link.name}"
+    low, high = map(byte_rate, NETWORK)
+    return f" ({link.name} within a host carries {byte_rate(link.rate)}, a network between hosts {low} to {high})"
 
 
 def _bus(device: DeviceLedger | None) -> dict[str, Quantity]:
     """Bus bandwidth by kind, beside the link's data sheet; nothing where the file has no sizes."""
     if device is None or not device.transfers:
         return {}
-    found = {}
+    found, link = {}, link_of(device.name)
     for one in device.transfers:
         name = one.kind.replace("-", "_")
-        found[f"{name}_bus"] = Quantity(round(one.bus_rate), "B/s")
         found[f"{name}_time"] = time(one.ns)
         found[f"{name}_beyond_fastest"] = time(one.ns - one.fastest_ns)
-    link = link_rate(device.name)
-    return found | ({"link": Quantity(round(link), "B/s")} if link else {})
+        if link is not None and not _carries(link, one):
+            continue  # their sizes or ranks are not as the file says
+        found[f"{name}_bus"] = Quantity(round(one.bus_rate), "B/s")
+        for sized in one.sizes[:SIZES]:
+            found[f"{name}_bus_of_{round(sized.size)}_B"] = Quantity(round(_rate(sized)), "B/s")
+    return found | ({"link": Quantity(round(link.rate), "B/s")} if link and device.within_a_host else {})
+
+
+def _rate(size: SizedCalls) -> float:
+    return size.bus_bytes / size.ns * 1e9 if size.ns else 0.0

@@ -8,7 +8,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.model import Finding, device_share, finding, off_the_step, rule
 from gobrrr.rules.shapes import MATMULS, costliest_line, float_dtype, product_dims, total
 from gobrrr.units import duration, share
 
@@ -72,16 +72,16 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if _capability(device) < TENSOR_CORES_SINCE:
         return
     eligible = device.tensor_core_eligible_ns
-    freed = eligible * (1 - 1 / _gain(machine)) * _device_share(ledger)
-    if not worth_telling(ledger, 0.6 * freed):
+    freed = eligible * (1 - 1 / _gain(machine))
+    if not worth_telling(ledger, expected := off_the_step(ledger, 0.6 * freed)):
         return
     products = [op for op in ledger.ops if op.name in MATMULS]
     yield finding(
         "BRR110",
         ledger,
-        low=0.2 * freed,
-        expected=0.6 * freed,
-        ceiling=max(freed, eligible * _device_share(ledger)),
+        low=0.2 * freed * device_share(ledger),
+        expected=expected,
+        ceiling=off_the_step(ledger, eligible),
         message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores, and none does",
         advice='Run under torch.autocast("cuda", dtype=torch.bfloat16), or allow TF32 for fp32 products.'
         if _capability(device) >= TF32_SINCE
@@ -95,12 +95,6 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         },
         confidence="derived",
     )
-
-
-def _device_share(ledger: Ledger) -> float:
-    """Freed device time shortens the step only as far as the device is what the step waits for."""
-    device = ledger.device
-    return min(1.0, device.busy_ns / ledger.wall) if device and ledger.wall else 0.0
 
 
 def _capability(device: DeviceLedger) -> float:

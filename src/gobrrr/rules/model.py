@@ -169,9 +169,7 @@ def finding(
     declared = REGISTRY[code]
     most = max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
     if ledger.of_device and ledger.device is not None:
-        # Freed kernels shorten the step as far as the device is what it waits for: surely by the share that it works.
-        most, share = ledger.device.busy_ns, min(1.0, ledger.device.busy_ns / ledger.wall if ledger.wall else 0.0)
-        low, expected = low * share, expected * share
+        most, low, expected = ledger.device.busy_ns, low * device_share(ledger), off_the_step(ledger, expected)
     if ledger.device is not None and declared.bound in OF_THE_HOST:
         most = min(most, ledger.device.starved_ns)
     if holds is not None:
@@ -188,6 +186,18 @@ def finding(
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
         confidence, lies, between=between,
     )  # fmt: skip
+
+
+def device_share(ledger: Ledger) -> float:
+    """Share of the step that the device works: freed kernels shorten the step by that much at least."""
+    return min(1.0, ledger.device.busy_ns / ledger.wall) if ledger.device and ledger.wall else 0.0
+
+
+def off_the_step(ledger: Ledger, freed: float) -> float:
+    """By how much the step gets shorter where kernels of `freed` ns go: in full as long as the host waits for the
+    device, by the share that the device works beyond that."""
+    waited = min(freed, ledger.device.awaited_ns) if ledger.device else 0.0
+    return waited + (freed - waited) * device_share(ledger)
 
 
 def slack(ledger: Ledger) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -130,6 +131,7 @@ def base_name(name: str) -> str:
     return name.removeprefix("aten::").split(".", 1)[0]
 
 
+@lru_cache(1 << 14)
 def table_name(name: str) -> str:
     """The name under which the table of formulas has it: aten::add_ gives add."""
     base = base_name(name)

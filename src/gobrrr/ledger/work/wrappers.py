@@ -8,6 +8,7 @@ recorded inside them. Events of the autograd engine and annotations are wrappers
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from gobrrr.ledger.work.call import table_name
 
@@ -95,11 +96,13 @@ _EVENTS = re.compile(
 )
 
 
+@lru_cache(1 << 14)
 def is_wrapper(name: str) -> bool:
     """Whether an event of this name leaves its work to the ops inside it (composite ops, autograd's own events)."""
     return table_name(name) in COMPOSITE or _EVENTS.match(name) is not None
 
 
+@lru_cache(1 << 14)
 def is_partly_wrapper(name: str) -> bool:
     """Whether it does so on some devices only."""
     return table_name(name) in PARTLY or table_name(name).startswith("_foreach_")

@@ -1,0 +1,57 @@
+"""A watch that begins and ends with somebody else's events, and never breaks what it watches."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.capture.api import watch
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.capture.api import Watched
+    from gobrrr.report.model import Report
+
+
+class Observer:
+    """Watches from `begin()` to `end()`; both may be called twice, or not at all.
+
+    What never ends because an exception passed by ends with the next begin, or with the process.
+    """
+
+    def __init__(self, folder: str | Path | None = None, show: bool = True) -> None:
+        self.watched: Watched | None = None
+        self._folder, self._show = folder, show
+        self._block: contextlib.AbstractContextManager[Watched] | None = None
+
+    def begin(self) -> None:
+        """From here on; says in a line on stderr why not where it cannot."""
+        self.end()
+        self._block = watch(self._folder, show=self._show)
+        try:
+            self.watched = self._block.__enter__()
+        except GobrrrError as error:
+            self._block = None
+            sys.stderr.write(f"gobrrr: {error}\n")
+            return
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Until here; with show the report is told on stderr."""
+        block, self._block = self._block, None
+        if block is not None:
+            atexit.unregister(self.end)
+            block.__exit__(None, None, None)
+
+    @property
+    def report(self) -> Report | None:
+        """Of what was watched last; None where nothing was, or nothing in it can be judged."""
+        if self.watched is None or self._block is not None:
+            return None
+        try:
+            return self.watched.result
+        except GobrrrError:
+            return None

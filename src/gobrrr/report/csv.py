@@ -1,0 +1,75 @@
+"""The ops of a step as a table for a spreadsheet or pandas, in the columns of TraceLens' unified_perf_summary.csv.
+
+Per step, where TraceLens sums the whole file; MB are 2**20 bytes there and here, TB and TFLOP powers of ten.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.report.model import OpShare, Report
+
+COLUMNS = (
+    "name", "operation_count", "Kernel Time (µs)_sum", "Kernel Time (µs)_mean", "Percentage (%)",
+    "Cumulative Percentage (%)", "GFLOPS", "Data Moved (MB)", "FLOPS/Byte", "TFLOPS/s_mean", "TB/s_mean",
+    "Compute Spec", "Roofline Bound", "Pct Roofline_mean", "Input Dims", "Source",
+)  # fmt: skip
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Spreadsheets take what begins so for a formula (OWASP, CSV injection); an apostrophe makes it text."""
+
+
+def to_csv(report: Report) -> str:
+    """A line for each op, the costliest first: by the kernels that it launched where a device worked, those that are
+    told apart by shape so; else by its own time on the CPU ("Kernel Time" all the same)."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    total = 0.0
+    for name, calls, ns, part, rest in sorted(_rows(report), key=lambda row: -row[2]):
+        total += part
+        mean = ns / calls / 1000 if calls else None
+        writer.writerow(_cell(value) for value in (name, calls, ns / 1000, mean, 100 * part, 100 * total, *rest))
+    return out.getvalue()
+
+
+Row = tuple[str, float, float, float, tuple[float | str | None, ...]]
+"""name, calls, ns, share of the device's busy time (of the step on the CPU), the other columns."""
+
+
+def _rows(report: Report) -> Iterator[Row]:
+    device = report.device
+    if device is None or not device.work:
+        yield from map(_of_host, report.ops)
+        return
+    shaped = {(op.name, op.dtype) for op in device.by_shape}
+    busy = device.busy_share * report.step.plain_wall_ns
+    for op in (*device.by_shape, *(op for op in device.work if (op.name, op.dtype) not in shaped)):
+        yield _of_device(op, busy)
+
+
+def _of_device(op: DeviceOp, busy: float) -> Row:
+    calls = max(op.calls, 1)
+    believed = op.ns > 0 and op.floor_ns < op.ns  # a rate at or above the peak was counted too high
+    rates = (op.flops / op.ns / 1e3, op.bytes / op.ns / 1e3) if believed else (None, None)
+    return op.name, op.calls, op.ns, op.ns / busy if busy else 0.0, (
+        op.flops / calls / 1e9, op.bytes / calls / 2**20, op.flops / op.bytes if op.bytes else None, *rates,
+        op.dtype, f"{op.bound.upper()}_BOUND", 100 * op.floor_ns / op.ns if believed else None, op.shapes, "",
+    )  # fmt: skip
+
+
+def _of_host(op: OpShare) -> Row:
+    tera = [rate / 1e12 if rate is not None else None for rate in (op.flops_per_s, op.bytes_per_s)]
+    line = f"{op.where.file}:{op.where.line}" if op.where else ""
+    bound = f"{op.bound.upper()}_BOUND" if op.bound else ""
+    return op.name, op.calls, op.ns, op.share, (None, None, None, *tera, "", bound, None, "", line)
+
+
+def _cell(value: float | str | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(FORMULA) else value
+    return f"{value:.6g}"

@@ -1,0 +1,150 @@
+"""What Nsight Systems exported says what Kineto's trace of the same program says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.cli.diagnose import diagnosed
+from gobrrr.cli.main import main
+from gobrrr.errors import TraceError
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.limits import DEFAULT, Limits
+from gobrrr.recording.nsys import process_of, read_export
+from gobrrr.recording.sources import Source, find, read
+from gobrrr.report.model import Report
+from tests.diagnose.exported import export
+from tests.diagnose.grown import CAUSES, Grown, grow
+from tests.diagnose.test_grown import accounts
+
+TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
+
+
+def told(path: Path) -> Report:
+    return diagnosed(Source(str(path)), UNKNOWN, DEFAULT)
+
+
+def without_shapes(document: dict[str, Any]) -> dict[str, Any]:
+    """As emit_nvtx records: no dtypes, so that no work can be counted, and no Python."""
+    kept = [event for event in document["traceEvents"] if event.get("cat") != "python_function"]
+    for event in kept:
+        for name in ("Input Dims", "Input type", "Concrete Inputs", "Input Strides", "External id"):
+            event.get("args", {}).pop(name, None)
+    return document | {"traceEvents": kept}
+
+
+def alike(kineto: Report, nsys: Report) -> None:
+    assert accounts(nsys) == pytest.approx(accounts(kineto), abs=0.002)
+    assert nsys.step.count == kineto.step.count and nsys.step.wall_ns == pytest.approx(kineto.step.wall_ns, rel=1e-3)
+    assert nsys.verdict.bound == kineto.verdict.bound
+    assert nsys.device and kineto.device and nsys.device.name == kineto.device.name
+    assert nsys.device.busy_share == pytest.approx(kineto.device.busy_share, abs=0.001)
+    assert nsys.device.awaited_share == pytest.approx(kineto.device.awaited_share, abs=0.001)
+    assert dict(nsys.device.classes) == pytest.approx(dict(kineto.device.classes), abs=0.001)
+    assert {f.code for f in nsys.findings} == {f.code for f in kineto.findings}
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_accounts_and_cause_are_those_of_kinetos_trace(seed: int, tmp_path: Path) -> None:
+    document = without_shapes(grow(seed, CAUSES[seed % len(CAUSES)]).document())
+    (tmp_path / "trace.json").write_text(json.dumps(document))
+    alike(told(tmp_path / "trace.json"), told(export(document, tmp_path / "trace.sqlite")))
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set GOBRRR_TRACES")
+@pytest.mark.parametrize("name", ["hta/v100_ddp_ns_resolution", "hta/a100_trace_diff_control"])
+def test_real_programs(name: str, tmp_path: Path) -> None:
+    document = without_shapes(json.loads(gzip.decompress((TRACES / f"{name}.json.gz").read_bytes())))
+    (tmp_path / "trace.json").write_text(json.dumps(document))
+    alike(told(tmp_path / "trace.json"), told(export(document, tmp_path / "trace.sqlite")))
+
+
+def test_of_several_processes_the_busiest_is_read(tmp_path: Path) -> None:
+    quiet, busy = Grown(), grow(0, "overhead")
+    begin = quiet.now
+    quiet.op(10, 5)
+    quiet.end_of_step(begin)
+    file = export(quiet.document(), tmp_path / "two.sqlite", pid=99)
+    both = read_export(export(busy.document(), file))
+    alone = read_export(export(busy.document(), tmp_path / "one.sqlite"))
+    assert len(both.kernels) == len(alone.kernels) and len(both.ops) == len(alone.ops)
+    assert "of 2 processes" in both.note and not alone.note
+    assert process_of((99 << 24) + 5) == 99
+
+
+def test_a_database_that_is_no_export(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "other.sqlite"
+    with sqlite3.connect(file) as db:
+        db.execute("CREATE TABLE people (name TEXT)")
+    db.close()
+    with pytest.raises(TraceError, match="holds no CUDA activity"):
+        read(Source(str(file)))
+    assert main(["diagnose", str(file)]) == 2 and capsys.readouterr().err.count("\n") == 2
+
+
+@pytest.mark.parametrize("cut", [20, 4096, 20_000])
+def test_a_damaged_export_is_one_line(cut: int, tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(TraceError, match=r"cannot be read|holds no"):
+        read(Source(str(file)))
+
+
+def test_nothing_is_written_beside_a_file_and_no_view_is_asked(tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    with sqlite3.connect(file) as db:
+        db.execute("ALTER TABLE NVTX_EVENTS RENAME TO Hidden")
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS start, i AS end FROM n"
+        db.execute(f"CREATE VIEW NVTX_EVENTS AS {endless}")
+    db.close()
+    assert not len(read(Source(str(file))).ops)
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.sqlite"]
+
+
+def test_more_events_than_allowed(tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    with pytest.raises(TraceError, match="limit of 50 on events"):
+        read_export(file, Limits(events=50))
+
+
+def test_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
+    document = without_shapes(grow(2, "overhead").document())
+    file = export(document, tmp_path / "trace.sqlite")
+    before = told(file)
+    with sqlite3.connect(file) as db:
+        kernel = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, globalPid, correlationId) VALUES (?, ?, ?, ?)"
+        for row in [(None, 5, None, 1), ("x", b"y", 0, 1), (5, None, 0, 2**62), (10**18, 10**18 - 5, 0, 1)]:
+            db.execute(kernel, row)
+        db.execute("INSERT INTO NVTX_EVENTS (start, end, text) VALUES (1, -1, 'open')")
+    db.close()
+    assert accounts(told(file)) == accounts(before)
+
+
+def test_older_exports_lack_tables_and_columns(tmp_path: Path) -> None:
+    file = export(without_shapes(grow(2, "overhead").document()), tmp_path / "trace.sqlite")
+    before = told(file)
+    with sqlite3.connect(file) as db:
+        for table in ("ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "TARGET_INFO_SESSION_START_TIME"):
+            db.execute(f"DROP TABLE {table}")
+        db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN globalPid")
+        db.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN demangledName")
+    db.close()
+    assert accounts(told(file)) == accounts(before)
+
+
+def test_its_own_format_is_told_how_to_export(tmp_path: Path) -> None:
+    (tmp_path / "a.nsys-rep").write_bytes(b"anything")
+    with pytest.raises(TraceError) as caught:
+        read(Source(str(tmp_path / "a.nsys-rep")))
+    assert "nsys export --type sqlite a.nsys-rep" in caught.value.hint
+
+
+def test_a_folder_finds_exports(tmp_path: Path) -> None:
+    file = export(grow(2, "overhead").document(), tmp_path / "trace.sqlite")
+    assert find([str(tmp_path)]) == [Source(str(file))]
