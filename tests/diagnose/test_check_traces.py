@@ -22,7 +22,7 @@ def test_a_job_without_workers_is_held_against_one_with_four(capsys: pytest.Capt
     assert main(["check", "--against", four, none]) == 0
     assert "takes 1.40 times as long" in " ".join(capsys.readouterr().out.split())
     assert main(["check", "--against", four, "--shares", none]) == 1
-    told = capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
     assert "data wait has 33.4 % of the step, 0.8 % in the baseline" in told and "resnet50_profiler_api.py:42" in told
     assert main(["check", "--against", none, "--shares", four]) == 0
     assert main(["check", "--against", str(TRACES / "hta" / "a100_trace_diff_control.json.gz"), none]) == 2

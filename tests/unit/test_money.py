@@ -118,7 +118,7 @@ def test_a_price_that_is_none_is_refused_before_anything_is_started(
     monkeypatch.chdir(tmp_path)
     Path("report.json").write_bytes(to_json(timed()))
     assert main(["report", "report.json", "--price-per-hour", "3"]) == 0
-    assert "a million samples 0.94" in capsys.readouterr().out
+    assert "a million samples 0.94" in " ".join(capsys.readouterr().out.split())
     monkeypatch.setenv(price.VARIABLE, "nonsense")
     Path("train.py").write_text("open('started', 'w')")
     for verb in ("run", "check", "tune"):
