@@ -55,7 +55,7 @@ def on_device() -> Report:
                  for i in range(1, 6))  # fmt: skip
     memory = DeviceMemory(8 << 30, 9 << 30, "aten::mm", (Span("train.py", 3, "f"),), 1.0, 2.0, 16 << 30, True)
     device = Device("Example GPU", 0.5, DeviceSpan(0.6), (("matmul", 0.7),), (("kernel", 1.0, 0.4),),
-                    (("forward", 1e6),), 0.3, memory, work, work)  # fmt: skip
+                    (("forward", 1e6),), 0.3, memory=memory, work=work, by_shape=work)  # fmt: skip
     return full(device=device)
 
 
