@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 
 
@@ -62,6 +64,13 @@ def ratio_to(part: float, name: str) -> str:
 def interval(low: float, high: float) -> str:
     """Two durations with the unit said once: '61.1 to 63.4 ms'."""
     return f"{bare(low, high)} to {duration(high)}"
+
+
+def money(amount: float) -> str:
+    """Of no currency, cents as such and less in three digits: 1234.5 -> '1,234.50', 0.000154 -> '0.000154'."""
+    if abs(amount) >= 0.1 or not amount:
+        return f"{amount:,.2f}"
+    return f"{amount:.3g}" if abs(amount) < 1e-5 else f"{amount:.{2 - math.floor(math.log10(abs(amount)))}f}"
 
 
 def bare(ns: float, beside: float) -> str:

@@ -44,7 +44,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
     """`gobrrr probe`, for the length of one test."""
     command = Probe()
     monkeypatch.setattr(cli, "VERBS", (*VERBS, Verb("probe", "nowhere", Probe.help)))
-    monkeypatch.setattr(cli, "_load", lambda verb: command)
+    monkeypatch.setattr(cli, "load", lambda verb: command)
     return command
 
 
@@ -257,6 +257,7 @@ SURFACE = {
     "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
     "compare": {"--format", "--help", "--ops", "--output", "-h", "-o"},
+    "check": {"--against", "--fail-on", "--format", "--help", "--redact", "--shares", "--tolerance", "-h", "-o"},
     "diagnose": {
         "--format",
         "--help",
@@ -274,6 +275,7 @@ SURFACE = {
         "-h",
     },
     "report": {"--format", "--help", "--output", "--redact", "-h", "-o"},
+    "completion": {"--help", "-h"},
     "explain": {"--help", "-h"},
     "machine": {"--disk", "--help", "--json", "--python", "--refresh", "-h"},
 }

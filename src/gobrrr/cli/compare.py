@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gobrrr.cli import price
 from gobrrr.cli.report import add_formats, format_of, put
 from gobrrr.errors import GobrrrError
 from gobrrr.report import formats
@@ -31,6 +32,7 @@ class CompareCommand:
         parser.add_argument("b", metavar="B", help="the other one")
         parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
         add_formats(parser)
+        price.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read both, compare, tell; raises GobrrrError for what cannot be read."""
@@ -38,7 +40,8 @@ class CompareCommand:
         from gobrrr.report.comparison import show_comparison
 
         formats.check(form := format_of(args), "comparison")
-        (a, walls_a, ops_a), (b, walls_b, ops_b) = (_side(word) for word in (args.a, args.b))
+        per_hour = price.asked(args)
+        (a, walls_a, ops_a), (b, walls_b, ops_b) = (_side(word, per_hour) for word in (args.a, args.b))
         found = compared(a, b, (walls_a, walls_b), (ops_a, ops_b))
         num_ops = max(0, args.ops)
         if form == "text" and not args.output:
@@ -48,12 +51,15 @@ class CompareCommand:
         return 0
 
 
-def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
+def _side(word: str, per_hour: float | None) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
     """What is compared of one recording: its figures, its plain steps, its ops."""
+    from msgspec.structs import replace
+
     from gobrrr.cli.diagnosis import judged
     from gobrrr.ledger.comparison import side
     from gobrrr.ledger.optimes import op_times
     from gobrrr.ledger.spans import step_spans
+    from gobrrr.report.money import of_time
 
     recording, machine = _recording(word)
     ledger, report = judged(recording, machine)
@@ -63,7 +69,9 @@ def _side(word: str) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
         ops = op_times(recording.trace, step_spans(recording, window) + window.offset)
     codes = [finding.code for finding in report.findings]
     verdict = report.verdict
-    return side(ledger, word, codes, verdict.sentence, verdict.bound == "unreliable"), ledger.step.walls, ops
+    found = side(ledger, word, codes, verdict.sentence, verdict.bound == "unreliable")
+    cost = None if per_hour is None else of_time(found.step_ns, per_hour)
+    return replace(found, step_cost=cost), ledger.step.walls, ops
 
 
 def _recording(word: str) -> tuple[Recording, Machine]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import redaction
+from gobrrr.cli import price, redaction
 from gobrrr.cli.report import add_formats, add_options, format_of, put, tell
 from gobrrr.errors import GobrrrError
 from gobrrr.report import formats
@@ -47,6 +47,7 @@ class DiagnoseCommand:
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
         add_options(parser)
+        price.add_option(parser)
         redaction.add_option(parser)
         for field in fields(Limits):
             parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
@@ -55,14 +56,16 @@ class DiagnoseCommand:
         """Read, account, judge, tell; raises GobrrrError for whatever people can mend."""
         from gobrrr.recording.limits import Limits
         from gobrrr.recording.sources import find
+        from gobrrr.report.money import priced
 
         _check_form(args, len(args.traces))
+        per_hour = price.asked(args)
         limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
         machine = _machine(args.machine)
         sources = find(args.traces, limits)
         if len(sources) == 1:
             report, _, recording = _judged(sources[0], machine, limits, args.portability)
-            _tell(redaction.redacted(report, args.redact), recording, args)
+            _tell(redaction.redacted(priced(report, per_hour), args.redact), recording, args)
             return 0
         _check_form(args, len(sources))
         job = _job(sources, machine, limits, args.jobs)

@@ -16,10 +16,13 @@ from gobrrr.cli.ceilings import interpreter, proven, say
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine import files
+from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.model import Machine
+from gobrrr.machine.probe import probe
 from gobrrr.recording.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.model import Report
+from gobrrr.report.money import priced
 
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
@@ -78,8 +81,8 @@ def page_of_folder(folder: Path, report: Report) -> bytes:
 
 
 def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError | None = None, **how: Any) -> Report:
-    """The first rank's report of a run's folder. `how`: portability, patterns to redact, rehearsal or not and its
-    seconds at most, python whose ceilings to take and which rehearses; `late`: as of why_empty().
+    """The first rank's report of a run's folder. `how`: portability, patterns to redact, price per hour, rehearsal or
+    not and its seconds at most, python whose ceilings to take and which rehearses; `late`: as of why_empty().
 
     Raises GobrrrError where there is nothing to judge.
     """
@@ -119,7 +122,7 @@ def _file(recording: Recording, first: Recording) -> str:
 def _diagnose(
     recording: Recording, folder: Path, command: list[str], code: int, *,
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
-    rehearsal_s: float = SECONDS,
+    rehearsal_s: float = SECONDS, price: float | None = None,
 ) -> Report:  # fmt: skip
     here = python or interpreter(command)
     machine = proven(recording, here)
@@ -128,9 +131,9 @@ def _diagnose(
         recording, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s,
         command=redaction.shown(command), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
-        recording=str(folder),
+        recording=str(folder), host=of_hardware(probe()),
     )[1]  # fmt: skip
-    return redaction.redacted(report, patterns)
+    return redaction.redacted(priced(report, price), patterns)
 
 
 def judged(

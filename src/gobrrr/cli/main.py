@@ -33,9 +33,15 @@ VERBS = (
     Verb("remedies", "gobrrr.cli.remedies", "the remedies there are, and what each does"),
     Verb("diagnose", "gobrrr.cli.diagnose", "say what makes a program slow from the traces of torch.profiler"),
     Verb("compare", "gobrrr.cli.compare", "hold two recordings of one program against each other, op by op"),
+    Verb(
+        "check",
+        "gobrrr.cli.check",
+        "fail where a program has become slower or has findings, for continuous integration",
+    ),
     Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),
+    Verb("completion", "gobrrr.cli.completion", "a script that completes verbs and options in bash, zsh or fish"),
 )
 
 
@@ -79,7 +85,7 @@ def _dispatch(argv: list[str]) -> int:
     if verb is None:
         raise _unknown(argv[0])
     _check_folder()
-    command = _load(verb)
+    command = load(verb)
     parser = _Parser(prog=f"gobrrr {verb.name}", description=command.help, allow_abbrev=False)
     command.prepare(parser)
     return command.run(_parse(parser, command, argv[1:]))
@@ -93,7 +99,8 @@ def _check_folder() -> None:
         raise GobrrrError("the current folder is gone", "change into one that is there: cd") from None
 
 
-def _load(verb: Verb) -> Command:
+def load(verb: Verb) -> Command:
+    """The verb's command; imports its module."""
     return cast(Command, importlib.import_module(verb.module).command)
 
 
@@ -137,7 +144,7 @@ def _unknown(word: str) -> GobrrrError:
 
 
 def _help() -> str:
-    verbs = "\n".join(f"  {verb.name:<10}{verb.help}" for verb in VERBS)
+    verbs = "\n".join(f"  {verb.name:<12}{verb.help}" for verb in VERBS)
     return f"""usage: gobrrr VERB [options] ...
 
 gobrrr finds out why a PyTorch program is slow, what makes it faster, and whether it is still right.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import nouns, redaction
+from gobrrr.cli import nouns, price, redaction
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.report import formats
@@ -34,14 +34,17 @@ class ReportCommand:
         )
         add_formats(parser)
         add_options(parser)
+        price.add_option(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
+        from gobrrr.report.money import priced
+
         file = find(Path(args.run))
         if (noun := nouns.other(file)) is not None:
             return _tell_other(redaction.redacted(noun, args.redact), args)
-        report, form = redaction.redacted(load(file), args.redact), format_of(args)
+        report, form = redaction.redacted(priced(load(file), price.asked(args)), args.redact), format_of(args)
         view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
         tell(report, beside(view, file, report) if form == "html" else view, args)
         return 0
@@ -89,7 +92,7 @@ def beside(view: View, file: Path, report: Report) -> View:
 def add_formats(parser: argparse.ArgumentParser) -> None:
     """--format and -o."""
     parser.add_argument("--format", choices=formats.names(), help="default: by -o, or text")
-    suffixes = " ".join(form.suffixes[0] for form in formats.FORMATS)
+    suffixes = " ".join(form.suffixes[0] for form in formats.FORMATS if form.suffixes)
     parser.add_argument("-o", "--output", metavar="FILE", help=f"write to FILE instead of standard output: {suffixes}")
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import numbers, redaction, streams
+from gobrrr.cli import numbers, price, redaction, streams
 from gobrrr.cli.report import add_options
 from gobrrr.errors import GobrrrError
 
@@ -47,6 +47,7 @@ class Run:
         )  # fmt: skip
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
         add_options(parser)
+        price.add_option(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -56,6 +57,7 @@ class Run:
 
         command = program_of(args.program)
         budget_ns, budget_bytes = parse_budget(args.budget)
+        price.asked(args)  # before anything is started
         if args.json:
             _check_target(Path(args.json))
         recipe = self._recipe(args.recipe, command) if args.recipe else None
@@ -79,7 +81,7 @@ class Run:
         self._tell_of(recipe, folder)
         diagnosis.tell(
             folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
-            portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal,
+            portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=price.asked(args),
         )  # fmt: skip
         sys.stderr.flush()
 

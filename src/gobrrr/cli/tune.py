@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import numbers, redaction, writes
+from gobrrr.cli import numbers, price, redaction, writes
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ class Tune:
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         writes.add_options(parser)
-        parser.add_argument(
-            "--price-per-hour", type=numbers.more_than_zero, metavar="X", help="also say what it saves in money"
-        )
+        price.add_option(parser)
         redaction.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
@@ -68,7 +66,7 @@ class Tune:
         from gobrrr.trial import workspace
         from gobrrr.trial.objective import OBJECTIVES
 
-        command = run_verb.program_of(args.program)
+        command, per_hour = run_verb.program_of(args.program), price.asked(args)
         _check_ranks(command)
         workspace.check(Path.cwd())
         limits = writes.limits(args)
@@ -80,7 +78,7 @@ class Tune:
         with Interrupts() as interrupts:
             try:
                 outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts)
-                tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, args.price_per_hour)
+                tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
             except KeyboardInterrupt:
                 return interrupts.exit_code
         return exit_code(outcome.receipt, interrupts.exit_code)

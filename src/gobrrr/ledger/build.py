@@ -29,6 +29,7 @@ from gobrrr.ledger.serving import serving_classes
 from gobrrr.ledger.spans import step_spans
 from gobrrr.ledger.stacks import line_groups
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
+from gobrrr.ledger.throughput import samples_per_step, steps_per_epoch
 from gobrrr.ledger.workers import worker_groups
 from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
@@ -59,6 +60,8 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         launched = tuple(op_at_plain_step(op, working) for op in launched)
     scaled = _scaled(profiled, device, data, stats, facts)
     lines = waits or _lines(recording, stats)
+    found = sequences(facts, stats)
+    samples = samples_per_step(facts, stats, found)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
         step=stats,
@@ -78,7 +81,9 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         if device is not None and device.work is not None
         else roofline(scaled.ops, stats.plain_wall_ns, prices),
         facts=facts,
-        sequences=sequences(facts, stats),
+        samples_per_step=samples,
+        steps_per_epoch=steps_per_epoch(facts, samples),
+        sequences=found,
         threads=threads,
         missing=recording.missing,
         signals=_signals(recording, stats, facts),

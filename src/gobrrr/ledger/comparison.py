@@ -24,6 +24,13 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     step_ns: float
     num_steps: int
+    p95_ns: float | None = None
+    p99_ns: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    """Of the median step; null where not known, as the percentiles."""
+    step_cost: float | None = None
+    """At a price per hour, where one was named."""
     device: str = ""
     busy_ns: float | None = None
     accounts: tuple[tuple[str, float], ...] = ()
@@ -90,7 +97,10 @@ def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str, unreli
     """One side of the comparison."""
     device = ledger.device
     params = [module.num_params for module in ledger.facts.modules if module.num_params]
+    samples, tokens = ledger.samples_per_step, ledger.sequences.tokens_per_s if ledger.sequences else None
     return Side(
+        p95_ns=ledger.step.p95_ns, p99_ns=ledger.step.p99_ns, tokens_per_s=tokens,
+        samples_per_s=1e9 * samples / ledger.wall if samples and ledger.wall else None,
         source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count, device=device.name if device else "",
         busy_ns=min(device.busy_ns, ledger.wall) if device else None,
         accounts=tuple((a.account, a.ns) for a in ledger.accounts),

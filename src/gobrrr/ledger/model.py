@@ -125,6 +125,9 @@ class StepStats(msgspec.Struct, frozen=True):
     low_ns: float = 0.0
     high_ns: float = 0.0
     """95 % interval of the median plain step."""
+    p95_ns: float | None = None
+    p99_ns: float | None = None
+    """Of the plain steps that are told; null of too few."""
     quartile_spread: float = 0.0
     """(p75 - p25) / median of the plain steps; steps in which an epoch begins are held against their own median."""
     wall_ns: float = 0.0
@@ -273,6 +276,9 @@ class Ledger(msgspec.Struct, frozen=True):
     memory: MemoryLedger = MemoryLedger()
     roofline: Roofline = Roofline()
     facts: Facts = Facts()
+    samples_per_step: float | None = None
+    """Rows of the batches that a step gets; null where no loader says."""
+    steps_per_epoch: float | None = None
     sequences: Sequences | None = None
     """Null where the model works on none, or their lengths were not seen."""
     threads: int = 1

@@ -6,6 +6,7 @@ import numpy as np
 
 from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.model import OtherLoop, StepStats
+from gobrrr.ledger.throughput import percentile
 from gobrrr.ledger.watching import Watching, watching
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording
@@ -57,6 +58,7 @@ def step_stats(recording: Recording) -> StepStats:
     lower, upper = np.percentile(levelled(walls, begins) if told is walls else told, [25, 75])
     return StepStats(
         count=len(main.steps), plain_count=len(told), plain_wall_ns=middle, low_ns=low, high_ns=high,
+        p95_ns=percentile(told, 0.95), p99_ns=percentile(told, 0.99),
         quartile_spread=float((upper - lower) / (middle or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled else middle,
         profiled_count=len(profiled), warmup_count=len(_plain(recording)) - len(walls), kind=_kind(recording, main),

@@ -12,6 +12,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
+from gobrrr.report.lines import line_times
 from gobrrr.report.model import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.report.place import short
 from gobrrr.report.verdict import is_doubt, is_elsewhere, judge
@@ -37,6 +38,7 @@ def build(
     world_size: int | None = None,
     versions: Mapping[str, str] | None = None,
     recording: str = "",
+    host: str = "",
     portability: bool = False,
     profiler_overhead_share: float = 0.0,
 ) -> Report:
@@ -57,6 +59,7 @@ def build(
         findings=ranked,
         phases=ledger.phases,
         ops=_ops(ledger),
+        lines=line_times(ledger),
         loops=tuple(sorted(ledger.loops, key=lambda loop: (-loop.share, loop.name))),
         serving=ledger.serving,
         memory=ledger.memory,
@@ -79,6 +82,7 @@ def build(
         else None,
         compiled=all(modules) if (modules := [m.compiled for m in ledger.facts.modules if m.num_params]) else False,
         machine=describe(machine) if machine else "",
+        host=host,
         versions=dict(versions or {}),
         recording=recording,
         offline="offline" in ledger.signals,
@@ -144,6 +148,11 @@ def _step(ledger: Ledger) -> Step:
         profiled_count=step.profiled_count,
         warmup_count=step.warmup_count,
         plain_count=step.plain_count,
+        p95_ns=None if step.p95_ns is None else ns(step.p95_ns),
+        p99_ns=None if step.p99_ns is None else ns(step.p99_ns),
+        samples=ledger.samples_per_step,
+        samples_per_s=1e9 * ledger.samples_per_step / ledger.wall if ledger.samples_per_step and ledger.wall else None,
+        epoch_steps=ledger.steps_per_epoch,
         outlier_ns=ns(step.outlier_ns),
         holds=_holds(ledger),
     )

@@ -12,6 +12,7 @@ from gobrrr import units
 from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.ledger.optimes import OpTime
 from gobrrr.report.page import Page
+from gobrrr.report.sections import pace
 from gobrrr.report.text import laid_out, suited
 
 
@@ -43,7 +44,10 @@ def render(
 def line(side: Side) -> str:
     """How long its step takes, from how many, and how busy its device is."""
     busy = f", {side.device} busy {units.share(side.busy_ns / side.step_ns)}" if side.busy_ns and side.step_ns else ""
-    return f"{units.duration(side.step_ns)} per step, median of {side.num_steps}{busy}: {side.source}"
+    cost = f", which costs {units.money(side.step_cost)}" if side.step_cost is not None else ""
+    rates = pace(side.p95_ns, side.p99_ns, side.samples_per_s, side.tokens_per_s)
+    told = f"{units.duration(side.step_ns)} per step, median of {side.num_steps}{cost}{busy}"
+    return f"{told}{f', {rates}' if rates else ''}: {side.source}"
 
 
 def _accounts(found: Comparison) -> Table:

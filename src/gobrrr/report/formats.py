@@ -156,12 +156,26 @@ def _job_html(job: Job, view: View) -> bytes:
     return job_to_html(job).encode("utf-8", "replace")
 
 
+def _sarif(report: Report, view: View) -> bytes:
+    from gobrrr.report.sarif import to_sarif
+
+    return to_sarif(report, view.root)
+
+
+def _github(report: Report, view: View) -> bytes:
+    from gobrrr.report.github import to_github
+
+    return to_github(report, view.root).encode("utf-8", "replace")
+
+
 FORMATS: tuple[Format, ...] = (
     Format("text", (".txt",), _text, _receipt_text, _comparison_text, _job_text),
     Format("json", (".json",), _json, _receipt_json, _comparison_json, _job_json),
     Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown, _comparison_markdown, _job_markdown),
     Format("csv", (".csv",), _csv),
     Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html, _job_html),
+    Format("sarif", (".sarif",), _sarif),
+    Format("github", (), _github),
 )
 
 

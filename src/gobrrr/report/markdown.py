@@ -9,7 +9,9 @@ from gobrrr.report.bars import tenths
 from gobrrr.report.cost import watching_cost
 from gobrrr.report.escape import code, markdown
 from gobrrr.report.model import Device, Report
+from gobrrr.report.money import sentences
 from gobrrr.report.place import shown
+from gobrrr.report.sections import pace_of
 from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
 
@@ -31,6 +33,12 @@ def _head(report: Report) -> Iterator[str]:
         f"Median of {step.plain_count} {markdown(step.kind)} steps: {units.duration(step.plain_wall_ns)}{interval}; "
         f"{'every step ran under the profiler.' if report.offline else f'{watching_cost(report)}.'}"
     )
+    if told := pace_of(report):
+        yield ""
+        yield f"{markdown(told)}."
+    if report.money:
+        yield ""
+        yield f"{markdown('; '.join(sentences(report.money)))}."
     yield ""
 
 

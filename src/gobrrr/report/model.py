@@ -33,6 +33,14 @@ class Step(msgspec.Struct, frozen=True):
     profiled_count: int = 0
     warmup_count: int = 0
     plain_count: int = 0
+    p95_ns: int | None = None
+    p99_ns: int | None = None
+    """Null of fewer steps than one beyond them."""
+    samples: float | None = None
+    """Of one step; null where no loader says how many."""
+    samples_per_s: float | None = None
+    epoch_steps: float | None = None
+    """Steps of one epoch; null where the data set has no length."""
     outlier_ns: int = 0
     """What rare slow steps (ends of epochs, checkpoints) add to the median when all steps are averaged."""
     holds: tuple[tuple[str, int], ...] = ()
@@ -103,6 +111,40 @@ class Tokens(msgspec.Struct, frozen=True):
     """MFU times the share of real tokens."""
 
 
+class Waste(msgspec.Struct, frozen=True):
+    """What a finding costs in each hour, as its saving: low <= expected <= ceiling."""
+
+    code: str
+    low: float
+    expected: float
+    ceiling: float
+    remedies: tuple[tuple[str, float], ...] = ()
+    """(remedy, what it saves in each hour), of those that were rehearsed."""
+
+
+class Money(msgspec.Struct, frozen=True, kw_only=True):
+    """What it costs at a price per hour; the currency is the user's."""
+
+    per_hour: float
+    step: float
+    epoch: float | None = None
+    million_samples: float | None = None
+    million_tokens: float | None = None
+    wastes: tuple[Waste, ...] = ()
+    """Of the findings, in their order."""
+
+
+class LineTime(msgspec.Struct, frozen=True):
+    """What one function of the program spends in one op (or in Python, or waiting for data), ns per step: what two
+    reports of one program are held against each other by."""
+
+    name: str
+    phase: str
+    ns: float
+    where: Line
+    """The line in it that takes most."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is told. Fields may join; those of gobrrr.report/1 keep name and meaning."""
 
@@ -115,6 +157,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[tuple[str, float], ...] = ()
     ops: tuple[OpShare, ...] = ()
     """The ops that take most of the step, the first ten."""
+    lines: tuple[LineTime, ...] = ()
+    """What takes most by op and function, ops and what lies between them: more than `ops` shows, for `gobrrr check`."""
     loops: tuple[OtherLoop, ...] = ()
     serving: tuple[ServingClass, ...] = ()
     """A serving engine's steps: decode and prefill told apart."""
@@ -124,6 +168,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     roofline: Roofline = Roofline()
     tokens: Tokens | None = None
     """Null where the model works on no sequences, or their lengths were not seen."""
+    money: Money | None = None
+    """Null where nobody named a price."""
     overhead_share: float = 0.0
     overhead_low: float | None = None
     overhead_high: float | None = None
@@ -142,6 +188,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool = False
     """Of the modules that the program calls, all with parameters are compiled by itself."""
     machine: str = ""
+    host: str = ""
+    """Fingerprint of the computer that it ran on; empty where nobody looked."""
     versions: dict[str, str] = {}
     offline: bool = False
     """It is of a file that a profiler left: no step ran without one."""

@@ -13,11 +13,14 @@ _INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|(https://[^\s)>\]]+[^\s)>\].,;:
 
 
 def page_of(code: str) -> Markup:
-    """The page of a code; empty for what is none. A code is read from a file: nothing but BRR and digits is a name."""
+    """The page of a code; empty for what is none."""
+    return to_html(text_of(code))
+
+
+def text_of(code: str) -> str:
+    """Its Markdown; empty for what is none. A code is read from a file: nothing but BRR and digits is a name."""
     path = PAGES / f"{code}.md"
-    if not _CODE.fullmatch(code) or not path.is_file():
-        return Markup()
-    return to_html(path.read_text(encoding="utf-8"))
+    return path.read_text(encoding="utf-8") if _CODE.fullmatch(code) and path.is_file() else ""
 
 
 def to_html(text: str) -> Markup:

@@ -12,9 +12,10 @@ from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.report import charts
 from gobrrr.report.charts import Part, Point
 from gobrrr.report.model import OpShare, Report
+from gobrrr.report.money import sentences
 from gobrrr.report.place import short
 from gobrrr.report.resources import CONVENTION, MEMORY, saver
-from gobrrr.report.sections import SLOW_STEPS, serving, several, watching
+from gobrrr.report.sections import SLOW_STEPS, pace_of, serving, several, watching
 
 ROLES = tuple(role for role in MEMORY if role != "peak")
 
@@ -44,11 +45,13 @@ def facts(report: Report) -> list[tuple[str, list[str]]]:
     lines = [f"{units.duration(step.plain_wall_ns)}, {count}{interval}{warm}"]
     if step.unmarked:
         lines = [f"{units.duration(step.plain_wall_ns)}: all of the file, which does not say where a step ends"]
+    lines += [told] if (told := pace_of(report)) else []
     lines += [serving(each) for each in report.serving]
     lines += [f"a step is {', '.join(several(*part) for part in step.holds)}"] if step.holds else []
     if step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
         lines.append(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average")
     found = [("step", lines), ("watching", [watching(report)])]
+    found += [("money", sentences(report.money))] if report.money else []
     if report.device:
         busy, span = units.share(report.device.busy_share), units.share(report.device.span.busy_share)
         found.append(("device", [f"{report.device.name}: busy {busy} of the step, {span} from first to last event"]))

@@ -15,6 +15,7 @@ from gobrrr.ledger.serving import ServingClass
 from gobrrr.report.bars import finite
 from gobrrr.report.cost import watching_cost
 from gobrrr.report.model import Device, Report
+from gobrrr.report.money import sentences
 from gobrrr.report.page import COLORS, Page, phrase
 from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
@@ -52,17 +53,36 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
     steps = ", all of the file: it does not say where a step ends" if step.unmarked else steps
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
     lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
+    lines += [Text(told)] if (told := pace_of(report)) else []
     lines += [Text(serving(each)) for each in report.serving]
     if step.holds:
         parts = ", ".join(several(page.clean(what), count) for what, count in step.holds)
         lines.append(phrase(f"a step is {parts}"))
     if brief:
         lines += [phrase((watching(report), "dim"))] if report.offline else []
-        return [page.row("step", *lines), *_program(report, page, brief)]
+        return [page.row("step", *lines), *_money(report, page), *_program(report, page, brief)]
     if step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
         lines.append(phrase(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average"))
     lines.append(phrase((watching(report), "dim")))
-    return [page.row("step", *lines), *_program(report, page)]
+    return [page.row("step", *lines), *_money(report, page), *_program(report, page)]
+
+
+def pace_of(report: Report) -> str:
+    """The same of a report."""
+    step, tokens = report.step, report.tokens.per_s if report.tokens else None
+    return pace(step.p95_ns, step.p99_ns, step.samples_per_s, tokens)
+
+
+def pace(p95_ns: float | None, p99_ns: float | None, samples_per_s: float | None, tokens_per_s: float | None) -> str:
+    """'p95 312 ms, p99 330 ms; 57.8 samples/s, 14,812 tokens/s'; what is not known is left out."""
+    slow = [f"{name} {units.duration(ns)}" for name, ns in (("p95", p95_ns), ("p99", p99_ns)) if ns]
+    known = [(what, rate) for what, rate in (("samples", samples_per_s), ("tokens", tokens_per_s)) if rate]
+    rates = [f"{rate:,.0f} {what}/s" if rate >= 100 else f"{rate:.3g} {what}/s" for what, rate in known]
+    return "; ".join(", ".join(part) for part in (slow, rates) if part)
+
+
+def _money(report: Report, page: Page) -> list[RenderableType]:
+    return [page.row("money", *map(Text, map(page.clean, sentences(report.money))))] if report.money else []
 
 
 def serving(each: ServingClass) -> str:

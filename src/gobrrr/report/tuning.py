@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report import gains
+from gobrrr.report import gains, money
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.trial.objective import BETTER, OBJECTIVES
@@ -252,7 +252,7 @@ def pay_back(receipt: Receipt, spent: float, price_per_hour: float | None = None
     part = 1 - 1 / receipt.speedup.median
     text = f"tuning took {spent / 60:.1f} min: paid after {spent / part / 3600:.1f} hours of the program as written"
     if price_per_hour is not None:
-        text += f"; then {part * price_per_hour:.2f} of every {price_per_hour:.2f} per hour stay with you"
+        text += f"; {money.pay_back(part, spent, price_per_hour)}"
     return text
 
 

@@ -1,0 +1,215 @@
+"""Is the step of one report longer than that of an earlier one, surely, and what in it grew? Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from gobrrr.ledger.comparison import FEWEST
+from gobrrr.recording.facts import Span
+from gobrrr.report.lines import MOST, key
+from gobrrr.report.model import LineTime, Report
+from gobrrr.rules.model import Finding
+from gobrrr.units import share
+
+TOLERANCE = 0.10
+"""Share by which a step must surely be longer: two runs of one program differ by what no interval of either knows, up
+to 6 % in decision 0023."""
+NUM_GROWN = 5
+MATTERS = 0.05
+"""Of the growth of the step, the least that is named."""
+CROWDED = "BRR905"
+"""The doubt that other processes had the cores: it makes any step longer, and no interval of the steps knows."""
+USEFUL = ("compute", "bandwidth")
+"""Accounts whose share may grow without harm: the floor that the machine sets."""
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """What takes longer than it did, ns per step. Without a line it is an account of the ledger."""
+
+    what: str
+    phase: str
+    before_ns: float
+    now_ns: float
+    where: Span | None = None
+
+    @property
+    def delta_ns(self) -> float:
+        """By how much it grew."""
+        return self.now_ns - self.before_ns
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One report held against another. `verdict`: steady, regression, or unreliable with the reason in its sentence.
+
+    `ratio` is now / before, of the steps; of shares `low` to `high` is its interval too, for the step is what both
+    were measured by.
+    """
+
+    verdict: str
+    sentence: str
+    ratio: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    before_ns: float = 0.0
+    now_ns: float = 0.0
+    grown: tuple[Growth, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def held_against(now: Report, before: Report, tolerance: float = TOLERANCE, *, shares: bool = False) -> Held:
+    """The step of `now` against that of `before`; with `shares` what its accounts have of it, for figures of two
+    computers."""
+    if reason := unlike(now, before):
+        return Held("unreliable", f"Cannot be compared: {reason}.", notes=notes(now, before))
+    ratio, low, high = ratio_interval(now, before)
+    found = Held("steady", "", ratio, low, high, float(before.step.plain_wall_ns), float(now.step.plain_wall_ns),
+                 notes=notes(now, before))  # fmt: skip
+    verdict, sentence, grown = (_of_shares if shares else _of_times)(now, before, tolerance, found)
+    return replace(found, verdict=verdict, sentence=sentence, grown=grown)
+
+
+Judged = tuple[str, str, tuple[Growth, ...]]
+"""(verdict, sentence, what grew)."""
+
+
+def _of_times(now: Report, before: Report, tolerance: float, found: Held) -> Judged:
+    ratio, low, high = found.ratio, found.low, found.high
+    told = f"{ratio:.2f} times as long as in the baseline (95 % interval {low:.2f} to {high:.2f})"
+    if low > 1 + tolerance and (taken := _taken(now, low, tolerance)):
+        return "unreliable", f"Unreliable: {taken}; so it takes {told}. Run it again when they have ended.", ()
+    if low > 1 + tolerance:
+        return "regression", f"Regression: a step takes {told}.", _grown(now, before)
+    if high < 1:
+        return "steady", f"No regression, the step has become shorter: it takes {told}.", ()
+    surely = "not surely longer" if low <= 1 else f"longer, and not surely by {100 * tolerance:.3g} %"
+    return "steady", f"No regression: a step takes {told}, {surely}.", ()
+
+
+def _taken(now: Report, low: float, tolerance: float) -> str:
+    """What says that other processes may have made it longer, where they may; empty where it is longer all the same:
+    who has no core for a share of the time that he wants one takes up to 1 / (1 - share) times as long."""
+    doubt = _crowded(now)
+    lost = doubt.evidence["starved"].value if doubt and "starved" in doubt.evidence else 0.0
+    if doubt is None or not isinstance(lost, (int, float)):
+        return ""
+    is_longer = doubt.severity == "note" and low * (1 - lost) > 1 + tolerance
+    return "" if is_longer else doubt.message.rstrip(".")
+
+
+def _crowded(report: Report) -> Finding | None:
+    return next((finding for finding in report.findings if finding.code == CROWDED), None)
+
+
+def ratio_interval(now: Report, before: Report) -> tuple[float, float, float]:
+    """now / before of the median steps with its 95 % interval, from the interval of each.
+
+    The limits' distances from the two medians, on a log scale, added as squares: MOVER for a ratio of independent
+    quantities (Zou and Donner, Statistics in Medicine 27, 2008; Donner and Zou, 2012).
+    """
+    a, b = now.step, before.step
+    middle = math.log(a.plain_wall_ns / b.plain_wall_ns)
+    below = math.hypot(math.log(a.plain_wall_ns / a.low_ns), math.log(b.high_ns / b.plain_wall_ns))
+    above = math.hypot(math.log(a.high_ns / a.plain_wall_ns), math.log(b.plain_wall_ns / b.low_ns))
+    return math.exp(middle), math.exp(middle - below), math.exp(middle + above)
+
+
+def unlike(now: Report, before: Report) -> str:
+    """Why a ratio of the two steps would say nothing; empty where it says something."""
+    for name, each in (("this run", now), ("the baseline", before)):
+        step = each.step
+        if each.verdict.bound == "unreliable":
+            return f"{name} is unreliable itself: {each.verdict.sentence.rstrip('.')}"
+        if step.plain_count < FEWEST or not 0 < step.low_ns <= step.plain_wall_ns <= step.high_ns:
+            return f"{name} has {step.plain_count} plain steps, too few to tell from noise ({FEWEST} at least)"
+    doubt = _crowded(before)
+    if doubt is not None and doubt.severity != "note":
+        return f"when the baseline was recorded {doubt.message.rstrip('.')}; record it again"
+    if now.step.kind != before.step.kind:
+        return f"a step of the baseline is one of {before.step.kind}, of this run one of {now.step.kind}"
+    if now.offline != before.offline:
+        return "one of the two ran under a profiler in every step, the other did not"
+    return ""
+
+
+def elsewhere(before: Report, host: str, device: str | None) -> str:
+    """Why times of this computer cannot be held against the baseline's; empty where they can, as far as is known."""
+    theirs = before.device.name if before.device else None
+    if before.host and host and before.host != host:
+        return f"the baseline was recorded on another computer ({before.machine or before.host})"
+    if device is not None and theirs is not None and theirs != device:
+        return f"the baseline was recorded on {theirs}, this on {device}"
+    return ""
+
+
+def notes(now: Report, before: Report) -> tuple[str, ...]:
+    """What differs between the two, and may be the reason or the point of it."""
+    found = [f"{now.threads} threads here, {before.threads} in the baseline"] if now.threads != before.threads else []
+    found += [
+        f"{name} {now.versions[name]} here, {before.versions[name]} in the baseline"
+        for name in sorted(now.versions.keys() & before.versions.keys())
+        if now.versions[name] != before.versions[name]
+    ]
+    if not before.host and not before.offline:
+        found.append("the baseline does not say which computer it is from: an older gobrrr has written it")
+    return tuple(found)
+
+
+def _grown(now: Report, before: Report) -> tuple[Growth, ...]:
+    """Functions' ops first, by how much longer they take; where no line grew, accounts."""
+    least = MATTERS * (now.step.plain_wall_ns - before.step.plain_wall_ns)
+    return _largest(_by_line(now.lines, before.lines), least) or _largest(_by_account(now, before), least)
+
+
+def _largest(found: Iterable[Growth], least: float) -> tuple[Growth, ...]:
+    ranked = sorted(found, key=lambda growth: (-growth.delta_ns, growth.what))
+    return tuple(growth for growth in ranked if growth.delta_ns >= max(least, 1.0))[:NUM_GROWN]
+
+
+def _by_line(now: tuple[LineTime, ...], before: tuple[LineTime, ...]) -> Iterable[Growth]:
+    """What the baseline does not list took at most what the last of its list took."""
+    known = {key(line): line.ns for line in before}
+    unlisted = before[-1].ns if len(before) >= MOST else 0.0
+    for line in now if before else ():
+        yield Growth(line.name, line.phase, min(known.get(key(line), unlisted), line.ns), line.ns, line.where)
+
+
+def _by_account(now: Report, before: Report) -> Iterable[Growth]:
+    known = {account.account: account.ns for account in before.ledger}
+    for account in now.ledger:
+        yield Growth(account.account.replace("_", " "), "", known.get(account.account, 0.0), account.ns)
+
+
+def _of_shares(now: Report, before: Report, tolerance: float, found: Held) -> Judged:
+    """What wastes a larger part of the step than it did, by more than `tolerance` of the step. A share is as sure as
+    the step that it is a part of: of each the unfavourable end of that interval is taken."""
+    known = {account.account: account.share for account in before.ledger}
+    loose_now, loose_before = now.step.high_ns / now.step.plain_wall_ns, before.step.plain_wall_ns / before.step.low_ns
+    grown: list[Growth] = []
+    for account in now.ledger:
+        was = known.get(account.account, 0.0)
+        surely = account.share / loose_now - was * loose_before
+        if account.account not in USEFUL and surely > tolerance:
+            grown.append(Growth(account.account.replace("_", " "), "", was * found.now_ns, account.ns))
+    if not grown:
+        return (
+            "steady",
+            f"No regression: no account surely has {100 * tolerance:.3g} % more of the step than it had.",
+            (),
+        )
+    grown.sort(key=lambda growth: -growth.delta_ns)
+    first, whole = grown[0], found.now_ns
+    told = (
+        f"{first.what} has {share(first.now_ns / whole)} of the step, {share(first.before_ns / whole)} in the baseline"
+    )
+    return "regression", f"Regression in shares: {told}.", (*grown, *_lines_of(now, before))
+
+
+def _lines_of(now: Report, before: Report) -> tuple[Growth, ...]:
+    """Lines whose share grew, as if the baseline's step had been as long as this one."""
+    factor = now.step.plain_wall_ns / before.step.plain_wall_ns
+    scaled = tuple(replace(line, ns=line.ns * factor) for line in before.lines)
+    return _largest(_by_line(now.lines, scaled), MATTERS * now.step.plain_wall_ns)
