@@ -65,7 +65,7 @@ REPORTS = {
 @pytest.mark.parametrize("name", REPORTS)
 @pytest.mark.parametrize("regression", [None, regressed()], ids=["alone", "with a regression"])
 def test_it_is_valid_by_the_official_schema(schema: Any, name: str, regression: Any) -> None:
-    document = json.loads(to_sarif(REPORTS[name], "/work", regression))
+    document = json.loads(to_sarif(REPORTS[name], "/srv", regression))
     assert [error.message for error in schema.iter_errors(document)] == []
     document["runs"][0]["results"].append({"level": "fatal"})
     assert len(list(schema.iter_errors(document))) == 2  # it does look: no such level, no message
@@ -107,8 +107,8 @@ def test_levels_savings_and_doubts() -> None:
 
 
 def test_a_line_of_the_users_comes_before_that_of_a_library() -> None:
-    where = (Span("/usr/lib/python3/site-packages/lib.py", 7, "f"), Span("/work/src/train me.py", 41, "main"))
-    (result, *_) = results(replace(samples.starved(), findings=(samples.finding(where=where),)), "/work")
+    where = (Span("/usr/lib/python3/site-packages/lib.py", 7, "f"), Span("/srv/src/train me.py", 41, "main"))
+    (result, *_) = results(replace(samples.starved(), findings=(samples.finding(where=where),)), "/srv")
     first, related = result["locations"][0], result["relatedLocations"][0]
     assert first["physicalLocation"]["artifactLocation"] == {"uri": "src/train%20me.py", "uriBaseId": "%SRCROOT%"}
     uri = related["physicalLocation"]["artifactLocation"]
@@ -151,7 +151,7 @@ def test_annotations_stand_at_their_lines() -> None:
     assert [line.partition(" ")[0] for line in lines].count("::warning") == 1
     assert lines[-1].startswith("::notice title=gobrrr::Data-bound: ")
     elsewhere = replace(samples.starved(), findings=(samples.finding(where=(Span("/usr/lib/x.py", 7, "f"),)),))
-    assert to_github(elsewhere, "/work").startswith("::error title=BRR401 data-wait::")
+    assert to_github(elsewhere, "/srv").startswith("::error title=BRR401 data-wait::")
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)

@@ -77,9 +77,7 @@ def build(
         rank=rank,
         world_size=world_size,
         threads=ledger.threads,
-        fusable=any(o.supports_fused and not o.fused for o in ledger.facts.optimizers)
-        if ledger.facts.optimizers
-        else None,
+        fusable=_fusable(ledger),
         compiled=all(modules) if (modules := [m.compiled for m in ledger.facts.modules if m.num_params]) else False,
         machine=describe(machine) if machine else "",
         host=host,
@@ -87,6 +85,12 @@ def build(
         recording=recording,
         offline="offline" in ledger.signals,
     )
+
+
+def _fusable(ledger: Ledger) -> bool | None:
+    """Whether an optimizer could be fused and is not; None where there is none."""
+    optimizers = ledger.facts.optimizers
+    return any(o.supports_fused and not o.fused for o in optimizers) if optimizers else None
 
 
 def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
