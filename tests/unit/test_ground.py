@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rehearsal": {"errors", "units", "machine", "recording", "ledger", "rules", "remedies", "capture"},
     "guard": {"errors", "capture"},
     "data": {"errors", "units", "machine"},
-    "integrations": {"errors", "capture", "ledger", "rules", "report"},
+    "integrations": {"errors", "units", "machine", "capture", "ledger", "rules", "report", "cli"},
     "trial": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "remedies", "guard", "capture"},
 }
 NO_TORCH = {"errors", "units", "recording", "ledger", "rules", "report", "cli", "__init__", "__main__"}
