@@ -1,6 +1,6 @@
 """Runs a script as `python script.py args` would and notes when each of its steps ended. Knows nothing of gobrrr.
 
-    python benchmarks/step_clock.py OUT.json training|inference script.py [args]
+    python benchmarks/step_clock.py OUT.json training|inference|backward script.py [args]
 
 A training step ends where an optimizer update ends, an inference step where a top-level module call ends: by the
 device's own clock where the program uses one, since the host runs ahead of it. Beside the clock (ns) each row has the
@@ -74,12 +74,24 @@ def watch_forwards() -> None:
     torch.nn.Module.__call__ = counted  # type: ignore[method-assign]
 
 
+def watch_backwards() -> None:
+    """A step ends where a backward pass begins: what updates the weights by hand follows it."""
+    backward = torch.Tensor.backward
+
+    @functools.wraps(backward)
+    def counted(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        tick()
+        backward(tensor, *args, **kwargs)
+
+    torch.Tensor.backward = counted  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Run the script named on the command line, then write the rows."""
     out, kind, script = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     sys.argv = sys.argv[3:]
     sys.path[0] = str(Path(script).resolve().parent)
-    (watch_updates if kind == "training" else watch_forwards)()
+    {"training": watch_updates, "inference": watch_forwards, "backward": watch_backwards}[kind]()
     start, pid = time.perf_counter_ns(), os.getpid()
     try:
         runpy.run_path(script, run_name="__main__")

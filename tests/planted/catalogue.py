@@ -25,7 +25,8 @@ class Illness:
     name: str
     codes: tuple[str, ...]
     kind: str = "training"
-    """training: a step is an optimizer update; inference: a step is a top-level forward."""
+    """training: a step is an optimizer update; inference: a step is a top-level forward; backward: a
+    backward pass, of a program without an optimizer."""
     statistic: str = "median"
     """mean where the cost falls on few steps: ends of epochs, rare samples."""
     conditional: str = ""
@@ -77,6 +78,7 @@ CATALOGUE = (
     Illness("dropout_masks", ("BRR112",)),
     # Bandwidth: bytes that need not move.
     Illness("hand_written_gelu", ("BRR201",)),
+    Illness("repeated_multiplication", ("BRR201",), kind="inference"),
     Illness("fresh_score_matrix", ("BRR202",), kind="inference"),
     Illness("logits_for_every_frame", ("BRR203",)),
     Illness("layout_flips", ("BRR204",)),
@@ -84,6 +86,8 @@ CATALOGUE = (
     Illness("dense_embedding_gradients", ("BRR206",)),
     Illness("zero_grad_writes_zeros", ("BRR207",)),
     Illness("loop_optimizer", ("BRR208",)),
+    Illness("adam_by_hand", ("BRR209",), kind="backward"),
+    Illness("decodes_anew", ("BRR314",), kind="inference"),
     # Overhead and host: everything around the operators.
     Illness("loop_over_samples", ("BRR301",)),
     Illness("python_metric", ("BRR302",)),

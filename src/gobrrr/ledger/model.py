@@ -72,6 +72,8 @@ class OpGroup(msgspec.Struct, frozen=True):
     """A forward op that ran again in backward."""
     elsewhere: bool = False
     """It took far less than its work takes here (on the meta device, say): that work is not counted."""
+    in_a_row: float = 1.0
+    """How many of its calls follow each other in a loop of a line or two, with nothing between but such light ops."""
 
 
 class HostGroup(msgspec.Struct, frozen=True):

@@ -15,10 +15,16 @@ from gobrrr.ledger.origins import chains, origins
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import Prices, RowPrices, row_prices
 from gobrrr.ledger.recomputed import recomputed
+from gobrrr.ledger.work import work_of
 from gobrrr.recording.facts import Span
 from gobrrr.recording.trace import Signature, Trace
 
 Ints = npt.NDArray[np.int64]
+LIGHT = ("elementwise", "reduction", "view")
+ADJACENT = 2
+"""Lines of one loop's body that a person wrote below each other."""
+CACHE_LINE = 64
+"""Bytes up to which work interrupts nothing: x * 2.0 makes a copy of its number."""
 
 
 @dataclass(frozen=True)
@@ -88,8 +94,21 @@ def op_groups(
     calls, ns = np.bincount(by.group, minlength=len(by.first)), by.sums(host.own)
     priced = row_prices(host, trace, prices, updated)
     work = _work_sums(by, priced, counts)
+    in_a_row = runs(host, by, places, trace).tolist()
     groups = [
-        _group(host, by, trace, places, row, float(calls[i]), float(ns[i]), float(children[i]), work[i], dispatch_ns)
+        _group(
+            host,
+            by,
+            trace,
+            places,
+            row,
+            float(calls[i]),
+            float(ns[i]),
+            float(children[i]),
+            work[i],
+            dispatch_ns,
+            in_a_row[i],
+        )
         for i, row in enumerate(by.first.tolist())
     ]
     return Calls(groups, (children / host.num_steps).tolist(), priced)
@@ -121,9 +140,41 @@ def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | 
     return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]
 
 
+def runs(host: HostOps, by: Grouping, places: Places, trace: Trace) -> npt.NDArray[np.float64]:
+    """Per group the calls that follow each other: no op of a line further off, no other step, no work between that is
+    more than a pass over tensors. Ops inside ops are not asked."""
+    parent = host.parent[by.rows]
+    outer = (parent < 0) | ~host.is_op[np.maximum(parent, 0)]
+    rows, group = by.rows[outer], by.group[outer]
+    if not len(rows):
+        return np.ones(len(by.first))
+    heavy = np.array([_interrupts(host, trace, row) for row in by.first.tolist()], bool)[by.group]
+    interrupts = np.zeros(len(rows), bool)
+    interrupts[np.searchsorted(rows, by.rows[heavy], "right") - 1] = True
+    files: dict[str, int] = {}
+    lines = [place.where[0].place if place.where else ("", 0) for place in places.places]
+    file = np.array([files.setdefault(name, len(files)) for name, _ in lines], np.int64)[by.origin[rows]]
+    line = np.array([number for _, number in lines], np.int64)[by.origin[rows]]
+    step = np.searchsorted(host.spans[:, 0], host.ops.start[rows], "right")
+    apart = (np.diff(file) != 0) | (np.abs(np.diff(line)) > ADJACENT) | (np.diff(step) != 0)
+    run = np.cumsum(np.concatenate(([False], apart | interrupts[1:] | interrupts[:-1])))
+    times = np.bincount(np.unique(group * (run[-1] + 1) + run) // (run[-1] + 1), minlength=len(by.first))
+    return np.bincount(group, minlength=len(by.first)) / np.maximum(times, 1)
+
+
+def _interrupts(host: HostOps, trace: Trace, row: int) -> bool:
+    """Whether an op does more than pass over its tensors; what is not modelled is taken for that."""
+    number = int(host.ops.signature[row])
+    if number < 0:
+        return False
+    said = trace.signatures[number]
+    work = work_of(host.name(row), said.shapes, said.dtypes, said.concrete, said.strides)
+    return work is not None and work.kind not in LIGHT and work.bytes > CACHE_LINE
+
+
 def _group(
     host: HostOps, by: Grouping, trace: Trace, places: Places, row: int, calls: float, ns: float, children: float,
-    work: _Work, dispatch_ns: float,
+    work: _Work, dispatch_ns: float, in_a_row: float,
 ) -> OpGroup:  # fmt: skip
     """A group per step. Of its self time at most a dispatch per call, and one per op that it calls, is torch's own."""
     number, steps = int(host.ops.signature[row]), host.num_steps
@@ -135,7 +186,7 @@ def _group(
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, dispatch) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[row],
-        row, bool(host.leaf[row]), bool(by.again[row]), work.elsewhere,
+        row, bool(host.leaf[row]), bool(by.again[row]), work.elsewhere, in_a_row,
     )  # fmt: skip
 
 

@@ -46,8 +46,9 @@ class Chain(msgspec.Struct):
         return sum(op.calls for op in self.ops) / (self.times or self.least_calls())
 
     def least_calls(self) -> float:
-        """Runs of a chain that was met once: every op runs at least once per run."""
-        return max(min(op.calls for op in self.ops), 1e-9)
+        """Runs of a chain that was met once: every op runs at least once per run, in a loop of its own line many times
+        in one."""
+        return max(min(op.calls / op.in_a_row for op in self.ops), 1e-9)
 
     def takes(self, op: OpGroup) -> bool:
         """The op goes on where the last one stopped."""

@@ -17,6 +17,8 @@ from gobrrr.units import duration, share
 
 HOLDS = 0.10
 """Share of the step from which a line is named (TraceML warns at 10 %)."""
+ALL = 0.9
+"""Share of a step that trains nothing from which a line is the step itself."""
 HARDLY = 0.02
 """Share of a line's time in gradients, updates or the loader up to which it has no part in training: clocks and places
 of neighbouring ops are off by as much."""
@@ -49,6 +51,8 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     for node, ns in _beside(ledger):
         if _evaluates(ledger, node) or (node.forward == 0 and _updates_by_hand(ledger)):
             continue
+        if ledger.step.kind != "training" and ns > ALL * ledger.wall:
+            continue  # beside nothing: it is what the loop is for
         yield finding(
             "BRR311",
             ledger,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.rules.by_hand import by_hand
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.lines import Key, claimed, key
 from gobrrr.rules.model import TINY
@@ -62,7 +63,7 @@ def _is_small(op: OpGroup, machine: Machine) -> bool:
 
 def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     """Loops of tiny ops outside loader and optimizer, costliest first."""
-    taken = claimed(ledger)
+    taken = claimed(ledger) | by_hand(ledger).keys()
     by_line: dict[Key, list[OpGroup]] = defaultdict(list)
     for op in ledger.ops:
         place = key(op.where)

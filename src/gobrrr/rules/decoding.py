@@ -1,0 +1,78 @@
+"""BRR314: a sequence that is read from its beginning for every token that it grows by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.units import duration, share
+
+EMBEDDING = "aten::embedding"
+FEWEST = 3
+"""Steps in a row whose inputs grow by one: two may be chance."""
+SHORTEST = 8
+"""Tokens from which on reading them again is told."""
+
+
+class Growing(NamedTuple):
+    """A sequence that grew in the recorded steps."""
+
+    where: tuple[Span, ...]
+    lengths: frozenset[int]
+
+    @property
+    def length(self) -> float:
+        """The mean of what was recorded."""
+        return sum(self.lengths) / len(self.lengths)
+
+
+@rule("BRR314", "decoding-without-cache", "compute", needs={"plain", "ops", "shapes"})
+def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
+    grown = _growing(ledger)
+    if ledger.step.kind != "inference" or grown is None or grown.length < SHORTEST:
+        return
+    ops = [op for op in ledger.ops if any(set(shape) & grown.lengths for shape in op.shapes)]
+    spent = sum(max(0.0, op.ns - op.dispatch_ns) for op in ops)
+    again = spent * (1 - 1 / grown.length)
+    if not worth_telling(ledger, 0.7 * again):
+        return
+    shortest, longest = min(grown.lengths), max(grown.lengths)
+    module = max(
+        (module for module in ledger.facts.modules if module.calls_per_step and module.span),
+        key=lambda module: module.num_params, default=None,
+    )  # fmt: skip
+    yield finding(
+        "BRR314",
+        ledger,
+        low=0.2 * again,
+        expected=0.7 * again,
+        ceiling=again,
+        message=f"Every step hands the model one token more, {shortest} to {longest} in those that were recorded: "
+        f"{duration(again)} ({share(again / ledger.wall)}) per step are tokens that it had read before",
+        advice="Keep keys and values of what was read (use_cache=True, past_key_values), and hand over the new token "
+        "alone.",
+        where=(module.span,) if module and module.span else grown.where,
+        evidence={"read_again": time(again), "shortest": count(shortest), "longest": count(longest)},
+        of=ops,
+    )
+
+
+def _growing(ledger: Ledger) -> Growing | None:
+    """The indices of an embedding that are one longer in each recorded step; each length is there once."""
+    places: dict[tuple[Span, ...], dict[int, float]] = defaultdict(dict)
+    for op in ledger.named(EMBEDDING):
+        if len(op.shapes) > 1 and op.shapes[1]:
+            lengths = places[op.where]
+            lengths[op.shapes[1][-1]] = lengths.get(op.shapes[1][-1], 0.0) + op.calls
+    for where, lengths in places.items():
+        grows = max(lengths) - min(lengths) + 1 == len(lengths) >= FEWEST
+        if grows and max(lengths.values()) <= 1.5 * min(lengths.values()):
+            return Growing(where, frozenset(lengths))
+    return None

@@ -1,0 +1,148 @@
+"""What loops repeat: a line's op many times in a row, weights updated by hand, a text read anew for each token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+import gobrrr
+from gobrrr.capture import api, plan
+from gobrrr.capture.config import Config
+from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.model import OpGroup, StepStats
+from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.facts import Facts, ModuleFacts, Span
+from gobrrr.recording.run import load_run
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
+
+TENSOR = (64, 1024, 256)
+WEIGHT, BIAS = (512, 512), (512,)
+UPDATE = Span("train.py", 70, "main")
+
+
+def in_a_row(work: object, folder: Path) -> dict[str, float]:
+    """Of each op of a watched loop."""
+    with gobrrr.watch(folder, show=False):
+        for _ in gobrrr.steps(range(120)):
+            work()  # type: ignore[operator]
+    ledger = build_ledger(load_run(folder)[0], UNKNOWN)
+    return {group.name: group.in_a_row for group in ledger.ops}
+
+
+def test_calls_of_one_line_in_a_row_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "is_steady", lambda walls, min_time=0: len(walls) >= 4)
+    monkeypatch.setattr(api, "Config", lambda folder: Config(folder, plain_ns=1, sample_ns=1, steps=3))
+    x = torch.randn(64, 64)
+
+    def repeated() -> None:
+        y = x
+        for _ in range(7):
+            y = y * 1.01
+
+    def parted() -> None:
+        y = x
+        for _ in range(7):
+            y = y * 1.01
+            y = y @ x
+
+    def at_two_lines() -> None:
+        y = x
+        for _ in range(7):
+            y = y * 1.01
+            y = y + 1
+
+    assert in_a_row(repeated, tmp_path / "a")["aten::mul"] == 7
+    assert in_a_row(parted, tmp_path / "b")["aten::mul"] == 1
+    both = in_a_row(at_two_lines, tmp_path / "c")
+    assert both["aten::mul"] == both["aten::add"] == 7
+
+
+def test_one_op_of_a_loop_is_a_chain() -> None:
+    group = op("mul", TENSOR, (), ms=64, calls=16, phase="other")
+    assert not Case(ops=(group,), ms=100).raised("BRR201")
+    (found,) = Case(ops=(replace(group, in_a_row=16.0),), ms=100).raised("BRR201")
+    assert found.evidence["ops_in_chain"].value == 16
+    # 64 ms; fused: one pass, 10.07 ms by the copy rate, 8 ms as twice the slowest op
+    assert found.saving.expected_ns == pytest.approx(0.8 * (64 - 8) * MS, rel=0.01)
+    (layers,) = Case(ops=(replace(group, in_a_row=8.0),), ms=100).raised("BRR201")
+    assert layers.evidence["ops_in_chain"].value == 8 and layers.saving.expected_ns < found.saving.expected_ns
+
+
+def adam(ms: float = 2.0, **fields: object) -> list[OpGroup]:
+    given: dict[str, object] = {"phase": "other", "where": (UPDATE,), "calls": 10, "floor_ns": 0.1 * ms * MS, **fields}
+    names = ("mul_", "add_", "addcmul_", "div", "sqrt", "sub_")
+    return [op(name, WEIGHT, WEIGHT, ms=ms, **given) for name in names]  # type: ignore[arg-type]
+
+
+def gradients(shape: tuple[int, ...] = WEIGHT, calls: float = 10.0) -> OpGroup:
+    made = op("x", shape, ms=0.1, calls=calls, phase="backward")
+    return replace(made, name="torch::autograd::AccumulateGrad")
+
+
+def test_an_update_by_hand_is_one_and_no_loop_over_samples() -> None:
+    case = Case(ops=(gradients(), *adam()), ms=40)
+    (found,) = case.raised("BRR209")
+    assert found.where == (UPDATE,) and "60 ops on 10 tensors" in found.message
+    # 12 ms of ops; one pass: weights and what goes with them written four times, gradients read
+    moved = (2 * 4 + 1) * 10 * 512 * 512 * 4
+    rate = case.machine.byte_rate(moved, 2)
+    assert found.evidence["one_pass"].value == pytest.approx(moved / rate * 1e9 + 10 * 3.5e3, rel=0.01)
+    assert found.saving.expected_ns == pytest.approx(0.8 * (12 * MS - found.evidence["one_pass"].value), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        [gradients(), *(replace(group, parents=("Optimizer.step#Adam.step",)) for group in adam())],  # torch's own
+        [gradients(), *adam()[:1]],  # an average of the weights alone: one op per tensor
+        [gradients(calls=50.0), *adam()],  # a fifth of the weights
+        [gradients(), *adam(phase="forward")],
+        [gradients(BIAS), *adam()],  # other tensors
+        [gradients(), *(replace(group, name="aten::zero_") for group in adam())],
+        [gradients(), *(replace(group, parents=("aten::linear",)) for group in adam())],
+        adam(),  # nothing was differentiated
+    ],
+    ids=["optimizer", "average", "few", "forward", "shapes", "zeros", "inside", "no gradients"],
+)
+def test_what_is_no_update_by_hand(ops: list[OpGroup]) -> None:
+    assert not Case(ops=tuple(ops), ms=40).raised("BRR209")
+
+
+def decoding(*lengths: int, calls: float = 0.25, where: tuple[Span, ...] = (LINE,)) -> tuple[OpGroup, ...]:
+    found = []
+    for length in lengths:
+        found.append(op("embedding", (2000, 64), (4, length), ms=0.1, calls=calls, where=where))
+        found.append(op("addmm", (64,), (4, length, 64), (64, 64), ms=10, calls=calls, where=(OTHER_LINE,)))
+    return tuple(found)
+
+
+def inferring(*ops: OpGroup, kind: str = "inference") -> Case:
+    module = ModuleFacts(id=0, kind="Writer", span=OTHER_LINE, num_params=9, calls_per_step=1.0)
+    return Case(ops=ops, ms=50, step=StepStats(kind=kind, count=100), facts=Facts(modules=(module,)))
+
+
+def test_a_text_read_anew_for_each_token_is_told_with_its_lengths() -> None:
+    (found,) = inferring(*decoding(100, 101, 102, 103)).raised("BRR314")
+    assert found.where == (OTHER_LINE,) and "100 to 103" in found.message
+    again = 4 * 10.1 * MS * (1 - 1 / 101.5)
+    assert found.saving.expected_ns == pytest.approx(0.7 * again, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        inferring(*decoding(100, 101)),  # two may be chance
+        inferring(*decoding(100, 101, 103)),  # lengths of other texts
+        inferring(*decoding(64, 64, 64)),
+        inferring(*decoding(2, 3, 4, 5)),  # short ones cost nothing
+        inferring(*decoding(100, 101, 102, 103), kind="training"),
+        inferring(*decoding(100, 101, 102), *decoding(100, calls=2.0)),  # one of them comes again and again
+        inferring(*(decoding(100, where=(Span("a.py", n),))[0] for n in range(4))),
+    ],
+    ids=["two", "gap", "same", "short", "training", "uneven", "places"],
+)
+def test_lengths_that_do_not_grow_token_by_token(case: Case) -> None:
+    assert not case.raised("BRR314")
