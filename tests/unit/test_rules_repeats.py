@@ -29,6 +29,7 @@ def in_a_row(work: object, folder: Path) -> dict[str, float]:
         for _ in gobrrr.steps(range(120)):
             work()  # type: ignore[operator]
     ledger = build_ledger(load_run(folder)[0], UNKNOWN)
+    assert all(group.in_a_row >= 1 for group in ledger.ops)  # those inside of others too
     return {group.name: group.in_a_row for group in ledger.ops}
 
 

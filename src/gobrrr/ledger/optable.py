@@ -159,7 +159,7 @@ def runs(host: HostOps, by: Grouping, places: Places, trace: Trace) -> npt.NDArr
     apart = (np.diff(file) != 0) | (np.abs(np.diff(line)) > ADJACENT) | (np.diff(step) != 0)
     run = np.cumsum(np.concatenate(([False], apart | interrupts[1:] | interrupts[:-1])))
     times = np.bincount(np.unique(group * (run[-1] + 1) + run) // (run[-1] + 1), minlength=len(by.first))
-    return np.bincount(group, minlength=len(by.first)) / np.maximum(times, 1)
+    return np.maximum(1.0, np.bincount(group, minlength=len(by.first)) / np.maximum(times, 1))
 
 
 def _interrupts(host: HostOps, trace: Trace, row: int) -> bool:
