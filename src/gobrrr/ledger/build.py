@@ -120,7 +120,7 @@ def _window(
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
         host = host.idling(idle.within(np.stack((host.ops.start, host.ops.start + host.ops.dur), axis=1)))
     updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
-    grouping = Grouping.of(host)
+    grouping = Grouping.of(host, places, trace)
     launched: list[OpGroup] = []
     if device is not None:
         ceilings = of_device(name, machine)

@@ -50,9 +50,11 @@ class Grouping:
     origin: npt.NDArray[np.int32]
     chain: list[tuple[str, ...]]
     again: npt.NDArray[np.bool_]
+    in_a_row: npt.NDArray[np.float64]
+    """Of each group, as OpGroup has it."""
 
     @classmethod
-    def of(cls, host: HostOps) -> Grouping:
+    def of(cls, host: HostOps, places: Places, trace: Trace) -> Grouping:
         """Of all ops; annotations have no group of their own."""
         origin, chain, again = origins(host), chains(host), recomputed(host)
         numbers: dict[tuple[str, ...], int] = {}
@@ -61,7 +63,9 @@ class Grouping:
         rows = np.flatnonzero(host.is_op)
         columns = (host.ops.name, host.ops.signature, phase, origin, enclosing, host.leaf, again)
         group, first = _distinct([column[rows].astype(np.int64) for column in columns])
-        return cls(rows, group, rows[first], origin, chain, again)
+        first = rows[first]
+        in_a_row = _in_a_row(host, rows, group, first, origin, places, trace)
+        return cls(rows, group, first, origin, chain, again, in_a_row)
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Of a value per row of HostOps, by group."""
@@ -89,12 +93,11 @@ def op_groups(
 ) -> Calls:  # fmt: skip
     """All groups of the window, per step, in the order of their first call. `counts`: the rows whose work does, all
     where it is not given."""
-    by = grouping or Grouping.of(host)
+    by = grouping or Grouping.of(host, places, trace)
     children = by.sums(np.bincount(host.parent[host.parent >= 0], minlength=len(host)))
     calls, ns = np.bincount(by.group, minlength=len(by.first)), by.sums(host.own)
     priced = row_prices(host, trace, prices, updated)
     work = _work_sums(by, priced, counts)
-    in_a_row = runs(host, by, places, trace).tolist()
     groups = [
         _group(
             host,
@@ -107,7 +110,7 @@ def op_groups(
             float(children[i]),
             work[i],
             dispatch_ns,
-            in_a_row[i],
+            float(by.in_a_row[i]),
         )
         for i, row in enumerate(by.first.tolist())
     ]
@@ -140,30 +143,34 @@ def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | 
     return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]
 
 
-def runs(host: HostOps, by: Grouping, places: Places, trace: Trace) -> npt.NDArray[np.float64]:
+def _in_a_row(
+    host: HostOps, every: Ints, groups: Ints, first: Ints, origin: npt.NDArray[np.int32], places: Places, trace: Trace
+) -> npt.NDArray[np.float64]:
     """Per group the calls that follow each other: no op of a line further off, no other step, no work between that is
     more than a pass over tensors. Ops inside ops are not asked."""
-    parent = host.parent[by.rows]
+    parent = host.parent[every]
     outer = (parent < 0) | ~host.is_op[np.maximum(parent, 0)]
-    rows, group = by.rows[outer], by.group[outer]
+    rows, group = every[outer], groups[outer]
     if not len(rows):
-        return np.ones(len(by.first))
-    heavy = np.array([_interrupts(host, trace, row) for row in by.first.tolist()], bool)[by.group]
+        return np.ones(len(first))
+    heavy = np.array([_interrupts(host, trace, row) for row in first.tolist()], bool)[groups]
     interrupts = np.zeros(len(rows), bool)
-    interrupts[np.searchsorted(rows, by.rows[heavy], "right") - 1] = True
+    interrupts[np.searchsorted(rows, every[heavy], "right") - 1] = True
     files: dict[str, int] = {}
     lines = [place.where[0].place if place.where else ("", 0) for place in places.places]
-    file = np.array([files.setdefault(name, len(files)) for name, _ in lines], np.int64)[by.origin[rows]]
-    line = np.array([number for _, number in lines], np.int64)[by.origin[rows]]
+    file = np.array([files.setdefault(name, len(files)) for name, _ in lines], np.int64)[origin[rows]]
+    line = np.array([number for _, number in lines], np.int64)[origin[rows]]
     step = np.searchsorted(host.spans[:, 0], host.ops.start[rows], "right")
     apart = (np.diff(file) != 0) | (np.abs(np.diff(line)) > ADJACENT) | (np.diff(step) != 0)
     run = np.cumsum(np.concatenate(([False], apart | interrupts[1:] | interrupts[:-1])))
-    times = np.bincount(np.unique(group * (run[-1] + 1) + run) // (run[-1] + 1), minlength=len(by.first))
-    return np.maximum(1.0, np.bincount(group, minlength=len(by.first)) / np.maximum(times, 1))
+    order = np.argsort(group, kind="stable")  # in each group runs keep their order
+    new = np.concatenate(([True], (np.diff(group[order]) != 0) | (np.diff(run[order]) != 0)))
+    times = np.bincount(group[order][new], minlength=len(first))
+    return np.maximum(1.0, np.bincount(group, minlength=len(first)) / np.maximum(times, 1))
 
 
 def _interrupts(host: HostOps, trace: Trace, row: int) -> bool:
-    """Whether an op does more than pass over its tensors; what is not modelled is taken for that."""
+    """Whether an op is known to do more than pass over its tensors."""
     number = int(host.ops.signature[row])
     if number < 0:
         return False
