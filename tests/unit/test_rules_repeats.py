@@ -12,9 +12,9 @@ import gobrrr
 from gobrrr.capture import api, plan
 from gobrrr.capture.config import Config
 from gobrrr.ledger.build import build_ledger
-from gobrrr.ledger.model import OpGroup, StepStats
+from gobrrr.ledger.model import Account, OpGroup, StepStats
 from gobrrr.machine.unknown import UNKNOWN
-from gobrrr.recording.facts import Facts, ModuleFacts, Span
+from gobrrr.recording.facts import Facts, InputFacts, ModuleFacts, Span
 from gobrrr.recording.run import load_run
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
@@ -130,6 +130,16 @@ def test_a_text_read_anew_for_each_token_is_told_with_its_lengths() -> None:
     assert found.where == (OTHER_LINE,) and "100 to 103" in found.message
     again = 4 * 10.1 * MS * (1 - 1 / 101.5)
     assert found.saving.expected_ns == pytest.approx(0.7 * again, rel=0.01)
+
+
+def test_a_text_that_grows_is_not_told_to_come_in_batches_too() -> None:
+    alone = InputFacts(shape=(1, 100), dtype="torch.int64")
+    grows, stays = ([replace(group, calls=0.25) for group in decoding(*lengths)] for lengths in ((50, 51, 52), (50,)))
+    for ops, codes in ((grows, {"BRR314"}), (stays, {"BRR313"})):
+        case = inferring(*ops)
+        case.facts = replace(case.facts, inputs=(alone,))
+        case.accounts = (Account("inefficiency", 40 * MS, 0.8), Account("dispatch", 5 * MS, 0.1))
+        assert {code for code in ("BRR313", "BRR314") if case.raised(code)} == codes
 
 
 @pytest.mark.parametrize(

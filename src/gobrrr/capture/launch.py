@@ -26,7 +26,7 @@ def command_line(words: Sequence[str], *, module: bool, command: bool) -> list[s
     Raises GobrrrError for a script that is not there or is not Python.
     """
     if not words:
-        raise GobrrrError("no program to run", "say gobrrr run script.py [args], -m module [args], or -- command")
+        raise GobrrrError("no program to run", "give script.py [args], -m module [args], or -- command")
     if module:
         return [sys.executable, "-m", *words]
     if command:

@@ -35,7 +35,7 @@ class Growing(NamedTuple):
 @rule("BRR314", "decoding-without-cache", "compute", needs={"plain", "ops", "shapes"})
 def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
-    grown = _growing(ledger)
+    grown = growing(ledger)
     if ledger.step.kind != "inference" or grown is None or grown.length < SHORTEST:
         return
     ops = [op for op in ledger.ops if any(set(shape) & grown.lengths for shape in op.shapes)]
@@ -64,7 +64,7 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
     )
 
 
-def _growing(ledger: Ledger) -> Growing | None:
+def growing(ledger: Ledger) -> Growing | None:
     """The indices of an embedding that are one longer in each recorded step; each length is there once."""
     places: dict[tuple[Span, ...], dict[int, float]] = defaultdict(dict)
     for op in ledger.named(EMBEDDING):

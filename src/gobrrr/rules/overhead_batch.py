@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
+from gobrrr.rules.decoding import growing
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.units import duration, share
@@ -23,8 +24,8 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
     if ledger.step.kind != "inference" or ledger.step.count < FEWEST or not inputs:
         return
-    if any(given.shape[0] != 1 for given in inputs):
-        return
+    if any(given.shape[0] != 1 for given in inputs) or growing(ledger) is not None:
+        return  # a text that is read anew for each token is BRR314's, and its time is not there twice
     per_call = sum(ledger.account(name) for name in ("dispatch", "host", "bandwidth"))
     above = ledger.account("inefficiency")
     expected = SPREAD * per_call + SPARE * above
