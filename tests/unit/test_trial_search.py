@@ -231,6 +231,36 @@ def test_a_pair_whose_member_failed_alone_leads_and_is_not_raced_against_the_pro
     assert found.next(4) is None and found.best() == ("c",), "a failed remedy leads nothing"
 
 
+@pytest.mark.parametrize("places", [1, 2, 4])
+@pytest.mark.parametrize("expected", [5, 40])
+def test_what_takes_hold_with_another_alone_is_raced_with_it(places: int, expected: int) -> None:
+    """Whichever comes first, and however many are alive at once."""
+    found = race(candidate("trim_padding", 20), candidate("bucketing", expected))
+    heats = []
+    while (heat := found.next(places)) is not None:
+        heats.append(heat)
+        broken = {stack: "never took hold" for stack in heat.contenders if stack == ("bucketing",)}
+        for stack in broken:
+            heat.leave(stack)
+        gains = {("trim_padding",): 1.1, ("trim_padding", "bucketing"): 2.0}
+        while order := heat.order():
+            sign = (-1) ** len(heat.sweeps)
+            heat.feed(
+                {stack: [100 / gains.get(stack, 1.0) * math.exp(sign * 0.001 * len(stack))] * 2 for stack in order}
+            )
+        found.feed(heat, broken)
+    assert set(found.best()) == {"trim_padding", "bucketing"} and len(heats) < 10
+
+
+def test_who_fails_alone_and_with_what_it_needs_is_out() -> None:
+    found = race(candidate("trim_padding", 20), candidate("bucketing", 10))
+    play(found, {"trim_padding": 1.3}, failed=("bucketing",))
+    assert found.best() == ("trim_padding",) and found.refused == {"bucketing"}
+    alone = race(candidate("bucketing", 10))
+    play(alone, {}, failed=("bucketing",))
+    assert alone.refused == {"bucketing"}
+
+
 def test_in_a_hurry_all_that_are_as_risky_go_at_once() -> None:
     risky = [candidate(name, risk=3) for name in ("bf16", "medium")]
     found = race(candidate("exact"), candidate("mild", risk=1), *risky)

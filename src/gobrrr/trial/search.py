@@ -27,10 +27,12 @@ SURE = 2.0
 NOTHING = Saving()
 PAIRS: tuple[Stack, ...] = (
     ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
-    ("loader_workers", "short_wait"), ("one_worker", "short_wait"),
+    ("loader_workers", "short_wait"), ("one_worker", "short_wait"), ("trim_padding", "bucketing"),
 )  # fmt: skip
-"""Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away; and
-workers take cores from ops whose threads spin."""
+"""Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away;
+workers take cores from ops whose threads spin; and batches of like length are narrower only where they are cut."""
+NEEDS = {"bucketing": "trim_padding"}
+"""Remedies that may take hold with another alone: that they failed by themselves says nothing of the two."""
 SLOWEST = "compile"
 """Waits until all others were looked at where a pair has it: two arms that compile at once took 70 s of five minutes to
 start, and what it brings by itself matters where the pair does not help."""
@@ -140,8 +142,18 @@ class Race:
             self.shown[stack] = mean
         elif (said == "inconclusive" and mean > 0) or (said == "equivalent" and self.objective.is_peak):
             self.leaning[stack] = mean
-        elif said == "failed" and len(stack) == 1:
-            self.refused.update(stack)
+        elif said == "failed":
+            self.refused.update(self._at_fault(stack))
+
+    def _at_fault(self, stack: Stack) -> Stack:
+        """Which remedies are out where a stack failed: one alone, unless it may take hold with what it needs."""
+        hopeful = self.shown.keys() | self.leaning.keys()
+        if len(stack) > 1:
+            needy = [name for name in stack if NEEDS.get(name) in stack]
+            return tuple(name for name in needy if ((), (name,)) in self._looked and (name,) not in hopeful)
+        pair = (NEEDS.get(stack[0], ""), stack[0])
+        open_ = pair[0] in self._by_name and pair[0] not in self.refused and ((), pair) not in self._looked
+        return () if open_ or pair in hopeful else stack
 
     def front(self) -> Stack:
         """The stack that others are tried on, or would be if they were tried now."""
