@@ -34,13 +34,36 @@ def ids(lengths: list[int] = LENGTHS, pad: int = 0, width: int = WIDTH) -> Any:
     return torch.arange(1, width + 1).repeat(len(lengths), 1) * there + pad * (1 - there)
 
 
-def seen(*batches: Any) -> Table:
+def seen(*batches: Any, batch_size: Any = None) -> Table:
     """One loader's batches, each looked at."""
     found = Lengths()
+    iterator = SimpleNamespace(_index_sampler=SimpleNamespace(batch_size=batch_size))
     for batch in batches:
-        found.look(("loader",), SimpleNamespace(f_locals={"data": batch}), 1 << 61)  # type: ignore[arg-type]
+        frame = SimpleNamespace(f_locals={"data": batch, "self": iterator})
+        found.look(("loader",), frame, 1 << 61)  # type: ignore[arg-type]
     assert not found.error
     return found.tables[("loader",)]
+
+
+def test_sequences_that_stand_in_columns_are_seen_by_the_loaders_batch_size() -> None:
+    """As recurrent nets are given them; the last batch, which is smaller, does not say which way it stands."""
+    found = seen(
+        (ids(pad=7).t(), ids().t()), (ids([5, 12, 2, 12], width=12, pad=7).t(),), (ids([3, 9]).t(),), batch_size=4
+    )
+    assert found.lengths == Counter([*LENGTHS, 5, 12, 2, 12]) and found.batches == 2 and found.turned
+    assert (found.cells, found.narrowest, found.widest) == (4 * 16 + 4 * 12, 12, 16)
+
+
+@pytest.mark.parametrize("batch_size", [None, 0, 16, "4", 3, True])
+def test_sequences_in_rows_stay_so_whatever_a_loader_says_of_others(batch_size: Any) -> None:
+    assert seen((ids(),), batch_size=batch_size).lengths == Counter(LENGTHS) or batch_size == 16
+    assert not seen((ids(width=4 * len(LENGTHS)),), batch_size=4).turned
+
+
+def test_a_square_batch_is_read_by_rows_and_never_mixed_with_columns() -> None:
+    square = ids([3, 8, 5, 8, 2, 8, 4, 6], width=8)
+    assert seen((square,), batch_size=8).lengths == Counter([3, 8, 5, 8, 2, 8, 4, 6])
+    assert seen((ids([3, 8, 5, 8, 2, 8, 4, 6], width=12).t(),), (square,), batch_size=8).batches == 1
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "float16"])

@@ -38,6 +38,8 @@ class Table:
         self.ids: tuple[int, float] | None = None
         """Which of a batch's tensors of ids shows the lengths, and by which value it is padded."""
         self.masked = False
+        self.turned: bool | None = None
+        """Whether its ids have a column for each sequence; null before they were seen."""
         self.due = 0
 
     def add(self, lengths: list[int], width: int) -> None:
@@ -82,7 +84,7 @@ class Lengths:
         try:
             if not is_tracing():
                 with unseen():
-                    _seen(table, frame.f_locals.get("data"))
+                    _seen(table, frame.f_locals.get("data"), _batch_size(frame.f_locals.get("self")))
         except Exception as error:
             self.error = repr(error)
         ended = perf_counter_ns()
@@ -90,7 +92,13 @@ class Lengths:
         table.due = 1 << 62 if full else ended + pause * (ended - now)
 
 
-def _seen(table: Table, batch: Any) -> None:
+def _batch_size(iterator: Any) -> int:
+    """Samples of the loader's batches; 0 where it does not say."""
+    size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+    return size if type(size) is int else 0
+
+
+def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
     mask = next(masks_in(batch), None)
     if mask is not None:
         if (found := mask_lengths(mask)) is not None and (table.masked or not table.batches):
@@ -99,13 +107,26 @@ def _seen(table: Table, batch: Any) -> None:
         return
     if table.masked:
         return
-    ids = [each for each in tensors_in(batch) if _is_table(each) and str(each.dtype).removeprefix("torch.") in TOKENS]
+    tables = [_turned(each, batch_size) for each in tensors_in(batch) if _has_tokens(each)]
+    ids, turned = [each for each, _ in tables if _is_table(each)], any(flag for _, flag in tables)
     if table.ids is None:
-        table.ids = _padded(ids)
-    if table.ids is not None and table.ids[0] < len(ids):
+        table.ids, table.turned = _padded(ids), turned
+    if table.ids is not None and table.ids[0] < len(ids) and table.turned is turned:
         place, value = table.ids
-        if (found := run_lengths(ids[place], value)) is not None:
-            table.add(found, ids[place].shape[1])
+        if (lengths := run_lengths(ids[place], value)) is not None:
+            table.add(lengths, ids[place].shape[1])
+
+
+def _has_tokens(tensor: Any) -> bool:
+    return is_plain(tensor) and tensor.dim() == 2 and str(tensor.dtype).removeprefix("torch.") in TOKENS
+
+
+def _turned(ids: Any, batch_size: int) -> tuple[Any, bool]:
+    """Ids with a row for each sequence, and whether they had a column for it, as recurrent nets are given them: only
+    the loader's batch size tells the two apart."""
+    if batch_size and ids.shape[1] == batch_size != ids.shape[0]:
+        return ids.t(), True
+    return ids, False
 
 
 def masks_in(value: Any, depth: int = 0) -> Iterator[Any]:
