@@ -117,8 +117,8 @@ def requirements(extra: str | None) -> set[str]:
     return found
 
 
-def test_torch_is_an_extra_and_the_base_is_five_packages() -> None:
-    assert requirements(None) == {"numpy", "msgspec", "rich", "jinja2", "psutil"}
+def test_torch_is_an_extra_and_the_base_is_six_packages() -> None:
+    assert requirements(None) == {"numpy", "msgspec", "rich", "jinja2", "psutil", "shtab"}
     assert requirements("torch") == {"torch"}
 
 
