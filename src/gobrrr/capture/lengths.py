@@ -63,6 +63,7 @@ class Table:
             "narrowest": self.narrowest or 0,
             "widest": self.widest,
             "source": "mask" if self.masked else "pad",
+            "turned": bool(self.turned) and not self.masked,
         }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.model import Sequences, StepStats
 from gobrrr.recording.facts import Facts, InputFacts, LengthFacts
 
@@ -35,12 +37,14 @@ def sequences(facts: Facts, step: StepStats) -> Sequences | None:
 
 
 def reaching(facts: Facts, found: LengthFacts) -> list[InputFacts]:
-    """The model's inputs that are as wide as those batches, none that is small beside a large one. Where somebody cuts
-    the batches before the model gets them there are none."""
+    """The model's inputs that are as wide as those batches, none that is small beside a large one; with a row for each
+    sequence. Where somebody cuts the batches before the model gets them there are none."""
     largest = max((given.num_bytes for given in facts.inputs), default=0)
+    inputs = [replace(each, shape=(*each.shape[1::-1], *each.shape[2:])) if found.turned else each
+              for each in facts.inputs]  # fmt: skip
     return [
         given
-        for given in facts.inputs
+        for given in inputs
         if len(given.shape) >= 2
         and given.num_bytes >= LARGE * largest
         and found.narrowest - SHIFTED <= given.shape[1] <= found.widest

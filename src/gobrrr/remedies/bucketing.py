@@ -200,12 +200,14 @@ def pads_per_batch(loader: Any, sizes: Sizes, cut: bool) -> bool:
 
 
 def _width(batch: Any, cut: bool) -> int | None:
-    """Columns of a batch of sequences, those that are cut left out."""
+    """Tokens per sequence in a batch of TRIED, those that are cut left out; sequences may stand in columns."""
     from gobrrr.capture.counted import tensors_in
 
     width = real_width(batch) if cut else None
     tables = [each for each in tensors_in(batch) if each.dim() == 2 and not each.is_floating_point()]
-    return max((int(each.shape[1]) for each in tables), default=None) if width is None else width
+    if width is not None:
+        return width
+    return max((int(each.shape[0 if each.shape[1] == TRIED else 1]) for each in tables), default=None)
 
 
 REMEDY = Bucketing()
