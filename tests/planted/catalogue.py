@@ -86,6 +86,7 @@ CATALOGUE = (
     Illness("dense_embedding_gradients", ("BRR206",)),
     Illness("zero_grad_writes_zeros", ("BRR207",)),
     Illness("loop_optimizer", ("BRR208",)),
+    Illness("norms_by_themselves", ("BRR210",), kind="inference"),
     Illness("adam_by_hand", ("BRR209",), kind="backward"),
     Illness("decodes_anew", ("BRR314",), kind="inference"),
     # Overhead and host: everything around the operators.

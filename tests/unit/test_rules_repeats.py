@@ -157,3 +157,22 @@ def test_a_text_that_grows_is_not_told_to_come_in_batches_too() -> None:
 )
 def test_lengths_that_do_not_grow_token_by_token(case: Case) -> None:
     assert not case.raised("BRR314")
+
+
+FEATURES = (8, 24, 96, 96)
+
+
+def infers(*ops: OpGroup, kind: str = "inference") -> list[object]:
+    return Case(ops=ops, ms=50, step=StepStats(kind=kind, count=100)).raised("BRR210")
+
+
+def test_a_norm_right_behind_its_layer_is_told() -> None:
+    layer, norm = op("mkldnn_convolution", FEATURES, (24, 24, 1, 1), ms=5), op("native_batch_norm", FEATURES, ms=4)
+    around = [op("batch_norm", FEATURES, ms=0.01), op("_batch_norm_impl_index", FEATURES, ms=0.01)]
+    (found,) = infers(layer, *around, norm)
+    assert found.saving.expected_ns == pytest.approx(0.8 * 4 * MS) and "1 batch norms" in found.message
+    assert infers(op("addmm", (24,), (8, 24), (24, 24), ms=5, bound="compute"), norm)
+    assert not infers(layer, norm, kind="training")
+    assert not infers(op("relu", FEATURES, ms=5), norm)
+    assert not infers(layer, op("add", FEATURES, FEATURES, ms=1), norm)  # what was added to is no layer's output
+    assert not infers(norm)

@@ -29,6 +29,7 @@ BANDS = (
     "bandwidth_copies",
     "bandwidth_updates",
     "by_hand",
+    "norms",
     "overhead",
     "overhead_batch",
     "decoding",

@@ -1,0 +1,96 @@
+"""Which norms go into which layers, read off real forwards; what nobody may fold stays as it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from tests.remedies.test_effects import applied
+
+
+class Net(nn.Module):
+    """A layer and a norm, put together as a test likes."""
+
+    def __init__(self, how: Callable[[Net, torch.Tensor], torch.Tensor], **parts: nn.Module) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+        self.how, self.seen = how, 0
+        for part in self.modules():
+            if isinstance(part, nn.BatchNorm2d) and part.running_mean is not None:  # statistics as of a training
+                part.running_mean.uniform_(-1, 1)
+                part.running_var.uniform_(0.5, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return self.how(self, x)
+
+
+X = torch.randn(2, 4, 6, 6)
+
+
+def conv() -> nn.Conv2d:
+    return nn.Conv2d(4, 4, 3, padding=1)
+
+
+def folded(net: nn.Module) -> dict[str, str]:
+    """What was said; the same numbers, and everything as it was afterwards."""
+    net.eval()
+    before = copy.deepcopy(net.state_dict())
+    with torch.no_grad():
+        expected = net(X)
+        with applied("fold_batch_norm") as said:
+            torch.testing.assert_close(net(X), expected, rtol=1e-4, atol=1e-5)
+        assert torch.equal(net(X), expected)
+    assert before.keys() == net.state_dict().keys()
+    return dict(said)
+
+
+def test_attributes_of_a_module_are_folded_as_its_forward_joins_them() -> None:
+    net = Net(lambda n, x: torch.relu(x + n.b(n.a(x))), b=nn.BatchNorm2d(4), a=conv())
+    assert folded(net) == {"fold_batch_norm": "1 layers"}
+    assert net.seen == 3, "its forward was followed in a copy: what it counts is not moved"
+
+
+def test_children_of_a_forward_that_depends_on_values_are_looked_at() -> None:
+    inner = Net(lambda n, x: n.b(n.a(x)), a=conv(), b=nn.BatchNorm2d(4))
+    assert folded(Net(lambda n, x: n.inner(x) if x.sum() > -1e9 else x, inner=inner)) == {"fold_batch_norm": "1 layers"}
+
+
+def shared() -> nn.Module:
+    layer = conv()
+    return Net(lambda n, x: n.b(n.a(n.a(x))), a=layer, b=nn.BatchNorm2d(4))
+
+
+def hooked() -> nn.Module:
+    net = Net(lambda n, x: n.b(n.a(x)), a=conv(), b=nn.BatchNorm2d(4))
+    net.a.register_forward_hook(lambda *_: None)
+    return net
+
+
+def trained() -> nn.Module:
+    net = Net(lambda n, x: n.b(n.a(x)), a=nn.utils.parametrizations.weight_norm(conv()), b=nn.BatchNorm2d(4))
+    return net
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        Net(lambda n, x: n.b(h := n.a(x)) + h, a=conv(), b=nn.BatchNorm2d(4)),  # its output goes elsewhere too
+        Net(lambda n, x: n.b(torch.relu(n.a(x))), a=conv(), b=nn.BatchNorm2d(4)),
+        Net(lambda n, x: n.a(n.b(x)), a=conv(), b=nn.BatchNorm2d(4)),
+        Net(lambda n, x: n.b(n.a(x)), a=conv(), b=nn.BatchNorm2d(4, track_running_stats=False)),
+        Net(lambda n, x: n.b(n.b(n.a(x))), a=conv(), b=nn.BatchNorm2d(4)),
+        shared(), hooked(), trained(),
+    ],
+    ids=[
+        "two users", "activation between", "before", "no statistics",
+        "norm twice", "layer twice", "hooked", "parametrized",
+    ],
+)  # fmt: skip
+def test_what_is_no_one_layer_stays(net: nn.Module) -> None:
+    assert folded(net) == {}
