@@ -182,9 +182,9 @@ def test_what_cannot_be_applied_is_known_before_anything_is_tried() -> None:
 WATCHED = """
 import sys, torch
 from gobrrr.capture.config import Config
-from gobrrr.capture.session import Session
+from gobrrr.remedies.watched import Treated
 before = torch.nn.Module.__dict__["__call__"]
-session = Session(Config(sys.argv[1], remedies="sdpa_attention"))
+session = Treated(Config(sys.argv[1], remedies="sdpa_attention"))
 model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
 want = model(x)
 session.begin()

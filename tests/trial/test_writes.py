@@ -18,7 +18,8 @@ from gobrrr.trial.limits import Limits
 from gobrrr.trial.workspace import SMALL_BYTES, Workspace
 from gobrrr.trial.writes import PYTHON, REFUSED, UNPROTECTED
 
-HOOK = "from gobrrr.trial.writes import keep_out; import os; keep_out(os.environ['HOME_'], os.environ['OWN_'])\n"
+HOOK = "import os; from gobrrr.capture.config import Config; from gobrrr.trial.writes import keep_out\n"
+HOOK += "keep_out(Config(os.environ['OWN_'], source=os.environ['HOME_']))\n"
 START = "import os, sys; home = os.environ['HOME_']; inside = home + '/data'; small = inside + '/small'\n"
 LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); "
 FOLDER = "d = os.open(inside, os.O_RDONLY); "

@@ -36,10 +36,8 @@ def begin(inject: str) -> None:
         return
     restore_environment(config, inject)
     _seen(config, None)
-    if config.source is not None:
-        from gobrrr.trial.writes import keep_out
-
-        keep_out(config.source, config.folder)
+    if config.first is not None:
+        _named(config.first)(config)
     TorchWatcher(config).install()
 
 
@@ -173,11 +171,7 @@ def watch(config: Config) -> "Watcher | None":
         if _too_old(version):
             failure = f"torch {version} is too old"
             return None
-        if config.source is not None:
-            from gobrrr.guard.effects import tell_of_torch_save
-
-            tell_of_torch_save()
-        begun = _watcher(config)
+        begun: Watcher = _named(config.watcher)(config)
         begun.begin()
     except Exception as error:
         failure = f"{type(error).__name__}: {error}"
@@ -188,19 +182,12 @@ def watch(config: Config) -> "Watcher | None":
     return session
 
 
-def _watcher(config: Config) -> "Watcher":
-    """Who watches: the session of `gobrrr run`, or an arm's side of a trial, timed or observed."""
-    if config.mode == "observe":
-        from gobrrr.trial.observing import Observing
+def _named(name: str) -> "Any":
+    """What a Config calls "module:name"."""
+    from importlib import import_module
 
-        return Observing(config)
-    if config.mode == "arm":
-        from gobrrr.trial.inside import Inside
-
-        return Inside(config)
-    from gobrrr.capture.session import Session
-
-    return Session(config)
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _at_the_end() -> None:

@@ -40,8 +40,6 @@ TRAINING_NS = 2 * plan.SECOND
 """Without an update after which what goes on is no evaluation between two of them, or a long one."""
 PROFILED = f"{ev.NO_WINDOW}: the program profiles or traces itself"
 TRACED = f"{ev.NO_WINDOW}: steps end inside torch.jit.trace; mark them outside of it: for batch in gobrrr.steps(loader)"
-APPLIED = "applied"
-"""File of a run's folder: the remedies of its recipe that took hold, and how."""
 
 
 class Loop:
@@ -83,24 +81,16 @@ class Session:
     # life
 
     def begin(self) -> None:
-        """Install the hooks, and the remedies of a recipe."""
+        """Install the hooks."""
         hide_own_code()
         self._runtime = facts.memory().get("rss_bytes")
-        if self.config.remedies:
-            self._apply(self.config.names())
+        self.prepare()
         self.hooks.install()
 
-    def _apply(self, remedies: list[str]) -> None:
-        """A recipe's remedies; which of them took hold is left in the run's folder."""
-        from gobrrr.remedies.seams import Seams
+    def prepare(self) -> None:
+        """What must stand before the hooks do: nothing here."""
 
-        def said(name: str, detail: str) -> None:
-            with Path(self.config.folder, APPLIED).open("a", encoding="utf-8") as file:
-                file.write(f"{name}\t{detail}\n")
-
-        Seams(said, self._complain).install(remedies)
-
-    def _complain(self, error: BaseException) -> None:
+    def complain(self, error: BaseException) -> None:
         with contextlib.suppress(Exception):
             self.recorder.journal.json(records.complaint(error))
 
@@ -112,7 +102,7 @@ class Session:
         try:
             self.rests.end()
         except Exception as error:
-            self._complain(error)
+            self.complain(error)
         self._abandon_window()
         for take_off in (self.hooks.remove, self.workers.close):
             with contextlib.suppress(Exception):
@@ -176,7 +166,7 @@ class Session:
             self.hooks.remove()
         with contextlib.suppress(Exception):
             self.recorder.flush()
-        self._complain(error)
+        self.complain(error)
 
     # steps
 

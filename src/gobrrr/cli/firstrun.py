@@ -25,6 +25,7 @@ from gobrrr.trial.arm import GRACE_S
 from gobrrr.trial.family import Family
 from gobrrr.trial.limits import Limits
 from gobrrr.trial.workspace import WORK, Workspace, as_theirs, inside
+from gobrrr.trial.writes import FIRST
 
 REPORT, MARK, PAGE = "report.json", "report.mark", "report.html"
 """Files of a diagnosis: what was found, the mark of who found it, and the page to look at."""
@@ -38,6 +39,7 @@ ENDING, REHEARSING, PROBING = 0.05, 0.1, 0.2
 STARTS = 14
 """Starts of the program one after another that a tuning has room for: about nine in race, guard and confirmation (see
 trial.tuning), which have 70 % of the minutes."""
+DIAGNOSING = "gobrrr.trial.process:Diagnosing"
 POLL_S, LOOK_S = 0.05, 0.5
 LAST_LINES = 20
 """Of what a program that failed has said, shown."""
@@ -171,7 +173,8 @@ def watched(command: Sequence[str], source: Path, folder: Path, within: Limits, 
 
     folder.mkdir(parents=True)
     work = Workspace(source, folder / WORK).make()
-    config = Config(str(folder.resolve()), leave=1, stop_after=MOST_STEPS, source=str(source))
+    config = Config(str(folder.resolve()), leave=1, stop_after=MOST_STEPS, source=str(source),
+                    watcher=DIAGNOSING, first=FIRST)  # fmt: skip
     words = [inside(word, source, work) for word in command]
     start = limits.start(words, environment(config), folder, source, within)
     try:

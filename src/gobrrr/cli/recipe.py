@@ -7,11 +7,11 @@ from importlib import metadata
 from pathlib import Path
 from platform import python_version
 
-from gobrrr.capture.session import APPLIED
 from gobrrr.cli.tuning import script_digest
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
 from gobrrr.remedies import registry
+from gobrrr.remedies.watched import APPLIED
 from gobrrr.report.escape import plain
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.recipe import Fits, Recipe

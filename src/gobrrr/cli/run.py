@@ -53,7 +53,7 @@ class Run:
     def run(self, args: argparse.Namespace) -> int:
         """Run, report, and leave with the program's own exit code."""
         from gobrrr.capture import folders, launch
-        from gobrrr.capture.config import Config
+        from gobrrr.capture.config import SESSION, Config
 
         command = program_of(args.program)
         budget_ns, budget_bytes = parse_budget(args.budget)
@@ -64,7 +64,9 @@ class Run:
         folder = folders.of_run(args.folder, command)
         config = Config(
             str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
-            budget_ns=budget_ns, budget_bytes=budget_bytes, remedies=",".join(recipe.names) if recipe else None,
+            budget_ns=budget_ns, budget_bytes=budget_bytes,
+            watcher="gobrrr.remedies.watched:Treated" if recipe else SESSION,
+            remedies=",".join(recipe.names) if recipe else None,
         )  # fmt: skip
         code = launch.run(command, config, self._variables(recipe))
         try:

@@ -19,7 +19,7 @@ class CompileFrozen(Compile):
     name = "compile_frozen"
     title = "compiles a model that only infers, with its weights folded in as constants"
     saves_memory = False
-    codes = ("BRR201", "BRR301", "BRR204", "BRR107")
+    codes = ("BRR201", "BRR301", "BRR204", "BRR107", "BRR210")
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "int8_dynamic")
     serves = "inference"
     by_hand = "torch._inductor.config.freezing = True; model.eval().compile()  # under torch.no_grad()"

@@ -27,7 +27,10 @@ from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.objective import TIME, Objective
 from gobrrr.trial.orphans import HEIRS
 from gobrrr.trial.workspace import WORK, Workspace, inside
+from gobrrr.trial.writes import FIRST
 
+TIMED, OBSERVED = "gobrrr.trial.inside:Inside", "gobrrr.trial.observing:Observing"
+"""Who watches in its process: for blocks, or for the guard."""
 START_S = 300.0
 """Until the first step: imports, data, a first compilation."""
 PATIENCE = 20.0
@@ -102,7 +105,7 @@ class Arm:
 
     def start(self, seconds: float = START_S) -> None:
         """Until its first step has ended; then it stands still. Raises ArmError."""
-        self._launch("arm")
+        self._launch(TIMED)
         self.start_seconds = float(self._expect("ready", seconds).get("seconds", 0.0))
         self.pause()
 
@@ -113,7 +116,7 @@ class Arm:
         `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder."""
         folder = self._folder / protocol.STATES if keeps else states
         self._launch(
-            "observe", observe=steps, seed=seed, float64=int(float64), without_dropout=int(without_dropout),
+            OBSERVED, observe=steps, seed=seed, float64=int(float64), without_dropout=int(without_dropout),
             keeps=int(keeps), states=str(folder.resolve()) if folder is not None else None,
         )  # fmt: skip
         self._expect("ended", seconds)
@@ -124,15 +127,15 @@ class Arm:
         require_hold(self._remedies, self.applied, self.declined, "in this program")
         return observation.read(self._folder / protocol.OBSERVED)
 
-    def _launch(self, mode: str, **watched: Any) -> None:
+    def _launch(self, watcher: str, **watched: Any) -> None:
         """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,
         which reads it."""
         self._folder.mkdir(parents=True)
         work = Workspace(self._source, self._folder / WORK).make()
         command = [inside(word, self._source, work) for word in self._command]
-        waiting = BESIDE if mode == "observe" else {}
+        waiting = BESIDE if watcher == OBSERVED else {}
         config = Config(
-            str(self._folder.resolve()), mode=mode, remedies=",".join(self._remedies) or None,
+            str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self._remedies) or None,
             source=str(self._source), referee=os.getpid(), loop=self._loop or None,
             objective=self._objective.name, **watched,
         )  # fmt: skip
@@ -143,7 +146,7 @@ class Arm:
             command, waiting | environment(config) | self._env, self._folder, self._source, self._limits
         )
         self._scratch = start.scratch
-        printed = self._folder / protocol.STDOUT if mode == "observe" else Path(os.devnull)
+        printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)
         with printed.open("wb") as out, (self._folder / limits.STDERR).open("ab") as err:
             self._process = subprocess.Popen(
                 start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""What both kinds of arms do first in the user's process."""
+"""What happens first in the user's process: in the run that is diagnosed before a tuning, and in both kinds of arms."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 from gobrrr.capture.config import Config
-from gobrrr.capture.session import StopProgram
+from gobrrr.capture.session import Session, StopProgram
 from gobrrr.errors import GobrrrError
+from gobrrr.guard.effects import tell_of_torch_save
 from gobrrr.trial import protocol
 
 
@@ -17,9 +18,19 @@ def world_size() -> int:
     return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 1
 
 
+class Diagnosing(Session):
+    """The session of `gobrrr run`, in a copy of the user's folder."""
+
+    def prepare(self) -> None:
+        """torch.save says what it opens, so that what keeps the user's files hears of it."""
+        tell_of_torch_save()
+
+
 def applied_remedies(config: Config, told: protocol.Line) -> Any:
     """The seams with an arm's remedies installed; the referee hears which ones took hold, and why others did not."""
     from gobrrr.remedies.seams import Seams
+
+    tell_of_torch_save()
 
     def failed(error: BaseException) -> None:
         told.send("failed", error=getattr(error, "message", None) or f"{type(error).__name__}: {error}")

@@ -14,9 +14,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture.config import Config
 from gobrrr.guard.effects import opens_for_writing
 from gobrrr.trial.workspace import MOST_COPIED_BYTES, WORK, mirror_of
 
+FIRST = "gobrrr.trial.writes:keep_out"
+"""As a Config calls it."""
 WRITABLE, PROTECTION = "writable", "protection"
 """Files of an arm's folder: the paths that it may write below, with NUL between them, and who keeps it from others."""
 PYTHON, UNPROTECTED = "Python's own calls", "unprotected"
@@ -42,12 +45,14 @@ class KeptOut(PermissionError):
     """What the program sees where it would write to what is not its own."""
 
 
-def keep_out(source: str, own: str) -> None:
-    """From now on, and for good: nothing is written to but what WRITABLE in `own` names; REFUSED there tells of it.
+def keep_out(config: Config) -> None:
+    """From now on, and for good: nothing is written to but what WRITABLE in `config.folder` names; REFUSED there tells
+    of it.
 
-    `source` is the user's working folder: all that is refused where the user wants no protection.
+    `config.source` is the user's working folder: all that is refused where the user wants no protection.
     """
-    sys.addaudithook(_Hook(source, own).heard)
+    assert config.source is not None
+    sys.addaudithook(_Hook(config.source, config.folder).heard)
 
 
 class _Hook:
