@@ -24,11 +24,11 @@ import msgspec
 import numpy as np
 
 from benchmarks.stamp import stamp
-from gobrrr.cli.ceilings import ceilings
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.ceilings import raised
 from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.model import Ledger
+from gobrrr.pipeline.ceilings import ceilings
 from gobrrr.recording.run import Start, load_run
 from gobrrr.rehearsal.outcome import outcome
 from gobrrr.rehearsal.perform import perform

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 from benchmarks import traces_page
 from benchmarks.stamp import stamp
-from gobrrr.cli.diagnose import diagnosed
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.sources import Source
 

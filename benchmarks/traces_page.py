@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gobrrr.cli.diagnose import diagnose
 from gobrrr.ledger.ranks import Job
-from gobrrr.report.model import Report
+from gobrrr.pipeline.traces import diagnose
+from gobrrr.rules.verdict.model import Report
 
 PAGE = Path(__file__).parent.parent / "docs" / "traces.md"
 HEAD = """# Real traces: what is known of them, and what gobrrr says

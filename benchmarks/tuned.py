@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stamp import stamp
-from gobrrr.cli import tuning
+from gobrrr.pipeline import tuning
 from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Measured

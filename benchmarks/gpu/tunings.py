@@ -13,7 +13,7 @@ from benchmarks.gpu.plants import PLANTS
 from benchmarks.gpu.rows import Row
 from benchmarks.gpu.setting import Setting
 from benchmarks.tuned import MODELS, PICKS, _figures
-from gobrrr.cli import tuning
+from gobrrr.pipeline import tuning
 from gobrrr.trial.receipt import Receipt
 from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.search import Plan

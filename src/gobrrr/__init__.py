@@ -2,8 +2,8 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gobrrr.capture.api import steps, watch
-    from gobrrr.cli.diagnose import diagnose
+    from gobrrr.integrations.watch import steps, watch
+    from gobrrr.pipeline.traces import diagnose
     from gobrrr.trial.inprocess import compare
 
 __version__ = "0.1.0"
@@ -12,9 +12,9 @@ __all__ = ["__version__", "compare", "diagnose", "steps", "watch"]
 # Name -> the module that defines it, imported on first use: `import gobrrr` must stay cheap.
 _LAZY = {
     "compare": "gobrrr.trial.inprocess",
-    "diagnose": "gobrrr.cli.diagnose",
-    "steps": "gobrrr.capture.api",
-    "watch": "gobrrr.capture.api",
+    "diagnose": "gobrrr.pipeline.traces",
+    "steps": "gobrrr.integrations.watch",
+    "watch": "gobrrr.integrations.watch",
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+UNMEASURED = 5
+"""Exit code of a tuning that knows nothing of any remedy."""
+
 
 class GobrrrError(Exception):
     """An error for people. `message` says what and where, `hint` what to do, `exit_code` what the shell sees."""

@@ -111,7 +111,7 @@ import pytest
 
 @pytest.mark.gobrrr(max_data_wait=0.0)
 def test_runs_as_any_other():
-    heavy = {"torch", "numpy", "rich", "msgspec", "gobrrr.capture", "gobrrr.report.model", "gobrrr.cli"}
+    heavy = {"torch", "numpy", "rich", "msgspec", "gobrrr.capture", "gobrrr.rules.verdict.model", "gobrrr.cli"}
     assert not heavy & set(sys.modules)
 """)
     trainings.runpytest_subprocess(*WORDS).assert_outcomes(passed=1)

@@ -130,7 +130,7 @@ class TestRecordings:
 
 class TestLiveRuns:
     def test_ceilings_are_those_of_the_python_that_was_typed(self, tmp_path: Path) -> None:
-        from gobrrr.cli.ceilings import interpreter
+        from gobrrr.pipeline.ceilings import interpreter
 
         python = tmp_path / "python3.12"
         for file, text in (
@@ -309,7 +309,7 @@ class TestTunings:
         import io
         import time
 
-        from gobrrr.cli import firstrun
+        from gobrrr.pipeline import firstrun
 
         folder = tmp_path / "diagnosis"
         copied(recorded, folder)

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.cli.diagnose import diagnose, diagnosed, reduced
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.ranks import together
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnose, diagnosed, reduced
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.sources import Source
 

@@ -11,7 +11,7 @@ import pytest
 import gobrrr
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.ranks import Job
-from gobrrr.report.model import Report
+from gobrrr.rules.verdict.model import Report
 from tests.diagnose.test_files import training
 
 

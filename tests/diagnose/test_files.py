@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from gobrrr.cli.diagnose import diagnosed, reduced
 from gobrrr.cli.main import main
 from gobrrr.errors import TraceError
 from gobrrr.ledger.build import build_ledger
@@ -22,6 +21,7 @@ from gobrrr.ledger.places import replay
 from gobrrr.ledger.ranks import RankSummary, together
 from gobrrr.ledger.ranks import reduced as reduce_all
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnosed, reduced
 from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, find, read

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.diagnose import diagnose, diagnosed
 from gobrrr.ledger.ranks import OF_THE_DEVICE, Job
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnose, diagnosed
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.sources import Source
-from gobrrr.report.model import Report
 from gobrrr.report.text import render
+from gobrrr.rules.verdict.model import Report
 from tests.diagnose.grown import CAUSES, Grown, grow
 
 CASES = 210

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.cli.diagnose import diagnose
 from gobrrr.ledger.calls import CALLS, OF_ALL, ROW, Calls, GroupCalls, calls_each
 from gobrrr.ledger.lateness import Told, lateness
 from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.ranks import Job
+from gobrrr.pipeline.traces import diagnose
 from gobrrr.report.job import job_to_markdown, show_job
 from tests.diagnose.grown import COLLECTIVES, Grown, grow_ranks, meet
 

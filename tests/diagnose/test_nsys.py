@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from gobrrr.cli.diagnose import diagnosed
 from gobrrr.cli.main import main
 from gobrrr.errors import TraceError
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.nsys import process_of, read_export
 from gobrrr.recording.sources import Source, find, read
-from gobrrr.report.model import Report
+from gobrrr.rules.verdict.model import Report
 from tests.diagnose.exported import export
 from tests.diagnose.grown import CAUSES, Grown, grow
 from tests.diagnose.test_grown import accounts

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.cli.diagnose import diagnose, diagnosed, reduced
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model import Ledger
 from gobrrr.ledger.ranks import Job, together
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnose, diagnosed, reduced
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, find, read
-from gobrrr.report.model import Report
+from gobrrr.rules.verdict.model import Report
 
 TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set GOBRRR_TRACES")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.diagnose import diagnosed
 from gobrrr.ledger.serving import serving_classes
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.serving import Iteration, iteration, iterations
 from gobrrr.recording.sources import Source

@@ -20,10 +20,10 @@ from gobrrr.recording.limits import Limits
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.trace import Trace
 from gobrrr.recording.tree import nest_threads
-from gobrrr.report.build import build
 from gobrrr.report.json import to_json
 from gobrrr.report.text import render
 from gobrrr.rules import judge
+from gobrrr.rules.verdict.build import build
 from tests.unit.kineto_timelines import Format, Span, document, event
 from tests.unit.test_kineto import FULL
 

@@ -62,8 +62,8 @@ def test_a_trace_written_here_says_what_torch_counts(tmp_path: Path) -> None:
     """Busy time is the union of the kernels that torch's own profiler lists, of which none overlap on one stream."""
     from torch.profiler import ProfilerActivity, profile, schedule
 
-    from gobrrr.cli.diagnose import diagnosed
     from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.pipeline.traces import diagnosed
     from gobrrr.recording.limits import DEFAULT
     from gobrrr.recording.sources import Source
 
@@ -136,9 +136,9 @@ def test_products_come_near_the_data_sheet_and_memory_has_its_peak(tmp_path: Pat
     """A large bf16 product reaches a third of the sheet at least, and no op beats it."""
     from torch.profiler import ProfilerActivity, profile
 
-    from gobrrr.cli.diagnose import diagnosed
     from gobrrr.machine.peaks import peak_of
     from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.pipeline.traces import diagnosed
     from gobrrr.recording.limits import DEFAULT
     from gobrrr.recording.sources import Source
 

@@ -26,8 +26,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from gobrrr.remedies.bucketing import REMEDY, bucketed  # noqa: E402
 from gobrrr.remedies.sample_lengths import sample_lengths  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.report.model import Report, Step, Verdict  # noqa: E402
 from gobrrr.rules.model import Finding, Quantity, Saving  # noqa: E402
+from gobrrr.rules.verdict.model import Report, Step, Verdict  # noqa: E402
 from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
 
 LENGTHS = np.clip(np.random.RandomState(0).lognormal(3.0, 0.9, 403), 2, 256).astype(int).tolist()

@@ -18,8 +18,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from gobrrr.remedies import registry
 from gobrrr.remedies.seams import Seams
-from gobrrr.report.model import Account, Report, Step, Verdict
 from gobrrr.rules.model import Finding, Quantity, Saving
+from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
 
 
 @contextlib.contextmanager

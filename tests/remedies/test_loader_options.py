@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from gobrrr.cli import recipe as recipes_read
-from gobrrr.cli.tuning import by_hand, options_of, recipe_of
 from gobrrr.errors import GobrrrError
+from gobrrr.pipeline.tuning import by_hand, options_of, recipe_of
 from gobrrr.remedies import registry
 from gobrrr.remedies.loader_workers import SHARE
-from gobrrr.report.model import Account, Report, Step, Verdict
 from gobrrr.rules.model import Finding, Quantity, Saving
+from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.receipt import Receipt, Speedup
 

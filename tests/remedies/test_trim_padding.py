@@ -23,8 +23,8 @@ from torch.utils.data import DataLoader  # noqa: E402
 from gobrrr.guard.padding import cut_of, tokens_of  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, real_width, trimmed  # noqa: E402
-from gobrrr.report.model import Report, Step, Verdict  # noqa: E402
 from gobrrr.rules.model import Finding, Saving  # noqa: E402
+from gobrrr.rules.verdict.model import Report, Step, Verdict  # noqa: E402
 from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
 
 ROWS, LENGTH = 3, 64

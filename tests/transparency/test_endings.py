@@ -21,9 +21,10 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
 import gobrrr
-from gobrrr.capture import api, bootstrap, linelog
+from gobrrr.capture import bootstrap, linelog
 from gobrrr.capture.recorder import Recorder
 from gobrrr.errors import GobrrrError
+from gobrrr.integrations import watch as api
 from gobrrr.recording.run import load_run
 from tests.transparency.pairs import differences, quick
 from tests.transparency.training import break_, notes, surroundings, train, watched

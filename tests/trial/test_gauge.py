@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gobrrr.cli import tuning
 from gobrrr.errors import GobrrrError
+from gobrrr.pipeline import tuning
 from gobrrr.trial import gauge
 from gobrrr.trial.arm import Arm, ArmError
 from gobrrr.trial.lockstep import measure

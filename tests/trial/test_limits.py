@@ -75,7 +75,7 @@ def test_libraries_that_are_half_written_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
 def test_a_project_below_the_temporary_files_leaves_nothing_there(places: Path) -> None:
-    from gobrrr.cli import firstrun
+    from gobrrr.pipeline import firstrun
 
     (places / "temporary" / "deep").mkdir()
     code = "import tempfile; open(tempfile.mkdtemp() + '/x', 'w')"

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 pytest.importorskip("torch")
 
-from gobrrr.cli import tuning
-from gobrrr.report.model import Report, Step, Verdict
+from gobrrr.pipeline import tuning
 from gobrrr.rules.model import Finding, Rehearsed, Saving
+from gobrrr.rules.verdict.model import Report, Step, Verdict
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
 

@@ -15,9 +15,9 @@ from gobrrr.ledger.slices import Said, Slice
 from gobrrr.ledger.timeline import Lane, Timeline
 from gobrrr.recording.facts import Span
 from gobrrr.report.history import KINDS, StepTime
-from gobrrr.report.model import Device, OpShare, Report
-from gobrrr.report.model import Span as DeviceSpan
 from gobrrr.rules.model import Rehearsed, Saving
+from gobrrr.rules.verdict.model import Device, OpShare, Report
+from gobrrr.rules.verdict.model import Span as DeviceSpan
 from gobrrr.trial.receipt import Guarded, Receipt, Samples, Speedup, StartUp, TrialResult
 from tests.unit import report_samples as samples
 

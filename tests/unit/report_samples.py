@@ -5,9 +5,9 @@ from __future__ import annotations
 from gobrrr.ledger.model import Account, Ledger, MemoryLedger, OtherLoop, Roofline, StepStats
 from gobrrr.machine.model import Machine, Measured
 from gobrrr.recording.facts import Facts, SavedTensor, Span
-from gobrrr.report.build import build
-from gobrrr.report.model import Report
 from gobrrr.rules.model import Finding, Quantity, Saving
+from gobrrr.rules.verdict.build import build
+from gobrrr.rules.verdict.model import Report
 
 MS = 1e6
 TRAIN = Span("train.py", 41, "main")

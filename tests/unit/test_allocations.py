@@ -13,8 +13,8 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, read
-from gobrrr.report.build import build
 from gobrrr.report.text import render
+from gobrrr.rules.verdict.build import build
 from tests.unit.handmade import MS, Case
 
 MIB = 1 << 20

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.cli.diagnose import diagnosed
 from gobrrr.ledger.accounts import device_accounts
 from gobrrr.ledger.device import device_ledger, exposed, kernel_class, union
 from gobrrr.ledger.devicemodel import DeviceLedger
@@ -19,6 +18,7 @@ from gobrrr.ledger.model import Account
 from gobrrr.ledger.places import NOWHERE, Place, Places
 from gobrrr.ledger.plainstep import at_plain_step, factors
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.facts import Span
 from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.limits import DEFAULT

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.diagnose import diagnosed
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.limits import DEFAULT
 from gobrrr.recording.sources import Source
-from gobrrr.report.model import Report
 from gobrrr.report.text import render
+from gobrrr.rules.verdict.model import Report
 from tests.diagnose.grown import COMPUTE, Grown
 
 SMALL, LARGE = [[64, 512], [512, 256]], [[1024, 512], [512, 256]]

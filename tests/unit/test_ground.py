@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.metadata
 import json
 import os
@@ -18,21 +19,11 @@ import gobrrr
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "gobrrr").rglob("*.py"))
-# What a room may import of the house; rooms that are not named may import anything.
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "units": {"errors"},
-    "machine": {"errors", "units"},
-    "recording": {"errors", "units", "machine"},
-    "ledger": {"errors", "units", "machine", "recording"},
-    "rules": {"errors", "units", "machine", "recording", "ledger"},
-    "report": {"errors", "units", "machine", "recording", "ledger", "rules", "guard", "trial"},
-    "remedies": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "capture", "data"},
-    "rehearsal": {"errors", "units", "machine", "recording", "ledger", "rules", "remedies", "capture"},
-    "guard": {"errors", "capture"},
-    "data": {"errors", "units", "machine"},
-    "integrations": {"errors", "units", "machine", "capture", "ledger", "rules", "report", "cli"},
-    "trial": {"errors", "units", "machine", "recording", "ledger", "rules", "report", "remedies", "guard", "capture"},
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+# What a room may import of the house, in the order of docs/architecture.md.
+MAY_IMPORT = {
+    name: set(filter(None, allowed.split(", ")))
+    for name, allowed in re.findall(r"^\| (?!room )(\w+) \| [^|]* \| ?([\w, ]*?) ?\|$", ARCHITECTURE, re.M)
 }
 NO_TORCH = {"errors", "units", "recording", "ledger", "rules", "report", "cli", "__init__", "__main__"}
 
@@ -86,9 +77,27 @@ def test_rooms_import_only_what_lies_below_them(path: Path) -> None:
     here = room(path)
     for line, module in imports(path):
         head = module.split(".")
-        if head[0] == "gobrrr" and len(head) > 1 and here in MAY_IMPORT:
+        if head[0] == "gobrrr" and len(head) > 1 and here in MAY_IMPORT and head[1] != "__version__":
             assert head[1] in MAY_IMPORT[here] | {here}, f"{path}:{line}: {here} imports {head[1]}, which is above it"
         assert head[0] != "torch" or here not in NO_TORCH, f"{path}:{line}: {here} imports torch"
+
+
+def test_every_room_has_a_row_and_no_two_stand_in_a_circle() -> None:
+    """docs/architecture.md: rows are in an order in which each room imports only what was named before it."""
+    assert set(MAY_IMPORT) == {room(path) for path in SOURCES} - {"__init__", "__main__"}
+    above: set[str] = set()
+    for name, allowed in MAY_IMPORT.items():
+        assert allowed <= above, f"{name} may import {allowed - above}, which come after it"
+        above.add(name)
+
+
+@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(gobrrr[\w.]*:[\w.]+)`", ARCHITECTURE))))
+def test_the_way_of_one_number_is_there(named: str) -> None:
+    module, _, attribute = named.partition(":")
+    found: object = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    assert callable(found)
 
 
 def test_public_names_are_found_on_first_use_and_unknown_ones_are_not() -> None:

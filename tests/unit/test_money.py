@@ -17,13 +17,13 @@ from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.throughput import percentile, samples_per_step, steps_per_epoch
 from gobrrr.recording.facts import Facts, LoaderFacts
-from gobrrr.report.build import build
 from gobrrr.report.json import from_json, to_json
 from gobrrr.report.markdown import to_markdown
-from gobrrr.report.model import Report, Tokens
 from gobrrr.report.money import pay_back, priced, sentences
 from gobrrr.report.text import brief, render
 from gobrrr.rules.model import Rehearsed, Saving
+from gobrrr.rules.verdict.build import build
+from gobrrr.rules.verdict.model import Report, Tokens
 from tests.unit import report_samples as samples
 
 MS = samples.MS

@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.cli import tuning as cli_tuning
 from gobrrr.cli.main import main
 from gobrrr.cli.tune import exit_code
-from gobrrr.cli.tuning import recipe_of
 from gobrrr.guard.model import Guarded
+from gobrrr.pipeline import tuning as cli_tuning
+from gobrrr.pipeline.tuning import recipe_of
 from gobrrr.report import gains, live, tuning
-from gobrrr.report.model import Report, Step, Verdict
 from gobrrr.rules.model import Finding, Saving
+from gobrrr.rules.verdict.model import Report, Step, Verdict
 from gobrrr.trial import recipe, statistics
 from gobrrr.trial.arm import Block
 from gobrrr.trial.lockstep import _clocked

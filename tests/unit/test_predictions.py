@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from gobrrr.remedies import registry
-from gobrrr.report.model import Device, Report, Span, Step, Verdict
 from gobrrr.rules.model import Finding, Saving
+from gobrrr.rules.verdict.model import Device, Report, Span, Step, Verdict
 
 MS = 1e6
 GPU = Device("NVIDIA V100", 0.9, Span(0.9))

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gobrrr.cli import compare
 from gobrrr.ledger.ceilings import raised
 from gobrrr.machine.model import CopyCeiling, Machine
+from gobrrr.pipeline import comparing
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Start
 from tests.unit.handmade import machine, measured
@@ -110,7 +110,7 @@ def test_cores_that_the_program_kept_busy_are_effective(tmp_path: Path) -> None:
 def test_compare_holds_a_run_against_what_the_run_itself_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = recorded(tmp_path, *products(MS))
     (tmp_path / "rank0-7.journal").touch()
-    monkeypatch.setattr("gobrrr.recording.run.load_run", lambda _: [recording])
-    monkeypatch.setattr("gobrrr.cli.ceilings.ceilings", lambda *_: slow_machine())
-    assert compare._recording(str(tmp_path)) == (recording, raised(slow_machine(), recording, None))
+    monkeypatch.setattr("gobrrr.pipeline.comparing.load_run", lambda _: [recording])
+    monkeypatch.setattr("gobrrr.pipeline.ceilings.ceilings", lambda *_: slow_machine())
+    assert comparing._recording(str(tmp_path)) == (recording, raised(slow_machine(), recording, None))
     assert raised(slow_machine(), recording, None) != slow_machine()

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from gobrrr.ledger.intervals import median_interval
 from gobrrr.ledger.model import HostGroup, LineGroup, OpGroup
 from gobrrr.recording.facts import Span
-from gobrrr.report.build import build
-from gobrrr.report.lines import MOST, line_times
-from gobrrr.report.model import LineTime, Report
-from gobrrr.report.regression import elsewhere, held_against, ratio_interval
 from gobrrr.rules.model import Finding, Quantity, Saving
+from gobrrr.rules.verdict.build import build
+from gobrrr.rules.verdict.lines import MOST, line_times
+from gobrrr.rules.verdict.model import LineTime, Report
+from gobrrr.rules.verdict.regression import elsewhere, held_against, ratio_interval
 from tests.unit import report_samples as samples
 
 MS = samples.MS
@@ -126,8 +126,8 @@ def test_another_machine_is_known_by_its_fingerprint_or_its_device() -> None:
 
 
 def samples_device(name: str) -> object:
-    from gobrrr.report.model import Device
-    from gobrrr.report.model import Span as Busy
+    from gobrrr.rules.verdict.model import Device
+    from gobrrr.rules.verdict.model import Span as Busy
 
     return Device(name, 0.5, Busy(0.6))
 

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, StepStats
 from gobrrr.recording.facts import Facts, ModuleFacts, OptimizerFacts, SavedTensor, Span
-from gobrrr.report.build import NUM_SAVED, build, describe
 from gobrrr.report.json import to_json
 from gobrrr.report.text import brief
 from gobrrr.rules import model as rules
 from gobrrr.rules.model import Rule
+from gobrrr.rules.verdict.build import NUM_SAVED, build, describe
 from tests.unit import report_samples as samples
 
 MS = samples.MS
@@ -149,7 +149,7 @@ def test_a_file_that_allows_no_verdict_has_no_loud_finding() -> None:
 
 
 def test_an_op_says_the_shapes_that_take_most_of_its_time() -> None:
-    from gobrrr.report.build import MAX_SHAPES
+    from gobrrr.rules.verdict.build import MAX_SHAPES
     from tests.unit.handmade import op
 
     ops = (op("aten::mm", (2, 2), (2, 2), ms=1.0), op("aten::mm", (32, 512), (), (512, 8), ms=5.0),

@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.report.csv import to_csv
-from gobrrr.report.model import Device, OpShare, Report, Span, Step, Verdict
+from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Verdict
 
 STEP = Step(plain_wall_ns=10e6, wall_ns=10e6, low_ns=10e6, high_ns=10e6, count=3)
 REPORT = Report(verdict=Verdict("compute", "."), step=STEP)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.report.escape import LIMIT, code, markdown, plain
+from gobrrr.recording.escape import LIMIT, code, markdown, plain
 
 HOSTILE = (
     ("\x1b[31mred\x1b[0m", "red"),

@@ -17,9 +17,9 @@ from gobrrr.report.excerpt import AROUND, excerpts
 from gobrrr.report.formats import View
 from gobrrr.report.html import to_html
 from gobrrr.report.json import from_json, to_json
-from gobrrr.report.model import Report
 from gobrrr.report.pages import PAGES, page_of
 from gobrrr.report.pages import to_html as as_html
+from gobrrr.rules.verdict.model import Report
 from tests.unit import page_samples as samples
 from tests.unit import report_samples
 
@@ -152,7 +152,7 @@ def test_hovering_over_an_op_of_the_roofline_says_op_line_and_shapes(report: Rep
 
 
 def test_a_report_of_nothing_has_a_page() -> None:
-    from gobrrr.report.model import Step, Verdict
+    from gobrrr.rules.verdict.model import Step, Verdict
 
     found = to_html(Report(verdict=Verdict("unreliable", "Nothing was seen"), step=Step(0, 0, 0)), View())
     assert "Nothing was seen" in found and Parsed(found).open == []

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from gobrrr.errors import TraceError
 from gobrrr.recording.facts import Span
 from gobrrr.report.json import MAX_BYTES, from_json, to_json
-from gobrrr.report.model import Report
 from gobrrr.rules.model import Quantity, Saving
+from gobrrr.rules.verdict.model import Report
 from tests.unit import report_samples as samples
 
 REPORTS = {"starved": samples.starved, "balanced": samples.balanced, "unreliable": samples.unreliable}

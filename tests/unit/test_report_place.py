@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.recording.facts import Span
-from gobrrr.report.place import MAX_SOURCE_BYTES, reader, short, shown
+from gobrrr.rules.verdict.place import MAX_SOURCE_BYTES, reader, short, shown
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from rich.cells import cell_len
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.model import Account, OpGroup, OtherLoop
 from gobrrr.recording.facts import Span
-from gobrrr.report.build import build
 from gobrrr.report.markdown import to_markdown
-from gobrrr.report.model import Device, Report
-from gobrrr.report.model import Span as Busy
 from gobrrr.report.text import WIDTH, brief, render, show
 from gobrrr.report.timetable import ACCOUNTS
+from gobrrr.rules.verdict.build import build
+from gobrrr.rules.verdict.model import Device, Report
+from gobrrr.rules.verdict.model import Span as Busy
 from tests.unit import report_samples as samples
 
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger, OpGroup, Roofline, StepStats
 from gobrrr.recording.facts import Span
-from gobrrr.report.build import rank_findings
-from gobrrr.report.largest import GROUPS
-from gobrrr.report.verdict import LABELS, ROOFS, judge
 from gobrrr.rules import load
 from gobrrr.rules.model import BOUNDS, Saving
+from gobrrr.rules.verdict.build import rank_findings
+from gobrrr.rules.verdict.largest import GROUPS
+from gobrrr.rules.verdict.sentence import LABELS, ROOFS, judge
 from tests.unit import report_samples as samples
 
 MS = samples.MS

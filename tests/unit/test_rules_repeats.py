@@ -9,8 +9,9 @@ import torch
 from msgspec.structs import replace
 
 import gobrrr
-from gobrrr.capture import api, plan
+from gobrrr.capture import plan
 from gobrrr.capture.config import Config
+from gobrrr.integrations import watch as api
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model import Account, OpGroup, StepStats
 from gobrrr.machine.unknown import UNKNOWN

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account, Ledger, Roofline, StepStats
-from gobrrr.report.verdict import judge as verdict
 from gobrrr.rules import judge
 from gobrrr.rules.model import Finding, Saving
 from gobrrr.rules.sanity import against
+from gobrrr.rules.verdict.sentence import judge as verdict
 from tests.unit.handmade import ALL_SIGNALS, MS, machine
 
 

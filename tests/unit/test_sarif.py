@@ -13,13 +13,13 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.cli.main import main
+from gobrrr.recording.escape import plain
 from gobrrr.recording.facts import Span
-from gobrrr.report.escape import plain
 from gobrrr.report.github import to_github
 from gobrrr.report.json import to_json
-from gobrrr.report.model import Report
-from gobrrr.report.regression import held_against
 from gobrrr.report.sarif import to_sarif
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.regression import held_against
 from tests.unit import report_samples as samples
 from tests.unit.test_regression import report
 

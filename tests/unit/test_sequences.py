@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.cli.simulation import FINEST, simulated
 from gobrrr.data import simulate
 from gobrrr.ledger.lengths import sequences
 from gobrrr.ledger.model import Ledger, Roofline, Sequences, StepStats
+from gobrrr.pipeline.simulation import FINEST, simulated
 from gobrrr.recording.facts import Facts, InputFacts, LengthFacts, LoaderFacts
-from gobrrr.report.build import build
 from gobrrr.report.json import from_json, to_json
 from gobrrr.report.text import render
+from gobrrr.rules.verdict.build import build
 from tests.unit.handmade import LINE, MS
 
 KNOWN = LengthFacts(

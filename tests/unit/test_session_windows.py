@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from gobrrr.capture import api
 from gobrrr.capture import session as module
 from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE
 from gobrrr.capture.session import ORDER, TRAINING_NS, Loop, Session
+from gobrrr.integrations import watch as api
 
 NOW = 100_000_000_000
 INFERS, TRAINS = (FORWARD, 0), (UPDATE, 0)

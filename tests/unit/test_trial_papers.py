@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.cli import recipe as at_a_run
-from gobrrr.cli.tuning import recipe_of
 from gobrrr.errors import GobrrrError
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
+from gobrrr.pipeline.tuning import recipe_of
 from gobrrr.rules.model import Saving
 from gobrrr.trial import receipt, recipe
 from gobrrr.trial.receipt import Guarded, Receipt, Samples, Speedup, TrialResult

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli import diagnosis, firstrun, tune, tuning
-from gobrrr.cli.firstrun import Clock, Seen
+from gobrrr.cli import tune
 from gobrrr.cli.interrupts import Interrupts
 from gobrrr.errors import GobrrrError
+from gobrrr.pipeline import firstrun, runs, tuning
+from gobrrr.pipeline.firstrun import Clock, Seen
 from gobrrr.trial.receipt import Receipt, TrialResult
 from gobrrr.trial.referee import Program
 from gobrrr.trial.tuning import Journal
@@ -72,7 +73,7 @@ def test_a_signal_ends_in_good_order_once(number: signal.Signals) -> None:
     before, heard = signal.signal(number, usual), threading.Event()  # a job in the background has it ignored
     try:
         with Interrupts() as interrupts:
-            interrupts.first = heard.set
+            interrupts.at_first(heard.set)
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), number)
                 time.sleep(1)
@@ -146,30 +147,30 @@ def seen(folder: Path, torch: str | None, work: str = "") -> Path:
 
 def test_work_of_children_explains_a_failure_before_we_are_blamed(tmp_path: Path) -> None:
     for code in (0, 3):
-        found = diagnosis.why_empty(seen(tmp_path, "2.13.0", "1 10"), code)
+        found = runs.why_empty(seen(tmp_path, "2.13.0", "1 10"), code)
         assert "the processes that it started did (10 s" in found.message and "defect of gobrrr" not in found.hint
-    alone = diagnosis.why_empty(seen(tmp_path, "2.13.0", "10 1"), 3)
+    alone = runs.why_empty(seen(tmp_path, "2.13.0", "10 1"), 3)
     assert "ended with 3 before it made a step" in alone.message
 
 
 def test_what_was_cut_off_is_not_told_to_install_torch(tmp_path: Path) -> None:
     late = GobrrrError("too slow", "more minutes", 5)
-    assert diagnosis.why_empty(seen(tmp_path, "2.13.0"), 0, late) is late
-    other = diagnosis.why_empty(seen(tmp_path, None), 0, late)
+    assert runs.why_empty(seen(tmp_path, "2.13.0"), 0, late) is late
+    other = runs.why_empty(seen(tmp_path, None), 0, late)
     assert "torch was not imported by then" in other.message and "pip" not in str(other) and other.exit_code == 5
 
 
 def test_a_disk_that_was_full_is_what_kept_the_recording_from_being_written(tmp_path: Path) -> None:
     (tmp_path / "seen-1.json").touch()
-    said = diagnosis.why_empty(tmp_path, 7)
+    said = runs.why_empty(tmp_path, 7)
     assert "could not be written" in said.message and "-o DIR" in said.hint
 
 
 def test_an_end_before_the_second_step_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "stderr").write_text("Traceback\nRuntimeError: shapes\n")
-    failed = diagnosis._no_whole_step(tmp_path, 1)
+    failed = runs._no_whole_step(tmp_path, 1)
     assert "the program ended with 1 before its second step: RuntimeError: shapes" in failed.message
-    assert "more epochs" in diagnosis._no_whole_step(tmp_path, 0).hint
+    assert "more epochs" in runs._no_whole_step(tmp_path, 0).hint
 
 
 @pytest.mark.parametrize(("words", "says"), [
@@ -193,5 +194,5 @@ def test_trials_that_others_wrote_are_told_of(tmp_path: Path) -> None:
     said = io.StringIO()
     program = Program(("python", "train.py"), tmp_path, 1e6)
     clock = Clock(time.monotonic(), 60.0)
-    found = tuning._raced([], program, tmp_path, tmp_path / "arms-x", tuning.Wishes(), clock, said, None)
+    found = tuning._raced([], program, tmp_path, tmp_path / "arms-x", tuning.Wishes(), clock, said, lambda _: None)
     assert "1 trials there were not measured here" in said.getvalue() and found.complete and not found.trials

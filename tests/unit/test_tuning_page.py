@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.cli import nouns, tuning
+from gobrrr.cli import nouns
 from gobrrr.errors import GobrrrError
+from gobrrr.pipeline import tuning
 from gobrrr.report import formats, pagetuning
 from gobrrr.report.formats import Format, View
 from gobrrr.report.html import tuning_to_html

@@ -10,13 +10,14 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gobrrr.cli import numbers, price, redaction, streams
+from gobrrr.cli import numbers, price, redact, streams
 from gobrrr.errors import GobrrrError
-from gobrrr.report.regression import TOLERANCE
+from gobrrr.pipeline.names import REPORT
+from gobrrr.rules.verdict.regression import TOLERANCE
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
     from gobrrr.report.checked import Checked
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 FORMATS = ("text", "json", "sarif", "github")
 OWN = ("--against", "--fail-on", "--tolerance", "--shares")
@@ -60,7 +61,7 @@ class CheckCommand:
             "--no-rehearsal", dest="rehearsal", action="store_false", help="as for `gobrrr run`: estimate savings"
         )
         price.add_option(parser)
-        redaction.add_option(parser)
+        redact.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
@@ -77,7 +78,7 @@ class CheckCommand:
     def _checked(self, args: argparse.Namespace) -> int:
         from gobrrr.report.checked import Against, checked
         from gobrrr.report.money import priced
-        from gobrrr.report.regression import held_against
+        from gobrrr.rules.verdict.regression import held_against
 
         wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
         _check_order(args.program)
@@ -107,12 +108,11 @@ class CheckCommand:
         code = launch.run(command, Config(str(folder.resolve())))
         if code in INTERRUPTED:
             raise KeyboardInterrupt
-        from gobrrr.cli import diagnosis
-        from gobrrr.cli.report import NAME, load
+        from gobrrr.pipeline import runs
         from gobrrr.report.checked import UNRELIABLE
 
         try:
-            diagnosis.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
+            runs.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
         except GobrrrError as error:  # asked rightly, and no verdict
             raise GobrrrError(error.message, error.hint, UNRELIABLE) from None
         except OSError:  # nobody reads stderr any more: the exit code is still asked for
@@ -120,7 +120,7 @@ class CheckCommand:
         if code:
             raise GobrrrError(f"the program ended with {code}: what it did until then is no verdict",
                               f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
-        return load(folder / NAME)
+        return runs.load(folder / REPORT)
 
 
 def _wanted(text: str) -> tuple[str, ...]:
@@ -162,10 +162,9 @@ def _kept(program: list[str]) -> str:
 
 def _recorded(word: str) -> Report:
     """The report in a file or a run's folder, or that of a trace. Raises GobrrrError."""
-    from gobrrr.cli.diagnose import diagnosed
     from gobrrr.cli.report import find as find_report
-    from gobrrr.cli.report import load
     from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.pipeline import runs, traces
     from gobrrr.recording.limits import DEFAULT
     from gobrrr.recording.sources import find
 
@@ -173,23 +172,22 @@ def _recorded(word: str) -> Report:
     if not path.exists():
         raise GobrrrError(f"{word}: no such file", MAKE)
     if _holds_report(path):
-        return load(find_report(path))
+        return runs.load(find_report(path))
     try:
         sources = find([word])
     except GobrrrError:
         raise GobrrrError(f"{word}: neither a report of gobrrr nor a trace", MAKE) from None
     if len(sources) > 1:
         raise GobrrrError(f"{word} holds {len(sources)} traces", "name one of them")
-    return diagnosed(sources[0], UNKNOWN, DEFAULT)
+    return traces.diagnosed(sources[0], UNKNOWN, DEFAULT)
 
 
 def _holds_report(path: Path) -> bool:
     """Whether it is one, or a folder with one or with runs; a file says so in its first field."""
-    from gobrrr.cli.report import NAME
     from gobrrr.machine import files
 
     if path.is_dir():
-        return (path / NAME).is_file() or any(path.glob(f"*/{NAME}"))
+        return (path / REPORT).is_file() or any(path.glob(f"*/{REPORT}"))
     try:
         with files.opened(path) as file:
             return OURS in file.read(len(OURS) + 64)
@@ -206,7 +204,7 @@ def _here() -> str:
 
 def _check_machine(before: Report, host: str, device: str | None, shares: bool) -> None:
     """Raises GobrrrError for a baseline of another computer, unless shares are asked for."""
-    from gobrrr.report.regression import elsewhere
+    from gobrrr.rules.verdict.regression import elsewhere
 
     if not shares and (reason := elsewhere(before, host, device)):
         raise GobrrrError(f"{reason}, and times of two computers say nothing of the program",

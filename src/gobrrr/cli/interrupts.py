@@ -19,8 +19,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._number = 0
         self._old: dict[int, Any] = {}
-        self.first: Callable[[], None] | None = None
-        """Called at once, in a thread: it ends what the main thread may be waiting for."""
+        self._first: Callable[[], None] | None = None
 
     def __enter__(self) -> Interrupts:
         wanted = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
@@ -31,6 +30,10 @@ class Interrupts:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
+
+    def at_first(self, call: Callable[[], None]) -> None:
+        """Call it with the first of them, in a thread: it ends what the main thread may be waiting for."""
+        self._first = call
 
     @property
     def exit_code(self) -> int:
@@ -43,6 +46,6 @@ class Interrupts:
         self._number = number
         if number == getattr(signal, "SIGHUP", None) and os.isatty(2):
             streams.to_nowhere(2)  # that terminal is gone: what is still written there must not keep us from ending
-        if self.first is not None:
-            threading.Thread(target=self.first, daemon=True).start()
+        if self._first is not None:
+            threading.Thread(target=self._first, daemon=True).start()
         raise KeyboardInterrupt

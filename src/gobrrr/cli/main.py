@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe can still be caught
         return code
     except GobrrrError as error:
-        from gobrrr.report.escape import plain
+        from gobrrr.recording.escape import plain
 
         streams.say(f"gobrrr: error: {plain(error.message)}")  # it may hold names out of a file
         if error.hint:

@@ -7,12 +7,12 @@ from importlib import metadata
 from pathlib import Path
 from platform import python_version
 
-from gobrrr.cli.tuning import script_digest
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
+from gobrrr.pipeline.tuning import script_digest
+from gobrrr.recording.escape import plain
 from gobrrr.remedies import registry
 from gobrrr.remedies.watched import APPLIED
-from gobrrr.report.escape import plain
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.recipe import Fits, Recipe
 

@@ -7,18 +7,19 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import nouns, price, redaction
+from gobrrr.cli import nouns, price, redact
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
+from gobrrr.pipeline import redaction
+from gobrrr.pipeline.names import RECEIPT, REPORT
 from gobrrr.report import formats
 from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
     from gobrrr.trial.receipt import Receipt
 
 RUNS = ".gobrrr"
-NAME, RECEIPT = "report.json", "receipt.json"
 
 
 class ReportCommand:
@@ -30,15 +31,16 @@ class ReportCommand:
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
         parser.add_argument(
-            "run", nargs="?", default=RUNS, help=f"its folder, {NAME} or {RECEIPT} (default: the latest)"
+            "run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)"
         )
         add_formats(parser)
         add_options(parser)
         price.add_option(parser)
-        redaction.add_option(parser)
+        redact.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
+        from gobrrr.pipeline.runs import load
         from gobrrr.report.money import priced
 
         file = find(Path(args.run))
@@ -54,25 +56,14 @@ def find(path: Path) -> Path:
     """The report or receipt that `path` means: itself, the one in it, or the latest of the runs in it."""
     if path.is_file():
         return path
-    for name in (NAME, RECEIPT):
+    for name in (REPORT, RECEIPT):
         if (path / name).is_file():
             return path / name
-    found = [run for name in (NAME, RECEIPT) for run in path.glob(f"*/{name}")] if path.is_dir() else []
+    found = [run for name in (REPORT, RECEIPT) for run in path.glob(f"*/{name}")] if path.is_dir() else []
     runs = [run for run in found if run.is_file()]
     if not runs:
-        raise GobrrrError(f"{path}: no {NAME} here", "make one with: gobrrr run script.py")
+        raise GobrrrError(f"{path}: no {REPORT} here", "make one with: gobrrr run script.py")
     return max(runs, key=lambda run: (run.stat().st_mtime_ns, str(run)))
-
-
-def load(path: Path) -> Report:
-    """The report in `path`; raises GobrrrError where it cannot be read and TraceError where it is not a report."""
-    from gobrrr.report.json import MAX_BYTES, from_json
-
-    try:
-        data = files.read(path, MAX_BYTES)
-    except OSError as error:
-        raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
-    return from_json(data, str(path))
 
 
 def beside(view: View, file: Path, report: Report) -> View:

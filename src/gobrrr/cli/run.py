@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import numbers, price, redaction, streams
+from gobrrr.cli import numbers, price, redact, streams
 from gobrrr.cli.report import add_options
 from gobrrr.errors import GobrrrError
 
@@ -48,7 +48,7 @@ class Run:
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
         add_options(parser)
         price.add_option(parser)
-        redaction.add_option(parser)
+        redact.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Run, report, and leave with the program's own exit code."""
@@ -78,10 +78,10 @@ class Run:
     def _tell(
         self, args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int
     ) -> None:
-        from gobrrr.cli import diagnosis  # not before: the program is started from a small process, without threads
+        from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
 
         self._tell_of(recipe, folder)
-        diagnosis.tell(
+        runs.tell(
             folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
             portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=price.asked(args),
         )  # fmt: skip

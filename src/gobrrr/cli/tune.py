@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import numbers, price, redaction, writes
-from gobrrr.errors import GobrrrError
+from gobrrr.cli import numbers, price, redact, writes
+from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.pipeline import redaction
 
 if TYPE_CHECKING:
     from gobrrr.trial.receipt import Receipt
 
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
              "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
-OPEN, UNMEASURED = 3, 5
+OPEN = 3
 """Exit codes; see docs/decisions/0014-tune-is-a-race.md."""
 
 
@@ -55,14 +56,14 @@ class Tune:
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         writes.add_options(parser)
         price.add_option(parser)
-        redaction.add_option(parser)
+        redact.add_option(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
         from gobrrr.capture import folders
         from gobrrr.cli import run as run_verb
-        from gobrrr.cli import tuning
         from gobrrr.cli.interrupts import Interrupts
+        from gobrrr.pipeline import tuning
         from gobrrr.trial import workspace
         from gobrrr.trial.objective import OBJECTIVES
 
@@ -77,7 +78,7 @@ class Tune:
         )  # fmt: skip
         with Interrupts() as interrupts:
             try:
-                outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts)
+                outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts.at_first)
                 tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
             except KeyboardInterrupt:
                 return interrupts.exit_code
@@ -112,7 +113,7 @@ def exit_code(receipt: Receipt, interrupted: int = 130) -> int:
 
 def _resumed(folder: str) -> Path:
     """The folder of an earlier tuning. Raises GobrrrError for what is none, and where a link would lead out of it."""
-    from gobrrr.cli.tuning import LEFT
+    from gobrrr.pipeline.names import LEFT
 
     found = Path(folder)
     if not any((found / name).is_file() for name in LEFT):

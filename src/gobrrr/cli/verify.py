@@ -90,7 +90,7 @@ def _check_figures(before: Receipt, file: Path) -> None:
 def _tell_of_the_script(before: Receipt, command: Sequence[str], source: Path) -> None:
     """In one line, before anything runs, where the script is not the receipt's; it runs all the same."""
     from gobrrr.cli import streams
-    from gobrrr.cli.tuning import script_digest
+    from gobrrr.pipeline.tuning import script_digest
 
     here = script_digest(command, source)
     if before.script_sha256 and here and here != before.script_sha256:
@@ -99,9 +99,10 @@ def _tell_of_the_script(before: Receipt, command: Sequence[str], source: Path) -
 
 def _typed(before: Receipt, words: list[str]) -> Program:
     """The program that was typed, in this folder. Raises GobrrrError where it is not the receipt's."""
-    from gobrrr.cli import consent, redaction
+    from gobrrr.cli import consent
     from gobrrr.cli.run import program_of
-    from gobrrr.report.escape import command_line
+    from gobrrr.pipeline import redaction
+    from gobrrr.recording.escape import command_line
     from gobrrr.trial import workspace
     from gobrrr.trial.referee import Program
 
@@ -179,7 +180,7 @@ def _step_ns(before: Receipt) -> float:
 
 def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
     """Measure, guard, and hold it against the receipt."""
-    from gobrrr.report.escape import plain
+    from gobrrr.recording.escape import plain
     from gobrrr.report.gains import figures
     from gobrrr.trial.objective import BETTER
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.api import watch
+from gobrrr.integrations.watch import watch
 
 if TYPE_CHECKING:
-    from gobrrr.capture.api import Watched
+    from gobrrr.integrations.watch import Watched
 
 
 def load(shell: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from gobrrr.report.model import Report
+from gobrrr.rules.verdict.model import Report
 
 PREFIX = "gobrrr/"
 

@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.capture.api import watch
 from gobrrr.errors import GobrrrError
+from gobrrr.integrations.watch import watch
 
 if TYPE_CHECKING:
-    from gobrrr.capture.api import Watched
-    from gobrrr.report.model import Report
+    from gobrrr.integrations.watch import Watched
+    from gobrrr.rules.verdict.model import Report
 
 
 class Observer:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 if TYPE_CHECKING:  # pytest loads this file at every start: what is heavy waits until a test is watched
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 MARK = "gobrrr"
 HELP = (
@@ -143,13 +143,13 @@ def _judged(folder: Path, allowed: Limits) -> Verdict:
     """Of the recording; a test without a step is one that asks for what it does not do."""
     import sys
 
-    from gobrrr.cli import diagnosis
     from gobrrr.errors import GobrrrError
     from gobrrr.machine import files
+    from gobrrr.pipeline import runs
     from gobrrr.report.json import to_json
 
     try:
-        report = diagnosis.report_of(folder, list(sys.argv), 0, python=sys.executable, rehearsal=False)
+        report = runs.report_of(folder, list(sys.argv), 0, python=sys.executable, rehearsal=False)
     except GobrrrError as error:
         return Verdict("no step", broken=(str(error),))
     files.write(folder / "report.json", to_json(report))
@@ -161,7 +161,7 @@ def verdict(report: Report, allowed: Limits) -> Verdict:
     """A report against limits. What breaks one while other processes had the cores is no verdict: a wait may be
     theirs."""
     from gobrrr import units
-    from gobrrr.report.escape import plain
+    from gobrrr.recording.escape import plain
 
     said = f"{units.duration(report.step.plain_wall_ns)} a step: {plain(report.verdict.sentence)}"
     if report.verdict.bound == "unreliable":
@@ -176,7 +176,7 @@ def verdict(report: Report, allowed: Limits) -> Verdict:
 def _broken(report: Report, allowed: Limits) -> Iterator[str]:
     from gobrrr import units
     from gobrrr.report.checked import is_wanted
-    from gobrrr.report.place import short
+    from gobrrr.rules.verdict.place import short
 
     for account in report.ledger:
         limit = allowed.shares.get(account.account, 1.0)

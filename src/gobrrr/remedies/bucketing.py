@@ -19,7 +19,7 @@ from gobrrr.units import share
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 RANDOM = ("torch.utils.data.sampler.RandomSampler", "accelerate.data_loader.SeedableRandomSampler")
 """Samplers whose order is a random permutation and nothing else."""

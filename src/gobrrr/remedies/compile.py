@@ -9,7 +9,7 @@ from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 DRAWS = "torch._inductor.config.fallback_random = True  # the random numbers of eager mode"
 NEEDS = "import torch._inductor.config"

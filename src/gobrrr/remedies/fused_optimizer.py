@@ -9,7 +9,7 @@ from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 KINDS = ("Adam", "AdamW", "SGD", "Adagrad")
 """torch.optim classes with a fused kernel on the CPU; what this build lacks is asked of the optimizer itself."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gobrrr.remedies.seams import Seams
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 SHARE = 0.25
 """Of free memory, /dev/shm's too, that batches which wait in workers may take (proposed: the program grows as well)."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 
 def most_said(report: Report, codes: Collection[str], name: str) -> float | None:

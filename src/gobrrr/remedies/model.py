@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gobrrr.remedies.seams import Seams
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 SAFETY = ("exact", "tolerance", "order", "semantic")
 """exact: bitwise the same numbers; tolerance: the same up to rounding; order: the same samples in another order or with

@@ -13,7 +13,7 @@ from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 
 class OneWorker(Remedy):

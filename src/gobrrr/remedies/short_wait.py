@@ -9,7 +9,7 @@ from gobrrr.remedies.openmp import OpenMP
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 
 class ShortWait(OpenMP):

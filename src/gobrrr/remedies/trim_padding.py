@@ -12,7 +12,7 @@ from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
 """What tokenizers call the mask, 1 where a token is; what the loss is not computed from (cross_entropy's default)."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 
 from gobrrr.report import costliest, findings, sections, timetable
-from gobrrr.report.model import Report
 from gobrrr.report.page import Page, phrase
-from gobrrr.report.verdict import is_doubt
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.sentence import is_doubt
 
 LINES = 30
 NUM_FINDINGS = 3

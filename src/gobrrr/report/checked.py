@@ -9,11 +9,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report.model import Report
 from gobrrr.report.page import Page, phrase
-from gobrrr.report.place import shown
-from gobrrr.report.regression import Growth, Held
 from gobrrr.rules.model import SEVERITIES, Finding
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.place import shown
+from gobrrr.rules.verdict.regression import Growth, Held
 
 PASSED, FAILED, UNRELIABLE = 0, 1, 3
 """Exit codes of `gobrrr check`; 2 is for what was asked wrongly, as everywhere."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gobrrr import units
 from gobrrr.ledger.comparison import Comparison
+from gobrrr.recording.escape import code, markdown
 from gobrrr.report.comparison import accounts, line, named, signed
-from gobrrr.report.escape import code, markdown
 
 
 def to_markdown(found: Comparison, num_ops: int) -> str:

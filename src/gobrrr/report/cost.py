@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gobrrr.report.bars import finite
-from gobrrr.report.model import Report
+from gobrrr.rules.verdict.model import Report
 
 
 def watching_cost(report: Report) -> str:

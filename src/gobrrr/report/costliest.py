@@ -6,10 +6,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report.model import OpShare, Report
 from gobrrr.report.page import Page, phrase
-from gobrrr.report.place import short
 from gobrrr.report.sections import shapes, work
+from gobrrr.rules.verdict.model import OpShare, Report
+from gobrrr.rules.verdict.place import short
 
 NAME = 26
 FIRST = 3

@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterator
 
 from gobrrr.ledger.devicemodel import DeviceOp
-from gobrrr.report.model import OpShare, Report
+from gobrrr.rules.verdict.model import OpShare, Report
 
 COLUMNS = (
     "name", "operation_count", "Kernel Time (µs)_sum", "Kernel Time (µs)_mean", "Percentage (%)",

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gobrrr.machine import files
+from gobrrr.recording.escape import LIMIT, plain
 from gobrrr.recording.facts import Span
 from gobrrr.recording.secrets import masked_text
-from gobrrr.report.escape import LIMIT, plain
-from gobrrr.report.place import CELL, MAX_SOURCE_BYTES, may_read
+from gobrrr.rules.verdict.place import CELL, MAX_SOURCE_BYTES, may_read
 
 AROUND = 4
 """Lines on either side."""

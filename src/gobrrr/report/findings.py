@@ -10,11 +10,11 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.recording.facts import Span
-from gobrrr.report.model import Report
 from gobrrr.report.page import COLORS, Page, phrase
-from gobrrr.report.place import shown
-from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.place import shown
+from gobrrr.rules.verdict.sentence import is_doubt
 
 NUM_NOTES = 3
 """Notes in full; the rest are named by their codes."""

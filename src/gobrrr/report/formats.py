@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gobrrr.ledger.ranks import Job
     from gobrrr.ledger.timeline import Timeline
     from gobrrr.report.history import StepTime
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
     from gobrrr.trial.receipt import Receipt
 
 
@@ -53,8 +53,8 @@ class Format(NamedTuple):
 
 
 def _text(report: Report, view: View) -> bytes:
-    from gobrrr.report.place import reader
     from gobrrr.report.text import render
+    from gobrrr.rules.verdict.place import reader
 
     source = reader(view.root, view.anywhere, view.mask)
     return render(report, root=view.root, source=source).encode("utf-8", "replace")

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gobrrr import units
+from gobrrr.recording.escape import plain
 from gobrrr.recording.facts import Span
-from gobrrr.report.escape import plain
-from gobrrr.report.model import Report
-from gobrrr.report.regression import Held
 from gobrrr.report.sarif import inside, ordered, told
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.regression import Held
 
 COMMANDS = {"critical": "error", "warning": "warning", "note": "notice"}
 

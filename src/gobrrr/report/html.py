@@ -18,12 +18,12 @@ from markupsafe import Markup
 
 from gobrrr.ledger.comparison import Comparison
 from gobrrr.ledger.ranks import Job
+from gobrrr.recording.escape import plain
 from gobrrr.report import pagecomparison, pagefindings, pagejob, pagetables, pagetime, pagetimeline, pagetuning
-from gobrrr.report.escape import plain
 from gobrrr.report.formats import View
 from gobrrr.report.json import as_json, to_json
-from gobrrr.report.model import Report
-from gobrrr.report.verdict import is_doubt
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.trial.receipt import Receipt
 
 HERE = Path(__file__).parent

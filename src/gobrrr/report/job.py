@@ -12,7 +12,7 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.ledger.lateness import Group, Waiting
 from gobrrr.ledger.ranks import Job, RankSummary
-from gobrrr.report.escape import markdown
+from gobrrr.recording.escape import markdown
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.text import laid_out, suited
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gobrrr.errors import TraceError
-from gobrrr.report.model import SCHEMA, Report
+from gobrrr.rules.verdict.model import SCHEMA, Report
 
 MAX_BYTES = 64 << 20
 """A report is some hundred kilobytes; more is not one."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gobrrr import units
+from gobrrr.recording.escape import code, markdown
 from gobrrr.report.bars import tenths
 from gobrrr.report.cost import watching_cost
-from gobrrr.report.escape import code, markdown
-from gobrrr.report.model import Device, Report
 from gobrrr.report.money import sentences
-from gobrrr.report.place import shown
 from gobrrr.report.sections import pace_of
-from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
+from gobrrr.rules.verdict.model import Device, Report
+from gobrrr.rules.verdict.place import shown
+from gobrrr.rules.verdict.sentence import is_doubt
 
 NUM_FINDINGS = 10
 

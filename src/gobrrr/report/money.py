@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gobrrr import units
-from gobrrr.report.model import Money, Report, Waste
-from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
+from gobrrr.rules.verdict.model import Money, Report, Waste
+from gobrrr.rules.verdict.sentence import is_doubt
 
 HOUR_NS = 3.6e12
 MILLION = 1e6

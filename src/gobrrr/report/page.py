@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from gobrrr.report.escape import plain
-from gobrrr.report.place import Source, no_source
+from gobrrr.recording.escape import plain
+from gobrrr.rules.verdict.place import Source, no_source
 
 GUTTER = 10
 """Columns of the labels: the longest is 'roofline'."""

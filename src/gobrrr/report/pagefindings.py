@@ -9,12 +9,12 @@ from gobrrr import units
 from gobrrr.report import charts
 from gobrrr.report.excerpt import Excerpts, excerpts
 from gobrrr.report.formats import View
-from gobrrr.report.model import Report
 from gobrrr.report.pages import page_of
-from gobrrr.report.place import shown
 from gobrrr.report.sections import tunable
-from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding, Quantity
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.place import shown
+from gobrrr.rules.verdict.sentence import is_doubt
 
 SEVERITIES = ("critical", "warning", "note")
 

@@ -11,11 +11,11 @@ from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.report import charts
 from gobrrr.report.charts import Part, Point
-from gobrrr.report.model import OpShare, Report
 from gobrrr.report.money import sentences
-from gobrrr.report.place import short
 from gobrrr.report.resources import CONVENTION, MEMORY, saver
 from gobrrr.report.sections import SLOW_STEPS, pace_of, serving, several, watching
+from gobrrr.rules.verdict.model import OpShare, Report
+from gobrrr.rules.verdict.place import short
 
 ROLES = tuple(role for role in MEMORY if role != "peak")
 

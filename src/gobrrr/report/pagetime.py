@@ -10,8 +10,8 @@ from gobrrr.report import charts
 from gobrrr.report.bars import tenths
 from gobrrr.report.charts import Part
 from gobrrr.report.history import KINDS, StepTime
-from gobrrr.report.model import Report
 from gobrrr.report.timetable import ACCOUNTS, ON_DEVICE
+from gobrrr.rules.verdict.model import Report
 
 KIND = {"green": "work", "yellow": "loss", "red": "idle", "dim": "rest"}
 MEANS = {"work": "at a ceiling of the machine", "loss": "torch's own, or above the ceiling", "idle": "no op runs",

@@ -9,9 +9,9 @@ from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceMemory
 from gobrrr.ledger.model import MemoryLedger, Roofline
 from gobrrr.recording.facts import SavedTensor
-from gobrrr.report.model import Report, Tokens
 from gobrrr.report.page import Page, phrase
-from gobrrr.report.place import short
+from gobrrr.rules.verdict.model import Report, Tokens
+from gobrrr.rules.verdict.place import short
 
 CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
 MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "runtime", "workspace", "peak")

@@ -17,13 +17,13 @@ import msgspec
 
 import gobrrr
 from gobrrr import units
+from gobrrr.recording.escape import plain
 from gobrrr.recording.facts import Span
-from gobrrr.report.escape import plain
-from gobrrr.report.model import Report
 from gobrrr.report.pages import text_of
-from gobrrr.report.place import CELL
-from gobrrr.report.regression import Held
 from gobrrr.rules.model import Finding
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.place import CELL
+from gobrrr.rules.verdict.regression import Held
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 BASE = "%SRCROOT%"

@@ -14,11 +14,11 @@ from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.serving import ServingClass
 from gobrrr.report.bars import finite
 from gobrrr.report.cost import watching_cost
-from gobrrr.report.model import Device, Report
 from gobrrr.report.money import sentences
 from gobrrr.report.page import COLORS, Page, phrase
-from gobrrr.report.verdict import is_doubt
 from gobrrr.rules.model import Finding
+from gobrrr.rules.verdict.model import Device, Report
+from gobrrr.rules.verdict.sentence import is_doubt
 
 UNDERFILLED = 0.2
 """Share of kernel time in kernels too small for the device from which it is said."""

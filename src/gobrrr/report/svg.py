@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from markupsafe import Markup
 
-from gobrrr.report.escape import plain
+from gobrrr.recording.escape import plain
 
 WIDTH = 1000
 """Of every chart's viewBox; the page scales it."""

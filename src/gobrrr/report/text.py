@@ -12,9 +12,9 @@ from rich.text import Text
 
 from gobrrr.report import costliest, findings, resources, sections, timetable
 from gobrrr.report.brief import LINES, layouts
-from gobrrr.report.model import Report
 from gobrrr.report.page import Page
-from gobrrr.report.place import Source, no_source, reader
+from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.place import Source, no_source, reader
 
 WIDTH = 100
 """Columns where there is no terminal, and the most that is used of a wider one: longer lines read slower."""

@@ -11,9 +11,9 @@ from markupsafe import Markup
 from gobrrr import units
 from gobrrr.ledger.slices import Slice
 from gobrrr.ledger.timeline import Lane, Timeline
-from gobrrr.report.escape import plain
-from gobrrr.report.place import short
+from gobrrr.recording.escape import plain
 from gobrrr.report.svg import WIDTH, line, number, svg, tag, text
+from gobrrr.rules.verdict.place import short
 
 LEFT, RIGHT, TOP, BOTTOM = 150, 10, 30, 6
 ROW, BAR, APART = 17, 15, 9

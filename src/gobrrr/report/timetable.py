@@ -7,8 +7,8 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.report.bars import bar, tenths
-from gobrrr.report.model import Report
 from gobrrr.report.page import GUTTER, Page, phrase
+from gobrrr.rules.verdict.model import Report
 
 # account -> (style, gloss): green is work at the ceiling, yellow torch's loss, red time that no op ran
 ACCOUNTS = {

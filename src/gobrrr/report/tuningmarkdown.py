@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gobrrr.recording.escape import markdown
 from gobrrr.report import gains
-from gobrrr.report.escape import markdown
 from gobrrr.report.tuning import label, levels, pay_back, peaks, raced, start_up, verdict, why
 from gobrrr.trial.receipt import Receipt
 

@@ -12,11 +12,11 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
-from gobrrr.report.lines import line_times
-from gobrrr.report.model import Device, OpShare, Report, Span, Step, Tokens
-from gobrrr.report.place import short
-from gobrrr.report.verdict import is_doubt, is_elsewhere, judge
 from gobrrr.rules.model import REGISTRY, Finding
+from gobrrr.rules.verdict.lines import line_times
+from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Tokens
+from gobrrr.rules.verdict.place import short
+from gobrrr.rules.verdict.sentence import is_doubt, is_elsewhere, judge
 
 MAX_SHAPES = 120
 NUM_KERNELS = NUM_OPS = 10

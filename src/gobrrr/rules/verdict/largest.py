@@ -8,8 +8,8 @@ from gobrrr import units
 from gobrrr.ledger.accounts import parts
 from gobrrr.ledger.model import Ledger
 from gobrrr.recording.facts import Span
-from gobrrr.report.place import short
 from gobrrr.rules.model import TINY
+from gobrrr.rules.verdict.place import short
 
 OPS = ("inefficiency", "uncounted")
 # group -> (its accounts, what they are, to be read after a duration)

@@ -67,6 +67,6 @@ def interpreter(command: Sequence[str]) -> str:
 
 def say(text: str) -> None:
     """One line of gobrrr's own on stderr; what it quotes may come from a file."""
-    from gobrrr.report.escape import plain
+    from gobrrr.recording.escape import plain
 
     print(f"gobrrr: {plain(text)}", file=sys.stderr)

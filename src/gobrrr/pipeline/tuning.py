@@ -10,26 +10,26 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import msgspec
 
 from gobrrr import __version__
-from gobrrr.cli import firstrun, redaction
-from gobrrr.cli.ceilings import interpreter
-from gobrrr.cli.interrupts import Interrupts
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
+from gobrrr.pipeline import firstrun, redaction
+from gobrrr.pipeline.ceilings import interpreter
+from gobrrr.pipeline.names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
+from gobrrr.recording.escape import plain
 from gobrrr.remedies import registry
 from gobrrr.remedies.model import SAFETY
 from gobrrr.remedies.probing import unable
-from gobrrr.report.escape import plain
-from gobrrr.report.model import Report
 from gobrrr.rules.model import Saving
+from gobrrr.rules.verdict.model import Report
 from gobrrr.trial import gauge, limits
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
@@ -43,11 +43,6 @@ from gobrrr.trial.search import Candidate
 from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import mark_output
 
-JOURNAL, RECEIPT, PAGE, RECIPE, PATCH, ARMS, DIAGNOSIS, CACHES = (
-    "journal.jsonl", "receipt.json", "report.html", "recipe.toml", "recipe.patch", "arms-", "diagnosis", "caches-",
-)  # fmt: skip
-LEFT = (JOURNAL, RECEIPT, f"{DIAGNOSIS}/{firstrun.MARK}")
-"""What a tuning that was interrupted leaves, one of these at least."""
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 """Raced on every program that they serve, beside what findings call for, as experts do: rules and ceilings miss what
 some of them bring."""
@@ -87,9 +82,10 @@ class Outcome(NamedTuple):
 
 def tune(
     command: Sequence[str], source: Path, folder: Path, wishes: Wishes, stream: TextIO,
-    interrupts: Interrupts | None = None,
+    stops: Callable[[Callable[[], None]], object] = lambda _: None,
 ) -> Outcome:  # fmt: skip
-    """The whole of it. Raises GobrrrError where the program cannot be diagnosed or a name is unknown."""
+    """The whole of it. `stops` is given what ends the arms at once, from any thread. Raises GobrrrError where the
+    program cannot be diagnosed or a name is unknown."""
     registry.composed(())  # names are checked before anything is run
     for name in (*wishes.named, *wishes.without, *wishes.only):
         registry.remedy(name)
@@ -109,7 +105,7 @@ def tune(
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
                           report.threads, report.memory.peak or 0 if report.device is None else 0,
                           options_of([c.name for c in chosen], report))  # fmt: skip
-        receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, interrupts)
+        receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops)
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     told = msgspec.structs.replace(receipt, options=program.options, seconds=round(clock.spent, 1))
     receipt = _signed(told, report, command, source, wishes)
@@ -123,7 +119,7 @@ def tune(
 
 def _raced(
     chosen: Sequence[Candidate], program: Program, folder: Path, arms: Path, wishes: Wishes, clock: firstrun.Clock,
-    stream: TextIO, interrupts: Interrupts | None,
+    stream: TextIO, stops: Callable[[Callable[[], None]], object],
 ) -> Receipt:  # fmt: skip
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
     from gobrrr.report import live
@@ -131,8 +127,7 @@ def _raced(
     listener = live.listener(stream, clock.left, wishes.objective)
     referee = LiveReferee(program, arms, seed=wishes.seed, progress=listener.progress, overrun=1.0,
                           until=clock.ends + LATE * clock.seconds, objective=wishes.objective)  # fmt: skip
-    if interrupts is not None:
-        interrupts.first = referee.stop
+    stops(referee.stop)
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
                     listener=listener, objective=wishes.objective)  # fmt: skip

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger
-from gobrrr.report.escape import plain
-from gobrrr.report.largest import OPS, is_unjudged, largest
-from gobrrr.report.model import Verdict
-from gobrrr.report.place import short
+from gobrrr.recording.escape import plain
 from gobrrr.rules.model import REGISTRY, WARNING, Finding
+from gobrrr.rules.verdict.largest import OPS, is_unjudged, largest
+from gobrrr.rules.verdict.model import Verdict
+from gobrrr.rules.verdict.place import short
 
 MAJORITY = 0.5
 """Share of the step from which an account alone is what binds it, and of what the machine can do from which a step is

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from gobrrr.cli import diagnosis, redaction
-from gobrrr.cli.tune import UNMEASURED
-from gobrrr.errors import GobrrrError
+from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.machine import files
+from gobrrr.pipeline import redaction, runs
+from gobrrr.pipeline.names import MARK, PAGE, REPORT
 from gobrrr.report import formats
 from gobrrr.report.formats import View
-from gobrrr.report.model import Report
+from gobrrr.rules.verdict.model import Report
 from gobrrr.trial import limits, mark
 from gobrrr.trial.arm import GRACE_S
 from gobrrr.trial.family import Family
@@ -27,8 +27,6 @@ from gobrrr.trial.limits import Limits
 from gobrrr.trial.workspace import WORK, Workspace, as_theirs, inside
 from gobrrr.trial.writes import FIRST
 
-REPORT, MARK, PAGE = "report.json", "report.mark", "report.html"
-"""Files of a diagnosis: what was found, the mark of who found it, and the page to look at."""
 MOST_STEPS = 20_000
 """Of the diagnosis, should a program never settle."""
 SEEING, STARTING, AT_LEAST = 0.3, 0.5, 0.1
@@ -109,7 +107,7 @@ def _made(
         raise _too_late(f"the program takes {seen.start_s:.0f} s until its first step", seen.start_s, clock)
     late = _too_late(f"no whole step of it came within {clock.spent:.0f} s", clock.spent, clock)
     try:
-        report = diagnosis.report_of(
+        report = runs.report_of(
             folder, list(command), seen.code, patterns=patterns, late=late if seen.cut else None,
             rehearsal_s=REHEARSING * clock.left,
         )  # fmt: skip
@@ -138,7 +136,7 @@ def _too_late(what: str, start_s: float, clock: Clock) -> GobrrrError:
 
 def _last_words(folder: Path) -> str:
     """What a program said at last, its traceback say, made safe for a terminal."""
-    from gobrrr.report.escape import plain
+    from gobrrr.recording.escape import plain
 
     return "".join(f"  | {plain(line)}\n" for line in limits.last_lines(folder, LAST_LINES))
 

@@ -15,7 +15,7 @@ from gobrrr.errors import GobrrrError, TorchMissing
 
 if TYPE_CHECKING:
     from gobrrr.capture.watcher import Watcher
-    from gobrrr.report.model import Report
+    from gobrrr.rules.verdict.model import Report
 
 T = TypeVar("T")
 
@@ -32,9 +32,9 @@ class Watched:
     def result(self) -> Report:
         """The report. Raises GobrrrError where there is nothing to judge: no step, a block that has not ended."""
         if self._result is None:
-            from gobrrr.cli import diagnosis
+            from gobrrr.pipeline import runs
 
-            self._result = diagnosis.told(self.folder, list(sys.argv), python=sys.executable)
+            self._result = runs.told(self.folder, list(sys.argv), python=sys.executable)
         return self._result
 
     def __repr__(self) -> str:
@@ -47,10 +47,10 @@ class Watched:
         """The page in a frame of its own, so that neither its style nor its script meets the notebook's."""
         import html
 
-        from gobrrr.cli import diagnosis
+        from gobrrr.pipeline import runs
 
         try:
-            page = diagnosis.page_of_folder(self.folder, self.result)
+            page = runs.page_of_folder(self.folder, self.result)
         except GobrrrError:
             return None
         frame = 'sandbox="allow-scripts" style="width: 100%; height: 40em; border: 0"'
@@ -58,9 +58,9 @@ class Watched:
 
     def report(self) -> None:
         """Show the diagnosis on stderr (again)."""
-        from gobrrr.cli import diagnosis
+        from gobrrr.pipeline import runs
 
-        diagnosis.explain(self.folder, list(sys.argv), 0, python=sys.executable)
+        runs.explain(self.folder, list(sys.argv), 0, python=sys.executable)
 
 
 @contextlib.contextmanager
@@ -85,10 +85,10 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
         session.end("block ended")
         bootstrap.session = None
         if show:
-            from gobrrr.cli import diagnosis
+            from gobrrr.pipeline import runs
 
             with contextlib.suppress(OSError):
-                diagnosis.tell(target, list(sys.argv), 0, python=sys.executable)
+                runs.tell(target, list(sys.argv), 0, python=sys.executable)
 
 
 def _import_torch() -> None:

@@ -7,22 +7,21 @@ import json
 import sys
 import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gobrrr.cli import redaction
-from gobrrr.cli.ceilings import interpreter, proven, say
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.model import Ledger
 from gobrrr.machine import files
 from gobrrr.machine.fingerprint import of_hardware
-from gobrrr.machine.model import Machine
 from gobrrr.machine.probe import probe
+from gobrrr.pipeline import redaction
+from gobrrr.pipeline.ceilings import interpreter, proven, say
+from gobrrr.pipeline.judging import judged
+from gobrrr.pipeline.names import REPORT
 from gobrrr.recording.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
-from gobrrr.report.model import Report
 from gobrrr.report.money import priced
+from gobrrr.rules.verdict.model import Report
 
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
@@ -67,10 +66,19 @@ def page_of(report: Report, mask: Callable[[str], str], recording: Recording) ->
 
 def told(folder: Path, command: list[str], **how: Any) -> Report:
     """The report in a run's folder; where none was written yet it is made, as of report_of()."""
-    from gobrrr.cli.report import NAME, load
-
-    file = folder / NAME
+    file = folder / REPORT
     return load(file) if file.is_file() else report_of(folder, command, 0, **how)
+
+
+def load(path: Path) -> Report:
+    """The report in `path`; raises GobrrrError where it cannot be read and TraceError where it is not a report."""
+    from gobrrr.report.json import MAX_BYTES, from_json
+
+    try:
+        data = files.read(path, MAX_BYTES)
+    except OSError as error:
+        raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
+    return from_json(data, str(path))
 
 
 def page_of_folder(folder: Path, report: Report) -> bytes:
@@ -116,7 +124,7 @@ def tell(folder: Path, command: list[str], code: int, **how: Any) -> None:
 
 
 def _file(recording: Recording, first: Recording) -> str:
-    return "report.json" if recording is first else f"report.rank{recording.start.rank}-{recording.start.pid}.json"
+    return REPORT if recording is first else f"report.rank{recording.start.rank}-{recording.start.pid}.json"
 
 
 def _diagnose(
@@ -136,35 +144,6 @@ def _diagnose(
     return redaction.redacted(priced(report, price), patterns)
 
 
-def judged(
-    recording: Recording,
-    machine: Machine,
-    /,
-    *,
-    portability: bool = False,
-    stage: str = "",
-    rehearsal_s: float = SECONDS,
-    **told: Any,
-) -> tuple[Ledger, Report]:
-    """Account, rules, report: what every verb does with a recording. `told` goes into the report as it is.
-
-    `stage`: the Python that rehearses what the findings promise, in `rehearsal_s` at most; without one they stay
-    estimated.
-    """
-    from gobrrr.cli.simulation import simulated
-    from gobrrr.ledger.build import build_ledger
-    from gobrrr.rehearsal.findings import rehearsed
-    from gobrrr.report.build import build
-    from gobrrr.rules import judge
-
-    ledger = simulated(build_ledger(recording, machine))
-    play = partial(rehearsed, ledger=ledger, machine=machine, start=recording.start, interpreter=stage,
-                   seconds=rehearsal_s)  # fmt: skip
-    findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play if stage else None)
-    known = machine if machine.fingerprint else None
-    return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)
-
-
 def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -> None:
     try:
         write(file, content)
@@ -173,7 +152,7 @@ def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -
 
 
 def _show(reports: list[Report], shown: dict[str, Any]) -> None:
-    from gobrrr.report.escape import plain
+    from gobrrr.recording.escape import plain
     from gobrrr.report.text import show
 
     show(reports[0], sys.stderr, anywhere=True, **shown)

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.comparison import FEWEST
 from gobrrr.recording.facts import Span
-from gobrrr.report.lines import MOST, key
-from gobrrr.report.model import LineTime, Report
 from gobrrr.rules.model import Finding
+from gobrrr.rules.verdict.lines import MOST, key
+from gobrrr.rules.verdict.model import LineTime, Report
 from gobrrr.units import share
 
 TOLERANCE = 0.10

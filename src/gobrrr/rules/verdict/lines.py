@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from gobrrr.ledger.model import HostGroup, Ledger
 from gobrrr.recording.facts import Span
-from gobrrr.report.model import LineTime
+from gobrrr.rules.verdict.model import LineTime
 
 MOST = 40
 """Kept: on the two examples they hold 97 % of the step, and a report stays some thirty kilobytes."""

@@ -1,0 +1,1 @@
+"""The sentence of the architecture: recording, ledger, findings, report, and tune's engine. Verbs and doors call it."""

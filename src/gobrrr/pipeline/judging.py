@@ -1,0 +1,41 @@
+"""Recording, ledger, findings, report: what every verb does with a recording."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.run import Recording
+from gobrrr.rehearsal.perform import SECONDS
+from gobrrr.rules.verdict.model import Report
+
+
+def judged(
+    recording: Recording,
+    machine: Machine,
+    /,
+    *,
+    portability: bool = False,
+    stage: str = "",
+    rehearsal_s: float = SECONDS,
+    **told: Any,
+) -> tuple[Ledger, Report]:
+    """Account, judge, report. `told` goes into the report as it is.
+
+    `stage`: the Python that rehearses what the findings promise, in `rehearsal_s` at most; without one they stay
+    estimated.
+    """
+    from gobrrr.ledger.build import build_ledger
+    from gobrrr.pipeline.simulation import simulated
+    from gobrrr.rehearsal.findings import rehearsed
+    from gobrrr.rules import judge
+    from gobrrr.rules.verdict.build import build
+
+    ledger = simulated(build_ledger(recording, machine))
+    play = partial(rehearsed, ledger=ledger, machine=machine, start=recording.start, interpreter=stage,
+                   seconds=rehearsal_s)  # fmt: skip
+    findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play if stage else None)
+    known = machine if machine.fingerprint else None
+    return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)

@@ -1,0 +1,118 @@
+"""From traces that others wrote to a report, or to the job of several ranks."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:  # each is imported where it is used: `import gobrrr` must stay cheap
+    from collections.abc import Sequence
+    from concurrent.futures import Executor
+
+    from gobrrr.ledger.ranks import Job, RankSummary
+    from gobrrr.machine.model import Machine
+    from gobrrr.recording.limits import Limits
+    from gobrrr.recording.run import Recording
+    from gobrrr.recording.sources import Source
+    from gobrrr.rules.verdict.model import Report
+
+CHUNK = 4
+"""Traces that a process takes at a time."""
+
+
+def diagnose(
+    traces: Sequence[str], *, executor: Executor | None = None, machine: str | None = None, limits: Limits | None = None
+) -> Report | Job:
+    """What `gobrrr diagnose` finds, for programs: the report of one trace, or the job of several ranks.
+
+    `traces` are files, folders, patterns and .tar archives. Ranks are reduced one at a time here, or by the `map` of
+    `executor`: anything with the interface of concurrent.futures, such as `distributed.Client(...).get_executor()`, on
+    whose machines the files must be readable under the same names. `machine` is a file of ceilings. Raises GobrrrError.
+    """
+    from gobrrr.ledger import ranks
+    from gobrrr.ledger.calls import calls_each
+    from gobrrr.recording.limits import DEFAULT
+    from gobrrr.recording.sources import find
+
+    limits, there = limits or DEFAULT, machine_in(machine)
+    sources = find(list(traces), limits)
+    if len(sources) == 1:
+        return diagnosed(sources[0], there, limits)
+    reduce = partial(reduced, machine=there, limits=limits, most=calls_each(len(sources)))
+    return ranks.reduced(reduce, sources, executor.map if executor else map)
+
+
+def diagnosed(source: Source, machine: Machine, limits: Limits, portability: bool = False) -> Report:
+    """The report of one trace. Raises TraceError."""
+    return judged_trace(source, machine, limits, portability)[0]
+
+
+def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> RankSummary:
+    """One rank's figures, and `most` of its collectives; a file that cannot be read is a rank with an error."""
+    from msgspec.structs import replace
+
+    from gobrrr.ledger.ranks import RankSummary
+
+    try:
+        report, summary, _ = judged_trace(source, machine, limits, portability=False, most=most)
+    except GobrrrError as error:
+        return RankSummary(source=str(source), error=error.message)
+    codes = tuple(finding.code for finding in report.findings)
+    return replace(summary, verdict=report.verdict.sentence, bound=report.verdict.bound, codes=codes)
+
+
+def judged_trace(
+    source: Source, machine: Machine, limits: Limits, portability: bool, most: int = 0
+) -> tuple[Report, RankSummary, Recording]:
+    """`most`: collectives that are told call by call, for the other ranks."""
+    from gobrrr.ledger.calls import calls
+    from gobrrr.ledger.ranks import summary
+    from gobrrr.pipeline.judging import judged
+    from gobrrr.recording.offline import of_trace
+    from gobrrr.recording.sources import rank_of, read
+
+    trace = read(source, limits)
+    rank, world = rank_of(source, trace), trace.properties.world_size
+    recording = of_trace(trace)
+    ledger, report = judged(recording, machine, portability=portability, rank=rank, world_size=world)
+    told = calls(recording, trace, most) if most else None
+    return report, summary(ledger, str(source), rank, world, told), recording
+
+
+def machine_in(file: str | None) -> Machine:
+    import msgspec
+
+    from gobrrr.machine import files
+    from gobrrr.machine.store import MAX_BYTES, decode
+    from gobrrr.machine.unknown import UNKNOWN
+
+    if file is None:
+        return UNKNOWN
+    try:
+        return decode(files.read(Path(file), MAX_BYTES))
+    except OSError as error:
+        raise GobrrrError(
+            f"{file}: {error.strerror}", "make one there with: gobrrr machine --json > machine.json"
+        ) from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise GobrrrError(f"{file} holds no ceilings: {error}", "make one with: gobrrr machine --json") from None
+
+
+def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> Job:
+    """Ranks are reduced one at a time, beside each other: memory does not grow with their number."""
+    from concurrent.futures import ProcessPoolExecutor
+
+    from gobrrr.ledger import ranks
+    from gobrrr.ledger.calls import calls_each
+
+    reduce = partial(reduced, machine=machine, limits=limits, most=calls_each(len(sources)))
+    count = min(jobs or os.cpu_count() or 1, len(sources))
+    if count <= 1:
+        return ranks.reduced(reduce, sources)
+    with ProcessPoolExecutor(count) as pool:
+        chunk = max(1, min(CHUNK, len(sources) // count))
+        return ranks.reduced(reduce, sources, partial(pool.map, chunksize=chunk))
