@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ pytest.importorskip("torch")
 import torch
 
 from gobrrr import guard
+from gobrrr.errors import TorchMissing
 from gobrrr.guard import observation
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.float64 import in_float64
@@ -242,3 +244,10 @@ def test_dropout_draws_the_same_masks_in_float64(runs: Runs) -> None:
     """What the float64 reference rests on: its first loss is the baseline's but for rounding."""
     assert in_float64 is not None and len(runs.true.steps) == STEPS
     assert runs.true.steps[0].losses[0] == pytest.approx(runs.plain.steps[0].losses[0], rel=1e-6)
+
+
+def test_without_torch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "gobrrr.guard.twins")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(TorchMissing, match="torch is not installed"):
+        _ = guard.observe

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +147,10 @@ class TestVerb:
         out = capsys.readouterr().out
         assert store.decode(out.encode()) == machine()
         assert json.loads(out)["schema"] == "gobrrr.machine/1"
+
+    def test_json_goes_into_a_file_where_one_is_named(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["machine", "--json", str(tmp_path / "here.json")]) == 0
+        assert store.decode((tmp_path / "here.json").read_bytes()) == machine() and not capsys.readouterr().out
 
     def test_options_reach_the_store(self, kept: list[dict[str, object]]) -> None:
         main(["machine", "--refresh", "--python", "/some/python"])

@@ -15,7 +15,9 @@ class MachineCommand:
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
         parser.add_argument("--refresh", action="store_true", help="measure again (at most 20 s)")
-        parser.add_argument("--json", action="store_true", help="print the machine (or the disk) as JSON")
+        parser.add_argument(
+            "--json", nargs="?", const="", metavar="FILE", help="write the machine (or the disk) as JSON, or print it"
+        )
         parser.add_argument(
             "--python", metavar="PATH", help="the interpreter whose torch to measure (default: this one)"
         )
@@ -33,10 +35,8 @@ class MachineCommand:
         from gobrrr.machine.store import load_or_measure
 
         machine = load_or_measure(refresh=args.refresh, notify=_say, interpreter=args.python)
-        if args.json:
-            import msgspec
-
-            sys.stdout.write(msgspec.json.format(msgspec.json.encode(machine), indent=2).decode() + "\n")
+        if args.json is not None:
+            _put(machine, args.json)
         else:
             from gobrrr.machine.render import show
 
@@ -44,7 +44,7 @@ class MachineCommand:
         return 0
 
 
-def _disk(folder: str, as_json: bool) -> int:
+def _disk(folder: str, file: str | None) -> int:
     from pathlib import Path
 
     from gobrrr.cli.interrupts import Interrupts
@@ -56,15 +56,22 @@ def _disk(folder: str, as_json: bool) -> int:
             disk = measure(Path(folder))
         except KeyboardInterrupt:
             return interrupts.exit_code
-    if as_json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(disk), indent=2).decode() + "\n")
+    if file is not None:
+        _put(disk, file)
     else:
         from gobrrr.machine.disk_render import show
 
         show(disk, folder, sys.stdout)
     return 0
+
+
+def _put(noun: object, file: str) -> None:
+    """As JSON, into the file or to stdout."""
+    import msgspec
+
+    from gobrrr.cli.report import put
+
+    put(msgspec.json.format(msgspec.json.encode(noun), indent=2) + b"\n", file)
 
 
 def _say(text: str) -> None:

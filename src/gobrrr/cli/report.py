@@ -133,7 +133,7 @@ def write(path: Path, content: bytes) -> None:
     try:
         files.write(path, content, files.AS_USUAL)
     except OSError as error:
-        raise GobrrrError(f"{path}: {error.strerror}", "name another file with -o") from None
+        raise GobrrrError(f"{path}: {error.strerror}", "name another file") from None
 
 
 command = ReportCommand()
