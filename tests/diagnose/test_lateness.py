@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.calls import CALLS, OF_ALL, ROW, Calls, GroupCalls, calls_each
 from gobrrr.ledger.lateness import Told, lateness
 from gobrrr.ledger.linkrates import linked
-from gobrrr.ledger.ranks import Job
+from gobrrr.ledger.ranks import Job, RankSummary, together
 from gobrrr.pipeline.traces import diagnose
 from gobrrr.report.job import job_to_markdown, show_job
 from tests.diagnose.grown import COLLECTIVES, Grown, grow_ranks, meet
@@ -202,8 +202,30 @@ def test_what_ranks_may_leave_early_is_not_split(tmp_path: Path) -> None:
 def test_a_missing_rank_may_be_the_latest(tmp_path: Path) -> None:
     ranks = steps_of(3, 5000, 200, ALL_REDUCE, devices=8)
     (group,) = job_of(ranks[:2], tmp_path).groups
-    assert "of its 3 ranks 2 are here: the latest may be another" in "".join(group.doubts)
+    assert "of 3 ranks 2 are here: the latest may be another" in "".join(group.doubts)
     assert not group.slow and not group.fits
+
+
+def test_of_a_job_with_missing_files_no_transfer_is_told(tmp_path: Path) -> None:
+    """Files that do not say how large a group is: the job's size does."""
+    ranks = steps_of(3, 5000, 200, {key: value for key, value in ALL_REDUCE.items() if key != "Group size"})
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    whole, part = job_of(ranks, tmp_path / "a"), job_of(ranks[:2], tmp_path / "b")
+    assert "transfer" in whole.verdict and "transfer" not in part.verdict and "not all ranks' files" in part.verdict
+    assert part.groups[0].partial and not whole.groups[0].partial
+
+
+def test_files_of_other_times_are_of_other_runs() -> None:
+    ranks = [RankSummary(source=str(at), rank=at, step_ns=1e6, communication_ns=1.0, span=(at * 10**11, at * 10**11))
+             for at in range(2)]  # fmt: skip
+    assert "some files end 100 s before others begin" in together(ranks).verdict
+    assert together([replace(rank, span=(0, 10**12)) for rank in ranks]).bound != "unreliable"
+
+
+def test_a_world_beyond_all_jobs_is_refused_without_counting_it() -> None:
+    ranks = [RankSummary(source=str(at), rank=at, world_size=10**15, step_ns=1e6) for at in range(2)]
+    assert together(ranks).bound == "unreliable" and "10000000000000" in together(ranks).verdict
 
 
 def test_a_file_that_begins_a_step_later_is_matched_by_its_steps_numbers(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gobrrr.cli.main import main
@@ -16,10 +17,10 @@ from gobrrr.errors import TraceError
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.limits import DEFAULT, Limits
-from gobrrr.recording.nsys import process_of, read_export
+from gobrrr.recording.nsys import LONGEST, process_of, read_export
 from gobrrr.recording.sources import Source, find, read
 from gobrrr.rules.verdict.model import Report
-from tests.diagnose.exported import export
+from tests.diagnose.exported import PID, export
 from tests.diagnose.grown import CAUSES, Grown, grow
 from tests.diagnose.test_grown import accounts
 
@@ -148,3 +149,68 @@ def test_its_own_format_is_told_how_to_export(tmp_path: Path) -> None:
 def test_a_folder_finds_exports(tmp_path: Path) -> None:
     file = export(grow(2, "overhead").document(), tmp_path / "trace.sqlite")
     assert find([str(tmp_path)]) == [Source(str(file))]
+
+
+def changed(file: Path, *statements: str) -> Path:
+    with sqlite3.connect(file) as db:
+        for statement in statements:
+            db.execute(statement)
+    db.close()
+    return file
+
+
+def test_a_virtual_table_is_not_asked(tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS docid, i AS start FROM n"
+    changed(file, "DROP TABLE NVTX_EVENTS", f"CREATE VIEW evil AS {endless}",
+            "CREATE  VIRTUAL TABLE NVTX_EVENTS USING fts4(start, end, text, content='evil')")  # fmt: skip
+    assert not len(read(Source(str(file))).ops)
+
+
+def test_a_large_export_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    with pytest.raises(TraceError, match="limit of 1000 B on file bytes"):
+        read_export(file, Limits(file_bytes=1000))
+
+
+def test_long_texts_are_cut_and_their_sum_is_bounded(tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    changed(file, "UPDATE StringIds SET value = value || replace(hex(zeroblob(50000)), '0', 'x')")
+    assert max(map(len, read_export(file).names)) == LONGEST
+    with pytest.raises(TraceError, match="on unpacked bytes"):
+        read_export(file, Limits(unpacked_bytes=LONGEST))
+
+
+def test_graphs_count_when_the_busiest_process_is_chosen(tmp_path: Path) -> None:
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite", pid=100)
+    columns = "start INT, end INT, globalPid INT, correlationId INT, deviceId INT, streamId INT, graphId INT"
+    changed(file, f"CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE ({columns})",
+            f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (0, {10**12}, {200 << 24}, 1, 0, 7, 1)")  # fmt: skip
+    trace = read_export(file)
+    assert [trace.name(int(number)) for number in trace.kernels.name] == ["CUDA graph 1"]
+    assert "of 2 processes in the file" in trace.note
+
+
+def test_devices_are_those_that_cuda_numbers(tmp_path: Path) -> None:
+    """CUDA_VISIBLE_DEVICES=1: what CUDA calls device 0 is the host's second."""
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    changed(file, "DELETE FROM TARGET_INFO_GPU", "INSERT INTO TARGET_INFO_GPU VALUES (0, 'Tesla T4', 1, 7, 5, 40)",
+            "INSERT INTO TARGET_INFO_GPU VALUES (1, 'NVIDIA A100-SXM4-80GB', 1, 8, 0, 108)",
+            "CREATE TABLE TARGET_INFO_CUDA_DEVICE (gpuId INT, cudaId INT, pid INT)",
+            f"INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (1, 0, {PID})")  # fmt: skip
+    (device,) = read_export(file).properties.devices
+    assert device["name"] == "NVIDIA A100-SXM4-80GB" and device["id"] == 0
+
+
+def test_a_loaders_batches_are_no_steps_beside_the_trainings(tmp_path: Path) -> None:
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    before = read_export(file).steps
+    ranges = [f"INSERT INTO NVTX_EVENTS VALUES ({at * 1000}, {at * 1000 + 900}, 59, 'batch {at}', NULL, "
+              f"{(PID << 24) + 999999})" for at in range(64)]  # fmt: skip
+    assert np.array_equal(read_export(changed(file, *ranges)).steps.start, before.start)
+
+
+def test_what_lies_in_a_wal_is_said_to_be_missing(tmp_path: Path) -> None:
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    (tmp_path / "trace.sqlite-wal").write_bytes(b"anything")
+    assert "-wal file" in read_export(file).note

@@ -165,3 +165,9 @@ def test_a_training_serves_nobody(tmp_path: Path) -> None:
     trace = served([("train step", 5), ("train step", 5)])
     report = diagnosed(Source(str(trace.write(tmp_path / "trace.json"))), UNKNOWN, DEFAULT)
     assert report.serving == () and report.step.unmarked
+
+
+@pytest.mark.parametrize("name", ["step[DECODE bs=3x]", "step[DECODE bs=1234567890123]", "decode[bs=1_000]",
+                                  "decode[bs=1 tok=1 p=5]"])  # fmt: skip
+def test_a_mark_that_cannot_be_read_is_none(name: str) -> None:
+    assert iteration(name) is None

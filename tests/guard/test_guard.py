@@ -247,7 +247,8 @@ def test_dropout_draws_the_same_masks_in_float64(runs: Runs) -> None:
 
 
 def test_without_torch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "gobrrr.guard.twins")
+    for name in [name for name in sys.modules if name.startswith("gobrrr.guard.")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(TorchMissing, match="torch is not installed"):
         _ = guard.observe

@@ -94,3 +94,101 @@ def trained() -> nn.Module:
 )  # fmt: skip
 def test_what_is_no_one_layer_stays(net: nn.Module) -> None:
     assert folded(net) == {}
+
+
+class Aliased(nn.Module):
+    """A layer under two names, of which the forward uses the second: a decoder that cuts up a backbone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = conv()
+        self.net = nn.Sequential(self.first, normed(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+class Gated(nn.Module):
+    """What a default means, torch.fx does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = conv(), normed(4)
+
+    def forward(self, x: torch.Tensor, gate: torch.Tensor | None = None) -> torch.Tensor:
+        x = self.a(x)
+        return self.b(torch.relu(x) if gate is None else x)
+
+
+def normed(width: int) -> nn.BatchNorm2d:
+    norm = nn.BatchNorm2d(width)
+    norm.running_mean.uniform_(-1, 1)
+    norm.running_var.uniform_(0.5, 2)
+    return norm
+
+
+def calls_a_childs_layer() -> nn.Module:
+    """Its own forward depends on values; that of the child does not."""
+    inner = nn.Sequential(conv(), normed(4))
+    return Net(lambda n, x: n.inner(x) + n.inner[0](x) if x.sum() > -1e9 else x, inner=inner)
+
+
+def keeps_what_a_layer_made() -> nn.Module:
+    def forward(net: Net, x: torch.Tensor) -> torch.Tensor:
+        net.kept = net.a(x)
+        return net.b(net.kept)
+
+    inner = Net(forward, a=conv(), b=normed(4))
+    return Net(lambda n, x: n.inner(x) + n.inner.kept if x.sum() > -1e9 else x, inner=inner)
+
+
+@pytest.mark.parametrize("net", [Aliased(), nn.Sequential(Aliased(), conv(), normed(4))], ids=["alone", "inside"])
+def test_a_layer_under_two_names_is_folded_where_it_is_used(net: nn.Module) -> None:
+    assert "layers" in folded(net)["fold_batch_norm"]
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        Gated(),
+        Net(lambda n, x: n.b(n.a(x)) + nn.functional.conv2d(x, n.a.weight, padding=1), a=conv(), b=normed(4)),
+        calls_a_childs_layer(),
+        keeps_what_a_layer_made(),
+    ],
+    ids=["default", "weight read", "called by the parent", "kept"],
+)
+def test_what_only_a_call_shows_is_not_folded(net: nn.Module) -> None:
+    assert folded(net) == {}
+
+
+def test_a_norm_over_another_dimension_than_the_layers_stays_itself() -> None:
+    net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)).eval()
+    net[1].running_mean.uniform_(-1, 1)
+    three = torch.randn(2, 8, 8)
+    with torch.no_grad():
+        expected = net(three)
+        with applied("fold_batch_norm"):
+            torch.testing.assert_close(net(three), expected)
+
+
+def test_a_checkpoint_that_is_loaded_later_counts() -> None:
+    net, other = (nn.Sequential(conv(), normed(4)).eval() for _ in range(2))
+    with torch.no_grad(), applied("fold_batch_norm") as said:
+        net(X)
+        net.load_state_dict(other.state_dict())
+        torch.testing.assert_close(net(X), other(X), rtol=1e-4, atol=1e-5)
+    assert said
+
+
+def test_a_copy_has_its_own_forward_and_training_goes_on() -> None:
+    net = nn.Sequential(conv(), normed(4)).eval()
+    with applied("fold_batch_norm") as said:
+        with torch.no_grad():
+            expected = net(X)
+        twin = copy.deepcopy(net)
+        assert twin[0].forward.__func__ is nn.Conv2d.forward  # type: ignore[attr-defined]
+        with torch.no_grad():
+            torch.testing.assert_close(twin(X), expected, rtol=1e-4, atol=1e-5)
+        net(X).sum().backward()
+        assert net[1].weight.grad is not None
+    assert said

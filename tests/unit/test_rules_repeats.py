@@ -148,13 +148,16 @@ def test_a_text_that_grows_is_not_told_to_come_in_batches_too() -> None:
     [
         inferring(*decoding(100, 101)),  # two may be chance
         inferring(*decoding(100, 101, 103)),  # lengths of other texts
+        inferring(*decoding(102, 101, 100)),  # texts sorted by falling length
+        inferring(*decoding(100, 102, 101)),
+        inferring(*decoding(5, 6, 7)),  # too short to matter
         inferring(*decoding(64, 64, 64)),
         inferring(*decoding(2, 3, 4, 5)),  # short ones cost nothing
         inferring(*decoding(100, 101, 102, 103), kind="training"),
         inferring(*decoding(100, 101, 102), *decoding(100, calls=2.0)),  # one of them comes again and again
         inferring(*(decoding(100, where=(Span("a.py", n),))[0] for n in range(4))),
     ],
-    ids=["two", "gap", "same", "short", "training", "uneven", "places"],
+    ids=["two", "gap", "falling", "shuffled", "tiny", "same", "short", "training", "uneven", "places"],
 )
 def test_lengths_that_do_not_grow_token_by_token(case: Case) -> None:
     assert not case.raised("BRR314")
@@ -169,7 +172,10 @@ def infers(*ops: OpGroup, kind: str = "inference") -> list[object]:
 
 def test_a_norm_right_behind_its_layer_is_told() -> None:
     layer, norm = op("mkldnn_convolution", FEATURES, (24, 24, 1, 1), ms=5), op("native_batch_norm", FEATURES, ms=4)
-    around = [op("batch_norm", FEATURES, ms=0.01), op("_batch_norm_impl_index", FEATURES, ms=0.01)]
+    around = [
+        op("batch_norm", FEATURES, ms=0.01, leaf=False),
+        op("_batch_norm_impl_index", FEATURES, ms=0.01, leaf=False),
+    ]
     (found,) = infers(layer, *around, norm)
     assert found.saving.expected_ns == pytest.approx(0.8 * 4 * MS) and "1 batch norms" in found.message
     assert infers(op("addmm", (24,), (8, 24), (24, 24), ms=5, bound="compute"), norm)
@@ -177,3 +183,11 @@ def test_a_norm_right_behind_its_layer_is_told() -> None:
     assert not infers(op("relu", FEATURES, ms=5), norm)
     assert not infers(layer, op("add", FEATURES, FEATURES, ms=1), norm)  # what was added to is no layer's output
     assert not infers(norm)
+    assert infers(layer, op("empty", ms=0.01), op("as_strided_", FEATURES, ms=0.01), norm)
+
+
+@pytest.mark.parametrize("between", ["cat", "max_pool2d_with_indices", "upsample_nearest2d", "index_select"])
+def test_a_norm_behind_something_else_is_not_told(between: str) -> None:
+    """DenseNet: what a norm is given comes from many layers."""
+    layer, norm = op("mkldnn_convolution", FEATURES, (24, 24, 1, 1), ms=5), op("native_batch_norm", FEATURES, ms=4)
+    assert not infers(layer, op(between, *([] if between == "cat" else [FEATURES]), ms=1), norm)

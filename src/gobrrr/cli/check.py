@@ -76,6 +76,7 @@ class CheckCommand:
             return UNRELIABLE
 
     def _checked(self, args: argparse.Namespace) -> int:
+        from gobrrr.cli.report import check_target
         from gobrrr.report.checked import Against, checked
         from gobrrr.report.money import priced
         from gobrrr.rules.verdict.regression import held_against
@@ -84,6 +85,7 @@ class CheckCommand:
         _check_order(args.program)
         _form(args)
         per_hour = price.asked(args)
+        check_target(args.output, (*args.against, *args.program[:1]))
         before = [(word, _recorded(word)) for word in args.against]
         kept = _kept(args.program)
         report = priced(_recorded(kept), per_hour) if kept else self._ran(args, before, per_hour)

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from gobrrr.cli import price
-from gobrrr.cli.report import add_formats, format_of, put
+from gobrrr.cli.report import add_formats, check_target, format_of, put
 from gobrrr.report import formats
 from gobrrr.report.formats import View
 
@@ -32,6 +32,7 @@ class CompareCommand:
 
         formats.check(form := format_of(args), "comparison")
         per_hour = price.asked(args)
+        check_target(args.output, (args.a, args.b))
         found = compare(args.a, args.b, per_hour)
         num_ops = max(0, args.ops)
         if form == "text" and not args.output:

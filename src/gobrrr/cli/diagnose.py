@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import price, redact
-from gobrrr.cli.report import add_formats, add_options, format_of, put, tell
+from gobrrr.cli.report import add_formats, add_options, check_target, format_of, put, tell
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import redaction
 from gobrrr.report import formats
@@ -52,6 +52,8 @@ class DiagnoseCommand:
 
         _check_form(args, len(args.traces))
         per_hour = price.asked(args)
+        for output in (args.output, args.json):
+            check_target(output, args.traces)
         limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
         machine = traces.machine_in(args.machine)
         sources = find(args.traces, limits)

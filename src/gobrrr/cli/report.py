@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,7 @@ class ReportCommand:
         from gobrrr.report.money import priced
 
         file = find(Path(args.run))
+        check_target(args.output, [str(file)])
         if (noun := nouns.other(file)) is not None:
             return _tell_other(redaction.redacted(noun, args.redact), args)
         report, form = redaction.redacted(priced(load(file), price.asked(args)), args.redact), format_of(args)
@@ -128,10 +130,21 @@ def put(content: bytes, output: str | None) -> None:
         sys.stdout.buffer.write(content)
 
 
+def check_target(output: str | None, inputs: Iterable[str]) -> None:
+    """Raises GobrrrError where writing would overwrite what is to be read."""
+    if output and any(Path(word).is_file() and same(Path(word), Path(output)) for word in inputs):
+        raise GobrrrError(f"{output} is what is read, and would be overwritten", "name another file")
+
+
+def same(a: Path, b: Path) -> bool:
+    """Whether two names are of one file that is there."""
+    return b.exists() and a.samefile(b)
+
+
 def write(path: Path, content: bytes) -> None:
     """All or nothing: an interrupted write leaves the older file as it was."""
     try:
-        files.write(path, content, files.AS_USUAL)
+        files.put(path, content)
     except OSError as error:
         raise GobrrrError(f"{path}: {error.strerror}", "name another file") from None
 

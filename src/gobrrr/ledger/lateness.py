@@ -82,6 +82,8 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     ranks: str = ""
     size: int = 0
     """Ranks in the group as the files say; 0 unknown."""
+    partial: bool = False
+    """Some of its ranks' files are not here: what is waiting for those counts as transfer."""
     calls: int = 0
     """That were split, in all recorded steps."""
     together: int = 0
@@ -103,26 +105,28 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     doubts: tuple[str, ...] = ()
 
 
-def lateness(told: Sequence[Told]) -> tuple[Group, ...]:
-    """By group, most waiting first; without groups of one rank, and those of which one rank's file alone is there."""
+def lateness(told: Sequence[Told], world: int = 0) -> tuple[Group, ...]:
+    """By group, most waiting first, of a job of `world` ranks (0 unknown); without groups of one rank, and those of
+    which one rank's file alone is there."""
     members: dict[tuple[str, str], list[tuple[Told, GroupCalls]]] = defaultdict(list)
     for one in told:
         for group in one.calls.groups:
             members[group.group, group.ranks].append((one, group))
-    found = [_group(of) for of in members.values() if len(of) > 1 and of[0][1].size != 1]
+    found = [_group(of, world) for of in members.values() if len(of) > 1 and of[0][1].size != 1]
     return tuple(sorted(found, key=lambda one: (-one.waiting_ns, -one.transfer_ns, one.group, one.ranks)))
 
 
-def _group(members: list[tuple[Told, GroupCalls]]) -> Group:
+def _group(members: list[tuple[Told, GroupCalls]], world: int) -> Group:
     first = members[0][1]
+    size = first.size or world
     all_calls = [group.table() for _, group in members]
     met = [_where(np.isin(table["kind"], CODES), table) for table in all_calls]
     apart = max(len(table) - len(those) for table, those in zip(all_calls, met, strict=True))
     # Of ranks that were cut some tell fewer, as they had other calls between.
     most = (min if any(one.calls.told < one.calls.count for one, _ in members) else max)(map(len, met))
     tables, alike = _matched(met)
-    doubts = tuple(_doubts(members, most - len(alike), most, int((~alike).sum()), apart))
-    empty = Group(group=first.group, ranks=first.ranks, size=first.size, doubts=doubts)
+    doubts = tuple(_doubts(members, size, most - len(alike), most, int((~alike).sum()), apart))
+    empty = Group(group=first.group, ranks=first.ranks, size=first.size, partial=size > len(members), doubts=doubts)
     if not most:
         return empty
     if alike.sum() < (1 - LOST) * most:
@@ -184,12 +188,13 @@ def _sizes(table: Rows, transfer: Floats, num_ranks: int) -> list[SizedTransfer]
     return sorted(found, key=lambda one: (-one.calls * one.transfer_ns, one.kind, one.size))[:SIZES]
 
 
-def _doubts(members: list[tuple[Told, GroupCalls]], lost: int, most: int, different: int, apart: int) -> Iterator[str]:
+def _doubts(
+    members: list[tuple[Told, GroupCalls]], size: int, lost: int, most: int, different: int, apart: int
+) -> Iterator[str]:  # fmt: skip
     """What stands between these figures and the truth."""
-    size = members[0][1].size
     if size > len(members):
         yield (
-            f"of its {size} ranks {len(members)} are here: the latest may be another, so that the transfer is no more "
+            f"of {size} ranks {len(members)} are here: the latest may be another, so that the transfer is no more "
             "than this"
         )
     if most and not all(group.numbered for _, group in members):

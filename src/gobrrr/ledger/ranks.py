@@ -22,6 +22,10 @@ from gobrrr.ledger.model import Ledger
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
 LATE = 0.05
 """Share of the step by which a rank's own time must exceed the median's to be called late."""
+MOST_RANKS = 1 << 20
+"""Of a job: more is no number of ranks."""
+APART = 60e9
+"""ns between files of ranks after which they are of different runs: clocks of hosts differ by less (proposed)."""
 
 
 class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +48,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """All ranks fit in the devices of this one's host."""
     calls: Calls | None = None
     """Its collectives, call by call; null once they are held against those of the others."""
+    span: tuple[int, int] | None = None
+    """First and last event, in ns since the epoch; null where the file does not say when it was."""
     error: str = ""
     """Why this one could not be read; then all else is empty."""
 
@@ -78,8 +84,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summary(
-    ledger: Ledger, source: str, rank: int | None, world_size: int | None, calls: Calls | None = None
-) -> RankSummary:
+    ledger: Ledger, source: str, rank: int | None, world_size: int | None, calls: Calls | None = None,
+    span: tuple[int, int] | None = None,
+) -> RankSummary:  # fmt: skip
     """Of one rank's ledger."""
     device = ledger.device
     communication = sum(ns for _, _, ns, kind in device.kernels if kind == "communication") if device else 0.0
@@ -88,7 +95,7 @@ def summary(
         source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.wall,
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, communication_ns=communication,
         accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
-        within_a_host=device.within_a_host if device else False,
+        within_a_host=device.within_a_host if device else False, span=span,
     )  # fmt: skip
 
 
@@ -119,11 +126,11 @@ def together(ranks: Sequence[RankSummary]) -> Job:
         return Job(verdict="Unreliable: no rank could be read.", bound="unreliable", ranks=tuple(ranks))
     numbers = [r.rank for r in read if r.rank is not None]
     world = max((r.world_size or 0 for r in read), default=0)
-    missing = tuple(sorted(set(range(world)) - set(numbers))) if numbers else ()
+    missing = tuple(sorted(set(range(min(world, MOST_RANKS))) - set(numbers))) if numbers else ()
     doubled = tuple(sorted({n for n in numbers if numbers.count(n) > 1}))
     unread = tuple(r for r in ranks if r.error)
     told = [_told(r) for r in read]
-    groups = () if doubled else tuple(linked(group, told) for group in lateness(told))
+    groups = () if doubled else tuple(linked(group, told) for group in lateness(told, world))
     untold = Job(
         verdict="", bound="unreliable", missing=missing, doubled=doubled, ranks=(*_without_calls(read, groups), *unread)
     )
@@ -175,10 +182,10 @@ def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:
         moving[one.source] += one.exposed_transfer_ns
     if not waiting:
         return said
-    return (
-        f"{said} ({units.duration(median(waiting.values()))} of it waiting for the latest rank, "
-        f"{units.duration(median(moving.values()))} transfer)"
-    )
+    waited = units.duration(median(waiting.values()))
+    if any(group.partial for group in groups):
+        return f"{said} (at least {waited} of it waiting: not all ranks' files are here)"
+    return f"{said} ({waited} of it waiting for the latest rank, {units.duration(median(moving.values()))} transfer)"
 
 
 def _unclear(read: Sequence[RankSummary], world: int, doubled: Sequence[int]) -> str:
@@ -201,6 +208,11 @@ def _unclear(read: Sequence[RankSummary], world: int, doubled: Sequence[int]) ->
             "the files do not say that they are ranks, and none of them communicates; give one at a time, or hold two "
             "against each other: gobrrr compare A B"
         )
+    if world > MOST_RANKS:
+        return f"a file says that it is of a job of {world} ranks"
+    spans = [r.span for r in read if r.span is not None]
+    if spans and (between := max(begin for begin, _ in spans) - min(end for _, end in spans)) > APART:
+        return f"some files end {units.duration(between)} before others begin; give the files of one run"
     if world and max(numbers, default=0) >= world:
         return f"a file says that it is rank {max(numbers)} of {world}; give the files of one job"
     return ""

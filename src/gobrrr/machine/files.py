@@ -51,6 +51,16 @@ def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
         raise
 
 
+def put(path: Path, data: bytes) -> None:
+    """Into the file that the user has named: whole or not at all where it is or becomes a plain file, by way of a link
+    where it is one; a pipe or a device is written into. Raises OSError."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            file.write(data)
+    else:
+        write(path.resolve(), data, AS_USUAL)
+
+
 def append(path: Path, data: bytes) -> None:
     """To a file of ours, made where it is not there. Raises OSError, for a link and for what is no plain file too."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _OURS | _NOFOLLOW | _NONBLOCK, PRIVATE)

@@ -18,8 +18,11 @@ if TYPE_CHECKING:  # each is imported where it is used: `import gobrrr` must sta
     from gobrrr.recording.limits import Limits
     from gobrrr.recording.run import Recording
     from gobrrr.recording.sources import Source
+    from gobrrr.recording.trace import Trace
     from gobrrr.rules.verdict.model import Report
 
+EPOCH = 946_684_800 * 10**9
+"""The year 2000, in ns."""
 CHUNK = 4
 """Traces that a process takes at a time."""
 
@@ -80,7 +83,14 @@ def judged_trace(
     recording = of_trace(trace)
     ledger, report = judged(recording, machine, portability=portability, rank=rank, world_size=world)
     told = calls(recording, trace, most) if most else None
-    return report, summary(ledger, str(source), rank, world, told), recording
+    return report, summary(ledger, str(source), rank, world, told, _span(trace)), recording
+
+
+def _span(trace: Trace) -> tuple[int, int] | None:
+    """First and last moment, where those are of this century: older files count from the start of the computer."""
+    starts = [table.start for table in (trace.ops, trace.kernels) if len(table.start)]
+    first, last = (min(int(s[0]) for s in starts), max(int(s[-1]) for s in starts)) if starts else (0, 0)
+    return (first, last) if first > EPOCH else None
 
 
 def machine_in(file: str | None) -> Machine:

@@ -24,7 +24,7 @@ from gobrrr.machine.probe import probe
 from gobrrr.pipeline import firstrun, redaction
 from gobrrr.pipeline.ceilings import interpreter
 from gobrrr.pipeline.names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
-from gobrrr.recording.escape import plain
+from gobrrr.recording.escape import is_plain, plain
 from gobrrr.remedies import registry
 from gobrrr.remedies.model import SAFETY
 from gobrrr.remedies.probing import unable
@@ -277,7 +277,7 @@ def _next_command(folder: Path, receipt: Receipt, program: Sequence[str]) -> str
     """What to type now; nothing where the program has a word that does not fit into a line."""
     if receipt.complete and not (folder / RECIPE).is_file():
         return shlex.join(["gobrrr", "report", str(folder / DIAGNOSIS)])
-    if any("\n" in word for word in program):
+    if not all(map(is_plain, program)):
         return ""
     goal = ["--objective", receipt.objective] if receipt.objective != TIME.name else []
     verb = ["run", "--recipe", str(folder / RECIPE)] if receipt.complete else ["tune", *goal, "--resume", str(folder)]

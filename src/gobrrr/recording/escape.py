@@ -37,10 +37,27 @@ def plain(text: str, limit: int = LIMIT) -> str:
     return clean if len(clean) <= limit else clean[: limit - 3] + "..."
 
 
+def cleaned_command(words: Sequence[str]) -> str:
+    """A command to be shown: what would not print is taken out of each word before it is quoted, so that no quote goes
+    with it."""
+    return shlex.join(map(plain, words))
+
+
 def command_line(words: Sequence[str]) -> str:
     """A command as it would be typed, with nothing left out: what does not print, or turns the line round, is shown as
-    an escape, so that whoever is asked whether to run it sees all of it."""
-    return " ".join(shlex.quote(word) if all(map(_is_plain, word)) else ascii(word) for word in words)
+    an escape, so that whoever is asked whether to run it sees all of it, and bash reads the same words again."""
+    return " ".join(shlex.quote(word) if all(map(_is_plain, word)) else _escaped(word) for word in words)
+
+
+def is_plain(text: str) -> bool:
+    """Whether all of it prints, from left to right."""
+    return all(map(_is_plain, text))
+
+
+def _escaped(word: str) -> str:
+    """In bash's $'...', in which nothing is expanded."""
+    inside = (f"\\{char}" if char in "\\'" else char if _is_plain(char) else f"\\U{ord(char):08x}" for char in word)
+    return f"$'{''.join(inside)}'"
 
 
 def _is_plain(char: str) -> bool:

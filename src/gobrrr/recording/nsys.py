@@ -29,7 +29,10 @@ KERNELS, COPIES, SETS, GRAPHS, CALLS = (
     f"CUPTI_ACTIVITY_KIND_{what}" for what in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "RUNTIME")
 )
 RANGES = "NVTX_EVENTS"
-AT_ONCE = 50_000
+AT_ONCE = 5_000
+"""Rows in hand."""
+LONGEST = 4_096
+"""Characters of a text that are read: names of kernels reach 2,000, and a file may point to one page many times."""
 COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
 """CUPTI's CUpti_ActivityMemcpyKind, where the file does not bring its own table."""
 _SAID = re.compile(r"([HDP]TO[HDP])$")
@@ -43,9 +46,11 @@ Row = tuple[Any, ...]
 def read_export(path: Path, limits: Limits = DEFAULT) -> Trace:
     """The trace of the process with most device time. Raises TraceError where it is not an export, or too large."""
     try:
+        if (num_bytes := path.stat().st_size) > limits.file_bytes:
+            raise exceeded(str(path), "file_bytes", limits.file_bytes, num_bytes)
         database = _opened(path, limits)
         try:
-            return _read(database, str(path), limits)
+            return _read(database, path, limits)
         finally:
             database.close()
     except sqlite3.Error as error:
@@ -62,7 +67,8 @@ def _opened(path: Path, limits: Limits) -> sqlite3.Connection:
     return database
 
 
-def _read(database: sqlite3.Connection, source: str, limits: Limits) -> Trace:
+def _read(database: sqlite3.Connection, path: Path, limits: Limits) -> Trace:
+    source = str(path)
     export = _Export(database, source, limits)
     if not export.tables.keys() & {KERNELS, COPIES, GRAPHS, CALLS}:
         raise TraceError(f"{source} is a database, but holds no CUDA activity of Nsight Systems", EXPORT)
@@ -71,7 +77,10 @@ def _read(database: sqlite3.Connection, source: str, limits: Limits) -> Trace:
         tables.add(batch)
     if not tables.num_rows:
         raise TraceError(f"{source} holds no CUDA activity", "profile with: nsys profile --trace=cuda,nvtx")
-    return assemble(tables, export.fields(), source, False, export.note)
+    notes = [export.note] if export.note else []
+    if path.with_name(f"{path.name}-wal").is_file():
+        notes.append("what lies in the -wal file beside it was not read: open and close it once with sqlite3")
+    return assemble(tables, export.fields(), source, False, "; ".join(notes))
 
 
 class _Export:
@@ -79,36 +88,63 @@ class _Export:
 
     def __init__(self, database: sqlite3.Connection, source: str, limits: Limits) -> None:
         self._database, self._source, self._limits = database, source, limits
-        self._rows = 0
-        plain = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'"
+        self._rows = self._num_chars = 0
+        plain = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"  # virtual ones have no page
         names = [name for (name,) in database.execute(plain) if re.fullmatch(r"\w{1,80}", name)]
         self.tables = {name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')} for name in names}
         self.note = ""
         self._process = self._busiest()
-        self._strings: dict[Any, Any] = {number: text for number, text in self.select("StringIds", "id", "value")}
+        self._strings: dict[Any, Any] = {
+            number: self._held(text) for number, text in self.select("StringIds", "id", "value")
+        }
+        self._stepper = self._stepping()
 
     def select(self, table: str, *columns: str) -> Iterator[Row]:
-        """Rows of a table, None for a column that it lacks; none where the file has no such table. Counted."""
+        """Rows of a table, None for a column that it lacks; none where the file has no such table. Counted; texts are
+        cut."""
         there = self.tables.get(table)
         if there is None:
             return
-        wanted = ", ".join(f'"{column}"' if column in there else "NULL" for column in columns)
+        wanted = ", ".join(_cut(column) if column in there else "NULL" for column in columns)
         rows = self._database.execute(f'SELECT {wanted} FROM "{table}"')
+        count = 0
         while some := rows.fetchmany(AT_ONCE):
-            self._rows += len(some)
-            if self._rows > self._limits.events:
+            count += len(some)
+            if count > self._limits.events:
                 raise exceeded(self._source, "events", self._limits.events)
             yield from some
 
     def _busiest(self) -> int | None:
         """The process with most device time; None where the file does not tell processes apart."""
         spent: Counter[int] = Counter()
-        for pid, begin, end in self.select(KERNELS, "globalPid", "start", "end"):
-            if isinstance(pid, int) and isinstance(begin, int) and isinstance(end, int):
-                spent[process_of(pid)] += end - begin
+        for table in (KERNELS, GRAPHS, COPIES, SETS):
+            for pid, begin, end in self.select(table, "globalPid", "start", "end"):
+                if isinstance(pid, int) and isinstance(begin, int) and isinstance(end, int):
+                    spent[process_of(pid)] += end - begin
         if len(spent) > 1:
             self.note = f"of {len(spent)} processes in the file the one with most device time is read"
         return spent.most_common(1)[0][0] if spent else None
+
+    def _stepping(self) -> int | None:
+        """The thread that counts the steps; where several count (a loader its batches) that with most calls of CUDA."""
+        marking = {
+            who for who, text, number in self.select(RANGES, "globalTid", "text", "textId")
+            if isinstance(who, int) and not self._is_others(who) and _STEP.match(self._said(text, number))
+        }  # fmt: skip
+        if len(marking) < 2:
+            return None
+        calls = Counter(who for (who,) in self.select(CALLS, "globalTid") if who in marking)
+        return max(marking, key=lambda who: (calls[who], -who))
+
+    def _said(self, text: Any, number: Any) -> str:
+        return text if isinstance(text, str) and text else self._text(number)
+
+    def _held(self, text: Any) -> Any:
+        """A text that is kept. Raises TraceError where all of them are too long together."""
+        self._num_chars += len(text) if isinstance(text, str) else 0
+        if self._num_chars > self._limits.unpacked_bytes:
+            raise exceeded(self._source, "unpacked_bytes", self._limits.unpacked_bytes)
+        return text
 
     def batches(self) -> Iterator[Batch]:
         """All events that torch.profiler would have written too."""
@@ -142,6 +178,9 @@ class _Export:
         starts: list[int] = []
         for row in self.select(table, *columns):
             who, begin, end = row[:3]
+            self._rows += 1
+            if self._rows > self._limits.events:
+                raise exceeded(self._source, "events", self._limits.events)
             if not (isinstance(begin, int) and isinstance(end, int)) or self._is_others(who):
                 continue
             event = make(who if isinstance(who, int) else 0, begin, end, *row[3:])
@@ -189,10 +228,11 @@ class _Export:
 
     def _range(self, who: int, begin: int, end: int, text: Any, number: Any) -> Event | None:
         """One NVTX range: an op of torch, a step, or something of the program's own."""
-        said = text if isinstance(text, str) and text else self._text(number)
+        said = self._said(text, number)
         if not said:
             return None
-        op, step, sequence = _TORCH_OP.match(said), _STEP.match(said), _SEQUENCE.search(said)
+        op, sequence = _TORCH_OP.match(said), _SEQUENCE.search(said)
+        step = _STEP.match(said) if self._stepper in (None, who) else None
         name = op[0] if op else f"ProfilerStep#{step[1]}" if step else said
         args = Args(sequence=int(sequence[1]) if op and sequence else -1)
         return Event("X", "cpu_op" if op else "user_annotation", name, process_of(who), who % 2**24, None,
@@ -207,8 +247,19 @@ class _Export:
                 "TARGET_INFO_GPU", "id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount"
             )
         ]  # fmt: skip
+        gpus = {
+            cuda: gpu for gpu, cuda, pid in self.select("TARGET_INFO_CUDA_DEVICE", "gpuId", "cudaId", "pid")
+            if pid in (None, self._process) or self._process is None
+        }  # fmt: skip
+        if gpus:  # CUDA_VISIBLE_DEVICES: events say CUDA's own number of a device
+            by_gpu = {each["id"]: each for each in devices}
+            devices = [{**by_gpu[gpu], "id": cuda} for cuda, gpu in gpus.items() if gpu in by_gpu]
         begins = [began for (began,) in self.select("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")]
         return {"deviceProperties": devices, "baseTimeNanoseconds": begins[0] if begins else 0}
+
+
+def _cut(column: str) -> str:
+    return f'CASE typeof("{column}") WHEN \'text\' THEN substr("{column}", 1, {LONGEST}) ELSE "{column}" END'
 
 
 def process_of(number: int) -> int:

@@ -77,7 +77,7 @@ READERS: dict[str, Callable[[Said], Iteration]] = {
     "step[EXTEND": _extend, "step[DECODE": _decode, "step[MIXED": _mixed, VERIFY: _verify,
     "prefill[bs": _atom_prefill, "decode[bs": _atom_decode,
 }  # fmt: skip
-_NUMBER = re.compile(r"(?<![\w=])(\w{1,8})=(\d{1,12})(?![\w])")
+_NUMBER = re.compile(r"(?<![\w=])([a-z_]{1,8})=(\d{1,12})(?!\w)")
 _TOKENS = re.compile(
     r"execute_(?:\d{1,12}_)?context_(\d{1,12})\((?:sq)?(\d{1,12})\w*\)_generation_(\d{1,12})\((?:sq)?(\d{1,12})\w*\)"
 )
@@ -99,7 +99,8 @@ def iteration(name: str) -> Iteration | None:
         return Iteration(int(prompts), int(tokens) if tokens else None, int(sequences), None)
     word = _WORD.match(name)
     read = READERS.get(word[0]) if word and name.endswith("]") else None
-    return read({key: int(number) for key, number in _NUMBER.findall(name)}) if read else None
+    said = {key: int(number) for key, number in _NUMBER.findall(name)}
+    return read(said) if read and "bs" in said and said["bs"] >= said.get("p", 0) else None
 
 
 def iterations(names: Sequence[str]) -> dict[int, Iteration]:

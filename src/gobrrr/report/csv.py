@@ -10,6 +10,7 @@ import io
 from collections.abc import Iterator
 
 from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.recording.escape import plain
 from gobrrr.rules.verdict.model import OpShare, Report
 
 COLUMNS = (
@@ -17,7 +18,7 @@ COLUMNS = (
     "Cumulative Percentage (%)", "GFLOPS", "Data Moved (MB)", "FLOPS/Byte", "TFLOPS/s_mean", "TB/s_mean",
     "Compute Spec", "Roofline Bound", "Pct Roofline_mean", "Input Dims", "Source",
 )  # fmt: skip
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@")
 """Spreadsheets take what begins so for a formula (OWASP, CSV injection); an apostrophe makes it text."""
 
 
@@ -25,7 +26,7 @@ def to_csv(report: Report) -> str:
     """A line for each op, the costliest first: by the kernels that it launched where a device worked, those that are
     told apart by shape so; else by its own time on the CPU ("Kernel Time" all the same)."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(COLUMNS)
     total = 0.0
     for name, calls, ns, part, rest in sorted(_rows(report), key=lambda row: -row[2]):
@@ -67,9 +68,12 @@ def _of_host(op: OpShare) -> Row:
     return op.name, op.calls, op.ns, op.share, (None, None, None, *tera, "", bound, None, "", line)
 
 
-def _cell(value: float | str | None) -> str:
-    if value is None:
-        return ""
+def _cell(value: float | str | None) -> float | str | None:
+    """Texts are quoted, numbers are not (QUOTE_NONNUMERIC)."""
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(FORMULA) else value
-    return f"{value:.6g}"
+        text = plain(value)
+        return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+    if value is None:
+        return None
+    rounded = float(f"{value:.6g}")
+    return int(rounded) if rounded.is_integer() else rounded

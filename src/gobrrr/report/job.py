@@ -60,12 +60,13 @@ def told(job: Job) -> Iterator[tuple[str, str]]:
 
 def _of_group(group: Group) -> Iterator[tuple[str, str]]:
     """Transfer and waiting, who came last, the link, and what is not sure of it."""
+    most, least = ("at most ", "at least ") if group.partial else ("", "")
     name = f"group {group.group}" if group.group else f"collectives of {group.ranks}"
     if group.calls:
         yield (
             "waiting",
-            f"{name}, {len(group.waits)} ranks: {units.duration(group.transfer_ns)} of transfer per step; on the "
-            f"median rank {units.duration(group.waiting_ns)} of waiting for the latest, "
+            f"{name}, {len(group.waits)} ranks: {most}{units.duration(group.transfer_ns)} of transfer per step; on the "
+            f"median rank {least}{units.duration(group.waiting_ns)} of waiting for the latest, "
             f"{units.duration(group.exposed_waiting_ns)} of it with nothing beside it",
         )
         if last := ", ".join(_last(one, group.calls) for one in group.waits[:LAST] if one.last):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import msgspec
@@ -12,18 +13,26 @@ from gobrrr.rules.verdict.model import SCHEMA, Report
 
 MAX_BYTES = 64 << 20
 """A report is some hundred kilobytes; more is not one."""
+# DEL, C1 controls, marks and overrides of direction.
+_UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def to_json(report: Report) -> bytes:
     """Deterministic, indented, ends with a newline. Nanoseconds are integers, shares have 6 digits, other floats 9."""
     fields = msgspec.to_builtins(report, order="deterministic")
     fields["phases"] = [[name, _whole(ns)] for name, ns in fields["phases"]]
-    return msgspec.json.format(msgspec.json.encode(_canonical(fields)), indent=2) + b"\n"
+    return _shown(msgspec.json.format(msgspec.json.encode(_canonical(fields)), indent=2)) + b"\n"
 
 
 def as_json(noun: Any) -> bytes:
     """Any other noun: as it is, but for lone surrogates and figures that are none."""
-    return msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(noun))), indent=1) + b"\n"
+    return _shown(msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(noun))), indent=1)) + b"\n"
+
+
+def _shown(data: bytes) -> bytes:
+    """Whoever prints it meets no control of a terminal and nothing that turns a line round: JSON's escapes say the
+    same."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
 
 
 def from_json(data: bytes, name: str = "report") -> Report:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.recording.escape import cleaned_command
 from gobrrr.report import charts
 from gobrrr.report.charts import Part, Point
 from gobrrr.report.money import sentences
@@ -60,7 +60,7 @@ def facts(report: Report) -> list[tuple[str, list[str]]]:
     if report.loops:
         found.append(("also seen", [f"{o.name}: {units.share(o.share)}, {o.count} steps" for o in report.loops]))
     if report.exit_code:
-        found.append(("exit", [f"{report.exit_code} from {shlex.join(report.command) or 'the program'}"]))
+        found.append(("exit", [f"{report.exit_code} from {cleaned_command(report.command) or 'the program'}"]))
     return found
 
 
@@ -68,7 +68,7 @@ def about(report: Report) -> list[tuple[str, str]]:
     """Where and how it was made."""
     rank = f"{report.rank} of {report.world_size}" if report.rank is not None and (report.world_size or 0) > 1 else ""
     told = [
-        ("program", shlex.join(report.command)), ("recording", report.recording), ("rank", rank),
+        ("program", cleaned_command(report.command)), ("recording", report.recording), ("rank", rank),
         ("machine", report.machine), ("threads", str(report.threads) if report.machine else ""),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))),
         ("missing", "; ".join(report.missing)),

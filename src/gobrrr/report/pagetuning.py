@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
 from typing import Any
 
 from gobrrr import units
+from gobrrr.recording.escape import cleaned_command
 from gobrrr.report import charts, gains, tuning
 from gobrrr.report.formats import View
 from gobrrr.report.pagetables import Cell, Table
@@ -183,7 +183,7 @@ TRAJECTORY = {
 
 def _about(receipt: Receipt) -> list[tuple[str, str]]:
     told = [
-        ("program", shlex.join(receipt.command)), ("folder", receipt.folder), ("date", receipt.date),
+        ("program", cleaned_command(receipt.command)), ("folder", receipt.folder), ("date", receipt.date),
         ("machine", receipt.machine), ("seed", str(receipt.seed)),
         ("versions", ", ".join(f"{name} {version}" for name, version in sorted(receipt.versions.items()))),
         ("options", ", ".join(f"{name}: {key}={value}" for name, found in sorted(receipt.options.items())

@@ -12,6 +12,7 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.serving import ServingClass
+from gobrrr.recording.escape import cleaned_command, is_plain
 from gobrrr.report.bars import finite
 from gobrrr.report.cost import watching_cost
 from gobrrr.report.money import sentences
@@ -119,7 +120,7 @@ def _program(report: Report, page: Page, brief: bool = False) -> list[Renderable
     if report.rank is not None and (report.world_size or 0) > 1:
         block.append(page.row("rank", Text(f"{report.rank} of {report.world_size}")))
     if report.exit_code:
-        command = page.clean(shlex.join(report.command)) or "the program"
+        command = page.clean(cleaned_command(report.command)) or "the program"
         block.append(page.row("exit", phrase((str(report.exit_code), "bold red"), f" from {command}")))
     if report.device:
         busy, span = units.share(report.device.busy_share), units.share(report.device.span.busy_share)
@@ -229,9 +230,9 @@ def _skipped(report: Report, page: Page) -> str:
 
 def next_steps(report: Report, page: Page, brief: bool = False) -> list[RenderableType]:
     """The commands that lead on from here, and the one that shows this report again, whole where this is a brief."""
-    folder = page.clean(shlex.quote(report.recording))
+    folder = page.clean(cleaned_command([report.recording]))
     again = f"gobrrr report {'-v ' if brief else ''}{folder}" if report.recording else ""
-    first = f"gobrrr explain {page.clean(shlex.quote(report.findings[0].code))}" if report.findings else again
+    first = f"gobrrr explain {page.clean(cleaned_command([report.findings[0].code]))}" if report.findings else again
     rest = f"   {'all of it' if brief else 'this report again'}: {again}" if again and report.findings else ""
     lines = [phrase((first, "bold"), (rest, "dim"))] if first else []
     if command := page.clean(tunable(report)):
@@ -251,13 +252,13 @@ def settles(report: Report) -> str:
 
 def tunable(report: Report) -> str:
     """What to give to gobrrr tune, where findings name remedies to try and the program came to its end, or to Ctrl-C:
-    that of a script or a module by itself, any other behind two dashes. A word of several lines is left to people, and
-    a job of several ranks is refused by it."""
+    that of a script or a module by itself, any other behind two dashes. A word that does not print is left to people,
+    and a job of several ranks is refused by it."""
     python, *program = report.command or ("",)
     remedies = any(finding.remedies for finding in report.findings) and (report.world_size or 1) == 1
     if not (program and remedies) or report.verdict.bound == "unreliable" or report.exit_code not in DONE:
         return ""
-    if not PurePath(python).name.startswith("python") or any("\n" in word for word in program):
+    if not PurePath(python).name.startswith("python") or not all(map(is_plain, program)):
         return ""
     plainly = program[0] == "-m" or not program[0].startswith("-")
     return shlex.join(program if plainly else ["--", python, *program])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -36,7 +37,7 @@ class Growing(NamedTuple):
 def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
     grown = growing(ledger)
-    if ledger.step.kind != "inference" or grown is None or grown.length < SHORTEST:
+    if ledger.step.kind != "inference" or grown is None:
         return
     ops = [op for op in ledger.ops if any(set(shape) & grown.lengths for shape in op.shapes)]
     spent = sum(max(0.0, op.ns - op.dispatch_ns) for op in ops)
@@ -65,14 +66,15 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
 
 
 def growing(ledger: Ledger) -> Growing | None:
-    """The indices of an embedding that are one longer in each recorded step; each length is there once."""
+    """The indices of an embedding that are one longer each time that their length is another, and as often each."""
     places: dict[tuple[Span, ...], dict[int, float]] = defaultdict(dict)
-    for op in ledger.named(EMBEDDING):
+    for op in sorted(ledger.named(EMBEDDING), key=lambda op: op.order):
         if len(op.shapes) > 1 and op.shapes[1]:
             lengths = places[op.where]
             lengths[op.shapes[1][-1]] = lengths.get(op.shapes[1][-1], 0.0) + op.calls
     for where, lengths in places.items():
-        grows = max(lengths) - min(lengths) + 1 == len(lengths) >= FEWEST
-        if grows and max(lengths.values()) <= 1.5 * min(lengths.values()):
-            return Growing(where, frozenset(lengths))
+        grows = len(lengths) >= FEWEST and all(b == a + 1 for a, b in itertools.pairwise(lengths))
+        found = Growing(where, frozenset(lengths))
+        if grows and max(lengths.values()) <= 1.5 * min(lengths.values()) and found.length >= SHORTEST:
+            return found
     return None

@@ -8,9 +8,10 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import CONVOLUTIONS, MATMULS, costliest_line, kind, num_elements, total
+from gobrrr.rules.shapes import CONVOLUTIONS, MATMULS, costliest_line, kind, total
 from gobrrr.units import duration, share
 
+ALLOCATIONS = frozenset(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "resize_", "as_strided_"))
 NORMS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"))
 
 
@@ -46,7 +47,7 @@ def batch_norm_by_itself(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _behind_layers(ledger: Ledger) -> Iterator[OpGroup]:
-    """Batch norms whose last op before them that does any work is such a layer's."""
+    """Batch norms whose last op before them, in the order of first calls, that does any work is such a layer's."""
     behind = False
     for op in sorted(ledger.ops, key=lambda op: op.order):
         if op.phase != "forward":
@@ -57,5 +58,11 @@ def _behind_layers(ledger: Ledger) -> Iterator[OpGroup]:
             behind = False
         elif op.name in CONVOLUTIONS | MATMULS:
             behind = True
-        elif num_elements(op) > 1 and kind(op) not in (None, "view", "norm"):  # batch_norm wraps the one that works
+        elif _works(op):
             behind = False
+
+
+def _works(op: OpGroup) -> bool:
+    """Whether it makes values of its own: batch_norm wraps the op that does, and memory is asked for without any."""
+    known = kind(op)
+    return known not in ("view", "norm") and op.name not in ALLOCATIONS and (op.leaf or known is not None)
