@@ -122,6 +122,7 @@ def test_runs_as_any_other():
     ("words", "said"),
     [("max_data_wiat=0.1", "no account of that name; there are max_data_wait, max_compute"),
      ("max_sync=10", "max_sync=10 is no share of the step"), ("no=['BRR4']", "neither codes"),
+     ("no=['BRR045']", "neither codes"), ("no=None", "neither codes"),
      ("0.1", "neither codes"), ("no=['loud']", "neither codes")],
 )  # fmt: skip
 def test_a_marker_that_means_nothing_ends_the_run(trainings: pytest.Pytester, words: str, said: str) -> None:

@@ -77,6 +77,27 @@ def test_where_a_watch_is_on_already_the_training_goes_on(tmp_path: Path, capsys
     assert observer.report is None and outer.result.step.count > 30
 
 
+def test_a_report_is_never_that_of_the_training_before(tmp_path: Path) -> None:
+    observer = Observer(tmp_path / "one", show=False)
+    observer.begin()
+    train()
+    observer.end()
+    with gobrrr.watch(tmp_path / "outer", show=False):
+        observer.begin()
+    assert observer.report is None
+
+
+def test_a_program_may_change_its_folder_while_it_is_watched(tmp_path: Path, capsys: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        (tmp_path / "elsewhere").mkdir()
+        with gobrrr.watch("run") as watched:
+            patch.chdir(tmp_path / "elsewhere")
+            train()
+    assert "step" in capsys.readouterr().err and (tmp_path / "run" / "report.json").is_file()
+    assert watched.folder == (tmp_path / "run").resolve()
+
+
 class Shell:
     """What the magic asks of IPython."""
 

@@ -135,3 +135,16 @@ class TestCache:
         assert store.kept("2.13.0", folder=kept.parent) is not None
         assert store.kept("9.9", folder=kept.parent) is None
         assert store.kept("\udcff/../../x", folder=kept.parent) is None
+
+
+def test_what_the_user_names_may_be_a_pipe_or_a_link(tmp_path: Path) -> None:
+    """`-o /dev/null` as root once replaced the device by a file."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    files.put(tmp_path / "pipe", b"through")
+    assert os.read(reader, 100) == b"through" and stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    os.close(reader)
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    for content in (b"one", b"two"):
+        files.put(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "kept").read_bytes() == content

@@ -101,3 +101,13 @@ def test_a_folder_that_cannot_be_written_keeps_the_older_file(runs: Path) -> Non
 def test_find_prefers_the_report_in_the_folder(runs: Path) -> None:
     Path(".gobrrr/report.json").write_bytes(to_json(samples.unreliable()))
     assert find(Path(".gobrrr")) == Path(".gobrrr/report.json")
+
+
+def test_what_is_read_is_not_overwritten(runs: Path) -> None:
+    file = runs / ".gobrrr" / "b-late" / "report.json"
+    before = file.read_bytes()
+    (runs / "link.json").symlink_to(file)
+    for output in (file, runs / "link.json"):
+        with pytest.raises(GobrrrError, match="would be overwritten"):
+            call(str(file), "-o", str(output))
+    assert file.read_bytes() == before

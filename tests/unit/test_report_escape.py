@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.recording.escape import LIMIT, code, markdown, plain
+from gobrrr.recording.escape import LIMIT, cleaned_command, code, command_line, markdown, plain
 
 HOSTILE = (
     ("\x1b[31mred\x1b[0m", "red"),
@@ -89,3 +91,19 @@ def test_code_spans_close_where_they_should(text: str) -> None:
     assert fence[0] not in re.findall("`+", inside)
     assert "|" not in span
     assert "\n" not in span
+
+
+@pytest.mark.parametrize("word", ["a b", "it's", "xo\x1b[", "$(touch x)\x1b'", "\\\x07", "\u202eevil", "é'"])
+def test_bash_reads_a_command_as_it_was(word: str) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"printf %s {command_line([word])}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == word and plain(command_line([word])) == command_line([word])
+
+
+def test_no_quote_goes_with_what_is_taken_out_of_a_word() -> None:
+    assert shlex.split(plain(cleaned_command(["train.py", "xo\x1b[", ";touch x #"]))) == [
+        "train.py",
+        "xo",
+        ";touch x #",
+    ]

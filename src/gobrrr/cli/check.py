@@ -130,6 +130,8 @@ def _wanted(text: str) -> tuple[str, ...]:
     from gobrrr.rules.model import SEVERITIES
 
     words = tuple(filter(None, (word.strip() for word in text.split(","))))
+    if text and not words:
+        raise GobrrrError(f"--fail-on {text!r} names nothing", f"codes or {', '.join(SEVERITIES)}, with commas between")
     known = tuple(word.lower() if word.lower() in SEVERITIES else word.upper() for word in words)
     for word, given in zip(known, words, strict=True):
         if word not in SEVERITIES and not (_CODE.fullmatch(word) and _is_code(word)):
@@ -149,7 +151,8 @@ def _check_order(program: list[str]) -> None:
     given = [word for word in program[1:] if word.partition("=")[0] in OWN or _kept(program[:1])]
     if given and program[0] != "--":
         raise GobrrrError(f"{given[0]} stands after {program[0]}, and would be the program's own",
-                          f"options of gobrrr come first: gobrrr check {given[0]} ... {program[0]}")  # fmt: skip
+                          f"ours come first: gobrrr check {given[0]} ... {program[0]}; its own stand behind two dashes: "
+                          f"gobrrr check -- python {program[0]} {given[0]} ...")  # fmt: skip
 
 
 def _kept(program: list[str]) -> str:

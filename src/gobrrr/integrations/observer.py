@@ -30,6 +30,7 @@ class Observer:
     def begin(self) -> None:
         """From here on; says in a line on stderr why not where it cannot."""
         self.end()
+        self.watched = None
         self._block = watch(self._folder, show=self._show)
         try:
             self.watched = self._block.__enter__()

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,11 +111,12 @@ class Watching:
         """A new one below .gobrrr: named as the test, as far as a file may be."""
         name = re.sub(r"[^\w.-]+", "-", item.name)[:60]
         stamp = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{next(self._numbers)}"
-        return Path(os.path.relpath(item.config.rootpath)) / ".gobrrr" / f"{name}-{stamp}"
+        return item.config.rootpath / ".gobrrr" / f"{name}-{stamp}"
 
 
 def limits(marker: pytest.Mark, where: str) -> Limits:
     """What it allows. Raises pytest.UsageError for what it cannot mean."""
+    from gobrrr import rules
     from gobrrr.ledger.model import ACCOUNTS
     from gobrrr.rules.model import SEVERITIES
 
@@ -130,8 +131,8 @@ def limits(marker: pytest.Mark, where: str) -> Limits:
         if not isinstance(value, (int, float)) or not 0 <= value <= 1:
             raise pytest.UsageError(f"{where}: {name}={value!r} is no share of the step: between 0 and 1")
         shares[account] = float(value)
-    words = (no,) if isinstance(no, str) else tuple(no)
-    wrong = [word for word in words if word not in SEVERITIES and not re.fullmatch(r"BRR\d{3}", str(word))]
+    words = (no,) if isinstance(no, str) or not isinstance(no, Iterable) else tuple(no)
+    wrong = [word for word in words if word not in SEVERITIES and word not in rules.load()]
     if wrong or marker.args:
         raise pytest.UsageError(
             f"{where}: no={wrong or marker.args!r}: neither codes (BRR405) nor {', '.join(SEVERITIES)}"

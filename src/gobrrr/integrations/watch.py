@@ -76,9 +76,9 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
             raise GobrrrError("gobrrr.watch() inside gobrrr.watch()", "end the outer block first")
         yield Watched(Path(bootstrap.session.config.folder))
         return
-    target = folders.fresh("watch") if folder is None else folders.claim(Path(folder))
+    target = (folders.fresh("watch") if folder is None else folders.claim(Path(folder))).resolve()  # it may chdir
     session = _begin(target)
-    watched = Watched(target.resolve())
+    watched = Watched(target)
     try:
         yield watched
     finally:
@@ -99,7 +99,7 @@ def _import_torch() -> None:
 
 
 def _begin(target: Path) -> Watcher:
-    session = bootstrap.watch(Config(str(target.resolve())))
+    session = bootstrap.watch(Config(str(target)))
     if session is None:
         raise GobrrrError(f"this process cannot be watched: {bootstrap.failure}", "gobrrr needs torch 2.6 or newer")
     session.nested = True

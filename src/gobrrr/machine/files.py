@@ -17,6 +17,7 @@ from typing import BinaryIO
 PRIVATE, AS_USUAL = 0o600, 0o666
 """Modes: the owner's alone, and what the user's umask leaves, for files that the user has named."""
 _OURS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_OWN = (os.getuid(), 0) if hasattr(os, "getuid") else (0,)
 _NOFOLLOW, _NONBLOCK = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 
 
@@ -52,13 +53,13 @@ def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
 
 
 def put(path: Path, data: bytes) -> None:
-    """Into the file that the user has named: whole or not at all where it is or becomes a plain file, by way of a link
-    where it is one; a pipe or a device is written into. Raises OSError."""
+    """Into the file that the user has named: whole or not at all where it is or becomes a plain file; a pipe or a
+    device is written into, a link followed that is the user's or the computer's own. Raises OSError."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             file.write(data)
     else:
-        write(path.resolve(), data, AS_USUAL)
+        write(path.resolve() if path.is_symlink() and path.lstat().st_uid in _OWN else path, data, AS_USUAL)
 
 
 def append(path: Path, data: bytes) -> None:

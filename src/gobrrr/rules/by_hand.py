@@ -36,7 +36,11 @@ def by_hand(ledger: Ledger) -> dict[Key, list[OpGroup]]:
         if op.phase == "other" and op.where and shapes & set(op.shapes):
             functions.setdefault((op.where[0].file, op.where[0].function), []).append(op)
     for ops in functions.values():
-        if sum(op.calls * prod(op.shapes[0]) for op in ops if _writes(op, shapes)) >= MOST * elements:
+        written: dict[tuple[int, ...], float] = {}  # an update writes to one tensor more than once: by its busiest op
+        for op in ops:
+            if _writes(op, shapes):
+                written[op.shapes[0]] = max(written.get(op.shapes[0], 0.0), op.calls)
+        if sum(calls * prod(shape) for shape, calls in written.items()) >= MOST * elements:
             lines: dict[Key, list[OpGroup]] = {}
             for op in ops:
                 if (place := key(op.where)) is not None:
