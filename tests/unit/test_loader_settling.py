@@ -104,6 +104,16 @@ def test_one_worker_has_its_core_where_it_is_the_best(tmp_path: Path) -> None:
     assert not any(trial.remedies == (MANY,) and not trial.options for trial in receipt.trials)
 
 
+def test_what_only_leans_is_left_to_the_race_as_such(tmp_path: Path) -> None:
+    """Nothing is shown on a machine that others hold; the setting that seems best is what is confirmed, or not."""
+    machine = {"noise": 0.25, "burst": 0.0}
+    referee = Loaders(lambda workers, prefetch: {0: 40, 1: 39, 2: 30}.get(workers, 34), machine=machine)
+    found = tuned(referee, tmp_path, MANY)
+    assert all(trial.verdict == "inconclusive" for trial in found.results if trial.options)
+    assert "2 workers may be faster (order)" in found.receipt().notes[0]
+    assert referee.options[MANY] == {"workers": 2, "prefetch": 2} and referee.measured == [(MANY,)]
+
+
 def test_the_users_setting_stays_where_none_is_faster(tmp_path: Path) -> None:
     """And the race looks at the remedies as without a search, at those that are there for it no more."""
     referee = Loaders(lambda workers, prefetch: 20 + workers)

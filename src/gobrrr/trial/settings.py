@@ -98,9 +98,13 @@ class LoaderSearch:
 
     def best(self) -> Setting | None:
         """None where nothing is shown to be faster than the program as it is, by more than ALIKE."""
-        front = self._front()
-        found = self.tried.get(front)
-        return front if found is not None and found.low > 0 and found.mean > ALIKE else None
+        found = self.likely()
+        return found if found is not None and self.tried[found].low > 0 else None
+
+    def likely(self) -> Setting | None:
+        """The same where nothing is shown yet, by what was seen so far."""
+        found = self._front()
+        return found if found != self.now and self.tried[found].mean > ALIKE else None
 
     def needs(self, setting: Setting) -> float:
         """Bytes: each worker its batches, and what a worker was seen to hold itself."""

@@ -38,7 +38,7 @@ CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 LATE_BATCHES = "BRR407"
 SHARE = 0.3
 """Of a tuning's time, what the search may take: race, guard and confirmation come after it."""
-FEWEST, MOST, PRECISE = 4, 12, 0.02
+FEWEST, MOST, PRECISE = 4, 8, 0.02
 """Sweeps of a look, and the standard error (1.4 % of it the processes' own) below which it ends."""
 
 
@@ -176,7 +176,7 @@ class Settling:
     def _said(self, setting: Setting, found: TrialResult) -> str:
         """Which setting it was, its safety class, and what went wrong."""
         named = f"{setting} ({setting.safety(self._search.now)})"
-        return f"{named}: {found.reason}" if found.reason else named
+        return f"{named}: {found.reason}" if found.verdict == "failed" else named
 
     def _without(self, why: str) -> None:
         """The race looks at the remedies as it would without a search."""
@@ -185,18 +185,20 @@ class Settling:
             self._race.withdraw(name, why)
 
     def _left(self) -> str:
-        """What the race is left with, in a sentence: the best setting as shown, or all as it was before."""
-        found, num = self._search.best(), len(self._results)
+        """What the race is left with, in a sentence: the best setting as it stands, or all as it was before."""
+        found, num = self._search.likely(), len(self._results)
         told = f"{num} settings of its loaders were tried" if num > 1 else "1 setting of its loaders was tried"
         if self._search.too_large:
             told += f", {len(self._search.too_large)} left out that need more than {size(self._search.room)} of memory"
         if found is None:
             self._without(f"{told}: none is shown to be faster than what is set")
             return f"{told}: none is shown to be faster than what is set"
-        stack, standing = self._family.stack(found), self._search.tried[found]
+        stack, mean = self._family.stack(found), self._search.tried[found].mean
         self._referee.give({**self._before, **self._family.options(found)})
-        self._race.settle((), stack, self._results[found].verdict, standing.mean, standing.mean)
-        for name in {MANY, ONE, STAYING} - set(stack):
-            self._race.withdraw(name, f"{told}: {found} as good as any")
+        self._race.settle((), stack, self._results[found].verdict, mean, mean)
+        shown = self._search.best() is not None
+        told += f": {found} {'as good as any' if shown else 'may be faster'}"
+        for name in {*({MANY, ONE, STAYING} if shown else self._family.guests)} - set(stack):
+            self._race.withdraw(name, told)
         needs = f", {size(self._search.needs(found))} at most" if self._search.needs(found) else ""
-        return f"{told}: {found} as good as any ({found.safety(self._search.now)}{needs})"
+        return f"{told} ({found.safety(self._search.now)}{needs})"

@@ -1,0 +1,226 @@
+"""Is what the search for a loader's settings (trial/settings.py) ends at as good as the best of all settings?
+
+    python -m benchmarks.loadersearch [--only NAME ...] [--suffix WORD] [--replay FILE]
+
+Each pipeline runs in a process of its own through a grid of settings: 0 to 4 workers, 2 and 4 batches ahead of each (8
+too where some samples are slow), rows at once where they lie in memory; three rounds, each in an order drawn anew. Then
+the search is played on what one round measured, from a user's 0 and from 4 workers, and what it ends at is judged by
+the other two rounds, which it has not seen: the best of the grid by them over what it chose. With three rounds
+that is six searches of each pipeline. Writes benchmarks/results/loadersearch-DATE.json and .md.
+
+--replay: the same on what benchmarks.loadermodel measured of 0, 1, 2 and 4 workers (three repeats, on a quiet machine),
+where nothing is measured anew; a search that asks for 3 workers is told that they failed, which costs it the trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean, median, median_low
+from typing import Any
+
+from benchmarks.loadermodel import PATIENT, busy_seconds, looped, own_seconds, pipeline_of
+from benchmarks.stamp import stamp
+from gobrrr.ledger import loadermodel
+from gobrrr.trial.settings import LoaderSearch, Setting, Tried
+
+RESULTS = Path(__file__).parent / "results"
+PIPELINES = (
+    "blocks 32 | sleeps 10", "blocks 64 | ops on one thread 25", "computes 32 | sleeps 40", "16 of each | Python 12",
+    "computes 12 | ops on one thread 25", "blocks 8, computes 4 | Python 12", "JPEG by PIL", "TensorDataset",
+    "slow server", "padded in Python", "augmented by NumPy", "one slow sample in 64",
+)  # fmt: skip
+ROUNDS, MOST_WORKERS = 3, 4
+USERS = (0, 4)
+"""Workers that the user has set."""
+OFF = 0.032
+"""Half the interval of a log ratio of two processes of the same program, however long they run (trial/anytime.py)."""
+ENOUGH = 0.95
+
+
+def grid(name: str) -> list[Setting]:
+    """All settings that are measured of a pipeline; those that its search may ask for are among them."""
+    ahead = (2, 4, 8) if name in UNEVEN else (2, 4)
+    found = [Setting(0), *(Setting(w, p) for w in range(1, MOST_WORKERS + 1) for p in ahead)]
+    return [*found, *(Setting(w, batched=True) for w in range(MOST_WORKERS + 1))] if name in IN_MEMORY else found
+
+
+UNEVEN, IN_MEMORY = ("one slow sample in 64",), ("TensorDataset",)
+
+
+def pipeline(name: str) -> Any:
+    """In this process."""
+    from benchmarks.loadermodel_pipelines import Items, Made, made
+
+    if name not in UNEVEN:
+        return made(name)
+    import torch
+
+    def item(index: int) -> torch.Tensor:
+        time.sleep(0.060 if index % 64 == 63 else 0.0005)
+        return torch.zeros(16)
+
+    return Made(Items(item), lambda batch: time.sleep(0.012), {"batch_size": 8}, torch.get_num_threads())
+
+
+def with_setting(made: Any, setting: Setting) -> Any:
+    """The pipeline with a loader of that setting but for its workers."""
+    given = dict(made.loader)
+    if setting.workers:
+        given["prefetch_factor"] = setting.prefetch
+    if not setting.batched:
+        return made._replace(loader=given)
+    from torch.utils.data import BatchSampler, SequentialSampler
+
+    sampler = BatchSampler(SequentialSampler(made.dataset), given["batch_size"], drop_last=False)
+    return made._replace(loader={**given, "sampler": sampler, "batch_size": None, "collate_fn": lambda batch: batch})
+
+
+def measured(name: str) -> dict[str, Any]:
+    """Of one pipeline, in this process: ns per step of each setting in each round, and the advice of the model."""
+    import torch
+
+    from gobrrr.machine.cores import CoresGauge
+
+    torch.manual_seed(0)
+    made = pipeline(name)
+    before, own, began = busy_seconds(), own_seconds(), time.perf_counter()
+    rounds: list[dict[str, float]] = []
+    with CoresGauge(os.cpu_count() or 1, time.perf_counter_ns) as gauge:
+        cores = mean(gauge.sample(time.perf_counter_ns) for _ in range(4))
+        plain = looped(made, 0, 0.0)
+    advised = loadermodel.best(pipeline_of({**plain, "threads": made.threads}), cores, MOST_WORKERS)
+    for number in range(ROUNDS):
+        order = random.Random(number).sample(grid(name), len(grid(name)))
+        rounds.append({
+            json.dumps(each): looped(with_setting(made, each), each.workers, plain["step"])["step"] for each in order
+        })  # fmt: skip
+    others = (busy_seconds() - before - (own_seconds() - own)) / (time.perf_counter() - began)
+    return {"name": name, "advised": [advised] * ROUNDS, "cores": cores, "others": max(0.0, others), "rounds": rounds}
+
+
+def replayed(file: Path) -> list[dict[str, Any]]:
+    """The pipelines of a result of benchmarks.loadermodel, in the shape of `measured`."""
+    cases = []
+    for case in json.loads(file.read_text())["cases"]:
+        repeats = sorted({row["repeat"] for row in case["rows"]})
+        by = {(row["repeat"], row["workers"]): row for row in case["rows"]}
+        plain = [by[each, 0] for each in repeats]
+        rounds = [{json.dumps(Setting(w)): row["step"] for (n, w), row in by.items() if n == each} for each in repeats]
+        advised = [loadermodel.best(pipeline_of(row), row["cores"], MOST_WORKERS) for row in plain]
+        cases.append({"name": case["name"], "advised": advised, "cores": case["cores"], "others": case["others"],
+                      "rounds": rounds})  # fmt: skip
+    return cases
+
+
+def searched(name: str, case: dict[str, Any], seen: int, user: int) -> dict[str, Any]:
+    """One search on what a round measured, judged by the others."""
+    rounds = [{Setting(*json.loads(key)): ns for key, ns in found.items()} for found in case["rounds"]]
+    steps, now = rounds[seen], Setting(user)
+    search = LoaderSearch(Setting(case["advised"][seen]), now, MOST_WORKERS, math.inf, can_batch=name in IN_MEMORY,
+                          uneven=name in UNEVEN)  # fmt: skip
+    while (setting := search.next()) is not None:
+        if setting not in steps:
+            search.fail(setting)
+            continue
+        gain = math.log(steps[now] / steps[setting])
+        search.feed(setting, Tried(gain, gain - OFF))
+    judged = {each: median(found[each] for n, found in enumerate(rounds) if n != seen) for each in steps}
+    kept, best = search.best() or now, min(judged, key=lambda each: judged[each])
+    return {
+        "user": user, "seen": seen, "trials": len(search.tried) + len(search.failed), "kept": str(kept), "best": str(best),
+        "of_best": judged[best] / judged[kept], "of_user": judged[now] / judged[kept],
+    }  # fmt: skip
+
+
+def spread(case: dict[str, Any]) -> float:
+    """By how much the same setting's step differs from one round to the next, the median over the grid."""
+    rounds = case["rounds"]
+    return median(abs(a[key] / b[key] - 1) for a, b in pairwise(rounds) for key in a)
+
+
+def summed(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found = [each for case in cases for each in case["searches"]]
+    return {
+        "searches": len(found), "enough": sum(each["of_best"] >= ENOUGH for each in found),
+        "of_best_mean": mean(each["of_best"] for each in found),
+        "of_best_least": min(each["of_best"] for each in found), "trials_mean": mean(e["trials"] for e in found),
+        "trials_most": max(each["trials"] for each in found),
+        "slower": sum(each["of_user"] < 1 - OFF for each in found), "spread": median(case["spread"] for case in cases),
+        "settings": sum(len(case["rounds"][0]) for case in cases),
+    }  # fmt: skip
+
+
+def table(cases: Sequence[dict[str, Any]], summary: dict[str, Any], where: dict[str, Any]) -> str:
+    chip = f"{where['cpu']}, {where['cores']} cores, {where['date']}, torch {where['torch']}"
+    lines = [
+        "# The search for a loader's settings against all of them",
+        "",
+        f"{chip}; load {where['load']} at the start.",
+    ]
+    lines += [f"The same setting's step differs by {summary['spread']:.1%} from one round to the next (median).", ""]
+    lines += [f"{summary['searches']} searches on {len(cases)} pipelines ({summary['settings']} settings): "
+              f"{summary['enough']} end at {ENOUGH:.0%} of the best of the grid or more, {summary['of_best_mean']:.1%} "
+              f"on average, {summary['of_best_least']:.1%} at least; {summary['trials_mean']:.1f} trials on average, "
+              f"{summary['trials_most']} at most. Slower than the user's setting by more than {OFF:.1%}: "
+              f"{summary['slower']}.", ""]  # fmt: skip
+    head = (
+        "pipeline",
+        "cores, others",
+        "rounds differ by",
+        "settings",
+        "model advises",
+        "user: kept (trials, of best)",
+    )
+    lines += [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
+    for case in cases:
+        said = "; ".join(f"{e['user']}: {e['kept']} ({e['trials']}, {e['of_best']:.0%})" for e in case["searches"])
+        name = case["name"].replace(" | ", " / ")
+        lines.append(f"| {name} | {case['cores']:.2f}, {case['others']:.2f} | {case['spread']:.1%} | "
+                     f"{len(case['rounds'][0])} | {median_low(case['advised'])} | {said} |")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=())
+    parser.add_argument("--suffix", default="")
+    parser.add_argument("--replay", type=Path)
+    parser.add_argument("--pipeline", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.pipeline:
+        print(json.dumps(measured(args.pipeline)))
+        return
+    where, cases = stamp(), []
+    file = RESULTS / f"loadersearch-{where['date']}{args.suffix}.json"
+    wanted = [name for name in PIPELINES if not args.only or any(word in name for word in args.only)]
+    for case in replayed(args.replay) if args.replay else map(fresh, wanted):
+        name = case["name"]
+        found = [searched(name, case, seen, user) for user in USERS for seen in range(len(case["rounds"]))]
+        cases.append({**case, "spread": spread(case), "searches": found})
+        said = [(each["kept"], each["trials"], round(each["of_best"], 2)) for each in found]
+        print(f"{name:36} advised {case['advised']} {said}", flush=True)
+        summary = summed(cases)
+        file.write_text(json.dumps({**where, "summary": summary, "cases": cases}, indent=1) + "\n")
+        file.with_suffix(".md").write_text(table(cases, summary, where))
+
+
+def fresh(name: str) -> dict[str, Any]:
+    """Measured in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.loadersearch", "--pipeline", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | PATIENT)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+if __name__ == "__main__":
+    main()
