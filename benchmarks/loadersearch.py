@@ -123,22 +123,24 @@ def replayed(file: Path) -> list[dict[str, Any]]:
 
 
 def searched(name: str, case: dict[str, Any], seen: int, user: int) -> dict[str, Any]:
-    """One search on what a round measured, judged by the others."""
+    """One search on what a round measured; its choice and others' as shares of the best of the grid, by the rounds that
+    nobody has seen: what the search kept, an exhaustive look at the same round, the model alone, the user."""
     rounds = [{Setting(*json.loads(key)): ns for key, ns in found.items()} for found in case["rounds"]]
-    steps, now = rounds[seen], Setting(user)
-    search = LoaderSearch(Setting(case["advised"][seen]), now, MOST_WORKERS, math.inf, can_batch=name in IN_MEMORY,
-                          uneven=name in UNEVEN)  # fmt: skip
+    steps, now, advised = rounds[seen], Setting(user), Setting(case["advised"][seen])
+    search = LoaderSearch(advised, now, MOST_WORKERS, math.inf, can_batch=name in IN_MEMORY, uneven=name in UNEVEN)
     while (setting := search.next()) is not None:
-        if setting not in steps:
+        if setting in steps:
+            gain = math.log(steps[now] / steps[setting])
+            search.feed(setting, Tried(gain, gain - OFF))
+        else:
             search.fail(setting)
-            continue
-        gain = math.log(steps[now] / steps[setting])
-        search.feed(setting, Tried(gain, gain - OFF))
     judged = {each: median(found[each] for n, found in enumerate(rounds) if n != seen) for each in steps}
-    kept, best = search.best() or now, min(judged, key=lambda each: judged[each])
+    least, kept = min(judged.values()), search.best() or now
+    whole, nearest = min(steps, key=lambda each: steps[each]), min(each for each in steps if each >= advised)
     return {
-        "user": user, "seen": seen, "trials": len(search.tried) + len(search.failed), "kept": str(kept), "best": str(best),
-        "of_best": judged[best] / judged[kept], "of_user": judged[now] / judged[kept],
+        "user": user, "seen": seen, "trials": len(search.tried) + len(search.failed), "kept": str(kept),
+        "search": least / judged[kept], "exhaustive": least / judged[whole], "model": least / judged[nearest],
+        "as_set": least / judged[now],
     }  # fmt: skip
 
 
@@ -148,31 +150,31 @@ def spread(case: dict[str, Any]) -> float:
     return median(abs(a[key] / b[key] - 1) for a, b in pairwise(rounds) for key in a)
 
 
+KINDS = {"search": "the search", "exhaustive": "all settings", "model": "the model alone", "as_set": "the user's own"}
+CALM = 0.05
+"""Rounds of a pipeline that differ by less measured the pipeline; others their neighbours as well."""
+
+
 def summed(cases: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found = [each for case in cases for each in case["searches"]]
+    shares = {kind: [each[kind] for each in found] for kind in KINDS}
     return {
-        "searches": len(found), "enough": sum(each["of_best"] >= ENOUGH for each in found),
-        "of_best_mean": mean(each["of_best"] for each in found),
-        "of_best_least": min(each["of_best"] for each in found), "trials_mean": mean(e["trials"] for e in found),
-        "trials_most": max(each["trials"] for each in found),
-        "slower": sum(each["of_user"] < 1 - OFF for each in found), "spread": median(case["spread"] for case in cases),
-        "settings": sum(len(case["rounds"][0]) for case in cases),
+        "pipelines": len(cases), "searches": len(found), "spread": median(case["spread"] for case in cases),
+        "trials_mean": mean(each["trials"] for each in found), "trials_most": max(each["trials"] for each in found),
+        "like_exhaustive": sum(each["search"] >= ENOUGH * each["exhaustive"] for each in found),
+        "slower": sum(each["search"] < (1 - OFF) * each["as_set"] for each in found),
+        "shares": {kind: {"mean": mean(them), "least": min(them), "enough": sum(each >= ENOUGH for each in them)}
+                   for kind, them in shares.items()},
     }  # fmt: skip
 
 
-def table(cases: Sequence[dict[str, Any]], summary: dict[str, Any], where: dict[str, Any]) -> str:
+def table(cases: Sequence[dict[str, Any]], where: dict[str, Any]) -> str:
     chip = f"{where['cpu']}, {where['cores']} cores, {where['date']}, torch {where['torch']}"
-    lines = [
-        "# The search for a loader's settings against all of them",
-        "",
-        f"{chip}; load {where['load']} at the start.",
-    ]
-    lines += [f"The same setting's step differs by {summary['spread']:.1%} from one round to the next (median).", ""]
-    lines += [f"{summary['searches']} searches on {len(cases)} pipelines ({summary['settings']} settings): "
-              f"{summary['enough']} end at {ENOUGH:.0%} of the best of the grid or more, {summary['of_best_mean']:.1%} "
-              f"on average, {summary['of_best_least']:.1%} at least; {summary['trials_mean']:.1f} trials on average, "
-              f"{summary['trials_most']} at most. Slower than the user's setting by more than {OFF:.1%}: "
-              f"{summary['slower']}.", ""]  # fmt: skip
+    lines = ["# The search for a loader's settings against all of them", ""]
+    lines += [f"{chip}; load {where['load']} at the start. Of the best of the grid, by rounds not seen:", ""]
+    calm = [case for case in cases if case["spread"] < CALM]
+    for title, some in (("all pipelines", cases), (f"those whose rounds differ by less than {CALM:.0%}", calm)):
+        lines += _summary(title, summed(some)) if some else []
     head = (
         "pipeline",
         "cores, others",
@@ -183,11 +185,24 @@ def table(cases: Sequence[dict[str, Any]], summary: dict[str, Any], where: dict[
     )
     lines += [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for case in cases:
-        said = "; ".join(f"{e['user']}: {e['kept']} ({e['trials']}, {e['of_best']:.0%})" for e in case["searches"])
+        said = "; ".join(f"{e['user']}: {e['kept']} ({e['trials']}, {e['search']:.0%})" for e in case["searches"])
         name = case["name"].replace(" | ", " / ")
         lines.append(f"| {name} | {case['cores']:.2f}, {case['others']:.2f} | {case['spread']:.1%} | "
                      f"{len(case['rounds'][0])} | {median_low(case['advised'])} | {said} |")  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _summary(title: str, found: dict[str, Any]) -> list[str]:
+    num = found["searches"]
+    lines = [f"| {title}: {found['pipelines']}, {num} searches | mean | least | {ENOUGH:.0%} or more |"]
+    lines.append("| --- | --- | --- | --- |")
+    lines += [f"| {KINDS[kind]} | {of['mean']:.1%} | {of['least']:.0%} | {of['enough']} of {num} |"
+              for kind, of in found["shares"].items()]  # fmt: skip
+    return [
+        *lines, "", f"Trials: {found['trials_mean']:.1f} on average, {found['trials_most']} at most. At {ENOUGH:.0%} "
+        f"of what all settings give, or more: {found['like_exhaustive']} of {num}. Slower than the user's own by more "
+        f"than {OFF:.1%}: {found['slower']}. A setting differs by {found['spread']:.1%} from round to round.", "",
+    ]  # fmt: skip
 
 
 def main() -> None:
@@ -203,15 +218,16 @@ def main() -> None:
     where, cases = stamp(), []
     file = RESULTS / f"loadersearch-{where['date']}{args.suffix}.json"
     wanted = [name for name in PIPELINES if not args.only or any(word in name for word in args.only)]
+    if args.replay:
+        where = {key: value for key, value in json.loads(args.replay.read_text()).items() if key in where}
     for case in replayed(args.replay) if args.replay else map(fresh, wanted):
         name = case["name"]
         found = [searched(name, case, seen, user) for user in USERS for seen in range(len(case["rounds"]))]
         cases.append({**case, "spread": spread(case), "searches": found})
-        said = [(each["kept"], each["trials"], round(each["of_best"], 2)) for each in found]
+        said = [(each["kept"], each["trials"], round(each["search"], 2)) for each in found]
         print(f"{name:36} advised {case['advised']} {said}", flush=True)
-        summary = summed(cases)
-        file.write_text(json.dumps({**where, "summary": summary, "cases": cases}, indent=1) + "\n")
-        file.with_suffix(".md").write_text(table(cases, summary, where))
+        file.write_text(json.dumps({**where, "summary": summed(cases), "cases": cases}, indent=1) + "\n")
+        file.with_suffix(".md").write_text(table(cases, where))
 
 
 def fresh(name: str) -> dict[str, Any]:

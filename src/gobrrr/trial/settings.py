@@ -136,7 +136,8 @@ class LoaderSearch:
         if self._can_batch:
             yield at._replace(batched=not at.batched)
             yield at._replace(batched=True).with_workers(0)
-        yield from (at.with_workers(each) for each in self._neighbours(at.workers))
+        for middle in (at, self._first, max(self._fitting(), key=self._fitting().__getitem__, default=at)):
+            yield from (middle.with_workers(each) for each in self._neighbours(middle.workers))
         if self._uneven and at.workers and at.prefetch < MOST_AHEAD:
             yield at._replace(prefetch=2 * at.prefetch)
         if self._can_pin:
