@@ -151,9 +151,9 @@ def test_what_a_search_measured_settles_nothing_for_another_tuning(tmp_path: Pat
     assert not again.race.shown
 
 
-def report(code: str = "BRR405", **figures: float) -> Report:
+def report(code: str = "BRR405", ceiling: float = 60.0, **figures: float) -> Report:
     evidence = {name: Quantity(value) for name, value in figures.items()}
-    found = Finding(code, "name", "data", "warning", Saving(10, 20, 60), "message", evidence=evidence)
+    found = Finding(code, "name", "data", "warning", Saving(0, 5, ceiling), "message", evidence=evidence)
     accounts = (Account("data_wait", 60, 0.6),)
     return Report(verdict=Verdict("data", ""), step=Step(10, 100, 100), findings=(found,), ledger=accounts)
 
@@ -172,7 +172,10 @@ def test_it_begins_where_the_model_says_and_only_where_a_finding_does() -> None:
     assert found.options(Setting(1, 8)) == {ONE: {"prefetch": 8}}
     assert found.options(Setting(0)) == {MANY: {"workers": 0, "prefetch": 2}}
     assert family(report("BRR201", workers=3), Wishes()) is None
+    crowd = family(report("BRR406", workers=2, num_workers=12), Wishes(), ONE)
+    assert crowd is not None and crowd.search.next() == Setting(2) and crowd.guests == (MANY,)
     assert family(report(workers=0), Wishes(), MANY) is None and family(report(), Wishes(), MANY) is None
+    assert family(report(ceiling=9.0, workers=3), Wishes(), MANY) is None, "of a hundred, which other remedies may need"
     assert family(said, Wishes(objective=MEMORY), MANY) is None, "workers only cost memory"
 
 

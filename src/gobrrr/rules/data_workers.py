@@ -19,7 +19,7 @@ from gobrrr.rules.cores import (
 from gobrrr.rules.data import num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import WHOLE, told_path
-from gobrrr.rules.loading import Loading, evidence
+from gobrrr.rules.loading import WORKERS, Loading, evidence
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.waits import SATURATED, Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, refill_cost, start_cost
@@ -201,6 +201,7 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = min(CONTENTION * min(1.0, (crowd - 1) / 7) * ledger.wall, ledger.account("data_wait")) + start
     if not worth_telling(ledger, expected):
         return
+    enough = max(1, round(cores))
     slowed = ledger.account("inefficiency") + ledger.account("data_wait")
     yield finding(
         "BRR406",
@@ -210,10 +211,11 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=max(expected, slowed + start),
         message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
         f"keep {busy:.1f} busy with the step: they take them from it",
-        advice=f"DataLoader(..., num_workers={max(1, round(cores))}).",
+        advice=f"DataLoader(..., num_workers={enough}).",
         where=(loader.created_span,) if loader.created_span else (),
         evidence={
             "num_workers": count(loader.num_workers),
+            WORKERS: count(enough),
             "threads": count(ledger.threads),
             "effective_cores": count(cores),
             "cores_busy": ratio(busy),

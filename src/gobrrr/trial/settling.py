@@ -36,6 +36,8 @@ MANY, ONE, BATCHED, PINNED, STAYING = (
 CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 """Findings that another number of workers may help."""
 LATE_BATCHES = "BRR407"
+WORTH = 0.1
+"""Share of the step that must be there to gain: of less the race looks at what the model advises, among all else."""
 SHARE = 0.3
 """Of a tuning's time, what the search may take: race, guard and confirmation come after it."""
 FEWEST, MOST, PRECISE = 4, 8, 0.02
@@ -106,7 +108,8 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     """Where a finding says that workers may help, and the user allows for them. `names`: the race's candidates.
     `allowed`: whether the user lets a remedy be tried."""
     advised = most_said(report, CODES, WORKERS)
-    if not advised or not allowed(MANY):
+    worth = max((finding.saving.ceiling_ns for finding in report.findings if finding.code in CODES), default=0.0)
+    if not advised or not allowed(MANY) or worth < WORTH * report.step.plain_wall_ns:
         return None
     now = Setting(int(most_said(report, CODES, NUM_WORKERS) or 0))
     ahead = int(most_said(report, CODES, AHEAD) or loadermodel.PREFETCH)
