@@ -76,6 +76,13 @@ def test_what_the_user_set_stays_where_nothing_is_shown_to_be_faster() -> None:
     assert search.best() is None, "one figure"
 
 
+def test_one_worker_that_is_worse_than_none_hides_no_two_that_are_better() -> None:
+    """Two are the model's neighbour, though not that of the program as it is."""
+    search = LoaderSearch(Setting(1), NONE, 4, FREE)
+    searched(search, lambda s: {0: 60, 1: 62, 2: 30}.get(s.workers, 35))
+    assert search.best() == Setting(2)
+
+
 def test_more_workers_than_a_few_are_reached_in_wide_steps() -> None:
     search = LoaderSearch(Setting(8), NONE, 64, FREE)
     tried = searched(search, lambda s: 1000 / min(24, max(1, s.workers)))

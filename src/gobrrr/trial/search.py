@@ -145,11 +145,10 @@ class Race:
         elif said == "failed":
             self.refused.update(self._at_fault(stack))
 
-    def withdraw(self, name: str, why: str) -> None:
+    def withdraw(self, name: str) -> None:
         """It is not to be looked at, nor to be part of any stack: what it brings was found out otherwise."""
         self.refused.add(name)
-        self.skipped[name] = why
-        self._looked.update(((), stack) for stack in ((name,), *(pair for pair in PAIRS if name in pair)))
+        self._looked.add(((), (name,)))
 
     def _at_fault(self, stack: Stack) -> Stack:
         """Which remedies are out where a stack failed: one alone, unless it may take hold with what it needs."""

@@ -153,7 +153,7 @@ class Settling:
                 break
             self._longest, began = max(self._longest, self._clock() - began), self._clock()
         if not self._results:
-            self._without("there was no time to try it")
+            self._without()
         return self._left() if self._results else ""
 
     def _try(self, setting: Setting) -> bool:
@@ -181,11 +181,11 @@ class Settling:
         named = f"{setting} ({setting.safety(self._search.now)})"
         return f"{named}: {found.reason}" if found.verdict == "failed" else named
 
-    def _without(self, why: str) -> None:
+    def _without(self) -> None:
         """The race looks at the remedies as it would without a search."""
         self._referee.give(self._before)
         for name in self._family.guests:
-            self._race.withdraw(name, why)
+            self._race.withdraw(name)
 
     def _left(self) -> str:
         """What the race is left with, in a sentence: the best setting as it stands, or all as it was before."""
@@ -194,7 +194,7 @@ class Settling:
         if self._search.too_large:
             told += f", {len(self._search.too_large)} left out that need more than {size(self._search.room)} of memory"
         if found is None:
-            self._without(f"{told}: none is shown to be faster than what is set")
+            self._without()
             return f"{told}: none is shown to be faster than what is set"
         stack, mean = self._family.stack(found), self._search.tried[found].mean
         self._referee.give({**self._before, **self._family.options(found)})
@@ -202,6 +202,6 @@ class Settling:
         shown = self._search.best() is not None
         told += f": {found} {'as good as any' if shown else 'may be faster'}"
         for name in {*({MANY, ONE, STAYING} if shown else self._family.guests)} - set(stack):
-            self._race.withdraw(name, told)
+            self._race.withdraw(name)
         needs = f", {size(self._search.needs(found))} at most" if self._search.needs(found) else ""
         return f"{told} ({found.safety(self._search.now)}{needs})"
