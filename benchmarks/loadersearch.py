@@ -8,8 +8,9 @@ the search is played on what one round measured, from a user's 0 and from 4 work
 the other two rounds, which it has not seen: the best of the grid by them over what it chose. With three rounds
 that is six searches of each pipeline. Writes benchmarks/results/loadersearch-DATE.json and .md.
 
---replay: the same on what benchmarks.loadermodel measured of 0, 1, 2 and 4 workers (three repeats, on a quiet machine),
-where nothing is measured anew; a search that asks for 3 workers is told that they failed, which costs it the trial.
+--replay: the same on an earlier result, where nothing is measured anew: ours, or what benchmarks.loadermodel measured
+of 0, 1, 2 and 4 workers on a quiet machine; a search that asks for another setting is told that it failed, which costs
+it the trial.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from gobrrr.trial.settings import LoaderSearch, Setting, Tried
 RESULTS = Path(__file__).parent / "results"
 PIPELINES = (
     "blocks 32 | sleeps 10", "blocks 64 | ops on one thread 25", "computes 32 | sleeps 40", "16 of each | Python 12",
-    "computes 12 | ops on one thread 25", "blocks 8, computes 4 | Python 12", "JPEG by PIL", "TensorDataset",
+    "computes 12 | ops on one thread 25", "blocks 8, computes 4 | Python 12", "words by re", "TensorDataset",
     "slow server", "padded in Python", "augmented by NumPy", "one slow sample in 64",
 )  # fmt: skip
 ROUNDS, MOST_WORKERS = 3, 4
@@ -109,9 +110,12 @@ def measured(name: str) -> dict[str, Any]:
 
 
 def replayed(file: Path) -> list[dict[str, Any]]:
-    """The pipelines of a result of benchmarks.loadermodel, in the shape of `measured`."""
+    """The pipelines of an earlier result, ours or of benchmarks.loadermodel, in the shape of `measured`."""
     cases = []
     for case in json.loads(file.read_text())["cases"]:
+        if "rounds" in case:  # one of our own
+            cases.append(case)
+            continue
         repeats = sorted({row["repeat"] for row in case["rows"]})
         by = {(row["repeat"], row["workers"]): row for row in case["rows"]}
         plain = [by[each, 0] for each in repeats]
@@ -127,7 +131,7 @@ def searched(name: str, case: dict[str, Any], seen: int, user: int) -> dict[str,
     nobody has seen: what the search kept, an exhaustive look at the same round, the model alone, the user."""
     rounds = [{Setting(*json.loads(key)): ns for key, ns in found.items()} for found in case["rounds"]]
     steps, now, advised = rounds[seen], Setting(user), Setting(case["advised"][seen])
-    search = LoaderSearch(advised, now, MOST_WORKERS, math.inf, can_batch=name in IN_MEMORY, uneven=name in UNEVEN)
+    search = LoaderSearch(advised, now, MOST_WORKERS, math.inf, can_batch=name in IN_MEMORY)
     while (setting := search.next()) is not None:
         if setting in steps:
             gain = math.log(steps[now] / steps[setting])

@@ -124,16 +124,17 @@ def test_rows_at_once_beat_any_number_of_workers() -> None:
     assert not any(setting.batched for setting in searched(without, step))
 
 
-def test_more_batches_ahead_are_tried_where_some_come_late() -> None:
-    """Late ones are hidden by as many as are ready."""
+def test_more_batches_ahead_are_tried_once_the_workers_are_known() -> None:
+    """Late ones are hidden by as many as are ready; where all come in time two are enough."""
 
     def step(setting: Setting) -> float:
         return 40 + max(0.0, 20 - 3 * setting.workers * setting.prefetch) if setting.workers else 80.0
 
-    steady, uneven = (LoaderSearch(Setting(1), NONE, 1, FREE, uneven=uneven) for uneven in (False, True))
-    assert {setting.prefetch for setting in searched(steady, step)} == {2}
-    searched(uneven, step)
+    uneven, steady = (LoaderSearch(Setting(1), NONE, most, FREE) for most in (1, 4))
+    assert [setting.prefetch for setting in searched(uneven, step)] == [2, 4, 8]
     assert uneven.best() == Setting(1, prefetch=8)
+    searched(steady, lambda setting: 40.0 if setting.workers else 80.0)
+    assert steady.best() == Setting(1) and Setting(1, 4) in steady.tried and Setting(1, 8) not in steady.tried
 
 
 def test_pinned_memory_is_tried_on_a_device_alone() -> None:
@@ -160,7 +161,7 @@ def test_noise_never_makes_it_ask_twice_or_for_more_than_eight() -> None:
     for seed in range(50):
         stream = random.Random(seed)
         search = LoaderSearch(Setting(stream.randrange(9)), Setting(stream.randrange(5)), stream.choice((4, 64)), FREE,
-                              can_batch=True, can_pin=True, uneven=True)  # fmt: skip
+                              can_batch=True, can_pin=True)  # fmt: skip
         seen: list[Setting] = []
         while (setting := search.next()) is not None:
             seen.append(setting)

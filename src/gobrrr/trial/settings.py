@@ -6,8 +6,8 @@
     search.best()                                         # None: what the user set is as good as any
 
 A walk that begins at what the loader model advises (ledger/loadermodel.py): the fetch of whole batches, then more and
-fewer workers until both neighbours are worse, then batches ahead where some come late, then pinned memory. What is
-better becomes the place to go on from; of what is alike the fewest workers do.
+fewer workers until both neighbours are worse, then batches ahead, then pinned memory. What is better becomes the place
+to go on from; of what is alike the fewest workers do.
 """
 
 from __future__ import annotations
@@ -66,13 +66,12 @@ class LoaderSearch:
 
     def __init__(
         self, first: Setting, now: Setting, most_workers: int, room: float, *, batch_bytes: float = 0.0,
-        can_batch: bool = False, can_pin: bool = False, uneven: bool = False,
+        can_batch: bool = False, can_pin: bool = False,
     ) -> None:  # fmt: skip
-        """`now`: what the user set. `room`: bytes that workers may hold, `batch_bytes` of them each batch. `uneven`:
-        some batches come late, which more of them ready would hide."""
+        """`now`: what the user set. `room`: bytes that workers may hold, `batch_bytes` of them each batch."""
         self.now, self._first, self._most = now, first, max(most_workers, now.workers, first.workers)
         self.room, self._batch_bytes, self._worker_bytes = room, batch_bytes, 0.0
-        self._can_batch, self._can_pin, self._uneven = can_batch, can_pin, uneven
+        self._can_batch, self._can_pin = can_batch, can_pin
         self.tried: dict[Setting, Tried] = {}
         self.failed: set[Setting] = set()
         self.too_large: set[Setting] = set()
@@ -138,7 +137,7 @@ class LoaderSearch:
             yield at._replace(batched=True).with_workers(0)
         for middle in (at, self._first, max(self._fitting(), key=self._fitting().__getitem__, default=at)):
             yield from (middle.with_workers(each) for each in self._neighbours(middle.workers))
-        if self._uneven and at.workers and at.prefetch < MOST_AHEAD:
+        if at.workers and at.prefetch < MOST_AHEAD:
             yield at._replace(prefetch=2 * at.prefetch)
         if self._can_pin:
             yield at._replace(pinned=not at.pinned)

@@ -35,7 +35,6 @@ MANY, ONE, BATCHED, PINNED, STAYING = (
 """Remedies that a setting is made of; the last is part of each that has workers."""
 CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 """Findings that another number of workers may help."""
-LATE_BATCHES = "BRR407"
 WORTH = 0.1
 """Share of the step that must be there to gain: of less the race looks at what the model advises, among all else."""
 SHARE = 0.3
@@ -118,7 +117,6 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     search = LoaderSearch(
         now.with_workers(int(advised)) if now.workers else Setting(int(advised)), now, most_workers(report, now),
         room(), batch_bytes=held / ahead, can_batch=BATCHED in names, can_pin=PINNED in names,
-        uneven=any(finding.code == LATE_BATCHES for finding in report.findings),
     )  # fmt: skip
     bases = [each for each in (MANY, ONE) if allowed(each)]
     return Family(search, ONE if ONE in bases else MANY, tuple(each for each in bases if each not in names))
