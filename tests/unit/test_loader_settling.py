@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import psutil
 import pytest
 
 from gobrrr.pipeline.tuning import Wishes, loader_family, recipe_of
@@ -13,6 +18,7 @@ from gobrrr.report.live import outcome
 from gobrrr.report.pagetuning import is_told
 from gobrrr.rules.model import Finding, Quantity, Saving
 from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
+from gobrrr.trial.arm import Arm
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.objective import MEMORY
 from gobrrr.trial.search import Candidate
@@ -190,3 +196,21 @@ def test_what_the_user_leaves_out_is_no_part_of_it() -> None:
     assert found is not None and found.stack(Setting(1)) == (MANY,) and found.guests == (MANY,)
     only = family(said, Wishes(only=(MANY,)), MANY)
     assert only is not None and only.guests == () and only.options(Setting(1))[MANY]["workers"] == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the kernel does not tell what is shared")
+def test_what_forked_workers_share_is_counted_once() -> None:
+    """64 MiB that two processes hold in common are no 128."""
+    ballast = bytearray(os.urandom(1 << 20) * 64)
+    context = multiprocessing.get_context("fork")
+    over = context.Event()
+    child = context.Process(target=over.wait, args=(60,))
+    child.start()
+    try:
+        family = [psutil.Process(), psutil.Process(child.pid)]
+        found = Arm.held(cast("Arm", SimpleNamespace(_members=lambda: family)))
+        each = [process.memory_info().rss for process in family]
+        assert len(ballast) < found < sum(each) - len(ballast) // 2
+    finally:
+        over.set()
+        child.join()
