@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 from torch.utils.data import DataLoader
 
-from gobrrr.guard import sidedoors
+from gobrrr.guard import compare, sidedoors
 from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.observation import Observation
 
@@ -59,3 +61,27 @@ def test_workers_that_draw_the_same_numbers_change_the_program(
 
     found = sidedoors._epochs(run(before), run(after), run(before), order_may_change=True)
     assert found.verdict == verdict and word in found.reason
+
+
+class Stream(torch.utils.data.IterableDataset[torch.Tensor]):
+    """80 samples one after the other; whoever reads it reads all."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        yield from torch.randn(80, 4, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_stream_that_two_workers_read_comes_twice_and_is_refused() -> None:
+    """No remedy of ours makes it come twice; where one of others does, the samples' fingerprints show it."""
+
+    def train(workers: int) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for batch in islice(DataLoader(Stream(), 2, num_workers=workers), 40):
+            loss = model(batch).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    found = compare(partial(train, 0), partial(train, 2), order_may_change=True, float64=False)
+    assert found.verdict == "wrong" and "40 samples came more often than in the baseline" in str(found.reasons)

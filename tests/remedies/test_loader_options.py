@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
+from torch.utils.data import DataLoader, IterableDataset
 
 from gobrrr.cli import recipe as recipes_read
 from gobrrr.errors import GobrrrError
@@ -99,6 +101,79 @@ def test_an_option_reaches_the_loader_through_the_environment(monkeypatch: pytes
     assert made(0)[0] == 2, "as many as cores, where nothing is said"
 
 
+class Stream(IterableDataset[int]):
+    """As it says which worker reads it nobody can know: each reads all."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+
+def settled(monkeypatch: pytest.MonkeyPatch, remedy: str, options: dict[str, int], data: Any, **fields: Any):
+    """A loader made with a remedy that has these options, and why the remedy left it alone."""
+    from gobrrr.remedies.seams import Seams
+
+    for name, value in registry.environment([remedy], {remedy: options}).items():
+        monkeypatch.setenv(name, value)
+    said: dict[str, str] = {}
+    seams = Seams(lambda name, detail: None, declined=said.__setitem__)
+    seams.install([remedy])
+    try:
+        return DataLoader(data, **fields), said
+    finally:
+        seams.remove()
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+@pytest.mark.parametrize("wanted", [0, 1, 3])
+def test_a_searched_setting_is_that_of_every_loader(monkeypatch: pytest.MonkeyPatch, before: int, wanted: int) -> None:
+    """Fewer workers too, and none: then without the arguments that torch refuses there."""
+    given = {"prefetch_factor": 5, "persistent_workers": True, "timeout": 9} if before else {}
+    made, said = settled(monkeypatch, "loader_workers", {"workers": wanted, "prefetch": 4}, list(range(6)),
+                         num_workers=before, **given)  # fmt: skip
+    assert (made.num_workers, made.prefetch_factor) == (wanted, 4 if wanted else None) and not said
+    if not wanted:
+        assert sorted(int(each) for each in made) == list(range(6))
+
+
+def test_one_worker_takes_batches_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = settled(monkeypatch, "one_worker", {"prefetch": 6}, [1, 2], num_workers=1)
+    assert (made.num_workers, made.prefetch_factor) == (1, 6)
+
+
+@pytest.mark.parametrize(
+    ("remedy", "options", "before"),
+    [("loader_workers", {"workers": 2, "prefetch": 2}, 0), ("loader_workers", {"workers": 2, "prefetch": 2}, 1),
+     ("loader_workers", {"workers": 0, "prefetch": 2}, 3), ("loader_workers", {"workers": 3, "prefetch": 2}, 2),
+     ("one_worker", {"prefetch": 2}, 2), ("loader_workers", {"workers": 2}, 0)],
+)  # fmt: skip
+def test_no_search_makes_a_stream_come_twice(
+    monkeypatch: pytest.MonkeyPatch, remedy: str, options: dict[str, int], before: int
+) -> None:
+    """Two workers read it twice; several that the program has may share it, and fewer would then each read a part."""
+    made, said = settled(monkeypatch, remedy, options, Stream(), num_workers=before)
+    assert made.num_workers == before and remedy in said
+
+
+@pytest.mark.parametrize(
+    ("remedy", "options", "before"),
+    [("loader_workers", {"workers": 0, "prefetch": 2}, 1), ("loader_workers", {"workers": 1, "prefetch": 2}, 0),
+     ("one_worker", {"prefetch": 2}, 0), ("one_worker", {"prefetch": 4}, 1),
+     ("loader_workers", {"workers": 2, "prefetch": 4}, 2)],
+)  # fmt: skip
+def test_what_reads_a_stream_as_often_as_before_is_applied(
+    monkeypatch: pytest.MonkeyPatch, remedy: str, options: dict[str, int], before: int
+) -> None:
+    made, said = settled(monkeypatch, remedy, options, Stream(), num_workers=before)
+    plain = DataLoader(Stream(), num_workers=before)
+    assert not said and (made.num_workers, made.prefetch_factor) != (before, plain.prefetch_factor)
+    assert sorted(int(each) for each in made) == sorted(int(each) for each in plain)
+
+
+def test_by_hand_no_workers_are_more_than_one_argument() -> None:
+    assert LOADER.change_of_source({"workers": 0, "prefetch": 2}) is None
+    assert LOADER.change_of_source({"workers": 3, "prefetch": 2}).value == "3"
+
+
 def test_options_of_others_are_not_for_this_process() -> None:
     assert not registry.environment(["identity"], {"loader_workers": {"workers": 3}})
 
@@ -106,7 +181,8 @@ def test_options_of_others_are_not_for_this_process() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("loader_workers", {"workers": 0}, "whole number from 1"),
+        ("loader_workers", {"workers": -1}, "whole number from 0"),
+        ("loader_workers", {"workers": 2, "prefetch": 0}, "whole number from 1"),
         ("loader_workers", {"workers": 10**6}, "whole number"),
         ("loader_workers", {"workers": True}, "whole number"),
         ("loader_workers", {"workers": "3; import os"}, "whole number"),
@@ -132,7 +208,7 @@ def test_a_recipe_says_how_many_and_old_ones_still_hold(tmp_path: Path) -> None:
     file.write_text(text)
     assert recipes_read.read(file).options == {"loader_workers": {"workers": 3}}
     file.write_text(text.replace("workers = 3", "workers = -3"))
-    with pytest.raises(GobrrrError, match="whole number from 1"):
+    with pytest.raises(GobrrrError, match="whole number from 0"):
         recipes_read.read(file)
     old = recipes.to_toml(recipe_of(receipt()))
     file.write_text(old)

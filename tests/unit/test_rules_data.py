@@ -189,6 +189,17 @@ def test_tensors_in_memory_taken_apart_are_told_where_the_dataset_or_the_loader_
     (found,) = case.raised("BRR408")
     assert found.where == (LOOP,) and raised(case) == ["BRR408"]
     assert found.evidence["per_sample"].value == pytest.approx(40 * MS / 1024, abs=1)
+    assert found.saving.expected_ns == pytest.approx(0.9 * 40 * MS) and found.saving.low_ns == pytest.approx(20 * MS)
+    assert found.evidence["headspace"].value == pytest.approx(40 * MS)
+
+
+def test_rows_at_once_bring_what_the_loop_waits_for_and_no_more():
+    """One worker takes 90 ms where the step takes 60 without waiting, two 45: whatever fetching saves there, the wait
+    is over."""
+    fields = {"in_memory": True, "batch_size": 65536, "dataset_span": None, "facts": {"process_load": 0.7}}
+    case = waiting(30, num_workers=1, workers=(worker(90),), step=90.0, **fields)
+    (found,) = case.raised("BRR408")
+    assert found.saving.expected_ns == pytest.approx(30 * MS, rel=0.1) and found.saving.low_ns <= 30 * MS
 
 
 def test_a_transform_of_data_in_memory_is_a_transform():
@@ -312,6 +323,18 @@ def test_stopping_workers_and_the_slow_first_step_cost_too():
     case.facts = replace(case.facts, loaders=(facts,))
     case.step = replace(case.step, walls=(100.0 * MS,) * 20)
     assert case.raised("BRR404")[0].saving.expected_ns == pytest.approx(0.85 * 20 * MS)
+
+
+def test_workers_that_stay_load_first_batches_all_the_same():
+    """A batch of 41 ms, handed over in 1.5, is 41.5 ms later than the usual wait: 2.1 of the 10 ms a step stay."""
+    case = epochs()
+    case.extra["workers"] = (worker(30), worker(11, COLLATE, kind="collate"), worker(500, kind="other"))
+    assert case.raised("BRR404")[0].saving.expected_ns == pytest.approx((10 - 41.5 / 20) * MS)
+    case.extra["workers"] = (worker(190),)
+    assert not case.raised("BRR404"), "what first batches are late is loading them, and stays"
+    case.extra["workers"] = (worker(125),)
+    saving = case.raised("BRR404")[0].saving
+    assert saving.low_ns == saving.expected_ns == pytest.approx((10 - 125.5 / 20) * MS)
 
 
 @pytest.mark.parametrize("case", [epochs(persistent=True), epochs(num=1), epochs(workers=0)])

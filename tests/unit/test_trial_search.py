@@ -283,3 +283,13 @@ def test_a_union_that_nobody_measured_does_not_lead() -> None:
     assert heat is not None and heat.contenders == (("a", "b"),)
     found.feed(heat)
     assert found.best() == ("a",)
+
+
+def test_what_is_withdrawn_is_neither_looked_at_nor_part_of_a_stack() -> None:
+    """An earlier tuning may have shown it."""
+    race = Race([Candidate(name, Saving(0.0, 5e6, 1e7)) for name in ("a", "loader_workers", "short_wait")], 2e7)
+    race.settle((), ("loader_workers",), "faster", 0.3)
+    race.withdraw("loader_workers")
+    assert race.best() == () and race.untried("late") == {"a": "late", "short_wait": "late"}
+    heat = race.next(6)
+    assert heat is not None and set(heat.contenders) == {("a",), ("short_wait",)}

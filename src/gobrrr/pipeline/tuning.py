@@ -26,20 +26,21 @@ from gobrrr.pipeline.ceilings import interpreter
 from gobrrr.pipeline.names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
 from gobrrr.recording.escape import is_plain, plain
 from gobrrr.remedies import registry
-from gobrrr.remedies.model import SAFETY
+from gobrrr.remedies.model import SAFETY, Remedy
 from gobrrr.remedies.probing import unable
 from gobrrr.rules.model import Saving
 from gobrrr.rules.verdict.model import Report
-from gobrrr.trial import gauge, limits
+from gobrrr.trial import gauge, limits, settling
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.family import adopted
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
-from gobrrr.trial.receipt import Receipt, Speedup, TrialResult
+from gobrrr.trial.receipt import Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.recipe import Fits, Ingredient, Recipe
 from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.search import Candidate
+from gobrrr.trial.settling import Family
 from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import mark_output
 
@@ -102,12 +103,16 @@ def tune(
         chosen = candidates(report, wishes)
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
+        family = loader_family(report, chosen, wishes)
+        guests = [registry.remedy(name) for name in family.guests] if family else []
+        chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
                           report.threads, report.memory.peak or 0 if report.device is None else 0,
                           options_of([c.name for c in chosen], report))  # fmt: skip
-        receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops)
+        receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
+                         family)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
-    told = msgspec.structs.replace(receipt, options=program.options, seconds=round(clock.spent, 1))
+    told = msgspec.structs.replace(receipt, seconds=round(clock.spent, 1))
     receipt = _signed(told, report, command, source, wishes)
     receipt = redaction.redacted(msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes)), wishes.redact)
     receipts.write(receipts.marked(receipt), folder / RECEIPT)
@@ -119,7 +124,7 @@ def tune(
 
 def _raced(
     chosen: Sequence[Candidate], program: Program, folder: Path, arms: Path, wishes: Wishes, clock: firstrun.Clock,
-    stream: TextIO, stops: Callable[[Callable[[], None]], object],
+    stream: TextIO, stops: Callable[[Callable[[], None]], object], family: Family | None = None,
 ) -> Receipt:  # fmt: skip
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
     from gobrrr.report import live
@@ -130,7 +135,7 @@ def _raced(
     stops(referee.stop)
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
-                    listener=listener, objective=wishes.objective)  # fmt: skip
+                    listener=listener, objective=wishes.objective, family=family)  # fmt: skip
     earlier = tuning.take_over()
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
@@ -141,7 +146,8 @@ def _raced(
             tuning.run()
     finally:
         referee.close()
-    return tuning.receipt()
+    given = {name: dict(options) for name, options in referee.options.items()}
+    return msgspec.structs.replace(tuning.receipt(), options=given)
 
 
 def _write_or_put_aside(file: Path, text: str) -> None:
@@ -176,13 +182,23 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
             predicted = Saving(0.0, COMPILED * step if name == "compile" else 0.0, step)
         called_for = remedy.saves_memory if for_memory else predicted.ceiling_ns > 0
         if name in asked or (called_for and remedy.safety != "semantic"):
-            choice = min((f.remedies.index(name) for f in report.findings if name in f.remedies), default=0)
-            risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
-            found.append(Candidate(
-                name, predicted, frozenset(remedy.conflicts), name in asked or for_memory, choice, risk,
-                frozenset(remedy.overlaps), remedy.unseen,
-            ))  # fmt: skip
+            found.append(_candidate(remedy, report, predicted, named=name in asked or for_memory))
     return found
+
+
+def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = False) -> Candidate:
+    choice = min((f.remedies.index(remedy.name) for f in report.findings if remedy.name in f.remedies), default=0)
+    risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
+    return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
+                     frozenset(remedy.overlaps), remedy.unseen)  # fmt: skip
+
+
+def loader_family(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> Family | None:
+    """The settings of loaders to search, where a finding calls for that; not for memory, which workers only cost."""
+    if wishes.objective is MEMORY:
+        return None
+    left_out = {*wishes.without, *({*registry.names()} - {*wishes.only} if wishes.only else ())}
+    return settling.family(report, [c.name for c in chosen], lambda name: name not in left_out)
 
 
 def options_of(names: Sequence[str], report: Report) -> dict[str, dict[str, int]]:
@@ -233,7 +249,8 @@ def recipe_of(receipt: Receipt) -> Recipe:
 
     def brought(name: str) -> TrialResult | Receipt:
         """Measured in the race, alone or on top of others; of all together where it was measured with others only."""
-        trials = [t for t in receipt.trials if t.purpose == "add" and t.remedies == (name,) and t.verdict in BETTER]
+        trials = [t for t in receipt.trials if t.purpose == "add" and t.remedies == (name,) and t.verdict in BETTER
+                  and is_of(t, receipt.kept, receipt.options)]  # fmt: skip
         return trials[-1] if trials else receipt
 
     assert receipt.speedup is not None

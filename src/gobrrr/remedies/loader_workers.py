@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
-from gobrrr.remedies.copied_state import Renewed, renew_workers
-from gobrrr.remedies.loaders import most_said, of_the_model
+from gobrrr.remedies.copied_state import renew_workers
+from gobrrr.remedies.loaders import most_said, of_the_model, with_workers
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
 from gobrrr.rules.loading import HELD_BYTES, SAVED_BY_WORKERS, WORKERS
 from gobrrr.rules.model import Saving
@@ -29,7 +29,10 @@ class LoaderWorkers(Remedy):
     """num_workers as the loader model advises by the report, within a share of the memory that is free, else as many as
     cores; for every DataLoader that has fewer. Random draws inside __getitem__ come from the workers'
     own streams then; an iterable dataset would be read by each worker whole, and is left alone. Workers stay from
-    epoch to epoch while what they have a copy of stays as it is."""
+    epoch to epoch while what they have a copy of stays as it is.
+
+    With `prefetch` it is what `gobrrr tune` found best among several settings (trial/settings.py): then every loader
+    has just as many workers, none too, and each worker holds so many batches ready."""
 
     name = "loader_workers"
     title = "loads data in other processes, as many as the loader model advises, or as there are cores"
@@ -41,7 +44,7 @@ class LoaderWorkers(Remedy):
         "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)  # persistent unless the data set changes"
     )
     edit = SetKeyword(("DataLoader",), "num_workers", "os.cpu_count()")
-    takes: ClassVar[dict[str, tuple[int, int]]] = {"workers": (1, 1024)}
+    takes: ClassVar[dict[str, tuple[int, int]]] = {"workers": (0, 1024), "prefetch": (1, 64)}
 
     def predicts(self, report: Report) -> Saving:
         """What the model says of the workers that it advises."""
@@ -55,43 +58,47 @@ class LoaderWorkers(Remedy):
         """The workers that the model advises, as far as memory goes; nothing where it advises none."""
         advised = int(most_said(report, self.codes, WORKERS) or 0)
         held = most_said(report, self.codes, HELD_BYTES) or 0.0
-        least, most = self.takes["workers"]
-        return {"workers": max(least, min(advised, _room_for(held), most))} if advised else {}
+        most = self.takes["workers"][1]
+        fitting = int(room() // held) if held > 0 else most
+        return {"workers": max(1, min(advised, fitting, most))} if advised else {}
 
     def change_of_source(self, options: Mapping[str, int]) -> Edit | None:
+        """Without workers other arguments must go as well, and more batches ahead be added: by hand."""
+        if options.get("workers") == 0:
+            return None
         return replace(self.edit, value=str(options["workers"])) if "workers" in options else self.edit
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset
 
-        advised = self.option("workers")
-        wanted = advised or schedule.cores()
-        by = "as the model advises" if advised else f"on {wanted} cores"
+        advised, prefetch = self.option("workers"), self.option("prefetch")
+        searched = advised is not None and prefetch is not None
+        wanted = advised if advised is not None else schedule.cores()
+        by = "as the model advises" if advised is not None else f"on {wanted} cores"
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             before = kwargs.get("num_workers") or 0
-            if before >= wanted or isinstance(kwargs.get("dataset"), IterableDataset):
-                few = f"the loader has {before} workers, {wanted} are wanted, {by}"
-                seams.declined(self.name, few if before >= wanted else "each worker would read the whole of a stream")
+            if not searched and before >= wanted:
+                seams.declined(self.name, f"the loader has {before} workers, {wanted} are wanted, {by}")
+                return kwargs
+            if before != wanted and max(before, wanted) > 1 and isinstance(kwargs.get("dataset"), IterableDataset):
+                seams.declined(self.name, "each worker would read the whole of a stream")
                 return kwargs
             seams.applied(self.name, f"{wanted} workers, {before} before")
-            stay = kwargs.get("persistent_workers") or Renewed(True)
-            return {**kwargs, "num_workers": wanted, "persistent_workers": stay}
+            return with_workers(kwargs, wanted, prefetch if searched else None)
 
         renew_workers(seams)
         seams.at_loader(change)
 
 
-def _room_for(held: float) -> int:
-    """Workers whose batches have room, each `held` bytes of them; many where that is not known."""
+def room() -> float:
+    """Bytes that workers and their batches may hold: a share of what is free, in shared memory too."""
     import psutil
 
-    if held <= 0:
-        return LoaderWorkers.takes["workers"][1]
     free = psutil.virtual_memory().available
     if SHARED.is_dir():
         free = min(free, shutil.disk_usage(SHARED).free)
-    return int(SHARE * free // held)
+    return SHARE * float(free)
 
 
 REMEDY = LoaderWorkers()

@@ -1,14 +1,18 @@
-"""What the findings tell the remedies that set a loader's workers."""
+"""What the remedies that set a loader's workers share: what findings tell them, and a DataLoader's arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.copied_state import Renewed
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
     from gobrrr.rules.verdict.model import Report
+
+WITH_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
+"""Arguments that a DataLoader without workers refuses."""
 
 
 def most_said(report: Report, codes: Collection[str], name: str) -> float | None:
@@ -24,3 +28,13 @@ def of_the_model(saving: Saving, report: Report, codes: Collection[str], name: s
         return saving
     expected = min(said, saving.ceiling_ns)
     return Saving(min(saving.low_ns, expected), expected, saving.ceiling_ns)
+
+
+def with_workers(kwargs: dict[str, Any], workers: int, prefetch: int | None = None) -> dict[str, Any]:
+    """A DataLoader's arguments with so many workers, which stay from epoch to epoch, and so many batches ahead of each;
+    None as the program has it."""
+    if not workers:
+        return {name: each for name, each in kwargs.items() if name not in WITH_WORKERS_ONLY} | {"num_workers": 0}
+    stay = kwargs.get("persistent_workers") or Renewed(True)
+    ahead = {} if prefetch is None else {"prefetch_factor": prefetch}
+    return {**kwargs, **ahead, "num_workers": workers, "persistent_workers": stay}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
-from gobrrr.remedies.copied_state import Renewed, renew_workers
-from gobrrr.remedies.loaders import of_the_model
+from gobrrr.remedies.copied_state import renew_workers
+from gobrrr.remedies.loaders import of_the_model, with_workers
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.loading import SAVED_BY_ONE
 from gobrrr.rules.model import Saving
@@ -28,6 +28,7 @@ class OneWorker(Remedy):
     place = "loader"
     codes = ("BRR401", "BRR403", "BRR405", "BRR406")
     conflicts = ("loader_workers", "intraop_threads")
+    takes: ClassVar[dict[str, tuple[int, int]]] = {"prefetch": (1, 64)}
     by_hand = (
         "torch.set_num_threads(max(1, torch.get_num_threads() - 1))\n"
         "DataLoader(..., num_workers=1, persistent_workers=True)  # persistent unless the data set changes"
@@ -47,16 +48,17 @@ class OneWorker(Remedy):
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset
 
+        prefetch = self.option("prefetch")
+
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             before = kwargs.get("num_workers") or 0
-            if before == 1:
+            if before == 1 and prefetch is None:
                 return kwargs
-            if before and isinstance(kwargs.get("dataset"), IterableDataset):
+            if before > 1 and isinstance(kwargs.get("dataset"), IterableDataset):
                 seams.declined(self.name, f"{before} workers share a stream, or each reads all of it")
                 return kwargs
             seams.applied(self.name, f"1 worker, {before} before{_leave_a_core(seams)}")
-            stay = kwargs.get("persistent_workers") or Renewed(True)
-            return {**kwargs, "num_workers": 1, "persistent_workers": stay}
+            return with_workers(kwargs, 1, prefetch)
 
         renew_workers(seams)
         seams.at_loader(change)

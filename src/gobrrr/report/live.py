@@ -62,7 +62,7 @@ def standing(heat: Heat) -> list[str]:
 
 def outcome(result: TrialResult) -> str:
     """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers equivalent'."""
-    name = "all together" if result.purpose == "final" else " + ".join(result.remedies)
+    name = "all together" if result.purpose == "final" else result.name
     said = why(result)
     if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
         return f"{name}: looks {result.verdict}, its numbers are not checked yet"

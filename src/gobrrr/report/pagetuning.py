@@ -12,7 +12,7 @@ from gobrrr.report.formats import View
 from gobrrr.report.pagetables import Cell, Table
 from gobrrr.report.pairchart import PairRow, pairs
 from gobrrr.trial.objective import BETTER
-from gobrrr.trial.receipt import Receipt, Samples, TrialResult, is_crowded
+from gobrrr.trial.receipt import Receipt, Samples, TrialResult, is_crowded, is_of
 
 APART = 0.02
 """Share of the figure as written above which what remedies bring together, and not each by itself, has its own row."""
@@ -87,7 +87,7 @@ def is_told(trial: TrialResult, receipt: Receipt) -> bool:
     kept."""
     if gains.gain(trial) is None or trial.verdict == "failed":
         return False
-    kept = set(trial.remedies) <= set(receipt.kept) and receipt.guard.green
+    kept = is_of(trial, receipt.kept, receipt.options) and receipt.guard.green
     return trial.verdict not in BETTER or trial.guard.green or kept
 
 
@@ -114,7 +114,7 @@ def _cost(samples: Samples, at: int, objective: str) -> float:
 
 
 def _row(number: int, trial: TrialResult, receipt: Receipt) -> PairRow:
-    name = "all together" if trial.purpose == "final" and len(trial.remedies) > 1 else " + ".join(trial.remedies)
+    name = "all together" if trial.purpose == "final" and len(trial.remedies) > 1 else trial.name
     found = gains.gain(trial)
     if not is_told(trial, receipt) or found is None:
         unsure = trial.verdict in BETTER and tuning.label(trial) == trial.verdict
@@ -142,7 +142,7 @@ def _trial(number: int, trial: TrialResult, receipt: Receipt) -> tuple[Cell, ...
     num = len(ratios(trial.samples, trial.objective))
     checked = trial.guard.verdict if trial.purpose != "add" or trial.guard.verdict != "unverified" else ""
     return (
-        Cell(str(number), number), Cell(" + ".join(trial.remedies)), Cell(" + ".join(trial.onto)),
+        Cell(str(number), number), Cell(trial.name), Cell(" + ".join(trial.onto)),
         Cell(PURPOSES.get(trial.purpose, trial.purpose)), Cell(trial.verdict), Cell(checked), Cell(str(num), num),
         Cell(gains.figures(trial), found.median) if told and found else Cell("", 0.0), _time(predicted),
         _time(realised), Cell(f"{trial.seconds:.0f} s", trial.seconds),
@@ -156,7 +156,7 @@ def _time(ns: float | None) -> Cell:
 def _lost(receipt: Receipt) -> list[tuple[str, str, str]]:
     """(remedies, verdict, why) of all that was tried and not kept."""
     lost = tuning.raced(receipt, kept=False)
-    return [(" + ".join(trial.remedies), tuning.label(trial), tuning.why(trial)) for trial in lost]
+    return [(trial.name, tuning.label(trial), tuning.why(trial)) for trial in lost]
 
 
 def _evidence(receipt: Receipt) -> dict[str, Any]:

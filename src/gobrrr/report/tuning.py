@@ -12,7 +12,7 @@ from gobrrr.report import gains, money
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.trial.objective import BETTER, OBJECTIVES
-from gobrrr.trial.receipt import Compiled, Receipt, TrialResult, is_crowded
+from gobrrr.trial.receipt import Compiled, Receipt, TrialResult, is_crowded, is_of
 from gobrrr.units import duration
 
 BAR = 24
@@ -122,7 +122,7 @@ def levels(receipt: Receipt) -> list[Level]:
         if trial.purpose == "add" and trial.verdict in BETTER and (found := gains.gain(trial)):
             onto = f" on top of {' + '.join(trial.onto)}" if trial.onto else ""
             after = before / found.median  # of the step above: in the race others ran beside it
-            rows.append(Level(" + ".join(trial.remedies), after, f"{gains.figures(trial)}{onto}", trial.onto))
+            rows.append(Level(trial.name, after, f"{gains.figures(trial)}{onto}", trial.onto))
     said = compiled(final.compiled) if final and final.compiled else ""
     together = f"{gains.figures(receipt)}, {receipt.guard.verdict}"
     name = " + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together"
@@ -150,7 +150,7 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
     lost = raced(receipt, kept=False)
     if not lost:
         return []
-    names = [page.clean(" + ".join(t.remedies)) for t in lost]
+    names = [page.clean(t.name) for t in lost]
     longest = max(map(len, names))
     lines = []
     for trial, name in zip(lost, names, strict=True):
@@ -164,7 +164,7 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
 def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
     """Trials of the race and red guards whose remedies were all kept, or were not."""
     found = [t for t in receipt.trials if t.remedies and t.purpose != "final"]
-    return [t for t in found if (set(t.remedies) <= set(receipt.kept)) == kept]
+    return [t for t in found if is_of(t, receipt.kept, receipt.options) == kept]
 
 
 def label(trial: TrialResult) -> str:

@@ -19,10 +19,10 @@ from gobrrr.rules.cores import (
 from gobrrr.rules.data import num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import WHOLE, told_path
-from gobrrr.rules.loading import Loading, evidence
+from gobrrr.rules.loading import WORKERS, Loading, evidence
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.waits import SATURATED, Wait, cause, wait
-from gobrrr.rules.waits_rare import fetches, start_cost
+from gobrrr.rules.waits_rare import fetches, refill_cost, start_cost
 from gobrrr.units import duration, share
 
 CONTENTION = 0.28
@@ -30,6 +30,8 @@ CONTENTION = 0.28
 SURELY_IDLE = 0.5
 """Cores that must be idle for a saving that is promised at least."""
 ONE_BY_ONE = "which comes in one sample after the other"
+UNSEEN_REFILL = 0.85
+"""Of what starting workers costs, what comes back where nobody saw how late first batches stay."""
 CROWDED = 2.0
 """Workers per effective core from which they are too many."""
 
@@ -39,7 +41,9 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     """Workers are started anew in every epoch, and epochs are short."""
     loader = main_loader(ledger)
     cost = start_cost(ledger)
-    if loader is None or not worth_telling(ledger, 0.85 * cost):
+    left = refill_cost(ledger)
+    saved = UNSEEN_REFILL * cost if left is None else cost - left
+    if loader is None or not worth_telling(ledger, saved):
         return
     epochs = len(loader.iter_ns) + loader.unseen_epochs
     # Where there are too many workers, BRR406 has the part of those that should not be there.
@@ -47,8 +51,8 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     yield finding(
         "BRR404",
         ledger,
-        low=0.4 * part * cost,
-        expected=0.85 * part * cost,
+        low=part * min(0.4 * cost, saved),
+        expected=part * saved,
         # Starts are in rare steps, not in the usual one; new workers fetch ahead on the cores of those after them.
         ceiling=1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost)),
         message=f"{loader.num_workers} workers start anew in each of {epochs} epochs of "
@@ -197,6 +201,7 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = min(CONTENTION * min(1.0, (crowd - 1) / 7) * ledger.wall, ledger.account("data_wait")) + start
     if not worth_telling(ledger, expected):
         return
+    enough = max(1, round(cores))
     slowed = ledger.account("inefficiency") + ledger.account("data_wait")
     yield finding(
         "BRR406",
@@ -206,10 +211,11 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=max(expected, slowed + start),
         message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
         f"keep {busy:.1f} busy with the step: they take them from it",
-        advice=f"DataLoader(..., num_workers={max(1, round(cores))}).",
+        advice=f"DataLoader(..., num_workers={enough}).",
         where=(loader.created_span,) if loader.created_span else (),
         evidence={
             "num_workers": count(loader.num_workers),
+            WORKERS: count(enough),
             "threads": count(ledger.threads),
             "effective_cores": count(cores),
             "cores_busy": ratio(busy),

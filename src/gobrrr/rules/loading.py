@@ -18,6 +18,7 @@ from gobrrr.rules.model import Quantity, slack
 from gobrrr.rules.waits import Wait
 
 SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved_by_one", "workers", "held_bytes"
+NUM_WORKERS, AHEAD = "num_workers", "batches_ahead"
 """Names in a finding's evidence that the remedies ask for."""
 
 SURE = 1.96
@@ -91,7 +92,7 @@ def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantit
     return bound | {
         "blocked": time(loading.pipeline.blocked_ns), "computed": time(loading.pipeline.cpu_ns),
         WORKERS: count(advised), SAVED_BY_WORKERS: time(loading.gain(advised).expected),
-        SAVED_BY_ONE: time(loading.one().expected),
+        SAVED_BY_ONE: time(loading.one().expected), AHEAD: count(ready),
     } | ({HELD_BYTES: size(held)} if held else {})  # fmt: skip
 
 

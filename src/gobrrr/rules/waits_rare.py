@@ -7,9 +7,10 @@ from itertools import pairwise
 from math import sqrt
 from statistics import mean, median
 
+from gobrrr.ledger.loadermodel import HANDOVER_NS
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import batches_per_step, crowded, main_loader
+from gobrrr.rules.cores import batches_per_step, crowded, main_loader, worker_groups
 
 WAIT = 0.05
 """Share of the step from which a data wait is told (tb_plugin 5 %, XProf 5 %, gpuprof 15 %)."""
@@ -108,6 +109,19 @@ def start_cost(ledger: Ledger) -> float:
     stopping = sum(loader.end_wait_ns)
     epochs = 1 + loader.unseen_epochs / len(loader.iter_ns)
     return epochs * (sum(loader.iter_ns) + late + slow + stopping) / loader.num_batches * batches_per_step(ledger)
+
+
+def refill_cost(ledger: Ledger) -> float | None:
+    """ns per step of start_cost that stays with workers that stay: they load the first batch of an epoch when the epoch
+    begins. Null where nobody saw how long a batch takes them."""
+    loader = main_loader(ledger)
+    groups = [group for group in worker_groups(ledger, loader) if group.kind in ("getitem", "collate")]
+    if loader is None or not groups or not loader.num_batches:
+        return None
+    usual = median(ledger.step.waits) if ledger.step.waits else 0.0
+    late = max(0.0, sum(group.ns for group in groups) + HANDOVER_NS - usual)
+    epochs = len(loader.iter_ns) + loader.unseen_epochs
+    return min(start_cost(ledger), epochs * late / loader.num_batches * batches_per_step(ledger))
 
 
 def _usual_rest(ledger: Ledger) -> float:

@@ -65,6 +65,16 @@ class Ran(NamedTuple):
     samples: int | None = None
 
 
+class Looked(NamedTuple):
+    """What came of a heat."""
+
+    results: list[TrialResult]
+    broken: dict[Stack, str]
+    """Why some could not run."""
+    times: dict[Stack, float]
+    """Mean log ratios of time."""
+
+
 class Racing:
     """Runs heats. `until`: when, by the clock, the race must be over; asked again before each sweep."""
 
@@ -128,11 +138,24 @@ class Racing:
         return failed
 
     def _heat(self, heat: Heat) -> None:
-        began, self._running = self._clock(), heat
+        self._running = heat
+        looked = self.look(heat)
+        if looked is None:
+            return
+        self._race.feed(heat, looked.broken, looked.times)
+        self._running = None
+        self._let_go(self._alive - {self._race.front()})
+        for result in looked.results:
+            self._keep(result)
+
+    def look(self, heat: Heat) -> Looked | None:
+        """Start a heat's arms and let them take turns until each has shown what it can; null where the program as it is
+        cannot be run. Those that are still alive are the caller's."""
+        began = self._clock()
         self._listener.heat(heat)
         failed = self._bring([heat.reference, *heat.contenders])
         if self.broken:
-            return
+            return None
         if heat.reference in failed:
             failed = dict.fromkeys((heat.reference, *heat.contenders), failed[heat.reference])
         for stack in failed:
@@ -149,13 +172,15 @@ class Racing:
             lasted = self._clock() - swept
             self._let_go(stack for stack in order if stack not in heat.live and not _leads(heat, stack))
         cut = set(heat.live)
-        broken = {stack: why for stack, why in failed.items() if not is_late(why)}
-        self._race.feed(heat, broken, {stack: _clocked(heat, stack, ran).mean for stack in heat.contenders})
-        self._running = None
-        self._let_go(self._alive - {self._race.front()})
+        times = {stack: _clocked(heat, stack, ran).mean for stack in heat.contenders}
         seconds = (self._clock() - began) / len(heat.contenders)
-        for stack in heat.contenders:
-            self._keep(self._result(heat, stack, failed.get(stack, ""), ran, seconds, stack in cut))
+        results = [self._result(heat, stack, failed.get(stack, ""), ran, seconds, stack in cut)
+                   for stack in heat.contenders]  # fmt: skip
+        return Looked(results, {stack: why for stack, why in failed.items() if not is_late(why)}, times)
+
+    def let_go(self) -> None:
+        """End all arms but that of the program as it is."""
+        self._let_go(list(self._alive))
 
     def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> tuple[list[Ran], bool]:
         """There and back, and whether the heat goes on; an arm that dies is out. With the reference, or the time, the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -76,6 +77,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     onto: tuple[str, ...] = ()
     objective: str = "time"
     """What is compared: time, memory or throughput."""
+    options: dict[str, dict[str, int]] = {}
+    """With which its remedies were applied, where several settings of them were tried: of a loader."""
     purpose: str = "add"
     """add (in the race), guard (its numbers were not those of the program) or final."""
     verdict: str
@@ -103,6 +106,15 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     samples: Samples = Samples()
     seconds: float = 0.0
     """What the trial took; of a heat its share."""
+
+    @property
+    def name(self) -> str:
+        """Of what was tried: 'loader_workers (workers=2) + batched_fetch'."""
+        return " + ".join(map(self._named, self.remedies))
+
+    def _named(self, remedy: str) -> str:
+        given = ", ".join(f"{option}={value}" for option, value in self.options.get(remedy, {}).items())
+        return f"{remedy} ({given})" if given else remedy
 
 
 CROWDED = 1.5
@@ -151,6 +163,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     mark: str = ""
     """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""
+
+
+def is_of(trial: TrialResult, kept: Collection[str], options: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether a trial was of remedies that were kept, with the options that were."""
+    return set(trial.remedies) <= set(kept) and all(options.get(name) == each for name, each in trial.options.items())
 
 
 def is_crowded(receipt: Receipt) -> bool:

@@ -120,6 +120,19 @@ class LiveReferee:
         side = self.field.side(stack)
         return side.ready_seconds, side.step_ns
 
+    @property
+    def options(self) -> registry.Options:
+        """With which remedies are applied."""
+        return self._program.options
+
+    def give(self, options: registry.Options) -> None:
+        """With which they are applied in what starts from now on."""
+        self._program = self._program._replace(options=options)
+
+    def held(self, stack: Stack) -> int:
+        """Bytes that an arm of the race and its workers hold now, what they share counted once."""
+        return self.field.side(stack).held() if stack in self.field else 0
+
     def peak(self, stack: Stack) -> int | None:
         """Most bytes that it held; None where it is gone."""
         return (self.field.side(stack).peak_bytes or None) if stack in self.field else None

@@ -145,6 +145,11 @@ class Race:
         elif said == "failed":
             self.refused.update(self._at_fault(stack))
 
+    def withdraw(self, name: str) -> None:
+        """It is not to be looked at, nor to be part of any stack: what it brings was found out otherwise."""
+        self.refused.add(name)
+        self._looked.add(((), (name,)))
+
     def _at_fault(self, stack: Stack) -> Stack:
         """Which remedies are out where a stack failed: one alone, unless it may take hold with what it needs."""
         hopeful = self.shown.keys() | self.leaning.keys()

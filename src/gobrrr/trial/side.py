@@ -43,6 +43,8 @@ class Runner(Protocol):
 
     def resident(self) -> int: ...
 
+    def held(self) -> int: ...
+
     def wanting(self) -> int: ...
 
     def pause(self) -> None: ...
@@ -197,6 +199,10 @@ class Side:
     def resident(self) -> int:
         """Bytes that its processes hold."""
         return self._arm.resident() if self._arm is not None else 0
+
+    def held(self) -> int:
+        """The same, what its processes share counted once."""
+        return self._arm.held() if self._arm is not None else 0
 
     def wanting(self) -> int:
         """Threads of its processes that run or want a core."""

@@ -17,7 +17,7 @@ from gobrrr.guard.model import Guarded
 from gobrrr.guard.schedule import twin_steps
 from gobrrr.machine import files
 from gobrrr.rules.model import Saving
-from gobrrr.trial import mark, racing
+from gobrrr.trial import mark, racing, settling
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
@@ -26,6 +26,7 @@ from gobrrr.trial.racing import Arms, Racing
 from gobrrr.trial.receipt import MAX_BYTES, Receipt, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
 from gobrrr.trial.search import Candidate, Plan, Race
+from gobrrr.trial.settling import Family, Settled, Settling
 from gobrrr.trial.statistics import FEWEST_ROUNDS
 
 RACE, SEEKING = 0.25, 0.6
@@ -48,7 +49,7 @@ BLOCKS = 11
 """Of a round, on average: where time is short 16 in the first one and 8 in each of the others."""
 
 
-class Referee(Arms, Protocol):
+class Referee(Arms, Settled, Protocol):
     """Runs the arms of the race, compares in fresh processes, and has the guard judge."""
 
     def measure(self, plan: Plan, seconds: float) -> Measured:
@@ -132,8 +133,9 @@ class Tuning:
     def __init__(
         self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
         seconds: float, seed: int = 0, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
-        objective: Objective = TIME,
+        objective: Objective = TIME, family: Family | None = None,
     ) -> None:  # fmt: skip
+        """`family`: settings of the program's loaders to search first."""
         self.race, self._objective = Race(candidates, step_ns, seed, objective), objective
         self._predicted: dict[Stack, Saving] = {(c.name,): c.predicted for c in candidates if not objective.is_peak}
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
@@ -141,6 +143,9 @@ class Tuning:
         self._began, self._seconds = clock(), seconds
         self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock)
         self._open = self.race.open()
+        until = self._began + settling.SHARE * seconds
+        self._settling = family and Settling(family, referee, self._racing, self.race, self._keep, until, clock)
+        self._settled = ""
         self.results: list[TrialResult] = []
         self.kept: Stack = ()
         self.complete = False
@@ -153,6 +158,8 @@ class Tuning:
     def run(self) -> None:
         """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
         try:
+            if self._settling is not None:
+                self._settled = self._settling.run()
             self._racing.run()
             self._raced = self._clock() - self._began
             self._confirm(self._affordable(self.race.best()))
@@ -190,7 +197,8 @@ class Tuning:
     def take_over(self) -> str:
         """What an earlier tuning settled of the first looks is not measured again; all else is, and what it did for
         another objective. Says so in words."""
-        found = [result for result in self._journal.read() if result.purpose == "add" and not result.onto]
+        found = [result for result in self._journal.read() 
+                 if result.purpose == "add" and not result.onto and not result.options]  # fmt: skip
         looks = [result for result in found if result.objective == self._objective.name]
         others = sorted({result.objective for result in found} - {self._objective.name})
         known = {candidate.name for candidate in self.race.candidates}
@@ -207,9 +215,8 @@ class Tuning:
         return "; ".join([*([taken] if earlier else []), *([passed] if others else [])])
 
     def _keep(self, result: TrialResult) -> None:
-        result = msgspec.structs.replace(
-            result, predicted=self._predicted.get(result.remedies), objective=self._objective.name
-        )
+        predicted = self._predicted.get(result.remedies) if not result.options else None
+        result = msgspec.structs.replace(result, predicted=predicted, objective=self._objective.name)
         self.results.append(result)
         self._journal.append(result)
         self._listener.ended(result)
@@ -271,6 +278,8 @@ class Tuning:
     def _notes(self) -> Iterator[str]:
         if self._racing.broken:
             yield f"the program as it is could not be run: {self._racing.broken}"
+        if self._settled:
+            yield self._settled
         raced = [result for result in self.results if result.samples.arm]
         if self._objective is THROUGHPUT and raced and not any(result.samples.per_step(0) for result in raced):
             yield UNCOUNTED
