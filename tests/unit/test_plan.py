@@ -96,8 +96,8 @@ def test_a_caller_may_ask_for_a_longer_plain_phase() -> None:
 def test_it_never_raises_and_patience_is_bounded(walls: list[int]) -> None:
     steady = is_steady(walls)
     assert isinstance(steady, bool)
-    if len(walls) <= 4:
-        assert not steady or sum(walls) > 3 * SECOND
+    if len(walls) <= 4:  # so few are enough where the usual one takes half a second: then two at least do
+        assert not steady or sum(walls) >= SECOND
 
 
 @given(st.floats(0, 1e12), st.floats(1e6, 1e12))

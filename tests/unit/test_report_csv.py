@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.recording.escape import plain
 from gobrrr.report.csv import to_csv
 from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Verdict
 
@@ -55,10 +56,15 @@ def test_a_rate_above_the_peak_is_none() -> None:
     assert row["TFLOPS/s_mean"] == row["Pct Roofline_mean"] == "" and row["GFLOPS"] == "2"
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@SUM(A1)", "\t=1"])
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@SUM(A1)", "\t=1", "  =1"])
 def test_no_name_is_a_formula(name: str) -> None:
     (row,) = told(msgspec.structs.replace(REPORT, ops=(OpShare(name, 1, 1e6, 0.1),)))
-    assert row["name"] == f"'{name}"
+    assert row["name"] == f"'{plain(name)}"
+
+
+def test_no_name_begins_a_row_or_moves_a_cursor() -> None:
+    (row,) = told(msgspec.structs.replace(REPORT, ops=(OpShare("a\r=1;=2\x1b[2J", 1, 1e6, 0.1),)))
+    assert row["name"] == "a =1;=2"
 
 
 def test_an_op_of_the_host() -> None:

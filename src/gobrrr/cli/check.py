@@ -151,7 +151,7 @@ def _check_order(program: list[str]) -> None:
     given = [word for word in program[1:] if word.partition("=")[0] in OWN or _kept(program[:1])]
     if given and program[0] != "--":
         raise GobrrrError(f"{given[0]} stands after {program[0]}, and would be the program's own",
-                          f"ours come first: gobrrr check {given[0]} ... {program[0]}; its own stand behind two dashes: "
+                          f"ours come first: gobrrr check {given[0]} ... {program[0]}; its own come behind dashes: "
                           f"gobrrr check -- python {program[0]} {given[0]} ...")  # fmt: skip
 
 
