@@ -70,3 +70,12 @@ def test_no_name_begins_a_row_or_moves_a_cursor() -> None:
 def test_an_op_of_the_host() -> None:
     (row,) = told(msgspec.structs.replace(REPORT, ops=(OpShare("a,b", 2, 1e6, 0.1, flops_per_s=2e12),)))
     assert (row["name"], row["TFLOPS/s_mean"], row["TB/s_mean"], row["Percentage (%)"]) == ("a,b", "2", "", "10")
+
+
+def test_what_its_shapes_leave_of_an_op_is_a_row_of_its_own() -> None:
+    shape = msgspec.structs.replace(MM, ns=MM.ns / 4, calls=MM.calls / 4, flops=MM.flops / 4, bytes=MM.bytes / 4,
+                                    floor_ns=MM.floor_ns / 4, shapes="2x2, 2x2")  # fmt: skip
+    rows = on_device(MM, by_shape=(shape,))
+    assert [row["Input Dims"] for row in rows] == ["all others", "2x2, 2x2"]
+    assert sum(float(row["Kernel Time (µs)_sum"]) for row in rows) == pytest.approx(MM.ns / 1000)
+    assert sum(float(row["operation_count"]) for row in rows) == pytest.approx(MM.calls)

@@ -113,7 +113,8 @@ def _device_op(name: str, dtype: str, same: Sequence[OpGroup]) -> DeviceOp:
     floors: dict[str, float] = defaultdict(float)
     for op in same:
         floors[op.bound or ""] += op.floor_ns
+    calls = sum(op.calls for op in same if op.name == name) or sum(op.calls for op in same)  # not of what it calls
     return DeviceOp(
-        name, dtype, sum(op.calls for op in same), sum(op.ns for op in same), sum(op.flops or 0.0 for op in same),
+        name, dtype, calls, sum(op.ns for op in same), sum(op.flops or 0.0 for op in same),
         sum(op.bytes or 0.0 for op in same), sum(floors.values()), max(floors, key=lambda bound: floors[bound]),
     )  # fmt: skip

@@ -93,7 +93,7 @@ def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str
         above = owner[row]
         floor[row] = min(spare[above], float(own))
         spare[above] -= floor[row]
-        bound[row] = bound[above] if floor[row] else bound[row]
+        bound[row] = bound[above] if floor[row] or (own and bound[above]) else bound[row]
     return RowPrices(
         floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound, elsewhere, owner
     )

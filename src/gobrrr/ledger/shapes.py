@@ -13,7 +13,7 @@ from gobrrr.ledger.pricing import BY_FLOPS, CEILING_OF, RowPrices
 from gobrrr.recording.trace import Signature, Trace
 
 PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"))
-MAX_SHAPES = 40
+MAX_SHAPES = 200
 
 
 def by_shape(

@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.recording.escape import plain
-from gobrrr.rules.verdict.model import OpShare, Report
+from gobrrr.rules.verdict.model import Device, OpShare, Report
 
 COLUMNS = (
     "name", "operation_count", "Kernel Time (µs)_sum", "Kernel Time (µs)_mean", "Percentage (%)",
     "Cumulative Percentage (%)", "GFLOPS", "Data Moved (MB)", "FLOPS/Byte", "TFLOPS/s_mean", "TB/s_mean",
     "Compute Spec", "Roofline Bound", "Pct Roofline_mean", "Input Dims", "Source",
 )  # fmt: skip
+LEAST = 0.01
+"""Share of an op's time below which what its shapes leave is rounding."""
 FORMULA = ("=", "+", "-", "@")
 """Spreadsheets take what begins so for a formula (OWASP, CSV injection); an apostrophe makes it text."""
 
 
 def to_csv(report: Report) -> str:
-    """A line for each op, the costliest first: by the kernels that it launched where a device worked, those that are
-    told apart by shape so; else by its own time on the CPU ("Kernel Time" all the same)."""
+    """A line for each op (200 of them and 200 shapes at most), the costliest first: by the kernels that it launched
+    where a device worked, those that are told apart by shape so; else by its own time on the CPU ("Kernel Time" all the
+    same)."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     writer.writerow(COLUMNS)
@@ -45,10 +51,25 @@ def _rows(report: Report) -> Iterator[Row]:
     if device is None or not device.work:
         yield from map(_of_host, report.ops)
         return
-    shaped = {(op.name, op.dtype) for op in device.by_shape}
     busy = device.busy_share * report.step.plain_wall_ns
-    for op in (*device.by_shape, *(op for op in device.work if (op.name, op.dtype) not in shaped)):
+    for op in (*device.by_shape, *_rest(device)):
         yield _of_device(op, busy)
+
+
+def _rest(device: Device) -> Iterator[DeviceOp]:
+    """Ops that are not told apart by shape, and what is left of those whose shapes are too many."""
+    told: dict[tuple[str, str], list[DeviceOp]] = defaultdict(list)
+    for op in device.by_shape:
+        told[op.name, op.dtype].append(op)
+    for op in device.work:
+        shapes = told[op.name, op.dtype]
+        left = op.ns - sum(one.ns for one in shapes)
+        if not shapes or left > LEAST * op.ns:
+            yield replace(
+                op, ns=left, calls=op.calls - sum(one.calls for one in shapes),
+                flops=op.flops - sum(one.flops for one in shapes), bytes=op.bytes - sum(one.bytes for one in shapes),
+                floor_ns=op.floor_ns - sum(one.floor_ns for one in shapes), shapes="all others" if shapes else "",
+            )  # fmt: skip
 
 
 def _of_device(op: DeviceOp, busy: float) -> Row:

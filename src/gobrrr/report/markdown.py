@@ -84,7 +84,7 @@ def _device(report: Report) -> Iterator[str]:
     yield ""
     yield "| op | dtype | calls | per step | of its peak | bound |"
     yield "|---|---|--:|--:|--:|---|"
-    for op in device.work:
+    for op in device.listed:
         reached, calls = units.share_of(op.floor_ns, op.ns), f"{op.calls:.3g}"
         cells = (markdown(op.name), op.dtype, calls, units.duration(op.ns), reached, op.bound)
         yield f"| {' | '.join(cells)} |"
@@ -102,7 +102,7 @@ def _by_shape(device: Device) -> Iterator[str]:
     yield ""
     yield "| op | dtype | shapes | calls | per step | TFLOP/s | of its peak | bound |"
     yield "|---|---|---|--:|--:|--:|--:|---|"
-    for op in device.by_shape:
+    for op in device.listed_shapes:
         rate = f"{op.flops / op.ns / 1e3:.3g}" if op.ns > op.floor_ns else ""  # above the peak it is none
         cells = (markdown(op.name), op.dtype, markdown(op.shapes), f"{op.calls:.3g}", units.duration(op.ns), rate,
                  units.share_of(op.floor_ns, op.ns), op.bound)  # fmt: skip

@@ -118,7 +118,7 @@ def _points(report: Report) -> list[Point]:
         return [
             Point(i, op.flops / op.bytes, 1e9 * op.flops / op.ns, op.ns / wall, _bound(op.bound),
                   f"{i} {op.name} {op.dtype}: {units.duration(op.ns)}, {_reached(op)}{_at(longest.get(op.name))}")
-            for i, op in enumerate(report.device.work, 1) if op.ns > 0 and op.bytes > 0
+            for i, op in enumerate(report.device.listed, 1) if op.ns > 0 and op.bytes > 0
         ]  # fmt: skip
     return [
         Point(i, op.flops_per_s / op.bytes_per_s, op.flops_per_s, op.share, _bound(op.bound),
@@ -150,7 +150,7 @@ def ops(report: Report) -> list[Table]:
     heads = (("#", True), ("op", False), ("dtype", False), ("calls", True), ("per step", True), ("of step", True),
              ("FLOP/s", True), ("bytes/s", True), ("of peak", True), ("bound", False))  # fmt: skip
     found = []
-    for title, listed in (("Ops by the kernels that they launched", device.work), ("By shape", device.by_shape)):
+    for title, listed in (("Ops by the kernels that they launched", device.listed), ("By shape", device.listed_shapes)):
         shaped = title == "By shape"
         rows = tuple(_launched(i, op, wall, shaped) for i, op in enumerate(listed, 1))
         own = (*heads[:3], ("shapes", False), *heads[3:]) if shaped else heads

@@ -20,6 +20,8 @@ from gobrrr.rules.verdict.sentence import is_doubt, is_elsewhere, judge
 
 MAX_SHAPES = 120
 NUM_KERNELS = NUM_OPS = 10
+NUM_WORK = 200
+"""Ops of a device: for tables that people make of them (CSV), of which pages show the first."""
 NUM_SAVED = 10
 """Savers of activations that the report keeps: the rest is in the recording."""
 SHORT = 5_000
@@ -189,7 +191,7 @@ def _device(ledger: Ledger) -> Device | None:
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
         ledger.device_phases, device.underfilled_share,
         min(1.0, device.awaited_ns / ledger.wall) if ledger.wall else 0.0, device.memory,
-        device.work.ops[:NUM_KERNELS] if device.work else (), device.work.by_shape if device.work else (),
+        device.work.ops[:NUM_WORK] if device.work else (), device.work.by_shape if device.work else (),
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from gobrrr.recording.facts import Span as Line
 from gobrrr.rules.model import Finding
 
 SCHEMA = "gobrrr.report/1"
+LISTED = 10
+"""Ops of a device on a page."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -78,6 +80,16 @@ class Device(msgspec.Struct, frozen=True):
     """Ops by the kernels that they launched, those that take most first, against the roofline's ceiling."""
     by_shape: tuple[DeviceOp, ...] = ()
     """Products, convolutions and attention again, each shape by itself."""
+
+    @property
+    def listed(self) -> tuple[DeviceOp, ...]:
+        """What a page has room for."""
+        return self.work[:LISTED]
+
+    @property
+    def listed_shapes(self) -> tuple[DeviceOp, ...]:
+        """The same by shape."""
+        return self.by_shape[: 4 * LISTED]
 
 
 class OpShare(msgspec.Struct, frozen=True):
