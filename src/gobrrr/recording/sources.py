@@ -11,15 +11,15 @@ from typing import BinaryIO, NamedTuple, cast
 
 from gobrrr.errors import TraceError
 from gobrrr.machine import files
-from gobrrr.recording.kineto import read_stream, read_trace
+from gobrrr.recording.kineto import read_stream
 from gobrrr.recording.limits import DEFAULT, Limits, exceeded
+from gobrrr.recording.readers import KINETO, READERS, reader_of
 from gobrrr.recording.trace import Trace
 
-PACKABLE = (".json", ".json.gz", ".json.zst")
-ENDINGS = (*PACKABLE, ".sqlite")
-"""What torch.profiler writes, and what nsys exports: that one only as a file of its own."""
+PACKABLE = KINETO.endings
+"""What an archive may hold: what is read in one go."""
+ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 NSYS = (".nsys-rep", ".qdrep")
-SQLITE = b"SQLite format 3\0"
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _NUMBER = re.compile(r"(\d{1,6})(?=\D*$)")
@@ -111,20 +111,7 @@ def _read_file(path: Path, limits: Limits) -> Trace:
     if path.name.endswith(NSYS):
         hint = f"nsys export --type sqlite {path.name} makes a .sqlite of it"
         raise TraceError(f"{path} is Nsight Systems' own format", hint)
-    if not _is_database(path):
-        return read_trace(path, limits)
-    from gobrrr.recording.nsys import read_export
-
-    return read_export(path, limits)
-
-
-def _is_database(path: Path) -> bool:
-    """Whether it is one; no where it cannot be opened, which reading says better."""
-    try:
-        with files.opened(path) as file:
-            return file.read(len(SQLITE)) == SQLITE
-    except OSError:
-        return False
+    return reader_of(path).read(path, limits)
 
 
 def rank_of(source: Source, trace: Trace) -> int | None:

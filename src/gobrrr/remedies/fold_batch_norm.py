@@ -36,6 +36,11 @@ class FoldBatchNorm(Remedy):
 
     def apply(self, seams: Seams) -> None:
         def first_call(module: Any, args: Any, kwargs: Any) -> None:
+            import torch
+
+            if torch.is_grad_enabled():
+                seams.declined(self.name, "gradients are recorded: infer under torch.inference_mode()")
+                return
             parts = list(module.modules())
             try:
                 pairs = apart(lambda: _proven(module, parts, args, kwargs))

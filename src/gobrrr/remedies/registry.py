@@ -6,54 +6,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from itertools import combinations
+from pathlib import Path
 
+from gobrrr import remedies
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.model import PLACES, Remedy
 
-OWN = (
-    "identity",
-    "fused_optimizer",
-    "foreach_optimizer",
-    "set_to_none",
-    "sparse_gradient",
-    "freeze_unused",
-    "chunked_loss",
-    "pad_vocabulary",
-    "no_grad_evaluation",
-    "compile",
-    "compile_reduce_overhead",
-    "compile_max_autotune",
-    "compile_frozen",
-    "compile_memory_budget",
-    "sdpa_attention",
-    "bf16_autocast",
-    "float16_autocast",
-    "channels_last",
-    "matmul_precision",
-    "malloc_thresholds",
-    "preloaded_allocator",
-    "intraop_threads",
-    "thread_affinity",
-    "short_wait",
-    "gc_freeze",
-    "anomaly_off",
-    "deterministic_off",
-    "flush_denormal",
-    "float32",
-    "int8_dynamic",
-    "fold_batch_norm",
-    "activation_checkpointing",
-    "keep_activations",
-    "loader_workers",
-    "one_worker",
-    "persistent_workers",
-    "pin_memory",
-    "trim_padding",
-    "bucketing",
-    "batched_fetch",
-    "packed_masks",
-)
-"""Names; each is a module of this package that holds one instance, REMEDY."""
 ENTRY_POINT = "gobrrr.remedies"
 Options = Mapping[str, Mapping[str, int]]
 """Of remedies, by their names."""
@@ -61,13 +19,13 @@ NO_OPTIONS: Options = {}
 
 
 def names() -> tuple[str, ...]:
-    """Our own remedies."""
-    return OWN
+    """Our own remedies: each has a page, and a module of this folder that holds one instance, REMEDY."""
+    return tuple(sorted(page.stem for folder in remedies.__path__ for page in Path(folder, "pages").glob("*.md")))
 
 
 def remedy(name: str) -> Remedy:
     """The remedy of a name. Raises GobrrrError where there is none."""
-    if name in OWN:
+    if name in names():
         found = importlib.import_module(f"gobrrr.remedies.{name}").REMEDY
         assert isinstance(found, Remedy)
         return found

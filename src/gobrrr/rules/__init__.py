@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from pkgutil import iter_modules
 
 import msgspec
 
@@ -18,38 +19,6 @@ from gobrrr.rules.trainers import with_argument
 
 Skipped = tuple[str, str]
 """(code, why it could not be judged)."""
-BANDS = (
-    "compute",
-    "compute_attention",
-    "compute_device",
-    "compute_waste",
-    "compute_random",
-    "bandwidth_chains",
-    "bandwidth",
-    "bandwidth_copies",
-    "bandwidth_updates",
-    "by_hand",
-    "norms",
-    "overhead",
-    "overhead_batch",
-    "decoding",
-    "overhead_threads",
-    "overhead_denormals",
-    "host",
-    "beside",
-    "data",
-    "data_workers",
-    "data_padding",
-    "sync",
-    "memory",
-    "communication",
-    "compile",
-    "validity_steps",
-    "validity",
-    "validity_links",
-    "sanity",
-)
-"""The files that declare rules, in the order of their codes."""
 BLAMED = ("BRR311", "BRR312")
 """What is told of a line because nothing else is known of it."""
 SAYS = ("BRR108",)
@@ -57,9 +26,10 @@ SAYS = ("BRR108",)
 
 
 def load() -> dict[str, Rule]:
-    """All rules by code, in order of code."""
-    for band in BANDS:
-        import_module(f"{__name__}.{band}")
+    """All rules by code, in order of code: those that the files of this folder declare."""
+    for found in iter_modules(__path__):
+        if not found.ispkg:
+            import_module(f"{__name__}.{found.name}")
     return dict(sorted(REGISTRY.items()))
 
 
