@@ -151,7 +151,8 @@ def test_a_kernel_below_ten_microseconds_is_short(us: float, short: float, tmp_p
 
 
 @pytest.mark.parametrize(("name", "us", "starts"), [
-    ("cudaStreamCreate", 100_000, 100_000), ("cudaStreamCreate", 99_999, 0), ("cudaDeviceSynchronize", 100_000, 0)])  # fmt: skip
+    ("cudaStreamCreate", 100_000, 100_000), ("cudaStreamCreate", 99_999, 0), ("cudaDeviceSynchronize", 100_000, 0),
+])  # fmt: skip
 def test_calls_of_a_tenth_of_a_second_are_the_start_up_of_a_device(
     name: str, us: int, starts: int, tmp_path: Path
 ) -> None:

@@ -100,6 +100,7 @@ def test_fp16_is_told_where_the_cpu_has_none():
     (found,) = Case(ops=(half,), ms=500, machine=machine(fp16=0.3)).raised("BRR103")
     assert found.severity == "critical"
     assert found.saving.expected_ns == pytest.approx(half.ns * (1 - 0.3 / 100))
+    assert found.saving.low_ns == pytest.approx(0.5 * found.saving.expected_ns)
 
 
 def test_fp16_is_not_told_where_the_cpu_has_it():

@@ -369,6 +369,12 @@ def test_the_tail_of_item_by_item_fetches_goes_with_them():
     assert raised(case) == ["BRR408"]
 
 
+@pytest.mark.parametrize(("slow", "rare"), [(13, True), (14, False)])
+def test_more_than_a_third_of_the_waits_is_not_rare(slow: int, rare: bool):
+    """Of 40, without workers."""
+    assert bool(slow_ones(*(200.0,) * slow).raised("BRR407")) is rare
+
+
 def test_steps_that_are_late_everywhere_are_not_the_loaders():
     case = slow_ones(200.0, 202.0)
     case.step = replace(case.step, walls=tuple(w + 20 * MS for w in case.step.waits))
