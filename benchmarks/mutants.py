@@ -55,11 +55,12 @@ class Room(NamedTuple):
 JUDGE = ("judging", "closeness", "structure", "trajectory", "sidedoors", "model", "observation", "seen")
 DECIDES = ("statistics", "anytime", "family", "schedule", "rounds", "search", "racing", "referee")
 ROOMS = {
-    "ledger": Room(("ledger/*.py", "ledger/work/*.py"), ("unit/test_*.py", "diagnose/test_lateness.py"),
+    "ledger": Room(("ledger/*.py", "ledger/work/*.py"),
+                   ("unit/test_*.py", "diagnose/test_lateness.py", "diagnose/test_files.py", "diagnose/test_compare.py"),
                    ("handmade", "kineto_timelines", "timelines", "event_streams")),
     "rules": Room(("rules/*.py",), ("unit/test_*.py",), ("handmade", "rule_lines")),
     "guard": Room(tuple(f"guard/{name}.py" for name in JUDGE), tuple(f"guard/test_{name}.py" for name in
-                  ("closeness", "structure", "worker_draws", "doors"))),
+                  ("closeness", "structure", "worker_draws", "doors", "trajectory"))),
     "trial": Room(tuple(f"trial/{name}.py" for name in DECIDES), ("unit/test_*.py", "trial/test_family.py"),
                   ("race_clock", "trial_clock")),
 }  # fmt: skip

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from gobrrr.guard import closeness, judge, judging, structure
+from gobrrr.errors import GobrrrError
+from gobrrr.guard import closeness, judge, judging, observation, structure
 from gobrrr.guard.model import VERDICTS, Check, Guarded, worst
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.seen import Seen
@@ -215,3 +217,24 @@ def test_the_worst_check_is_the_verdict_and_all_as_bad_are_its_reasons() -> None
     assert worst([Check("a", "bounded", "so", "m")], {}).first_module == "" and worst([Check("a", "bounded")], {})
     assert worst([], {}).reasons == ("nothing was observed",) and worst([], {}).verdict == "unverified"
     assert [bool(Guarded(verdict)) for verdict in VERDICTS] == [True] * 3 + [False] * 3
+
+
+def test_a_diverging_baseline_that_is_left_as_it_is_stays_green() -> None:
+    grown = run(steps=tuple(step(n, losses=(loss,)) for n, loss in enumerate((2.0, 60.0, 80.0))))
+    again = run(steps=grown.steps)
+    assert judge(grown, again, again=again, reference=None).verdict == "bounded"
+
+
+def test_an_observation_survives_its_file_and_a_stranger_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "seen"
+    observation.write(run(), file)
+    assert observation.read(file) == run() and [path.name for path in tmp_path.iterdir()] == ["seen"]
+    file.write_bytes(b"\xc1 no observation")
+    with pytest.raises(GobrrrError, match="is no observation"):
+        observation.read(file)
+    with pytest.raises(GobrrrError, match="cannot read"):
+        observation.read(tmp_path / "absent")
+    with file.open("wb") as large:
+        large.truncate(observation.MAX_BYTES + 1)
+    with pytest.raises(GobrrrError, match="larger than any"):
+        observation.read(file)

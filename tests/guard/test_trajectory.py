@@ -60,6 +60,11 @@ def test_the_last_third_keeps_to_the_band_by_itself() -> None:
     assert verdict(ends, seed, run(0.11)) == "changed", "the nearest seed's end counts"
 
 
+def test_the_last_third_of_a_few_losses_is_one() -> None:
+    assert trajectory._late([1.0, 1.0, 4.0, 9.0], [1.0, 1.0, 1.0]) == 3.0
+    assert trajectory._late([1.0] * 4 + [2.0, 4.0], [1.0] * 6) == 2.0 and trajectory._late([], [1.0]) == math.inf
+
+
 def test_equal_losses_and_steps_that_each_began_alike_are_exact() -> None:
     assert verdict(run(0.0)) == "exact" and verdict(run(0.5), apart=False) == "exact"
     assert verdict(run(0.5)) == "unverified", "without another seed nothing is known"
@@ -103,6 +108,7 @@ def of(*losses: float) -> Observation:
         ((2.0, 3.0, 20.1), "grow to 10 times the first"), ((2.0, 3.0, 19.9), ""),
         ((2.0, 90.0, 90.0, 90.0, 90.0, 90.0), "grow to 45 times"), ((2.0, 90.0, 90.0, 90.0, 3.0, 90.0), ""),
         ((2.0, 2.0, 2.0, 2.0, 90.0, 90.0), "grow to 45 times"),
+        ((0.05, 0.6, 0.6), "grow to 12 times"),
         ((-2.0, 90.0, 90.0), ""), ((2.0, math.inf, 2.0), "not finite"), ((2.0, 90.0), ""), ((), ""),
     ],
 )  # fmt: skip
