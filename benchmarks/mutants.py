@@ -56,7 +56,7 @@ JUDGE = ("judging", "closeness", "structure", "trajectory", "sidedoors", "model"
 DECIDES = ("statistics", "anytime", "family", "schedule", "rounds", "search", "racing", "referee")
 ROOMS = {
     "ledger": Room(("ledger/*.py", "ledger/work/*.py"),
-                   ("unit/test_*.py", "diagnose/test_lateness.py", "diagnose/test_files.py", "diagnose/test_compare.py"),
+                   ("unit/test_*.py", *(f"diagnose/test_{name}.py" for name in ("lateness", "files", "compare"))),
                    ("handmade", "kineto_timelines", "timelines", "event_streams")),
     "rules": Room(("rules/*.py",), ("unit/test_*.py",), ("handmade", "rule_lines")),
     "guard": Room(tuple(f"guard/{name}.py" for name in JUDGE), tuple(f"guard/test_{name}.py" for name in

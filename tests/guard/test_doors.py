@@ -246,6 +246,6 @@ def test_means_of_inputs_may_differ_by_five_standard_errors(deviations: float, t
 
 def test_inputs_of_evaluations_and_single_calls_have_no_spread_to_compare() -> None:
     plain, far = [(0.0, 1.0, 10.0)] * 3, [(9.0, 1.0, 10.0)] * 3
-    for few in (given(*far[:1]), given(*far, training=False), given(*[()] * 3)):
+    for few in (given(*far[:1]), given(*far, training=False), given(*[()] * 3), given(*[(9.0, 1.0)] * 3)):
         assert speaking(given(*plain), few, order=True) == []
     assert speaking(given(*plain), given(*far)) == [], "asked only where the order may change"
