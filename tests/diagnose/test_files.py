@@ -410,3 +410,10 @@ def test_pipes_and_links_end_in_one_line_or_are_left_out(tmp_path: Path) -> None
     (folder / "gone.json").symlink_to(folder / "nowhere.json")
     for word in (folder, folder / "*", folder / "round"):
         assert len(find([str(word)])) == 1
+
+
+def test_ranks_without_steps_have_no_share_in_communication() -> None:
+    """Of two such and one with steps the median is nothing."""
+    empty = [RankSummary(source=str(n), rank=n) for n in range(2)]
+    job = together([*empty, RankSummary(source="2", rank=2, step_ns=1e6, exposed_communication_ns=4e5)])
+    assert job.exposed_share == 0.0 and job.bound != "communication"

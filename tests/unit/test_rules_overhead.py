@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account, OpGroup, StepStats
 from gobrrr.recording.facts import DenormalFacts, Facts, InputFacts, ModuleFacts, OptimizerFacts, Settings, Span
+from gobrrr.rules.evidence import slowed
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, measured, op, product
 from tests.unit.rule_lines import LOOP, host, line
 
@@ -305,3 +306,9 @@ def test_batches_training_and_few_samples_are_not_one_sample_per_call():
     assert not one_by_one((24,)).raised("BRR313"), "a vector may be anything"
     assert not one_by_one((1, 24), kind="training").raised("BRR313")
     assert not one_by_one((1, 24), count=5).raised("BRR313")
+
+
+def test_a_step_of_no_length_was_slowed_by_nothing():
+    case = Case(ms=0)
+    case.step = StepStats(wall_ns=5 * MS, profiled_count=4)
+    assert slowed(case.ledger) == 0.0
