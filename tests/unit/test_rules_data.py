@@ -363,6 +363,11 @@ def test_a_slow_sample_in_many_is_told_by_what_it_adds_to_the_mean():
     assert found.saving.ceiling_ns == pytest.approx((198 + 200) / 40 * (1 + 0.5**0.5) * MS), "two are a small sample"
 
 
+def test_a_slow_sample_is_the_data_sets_where_no_line_was_seen():
+    (found,) = waiting(2.0, waits=(2.0,) * 38 + (200.0, 202.0)).raised("BRR407")
+    assert found.where == (waiting(2.0).facts.loaders[0].dataset_span,)
+
+
 def test_the_tail_of_item_by_item_fetches_goes_with_them():
     waits = (20.0,) * 38 + (300.0, 300.0)
     case = waiting(20, waits=waits, in_memory=True, batch_size=1024, facts={"process_load": 2.0})

@@ -52,6 +52,18 @@ def test_the_interval_holds_the_median(logs: list[float]) -> None:
     assert compare(logs) == found, "the same seed gives the same interval"
 
 
+@given(LOGS)
+def test_the_interval_of_the_other_arm_is_its_mirror_image(logs: list[float]) -> None:
+    low, high = interval(np.array(logs))
+    assert interval(-np.array(logs)) == pytest.approx((-high, -low))
+
+
+@pytest.mark.parametrize("edge", [1 - statistics.BAND, 1 + statistics.BAND])
+def test_the_edges_of_the_band_are_in_it(edge: float) -> None:
+    assert compare([math.log(edge)] * 6).verdict == "equivalent"
+    assert compare([1.001 * math.log(edge)] * 6).verdict == ("slower" if edge < 1 else "faster")
+
+
 @given(st.floats(1e-3, 1e12), st.lists(st.floats(0.5, 2), min_size=4, max_size=4))
 def test_the_unit_of_time_does_not_matter(unit: float, times: list[float]) -> None:
     assert quadruple(*(unit * t for t in times)) == pytest.approx(quadruple(*times), abs=1e-9)
