@@ -396,6 +396,16 @@ def test_on_a_crowded_machine_only_a_late_step_is_a_slow_sample():
     assert slow_ones(*(400.0,) * 4, num_workers=1, facts={"other_load": 1.2}).raised("BRR407")
 
 
+def test_a_long_wait_recurs_from_the_first_round_on():
+    """Every fourth step of sixteen: in the first four one of them, and in the last."""
+
+    def waits(*at: int) -> list[float]:
+        return [90.0 if n in at else 1.0 for n in range(16)]
+
+    assert period(waits(0, 4, 8, 12)) == period(waits(3, 7, 11, 15)) == 4
+    assert period(waits(4, 8, 12)) is None and period(waits(3, 7, 11)) is None
+
+
 def test_bursts_of_workers_and_steady_waits_are_not_slow_samples():
     bursts = waiting(0, waits=(0.0, 0.0, 0.0, 80.0) * 10, num_workers=4, facts={"process_load": 1.9})
     assert raised(bursts) == ["BRR401"], "the mean wait is 20 ms, though the median step waits for nothing"
