@@ -161,3 +161,11 @@ def test_levels_spend_the_error_once() -> None:
 def test_break_even() -> None:
     assert statistics.break_even(60.0, 100e6, 90e6) == pytest.approx(6000)
     assert statistics.break_even(60.0, 90e6, 100e6) is None
+
+
+def test_the_median_of_one_value_has_no_scatter_and_that_of_two_is_their_mean() -> None:
+    """(a - b)^2 / 4 is the variance of a mean of two, estimated from them."""
+    assert statistics.median_variance(np.array([0.3])) == statistics.median_variance(np.array([])) == 0.0
+    assert statistics.median_variance(np.array([0.1, 0.5])) == pytest.approx(0.04, rel=0.1)
+    few = compare_rounds([[0.3, 0.31], [0.3], [0.3, 0.29]])
+    assert few.verdict == "faster" and few.num == 3
