@@ -169,3 +169,16 @@ def test_the_median_of_one_value_has_no_scatter_and_that_of_two_is_their_mean() 
     assert statistics.median_variance(np.array([0.1, 0.5])) == pytest.approx(0.04, rel=0.1)
     few = compare_rounds([[0.3, 0.31], [0.3], [0.3, 0.29]])
     assert few.verdict == "faster" and few.num == 3
+
+
+def test_one_value_has_no_scatter() -> None:
+    assert statistics.scatter_of([0.3]) == statistics.scatter_of([]) == 0.0
+    assert statistics.scatter_of([0.1, 0.3]) > 0.1
+
+
+def test_planned_units_by_hand() -> None:
+    """(1.960 + 1.282)^2 = 10.51 times the squared ratio of error to effect, of a median pi / 2 as many."""
+    assert statistics.rounds_for(0.02, 0.01, 3) == math.ceil(3 * 10.507 / 4) == 8
+    assert statistics.rounds_for(0.02, 0.001, 3) == statistics.FEWEST_ROUNDS
+    assert statistics.quadruples_for(0.02, 0.03) == math.ceil(10.507 * math.pi / 2 * 2.25) == 38
+    assert statistics.quadruples_for(0.02, 0.003) == statistics.FEWEST
