@@ -107,6 +107,7 @@ def test_a_second_model_is_no_evaluation():
     case = training(op("addmm", (8, 8), ms=30, where=(INSIDE, EVALUATE, MAIN)), facts=Facts(modules=(MODEL, teacher)))
     (found,) = case.raised("BRR311")
     assert found.where[0] == EVALUATE and "gets no gradient" in found.message and not case.raised("BRR312")
+    assert 0.5 < found.evidence["in_modules"].value <= 1
 
 
 def test_a_frozen_model_that_makes_the_targets_is_no_evaluation():
