@@ -173,7 +173,7 @@ def test_the_median_of_one_value_has_no_scatter_and_that_of_two_is_their_mean() 
 
 def test_one_value_has_no_scatter() -> None:
     assert statistics.scatter_of([0.3]) == statistics.scatter_of([]) == 0.0
-    assert statistics.scatter_of([0.1, 0.3]) > 0.1
+    assert statistics.scatter_of([0.1, 0.3]) == pytest.approx(0.2 / 1.128), "the range of two, in deviations"
 
 
 def test_planned_units_by_hand() -> None:
