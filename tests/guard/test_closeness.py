@@ -519,3 +519,41 @@ def test_what_is_the_same_and_how_far_apart() -> None:
     assert (scalar(-2.0).norm, scalar(-2.0).num_bad, scalar(math.nan).num_bad) == (2.0, 0, 1)
     assert distance(scalar(1.0), scalar(-2.0)) == 3.0 and distance(scalar(math.inf), scalar(1.0)) == math.inf
     assert msgspec.structs.replace(one, dtype="int64").eps == one.eps == 2.0**-23 and half.eps == 2.0**-7
+
+
+def test_the_spacing_of_numbers_above_one() -> None:
+    kinds = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
+    assert {kind: float(np.finfo(of).eps) for kind, of in kinds.items()} == {kind: EPS[kind] for kind in kinds}
+    assert EPS["bfloat16"] == 2 * (1 - 0.99609375), "eight bits of a number are kept"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("float64", 1e-9), ("float32", 1e-4), ("float16", 1e-2), ("bfloat16", 4e-2)]
+)
+def test_without_float64_each_dtype_has_a_limit_of_its_own(dtype: str, most: float) -> None:
+    true = truth(2000)
+
+    def as_kept(tensors: Tensors) -> Observation:
+        kept = {name: msgspec.structs.replace(one, dtype=dtype) for name, one in told(tensors).items()}
+        return run(Step(gradients=kept, updates={}))
+
+    def found(error: float) -> Check:
+        return judged(as_kept(true), as_kept(off(true, error)), None)
+
+    assert found(NEAR * 2 * most).verdict == "bounded"
+    assert found(FAR * 2 * most).verdict in ("changed", "wrong")
+
+
+def test_what_an_optimizer_keeps_of_rounding_may_be_of_any_size() -> None:
+    """Its square grows with it; the update that it makes is no larger than a step, and that is asked of updates."""
+    true, kept = truth(2000, 2000), truth(2000, 2000)
+    baseline = off(true, ERROR) | {"p1": off(true, 1.0)["p1"]}
+
+    def with_states(grads: Tensors, times: float) -> Observation:
+        states = {"AdamW for p0: exp_avg": kept["p0"], "AdamW for p1: exp_avg": times * kept["p1"]}
+        return run(Step(gradients=told(grads), updates={}, states=told(states)))
+
+    found = judged(with_states(baseline, 1.0), with_states(baseline, 20.0), with_states(true, 1.0))
+    assert found.verdict == "equivalent"
+    found = judged(with_states(off(true, ERROR), 1.0), with_states(off(true, ERROR), 20.0), with_states(true, 1.0))
+    assert (found.name, found.verdict, found.module) == ("optimizer states", "wrong", "AdamW for p1: exp_avg")

@@ -238,3 +238,9 @@ def test_an_observation_survives_its_file_and_a_stranger_does_not(tmp_path: Path
         large.truncate(observation.MAX_BYTES + 1)
     with pytest.raises(GobrrrError, match="larger than any"):
         observation.read(file)
+
+
+@pytest.mark.parametrize("kind", ["gradients", "updates", "buffers"])
+def test_what_was_not_looked_at_in_a_step_is_not_held_against_it(kind: str) -> None:
+    blind = run(step(1, **{kind: None}))
+    assert speaking(run(), blind) == speaking(blind, run()) == []
