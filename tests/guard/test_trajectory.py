@@ -124,3 +124,8 @@ def test_a_step_with_calls_and_no_loss_makes_the_run_blind() -> None:
     second = Step(calls=called.calls, updates={})
     assert trajectory.losses(Observation(steps=(Step(losses=(1.0,)), second))) == [1.0], "of a second optimizer"
     assert trajectory.losses(None) == [] and trajectory.distance([], [1.0]) == math.inf
+
+
+def test_a_run_that_was_cut_off_is_compared_as_far_as_it_goes() -> None:
+    assert trajectory.distance([1.0, 2.0, 9.0], [1.0, 4.0]) == trajectory.distance([1.0, 4.0], [1.0, 2.0, 9.0])
+    assert trajectory.distance([1.0, 2.0, 9.0], [1.0, 4.0]) == pytest.approx(math.sqrt(2))
