@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-zoo gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-zoo mutants gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +55,9 @@ bench-cache: $(READY)  ## samples computed once, beside Hugging Face's map, a mi
 
 bench-zoo: $(READY)  ## programs of some thirty libraries (those of benchmarks/zoo/requirements.txt that are installed), an hour
 	$(BIN)/python -m benchmarks.zoo --truth --run
+
+mutants: $(READY)  ## do the tests bite: 200 small faults in the rooms that judge, half an hour on 2 cores; who survives is printed
+	$(BIN)/python -m benchmarks.mutants --jobs $(JOBS)
 
 gpu: $(READY)  ## all that waits for a CUDA or ROCm device, in parts of at most 9 minutes (make gpu PART=2)
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \

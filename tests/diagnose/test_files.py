@@ -15,10 +15,11 @@ import pytest
 from gobrrr.cli.main import main
 from gobrrr.errors import TraceError
 from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.calls import Calls
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.origins import chains
 from gobrrr.ledger.places import replay
-from gobrrr.ledger.ranks import RankSummary, together
+from gobrrr.ledger.ranks import RankSummary, _told, together
 from gobrrr.ledger.ranks import reduced as reduce_all
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed, reduced
@@ -410,3 +411,18 @@ def test_pipes_and_links_end_in_one_line_or_are_left_out(tmp_path: Path) -> None
     (folder / "gone.json").symlink_to(folder / "nowhere.json")
     for word in (folder, folder / "*", folder / "round"):
         assert len(find([str(word)])) == 1
+
+
+def test_ranks_without_steps_have_no_share_in_communication() -> None:
+    """Of two such and one with steps the median is nothing."""
+    empty = [RankSummary(source=str(n), rank=n) for n in range(2)]
+    job = together([*empty, RankSummary(source="2", rank=2, step_ns=1e6, exposed_communication_ns=4e5)])
+    assert job.exposed_share == 0.0 and job.bound != "communication"
+
+
+def test_a_rank_that_tells_of_no_collectives_has_them_as_recorded() -> None:
+    told = _told(RankSummary(source="a", communication_ns=5.0, exposed_communication_ns=3.0))
+    assert (told.per_step, told.bare_per_step) == (1.0, 1.0)
+    calls = Calls(ns=10.0, bare_ns=4.0)
+    told = _told(RankSummary(source="a", calls=calls, communication_ns=5.0, exposed_communication_ns=3.0))
+    assert (told.per_step, told.bare_per_step) == (0.5, 0.75)

@@ -173,6 +173,12 @@ def test_of_large_and_small_calls_the_large_ones_judge_the_link() -> None:
     assert not group.slow and "42.7 % of NVLink 3" in group.link and "61.0 MiB" in group.link
 
 
+def test_small_calls_alone_judge_no_link() -> None:
+    ranks = [told(i, list(range(1000)), 1e6, size=4096.0) for i in range(2)]
+    (group,) = (linked(group, ranks) for group in lateness(ranks))
+    assert not group.slow and "of NVLink 3" in group.link
+
+
 def test_between_hosts_the_usual_range_is_told_and_nothing_judged(tmp_path: Path) -> None:
     (group,) = job_of(steps_of(3, 100, 20_000, ALL_REDUCE), tmp_path).groups  # each saw one device
     assert not group.slow and not group.fits and "between hosts 12.5 GB/s to 50.0 GB/s" in group.link

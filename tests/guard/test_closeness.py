@@ -14,7 +14,7 @@ import pytest
 from gobrrr.guard import closeness, trajectory
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Call, Data, Observation, Step
-from gobrrr.guard.seen import EPS, Seen
+from gobrrr.guard.seen import EPS, Seen, distance, same, scalar
 
 NEAR, FAR = 0.98, 1.02
 ERROR = 1e-3
@@ -443,3 +443,117 @@ def test_what_is_not_finite_is_wrong() -> None:
 def test_the_same_bits_are_exact() -> None:
     true = truth(2000)
     assert judged(run(gradients(true)), run(gradients(true)), run(gradients(off(true, ERROR)))).verdict == "exact"
+
+
+def test_a_coin_in_one_step_is_no_measure_for_another() -> None:
+    """The baseline's update is its own opposite where its gradient is rounding; the next step is held to its own."""
+    true, moved = truth(2000), truth(2000)
+    turned = {name: -values for name, values in moved.items()}
+
+    def found(error: float) -> Check:
+        later = msgspec.structs.replace(with_updates(off(true, ERROR, 2), off(moved, error)), begun="baseline")
+        baseline = run(with_updates(off(true, 1 / 9), turned), with_updates(off(true, ERROR), off(moved, ERROR)))
+        candidate = run(with_updates(off(true, 1 / 9), moved), later)
+        return judged(baseline, candidate, run(with_updates(true, moved), with_updates(true, moved)))
+
+    assert found(NEAR * 2 / 9).verdict == "equivalent"
+    beyond = found(FAR * 2 / 9)
+    assert (beyond.name, beyond.verdict) == ("updates", "changed")
+
+
+@pytest.mark.parametrize(("error", "sane"), [(0.0294, 3), (0.0306, 1)])
+def test_steps_are_judged_up_to_where_the_baseline_leaves_float64(error: float, sane: int) -> None:
+    true, other = outputs(truth(2000)), outputs(off(truth(2000), ERROR))
+    gone = outputs(off(truth(2000), error))
+    reference = run(true, true, true)
+    assert closeness.sane_steps(run(other, gone, other), run(other, other, other), reference) == sane
+    assert closeness.sane_steps(run(other, gone, other), run(other, gone, other), reference) == 3, "bit for bit"
+    assert closeness.sane_steps(run(other, gone, other), run(other, other, other), None) == 3
+    lost = msgspec.structs.replace(other, losses=(math.inf,))
+    assert closeness.sane_steps(run(other, lost), run(other, lost), None) == 1
+    assert closeness.sane_steps(run(other), run(other, other), reference) == 2
+
+
+def inside(**tensors: np.ndarray) -> Observation:
+    """A call of a model with these outputs of its modules."""
+    call = Call("m", True, Data("d"), (), {name: seen(values) for name, values in tensors.items()})
+    return run(Step(calls=(call,), updates={}))
+
+
+def test_the_first_module_that_errs_twice_as_much_is_named() -> None:
+    true = truth(2000, 2000)
+    plain = off(true, ERROR)
+
+    def first(candidate: Observation, reference: Observation | None = None) -> str:
+        reference = reference or inside(**true)
+        runs = closeness.Runs(inside(**plain), candidate, None, None, None, "")
+        runs.reference = reference
+        return closeness.first_to_diverge(runs)
+
+    near, far = off(true, NEAR * 2 * ERROR, 2), off(true, FAR * 2 * ERROR, 2)
+    assert first(inside(**near)) == "" and first(inside(**far)) == "p0"
+    assert first(inside(p0=near["p0"], p1=far["p1"])) == "p1"
+    assert first(inside(p1=far["p1"])) == "p1", "what the candidate does not have is not compared"
+    assert first(inside(**far), inside(p1=true["p1"])) == "p1"
+    assert first(run(Step())) == first(run()) == ""
+    granted = 2 * 16 * EPS["float32"]
+    plain = true
+    assert first(inside(**off(true, NEAR * granted))) == "" and first(inside(**off(true, FAR * granted))) == "p0"
+
+
+def test_calls_whose_outputs_were_not_looked_at_have_none() -> None:
+    assert closeness.KINDS["outputs"](Step(calls=(Call("m", True, Data("d")),))) == {}
+
+
+def test_what_is_the_same_and_how_far_apart() -> None:
+    one, two = seen(np.array([3.0, 4.0])), seen(np.array([3.0, 0.0]))
+    bad = msgspec.structs.replace(one, num_bad=1)
+    shaped, half = msgspec.structs.replace(one, shape=(1, 2)), msgspec.structs.replace(one, dtype="bfloat16")
+    assert same(one, one) and same(None, None) and one.numel == 2
+    assert not any(same(one, other) for other in (two, shaped, half, None)) and not same(None, one)
+    assert not same(bad, bad), "a NaN equals nothing"
+    assert distance(one, one) == distance(one, half) == 0.0 and distance(one, two) == 4.0
+    assert [distance(*pair) for pair in ((one, bad), (bad, one), (one, shaped))] == [math.inf] * 3
+    assert closeness.cosine(one, two) == pytest.approx(0.6) and closeness.cosine(one, seen(np.zeros(2))) == 0.0
+    assert [closeness.cosine(*pair) for pair in ((one, bad), (bad, one), (one, shaped))] == [0.0] * 3
+    assert (scalar(-2.0).norm, scalar(-2.0).num_bad, scalar(math.nan).num_bad) == (2.0, 0, 1)
+    assert distance(scalar(1.0), scalar(-2.0)) == 3.0 and distance(scalar(math.inf), scalar(1.0)) == math.inf
+    assert msgspec.structs.replace(one, dtype="int64").eps == one.eps == 2.0**-23 and half.eps == 2.0**-7
+
+
+def test_the_spacing_of_numbers_above_one() -> None:
+    kinds = {"float64": np.float64, "float32": np.float32, "float16": np.float16}
+    assert {kind: float(np.finfo(of).eps) for kind, of in kinds.items()} == {kind: EPS[kind] for kind in kinds}
+    assert EPS["bfloat16"] == 2 * (1 - 0.99609375), "eight bits of a number are kept"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "most"), [("float64", 1e-9), ("float32", 1e-4), ("float16", 1e-2), ("bfloat16", 4e-2)]
+)
+def test_without_float64_each_dtype_has_a_limit_of_its_own(dtype: str, most: float) -> None:
+    true = truth(2000)
+
+    def as_kept(tensors: Tensors) -> Observation:
+        kept = {name: msgspec.structs.replace(one, dtype=dtype) for name, one in told(tensors).items()}
+        return run(Step(gradients=kept, updates={}))
+
+    def found(error: float) -> Check:
+        return judged(as_kept(true), as_kept(off(true, error)), None)
+
+    assert found(NEAR * 2 * most).verdict == "bounded"
+    assert found(FAR * 2 * most).verdict in ("changed", "wrong")
+
+
+def test_what_an_optimizer_keeps_of_rounding_may_be_of_any_size() -> None:
+    """Its square grows with it; the update that it makes is no larger than a step, and that is asked of updates."""
+    true, kept = truth(2000, 2000), truth(2000, 2000)
+    baseline = off(true, ERROR) | {"p1": off(true, 1.0)["p1"]}
+
+    def with_states(grads: Tensors, times: float) -> Observation:
+        states = {"AdamW for p0: exp_avg": kept["p0"], "AdamW for p1: exp_avg": times * kept["p1"]}
+        return run(Step(gradients=told(grads), updates={}, states=told(states)))
+
+    found = judged(with_states(baseline, 1.0), with_states(baseline, 20.0), with_states(true, 1.0))
+    assert found.verdict == "equivalent"
+    found = judged(with_states(off(true, ERROR), 1.0), with_states(off(true, ERROR), 20.0), with_states(true, 1.0))
+    assert (found.name, found.verdict, found.module) == ("optimizer states", "wrong", "AdamW for p1: exp_avg")

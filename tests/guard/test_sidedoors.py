@@ -20,7 +20,6 @@ from gobrrr.guard.copies import copies
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.effects import printed
 from gobrrr.guard.epochs import Epochs
-from gobrrr.guard.look import look
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.states import States
 from gobrrr.guard.twins import observe
@@ -153,30 +152,6 @@ def test_printed_metrics_that_stop_or_are_stale(losses: list[float], verdict: st
     assert guard.judge(plain, other, again=again, reference=plain).verdict == verdict
     if len(losses) > 5:
         assert guard.judge(plain, other, again=again, reference=plain, order_may_change=True).verdict == "exact"
-
-
-@pytest.mark.parametrize(
-    ("baseline", "again", "candidate", "verdict"),
-    [
-        (2, 3, 3, "exact"), (2, 1, 1, "exact"), (1, 2, 2, "exact"), (3, 4, 4, "exact"),
-        (2, 2, 3, "changed"), (2, 2, 1, "changed"), (2, 3, 5, "changed"), (3, 3, 4, "exact"), (3, 3, 5, "changed"),
-        (9, 9, 10, "exact"),
-    ],
-)  # fmt: skip
-def test_as_many_lines_as_two_runs_of_the_baseline_agree_on(
-    baseline: int, again: int, candidate: int, verdict: str
-) -> None:
-    runs = [Observation(printed={"saved": ((),) * count}) for count in (baseline, candidate, again)]
-    assert sidedoors._printed(*runs, order_may_change=False, precision="").verdict == verdict
-
-
-@pytest.mark.parametrize(("apart", "told"), [(0.02, False), (0.1, True)])
-def test_how_far_a_copy_may_move_otherwise(apart: float, told: bool) -> None:
-    def pair(pace: float) -> Any:
-        return tuple((look(torch.full((8,), 1 + pace * moved)),) for moved in (0.0, 1.0))
-
-    ours, theirs = pair(1.0), pair(1.0 + apart)
-    assert bool(sidedoors._stopped(ours, theirs, ours, how_far=True)) == told
 
 
 def test_accumulated_batches_in_memory_that_was_let_go_are_inputs() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from gobrrr.guard import judge, structure
-from gobrrr.guard.model import Check
+from gobrrr.errors import GobrrrError
+from gobrrr.guard import closeness, judge, judging, observation, structure
+from gobrrr.guard.model import VERDICTS, Check, Guarded, worst
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.seen import Seen
 
@@ -143,3 +145,102 @@ def test_a_gradient_that_is_rounding_may_be_zero(norm: float, told: bool) -> Non
     usual = {"a": seen(norm), "b": seen(math.sqrt(2))}
     baseline, candidate = run(step(1, gradients=usual)), run(step(1, gradients=usual | {"a": seen(0.0)}))
     assert bool(speaking(baseline, candidate)) is told
+
+
+OBSERVED = {
+    "too few steps of the baseline": {"baseline": run(steps=(step(0), step(1, updates=None)), complete=False)},
+    "too few steps of the candidate": {"candidate": run(steps=(step(0),), complete=False)},
+    "no loss of the baseline": {"baseline": run(step(1, losses=()))},
+    "no loss of the candidate": {"candidate": run(step(1, losses=()))},
+    "candidate: the disk was full": {"candidate": run(remarks=("the disk was full",))},
+    "the baseline was not run twice": {"again": None},
+    "it cannot be repeated": {"again": run(data(1, digest="x"))},
+}
+
+
+def unseen(**more: Any) -> list[str]:
+    """Why something was not seen enough of."""
+    whole = {"baseline": run(), "candidate": run(), "again": run(), **more}
+    runs = closeness.Runs(whole["baseline"], whole["candidate"], whole["again"], run(), None, "")
+    found = list(judging._seen_enough(runs))
+    assert {(check.name, check.verdict) for check in found} <= {("observed", "unverified")}
+    return [check.reason for check in found]
+
+
+def test_what_was_seen_whole_is_enough() -> None:
+    assert unseen() == []
+    one = run(steps=(step(0),))
+    assert unseen(baseline=one, candidate=one, again=one) == [], "a program of one step has no second"
+
+
+@pytest.mark.parametrize("what", OBSERVED)
+def test_each_thing_that_was_not_seen_is_named_alone(what: str) -> None:
+    (reason,) = unseen(**OBSERVED[what])
+    assert what in reason
+    known = {"baseline": run(), "candidate": run(), "again": run(), **OBSERVED[what]}
+    found = judge(known["baseline"], known["candidate"], again=known["again"], reference=None)
+    assert found.verdict == "unverified" and f"observed: {reason}" in found.reasons
+
+
+@pytest.mark.parametrize("outputs", [None, ()])
+def test_an_inference_without_outputs_shows_nothing(outputs: tuple[Seen, ...] | None) -> None:
+    def infers(outputs: tuple[Seen, ...] | None) -> Observation:
+        return run(steps=tuple(Step(calls=(call(n, outputs=outputs),)) for n in range(3)), training=False)
+
+    blind = infers(outputs)
+    few = outputs is None
+    word = "too few steps of the candidate" if few else "no output of the candidate's models"
+    (reason,) = unseen(candidate=blind, baseline=infers((seen(1.0),)), again=infers((seen(1.0),)))
+    assert word in reason
+    seen_whole = infers((seen(1.0),))
+    assert unseen(candidate=seen_whole, baseline=seen_whole, again=seen_whole) == []
+
+
+def test_what_a_baseline_does_once_it_diverges_is_not_judged() -> None:
+    """From the step on in which its own loss is not finite; what came before is."""
+    lost = run(steps=(step(0), step(1), step(2, losses=(math.nan,))))
+    other = run(steps=(step(0), step(1), step(2, gradients={"a": None, "b": None, "frozen": None})))
+    found = judge(lost, other, again=lost, reference=None)
+    assert found.verdict == "unverified"
+    assert any("from step 3 on the program's own numbers" in reason for reason in found.reasons)
+    assert not any("gradient" in reason for reason in found.reasons)
+    early = run(steps=(step(0), step(1, gradients={"a": None, "b": None, "frozen": None}), step(2)))
+    assert any("gradient" in reason for reason in judge(lost, early, again=lost, reference=None).reasons)
+
+
+def test_the_worst_check_is_the_verdict_and_all_as_bad_are_its_reasons() -> None:
+    said = [Check("a", "exact", "nothing"), Check("b", "wrong", "this", "m"), Check("c", "wrong", "that", "n"),
+            Check("d", "changed", "less")]  # fmt: skip
+    found = worst(said, {})
+    assert (found.verdict, found.reasons, found.first_module) == ("wrong", ("b: this", "c: that"), "m")
+    assert not found.green and not found
+    assert worst([Check("a", "bounded", "so", "m")], {}).first_module == "" and worst([Check("a", "bounded")], {})
+    assert worst([], {}).reasons == ("nothing was observed",) and worst([], {}).verdict == "unverified"
+    assert [bool(Guarded(verdict)) for verdict in VERDICTS] == [True] * 3 + [False] * 3
+
+
+def test_a_diverging_baseline_that_is_left_as_it_is_stays_green() -> None:
+    grown = run(steps=tuple(step(n, losses=(loss,)) for n, loss in enumerate((2.0, 60.0, 80.0))))
+    again = run(steps=grown.steps)
+    assert judge(grown, again, again=again, reference=None).verdict == "bounded"
+
+
+def test_an_observation_survives_its_file_and_a_stranger_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "seen"
+    observation.write(run(), file)
+    assert observation.read(file) == run() and [path.name for path in tmp_path.iterdir()] == ["seen"]
+    file.write_bytes(b"\xc1 no observation")
+    with pytest.raises(GobrrrError, match="is no observation"):
+        observation.read(file)
+    with pytest.raises(GobrrrError, match="cannot read"):
+        observation.read(tmp_path / "absent")
+    with file.open("wb") as large:
+        large.truncate(observation.MAX_BYTES + 1)
+    with pytest.raises(GobrrrError, match="larger than any"):
+        observation.read(file)
+
+
+@pytest.mark.parametrize("kind", ["gradients", "updates", "buffers"])
+def test_what_was_not_looked_at_in_a_step_is_not_held_against_it(kind: str) -> None:
+    blind = run(step(1, **{kind: None}))
+    assert speaking(run(), blind) == speaking(blind, run()) == []

@@ -60,6 +60,12 @@ def test_the_peak_is_the_devices_with_the_op_that_asked_for_it(tmp_path: Path) -
     assert found.growth_per_step == 0 and found.driver_calls == 0
 
 
+def test_what_no_op_asked_for_has_no_op(tmp_path: Path) -> None:
+    """On a thread that runs none, though the last op of all is an empty inside of another."""
+    found = ledger(tmp_path, memory(50, 100 * MIB, 100 * MIB), memory(500, 900 * MIB, 1000 * MIB) | {"tid": 9})
+    assert found.device.memory.peak == 1000 * MIB and found.device.memory.op == ""
+
+
 def test_without_totals_what_came_and_went_is_added_up(tmp_path: Path) -> None:
     found = ledger(tmp_path, memory(50, 100 * MIB, None), memory(112, 200 * MIB, None), memory(180, -250 * MIB, None))
     assert found.device.memory.peak == 300 * MIB and found.device.memory.since_start

@@ -5,12 +5,16 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+import psutil
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from gobrrr.capture import facts  # noqa: E402
 from gobrrr.capture.recorder import Registry  # noqa: E402
+from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts, OptimizerFacts, Settings  # noqa: E402
+from gobrrr.recording.noted import _MEMORY  # noqa: E402
 
 
 def recorder(*modules: Any) -> Any:
@@ -30,3 +34,36 @@ def test_parameters_of_a_part_are_those_of_the_whole() -> None:
     assert (third["param_bytes"], third["shared_param_bytes"]) == (12, 0)
     first, second = facts.modules(recorder(encoder, whole))
     assert (first["shared_param_bytes"], second["shared_param_bytes"]) == (0, 400)
+
+
+@pytest.mark.parametrize("shape", ["settings", "modules", "optimizers", "compile"])
+def test_what_capture_writes_are_fields_of_what_recording_reads(shape: str) -> None:
+    """A key that nobody reads would be left out without a word. Read raw: a compiled program's frames and its time."""
+    net = torch.nn.Linear(2, 2)
+    seen = recorder(net)
+    seen.optimizers, seen.update_spans = Registry(), {}
+    optimizer = torch.optim.AdamW(net.parameters(), fused=True)
+    seen.optimizers.number(optimizer)
+    written, kind = {
+        "settings": (facts.settings([]), Settings),
+        "modules": (facts.modules(seen)[0], ModuleFacts),
+        "optimizers": (facts.optimizers(seen)[0], OptimizerFacts),
+        "compile": (compiled(), CompileFacts),
+    }[shape]
+    read_raw = {"frames", "compile_ns"} if shape == "compile" else set()
+    assert set(written) - read_raw <= set(kind.__struct_fields__)
+    msgspec.convert(written, kind)  # raises where a value is of another type
+
+
+def compiled() -> dict[str, Any]:
+    torch._dynamo.reset()
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    return facts.compiled()
+
+
+def test_memory_is_what_the_kernel_says_of_this_process() -> None:
+    found = facts.memory()
+    assert set(found) == {"rss_bytes", "peak_rss_bytes", "swap_used", "memory_limit"} <= set(_MEMORY)
+    assert set(_MEMORY) <= set(Facts.__struct_fields__)
+    assert found["rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
+    assert found["peak_rss_bytes"] >= 0.99 * found["rss_bytes"] and found["swap_used"] >= 0

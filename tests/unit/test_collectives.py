@@ -6,15 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gobrrr.ledger.calls import _around, _major
 from gobrrr.ledger.collectives import measure, transfers, within_a_host
 from gobrrr.ledger.devicemodel import DeviceLedger, SizedCalls, Transfer
 from gobrrr.ledger.model import Account
 from gobrrr.machine.links import link_of
 from gobrrr.recording.trace import Collective
 from tests.unit.handmade import MS, Case
-from tests.unit.test_device_ledger import kernel, read
+from tests.unit.test_device_ledger import call, kernel, op, read
 
 
 @pytest.mark.parametrize(
@@ -155,3 +157,20 @@ def test_all_ranks_are_in_one_host_where_it_has_devices_for_all_and_this_ones_nu
         trace.properties, devices=({"name": "x"},) * devices, distributed={"rank": rank, "world_size": world}
     )
     assert within_a_host(replace(trace, properties=there), trace.kernels) is known
+
+
+def test_a_call_is_of_the_collective_that_was_open_when_it_was_launched(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path, op("c10d::allreduce_", 0, 10), call("cudaLaunchKernel", 5, 2, 1),
+        call("cudaLaunchKernel", 50, 2, 2), op("c10d::broadcast_", 80, 10),
+    )  # fmt: skip
+    assert list(_around(trace, np.array([0, 1, -1]))) == ["c10d::allreduce_", "", ""]
+
+
+def test_without_steps_and_numbers_all_calls_are_of_one(tmp_path: Path) -> None:
+    trace = read(tmp_path, call("cudaLaunchKernel", 5, 2, 1), kernel("ncclDevKernel_AllReduce", 10, 20))
+    assert _major(trace, trace.kernels, np.array([0]), np.array([5000])).tolist() == [0]
+    step = op("ProfilerStep#7", 4, 90, "user_annotation")
+    trace = read(tmp_path, step, call("cudaLaunchKernel", 5, 2, 1), kernel("ncclDevKernel_AllReduce", 10, 20))
+    assert _major(trace, trace.kernels, np.array([0]), np.array([5000])).tolist() == [7]
+    assert _major(trace, trace.kernels, np.array([-1]), np.array([5000])).tolist() == [0], "its launch is not known"

@@ -143,6 +143,25 @@ def test_short_kernels_and_tensor_cores_are_told_by_length_and_name(tmp_path: Pa
     assert (found.tensor_core_eligible_ns, found.tensor_core_ns) == (20_000, 30_000)
 
 
+@pytest.mark.parametrize(("us", "short"), [(9.9, 1.0), (10.0, 0.0)])
+def test_a_kernel_below_ten_microseconds_is_short(us: float, short: float, tmp_path: Path) -> None:
+    trace = read(tmp_path, op("aten::mm", 0, 1), kernel("volta_sgemm_128x64_nn", 10, us))
+    found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "V100") or (None, None)
+    assert found is not None and found.short_kernel_share == short
+
+
+@pytest.mark.parametrize(("name", "us", "starts"), [
+    ("cudaStreamCreate", 100_000, 100_000), ("cudaStreamCreate", 99_999, 0), ("cudaDeviceSynchronize", 100_000, 0),
+])  # fmt: skip
+def test_calls_of_a_tenth_of_a_second_are_the_start_up_of_a_device(
+    name: str, us: int, starts: int, tmp_path: Path
+) -> None:
+    """Contexts, modules and streams take so long once; a wait for the device may take as long as its work."""
+    trace = read(tmp_path, op("aten::mm", 0, 5), call(name, 10, us), kernel("gemm", 200_000, 50))
+    found, _ = device_ledger(trace, host(trace, 0, 300_000), places(), 1, "V100") or (None, None)
+    assert found is not None and found.start_up_ns == starts * 1000
+
+
 def test_kernels_too_small_for_the_device_are_told_where_the_profiler_says_so(tmp_path: Path) -> None:
     known = [kernel("gemm", 10, 20, **{"blocks per SM": 0.5}), kernel("gemm", 30, 60, **{"blocks per SM": 4.0})]
     for kernels, share in ((known, 0.25), ([*known, kernel("gemm", 90, 5)], 0.25), ([kernel("gemm", 90, 5)], None)):

@@ -70,6 +70,39 @@ def test_every_phase_of_a_training_step_is_told(tmp_path: Path) -> None:
     assert phases(rows(watched(training_step), tmp_path)) == STEP * 3
 
 
+def test_backward_on_a_thread_of_its_own_is_of_the_step(tmp_path: Path) -> None:
+    """As for a device: autograd runs it on the device's thread while the main one waits; of two devices the busier."""
+
+    def step(timeline: Timeline) -> None:
+        timeline.leaf("aten::addmm", 50 * US)
+        with timeline.backward():
+            for thread, ns in ((98, 10 * US), (99, 60 * US)):
+                with timeline.op("autograd::engine::evaluate_function: AddmmBackward0", thread=thread):
+                    timeline.leaf("aten::mm", ns, thread=thread)
+        timeline.leaf("aten::of_another_thread", US, thread=97)
+        with timeline.update():
+            timeline.leaf("aten::_foreach_add_", 8 * US)
+
+    host = rows(watched(step), tmp_path)
+    backward = [("autograd::engine::evaluate_function: AddmmBackward0", "backward"), ("aten::mm", "backward")]
+    update = [("Optimizer.step#SGD.step", "optimizer"), ("aten::_foreach_add_", "optimizer")]
+    assert phases(host) == [("aten::addmm", "other"), *backward, *update] * 3
+    assert {int(host.ops.dur[row]) for row in range(len(host)) if host.name(row) == "aten::mm"} == {60 * US}
+
+
+@pytest.mark.parametrize(("longest", "kept"), [(1.49, 4), (1.51, 3)])
+def test_a_step_half_as_long_again_as_the_others_is_unusual(longest: float, kept: int, tmp_path: Path) -> None:
+    lengths = iter((MS, MS, int(longest * MS), MS))
+
+    def step(timeline: Timeline) -> None:
+        timeline.leaf("aten::mm", next(lengths) - US)
+        with timeline.update():
+            timeline.leaf("aten::_foreach_add_", US)
+
+    timeline = watched(step, steps=4)
+    assert len(rows(timeline, tmp_path).spans) == kept
+
+
 def test_the_update_that_the_window_ends_in_has_its_annotation(tmp_path: Path) -> None:
     """torch closes Optimizer.step after the hook in which the window ends: the profiler never writes it."""
     timeline = Timeline()

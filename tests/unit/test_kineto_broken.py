@@ -277,3 +277,11 @@ def test_reading_twice_gives_the_same() -> None:
     one, two = read(data), read(data)
     assert one.skipped == two.skipped and one.note == two.note and one.names == two.names
     assert np.array_equal(one.ops.start, two.ops.start)
+
+
+def test_ids_of_processes_and_threads_are_cut_as_names_are() -> None:
+    event = GOOD.replace(b'"pid":1', b'"pid":"' + b"p" * (NAME_CHARS + 9) + b'"').replace(
+        b'"tid":1', b'"tid":"stream 7"'
+    )
+    (thread,) = read(doc(event)).threads
+    assert (len(str(thread.pid)), thread.tid) == (NAME_CHARS, "stream 7")

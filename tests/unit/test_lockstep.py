@@ -190,3 +190,9 @@ def test_how_many_arms_compute_at_once_is_a_matter_of_their_threads() -> None:
         return Program(("python",), Path(), threads=threads).abreast(cores)
 
     assert [abreast(threads, 4) for threads in (1, 2, 3, 4, 8, 0)] == [4, 2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("threads", "cores", "abreast"), [(0, 4, 1), (1, 4, 4), (2, 4, 2), (3, 8, 2), (8, 4, 1)])
+def test_programs_go_abreast_where_each_has_its_cores(threads: int, cores: int, abreast: int) -> None:
+    assert Program((), Path(), threads=threads).abreast(cores) == abreast
+    assert Program((), Path()).abreast(cores) == 1, "as many threads as cores"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.model import OpGroup
-from gobrrr.ledger.optable import Calls, op_groups
+from gobrrr.ledger.optable import Calls, _distinct, op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import ELSEWHERE, Prices
 from gobrrr.recording.categories import is_communication
@@ -267,7 +268,8 @@ def test_the_precision_that_is_set_chooses_the_ceiling() -> None:
 
 
 def test_collectives_are_known_by_name() -> None:
-    assert is_communication("c10d::allreduce_") and is_communication("nccl:all_reduce")
+    carried = ("c10d::allreduce_", "nccl:all_reduce", "gloo:all_reduce", "mpi:bcast", "record_param_comms")
+    assert all(map(is_communication, carried))
     assert not is_communication("aten::add_")
 
 
@@ -275,3 +277,14 @@ def test_an_empty_window_has_no_groups(tmp_path: Path) -> None:
     timeline = window_of(lambda t: (t.run(MS), t.boundary()))
     found = calls(timeline, tmp_path)
     assert (found.groups, found.children) == ([], [])
+
+
+def test_rows_of_columns_are_told_apart_whatever_their_range() -> None:
+    """-1 stands for what is not known; and more than 64 bits hold, where ranges are multiplied."""
+    number, first = _distinct([np.array([0, 1, 0, 0]), np.array([0, 0, -1, 0])])
+    assert (number.tolist(), first.tolist()) == ([0, 1, 2, 0], [0, 1, 2])
+    far = 1 << 40
+    number, _ = _distinct(
+        [np.array(column) for column in ([0, far, far, 0, 0], [far, far, 0, 0, far], [1, 0, 1, 1, 1])]
+    )
+    assert number.tolist() == [0, 1, 2, 3, 0]

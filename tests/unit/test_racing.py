@@ -151,3 +151,19 @@ def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:
     assert (
         race.best() == ("y",) and racing.slowest(("y",))[0] == 18.0
     )  # what it compiled is kept: three times a plain start
+
+
+@pytest.mark.parametrize("first", ["x", "y", "z"])
+def test_a_sweep_goes_there_and_back_though_an_arm_dies_in_it(first: str) -> None:
+    """Whoever is first of the contenders dies there: the others have a block on each way all the same."""
+    order: list[Stack] = []
+
+    class Noting(Mortal):
+        def block(self, stack: Stack, steps: int):
+            found = super().block(stack, steps)
+            order.append(stack)
+            return found
+
+    raced(Noting({"x": 1.3, "y": 1.4, "z": 1.2}, who=(first,), at=1), "x", "y", "z")
+    sweep = order[:6]
+    assert len(set(sweep)) == 3 and sweep == sweep[::-1]

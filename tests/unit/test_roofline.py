@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.pricing import Prices
@@ -28,6 +29,15 @@ def test_a_step_of_one_product_is_as_fast_as_the_product() -> None:
 def test_utilisation_is_of_the_whole_step() -> None:
     mm = product(1024, 1024, 1024, gflops=200.0)
     assert roofline([mm], 4 * mm.ns, prices()).mfu == pytest.approx(0.25)
+
+
+def test_what_is_computed_again_is_no_part_of_the_models_work() -> None:
+    """In backward, of activations that were not kept: the hardware does it, the model did not ask for it."""
+    mm = product(1024, 1024, 1024, gflops=200.0)
+    again = replace(mm, recomputed=True)
+    found = roofline([mm, again], 2 * mm.ns, prices())
+    assert (found.mfu, found.hfu) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert roofline([mm], mm.ns, prices()).hfu is None
 
 
 def test_the_dtype_is_that_of_most_flops_and_names_the_ceiling() -> None:

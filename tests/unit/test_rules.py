@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.rules import judge, load
 from gobrrr.rules import model as rules_model
 from gobrrr.rules.model import finding
@@ -75,6 +76,20 @@ def test_what_is_rare_may_cost_the_mean_step_and_what_is_usual_the_median_one():
         return found.saving.ceiling_ns
 
     assert most(rare=True) == 230 * MS and most() == 100 * MS
+
+
+def test_what_the_host_does_brings_back_the_devices_idle_time_at_most():
+    """20 ms of 100, of which 5 with work queued: those are nobody's to bring back."""
+    device = DeviceLedger("gpu", busy_ns=80 * MS, idle_ns=20 * MS, span_busy_share=0.8,
+                          idle_by_cause=(("stalled", 5 * MS),))  # fmt: skip
+
+    def most(code: str, **extra: DeviceLedger) -> float:
+        ledger = Case(ms=100, extra=extra).ledger
+        said = {"low": 0.0, "expected": 90 * MS, "ceiling": 90 * MS}
+        return finding(code, ledger, **said, message="late", advice="none").saving.expected_ns
+
+    assert most("BRR404", device=device) == 15 * MS and most("BRR404") == 90 * MS
+    assert most("BRR101", device=device) == 90 * MS, "work is the device's"
 
 
 def test_what_a_finding_says_it_holds_is_the_most_that_comes_back():

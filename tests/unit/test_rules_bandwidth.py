@@ -194,6 +194,14 @@ def test_logits_of_inference_have_no_gradient():
     assert found.saving.expected_ns == pytest.approx(0.5 * 61 * MS + 0.5 * (20 + 40 + 0.2) * MS, rel=0.01)
 
 
+@pytest.mark.parametrize(("rows", "told"), [(448, True), (447, False)])
+def test_logits_of_a_quarter_of_a_gibibyte_are_told_whatever_they_cost(rows, told):
+    """Three times 50,000 classes in fp32: 256 MiB at 447.4 rows."""
+    case = logits(50_000, rows)
+    case.ops = tuple(replace(group, ns=group.ns / 1e4, floor_ns=0.0, calls=1e-3) for group in case.ops)
+    assert bool(case.raised("BRR203")) is told
+
+
 @pytest.mark.parametrize(("classes", "rows"), [(1000, 1024), (50_000, 64)])
 def test_small_logits_are_silent(classes, rows):
     assert not logits(classes, rows).raised("BRR203")

@@ -50,9 +50,15 @@ def test_a_tenth_of_the_step_beside_training_is_named_with_all_that_it_calls(ms,
     found = case.raised("BRR311")
     assert bool(found) == raised
     if found:
-        assert found[0].where[0] == METRIC
+        assert found[0].where[0] == METRIC and found[0].evidence["in_modules"].value == 0
         assert found[0].saving.ceiling_ns == pytest.approx(11 * MS)
         assert sum(ns for _, ns in found[0].lies) == pytest.approx(11 * MS)
+
+
+def test_what_the_host_of_a_file_does_beside_its_device_is_not_asked():
+    case = training(op("sort", (8, 8), ms=11, phase="other", where=(METRIC, MAIN)))
+    case.signals |= {"offline"}
+    assert not case.raised("BRR311")
 
 
 def test_any_line_may_be_the_update_where_no_optimizer_makes_it():
@@ -101,6 +107,7 @@ def test_a_second_model_is_no_evaluation():
     case = training(op("addmm", (8, 8), ms=30, where=(INSIDE, EVALUATE, MAIN)), facts=Facts(modules=(MODEL, teacher)))
     (found,) = case.raised("BRR311")
     assert found.where[0] == EVALUATE and "gets no gradient" in found.message and not case.raised("BRR312")
+    assert 0.5 < found.evidence["in_modules"].value <= 1
 
 
 def test_a_frozen_model_that_makes_the_targets_is_no_evaluation():

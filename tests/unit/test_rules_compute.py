@@ -100,10 +100,16 @@ def test_fp16_is_told_where_the_cpu_has_none():
     (found,) = Case(ops=(half,), ms=500, machine=machine(fp16=0.3)).raised("BRR103")
     assert found.severity == "critical"
     assert found.saving.expected_ns == pytest.approx(half.ns * (1 - 0.3 / 100))
+    assert found.saving.low_ns == pytest.approx(0.5 * found.saving.expected_ns)
 
 
 def test_fp16_is_not_told_where_the_cpu_has_it():
     assert not Case(ops=(product(512, 512, 512, dtype="c10::Half"),), ms=2).raised("BRR103")
+
+
+def test_fp16_is_not_told_where_nobody_measured_it():
+    half = product(512, 512, 512, gflops=0.6, dtype="c10::Half")
+    assert not Case(ops=(half,), ms=500, machine=machine(fp16=0.0)).raised("BRR103")
 
 
 def test_slow_library_path_is_told_where_medium_is_faster_at_one_error():

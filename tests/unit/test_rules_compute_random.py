@@ -45,6 +45,13 @@ def test_what_pays_for_no_other_way_is_silent(case: Case) -> None:
     assert not case.raised("BRR112")
 
 
+def test_the_stride_of_a_dimension_of_one_says_nothing() -> None:
+    one = op(
+        "bernoulli_", (1024, 1, 64), (), (), ms=10, calls=3.0, concrete=("", "0.9", ""), strides=((64, 7, 1), (), ())
+    )
+    assert Case(ops=(one,)).raised("BRR112")
+
+
 def test_each_mask_is_rehearsed_with_its_size_and_dtype() -> None:
     case = Case(ops=(mask(), mask(4, rows=512, dtypes=("c10::BFloat16", "", ""))))
     found = scene("packed_masks", case.ledger, machine(), 3.0)

@@ -363,10 +363,21 @@ def test_a_slow_sample_in_many_is_told_by_what_it_adds_to_the_mean():
     assert found.saving.ceiling_ns == pytest.approx((198 + 200) / 40 * (1 + 0.5**0.5) * MS), "two are a small sample"
 
 
+def test_a_slow_sample_is_the_data_sets_where_no_line_was_seen():
+    (found,) = waiting(2.0, waits=(2.0,) * 38 + (200.0, 202.0)).raised("BRR407")
+    assert found.where == (waiting(2.0).facts.loaders[0].dataset_span,)
+
+
 def test_the_tail_of_item_by_item_fetches_goes_with_them():
     waits = (20.0,) * 38 + (300.0, 300.0)
     case = waiting(20, waits=waits, in_memory=True, batch_size=1024, facts={"process_load": 2.0})
     assert raised(case) == ["BRR408"]
+
+
+@pytest.mark.parametrize(("slow", "rare"), [(13, True), (14, False)])
+def test_more_than_a_third_of_the_waits_is_not_rare(slow: int, rare: bool):
+    """Of 40, without workers."""
+    assert bool(slow_ones(*(200.0,) * slow).raised("BRR407")) is rare
 
 
 def test_steps_that_are_late_everywhere_are_not_the_loaders():
@@ -383,6 +394,16 @@ def test_on_a_crowded_machine_only_a_late_step_is_a_slow_sample():
     assert not late.raised("BRR407")
     assert slow_ones(*(90.0,) * 4, num_workers=1).raised("BRR407")
     assert slow_ones(*(400.0,) * 4, num_workers=1, facts={"other_load": 1.2}).raised("BRR407")
+
+
+def test_a_long_wait_recurs_from_the_first_round_on():
+    """Every fourth step of sixteen: in the first four one of them, and in the last."""
+
+    def waits(*at: int) -> list[float]:
+        return [90.0 if n in at else 1.0 for n in range(16)]
+
+    assert period(waits(0, 4, 8, 12)) == period(waits(3, 7, 11, 15)) == 4
+    assert period(waits(4, 8, 12)) is None and period(waits(3, 7, 11)) is None
 
 
 def test_bursts_of_workers_and_steady_waits_are_not_slow_samples():

@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account, OpGroup, StepStats
 from gobrrr.recording.facts import DenormalFacts, Facts, InputFacts, ModuleFacts, OptimizerFacts, Settings, Span
+from gobrrr.rules.evidence import slowed
+from gobrrr.rules.overhead_threads import _speed_up
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, measured, op, product
 from tests.unit.rule_lines import LOOP, host, line
 
@@ -305,3 +307,16 @@ def test_batches_training_and_few_samples_are_not_one_sample_per_call():
     assert not one_by_one((24,)).raised("BRR313"), "a vector may be anything"
     assert not one_by_one((1, 24), kind="training").raised("BRR313")
     assert not one_by_one((1, 24), count=5).raised("BRR313")
+
+
+def test_a_step_of_no_length_was_slowed_by_nothing():
+    case = Case(ms=0)
+    case.step = StepStats(wall_ns=5 * MS, profiled_count=4)
+    assert slowed(case.ledger) == 0.0
+
+
+def test_an_op_whose_ceiling_is_not_known_on_all_threads_gains_nothing():
+    whole = machine()
+    partly = replace(whole, matmul={"1": whole.matmul["1"]}, copy=())
+    mm, copied = product(512, 512, 512), op("mul", (1 << 20,), ms=1, bound="bandwidth", bytes=8e6)
+    assert _speed_up(mm, whole, 1) == 2.0 and _speed_up(mm, partly, 1) == _speed_up(copied, partly, 1) == 1.0

@@ -10,6 +10,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, HostGroup, OpGroup
 from gobrrr.recording.facts import Facts, OptimizerFacts
 from gobrrr.rules import load
+from gobrrr.rules.sync import between_launches
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, OTHER_LINE, Case, op
 from tests.unit.rule_lines import LOOP
 
@@ -144,3 +145,8 @@ def test_little_communication_or_one_rank_is_silent(silent):
 def test_long_kernels_wait_for_torch_too():
     (found,) = case(device(**{**LAUNCHING, "short_kernel_share": 0.4}), op("add", (8, 8))).raised("BRR504")
     assert "inside torch" in found.message and found.saving.ceiling_ns == 25 * MS
+
+
+def test_without_a_device_nothing_is_on_the_way_to_a_launch():
+    case = Case(ops=(op("mm", (8, 8), (8, 8), ms=1),))
+    assert between_launches(case.ledger) == ([], list(case.ledger.host))

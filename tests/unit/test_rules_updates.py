@@ -113,6 +113,14 @@ def test_zeroing_of_something_else_is_silent():
     assert not case.raised("BRR207")
 
 
+@pytest.mark.parametrize(("rows", "told"), [(2000, True), (1999, False)])
+def test_zeroing_of_half_of_the_parameters_by_hand_is_found(rows: int, told: bool):
+    """AdamW has 40 million of them here."""
+    case = zeroed(parents=())
+    case.ops = (op("zero_", (rows, 10_000), ms=8, phase="other"), case.ops[1])
+    assert bool(case.raised("BRR207")) is told
+
+
 def test_zeros_that_an_op_makes_for_itself_are_not_by_hand():
     assert not zeroed(parents=("aten::zeros",)).raised("BRR207")
 

@@ -71,6 +71,14 @@ def test_a_step_of_few_long_ops_is_scaled_as_a_whole() -> None:
     assert scaled.host[0].ns == pytest.approx(9 * MS, rel=2e-3)
 
 
+def test_nothing_gives_up_more_than_nine_tenths() -> None:
+    """A gap of which the instruments are said to be all: something ran there."""
+    step = Seen([leaf(900 * US)[0]], [0.0], [HostGroup((), 100 * US, "forward")], [1000 * US], 0.0)
+    scaled = scale(step, data=0.0, plain=500 * US)
+    assert scaled.added == 90 * US
+    assert scaled.host[0].ns / scaled.ops[0].ns == pytest.approx(10 / 900)
+
+
 def test_a_step_of_tiny_ops_gives_up_what_was_recorded_around_them() -> None:
     """The figures of a real step: 392 ops that work, 475 that call 663 others, 205 gaps; 0.7 ms plain, 1.5 profiled."""
     step = seen(leaf(172 * US, calls=392), wrapper(460 * US, 663), gap(831 * US, ops=205, lines=26))

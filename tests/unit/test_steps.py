@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gobrrr.capture.loops import DATA, EXPLICIT, FORWARD, PATIENCE_DATA, PATIENCE_INFERENCE, UPDATE
 from gobrrr.recording import marks
+from gobrrr.recording.run import _settling
 from gobrrr.recording.steps import LoopSteps, find_loops
 from gobrrr.recording.warmup import settling, warmup
 from tests.unit.event_streams import EVALUATION, MS, Program
@@ -242,6 +243,14 @@ def test_settling_lasts_until_what_the_workers_piled_up_is_used() -> None:
     assert settling([{"num_workers": 0, "prefetch_factor": None}]) == 1
     assert settling([{"num_workers": 4, "prefetch_factor": 2}, {"num_workers": 1, "prefetch_factor": 2}]) == 9
     assert settling([{"num_workers": 64, "prefetch_factor": 8}]) == 25
+
+
+@pytest.mark.parametrize(
+    ("loaders", "steps"),
+    [([], 2), ([{"num_workers": 4, "prefetch_factor": 2}], 9), ([{"num_workers": "x"}], 2), (3, 2), (["x"], 2)],
+)  # fmt: skip
+def test_two_steps_at_least_settle_whatever_a_journal_says(loaders: object, steps: int) -> None:
+    assert _settling(({"type": "facts", "loaders": loaders}, {"type": "other"})) == steps
 
 
 def test_where_we_end_the_program_the_training_is_its_loop(program: Program) -> None:

@@ -205,6 +205,8 @@ def test_nothing_is_lost_by_joining() -> None:
 
 def test_a_row_of_nothing_has_nothing() -> None:
     assert track([]).slices(5) == [] and track([]).count(5) == 0 and width_for([track([])], 100, 1) == 1
+    rows = [track([(0, 1)]), track([(0, 1)])]
+    assert width_for(rows, 64, 1) == 64 and width_for(rows, 64, 2) == 1, "no wider than the step"
 
 
 def test_there_are_never_more_slices_than_can_be_looked_at() -> None:

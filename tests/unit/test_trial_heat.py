@@ -79,6 +79,16 @@ def test_an_arm_that_is_noisier_than_the_others_does_not_hide_them() -> None:
     assert found.high - found.low < 1.2 * (alone.high - alone.low)
 
 
+def test_two_arms_beside_a_noisy_one_have_the_interval_of_their_own_differences() -> None:
+    stream = random.Random(5)
+    sweeps = [{"slow": 0.1 + stream.gauss(0, 0.01), "fast": stream.gauss(0, 0.01), "noisy": stream.gauss(0, 1.0)}
+              for _ in range(8)]  # fmt: skip
+    logs = np.array([sweep["slow"] - sweep["fast"] for sweep in sweeps])
+    found = anytime.interval(sweeps, "slow", "fast", process_sd=0.0)
+    half = anytime.half_width(logs.std(ddof=1), 8, 7, (1 - anytime.POOLED) * anytime.LEVEL / 2)
+    assert (found.high - found.low) / 2 == pytest.approx(half) and found.mean == pytest.approx(logs.mean())
+
+
 @pytest.mark.parametrize("noisy", [0, 1, 4])
 def test_it_errs_no_more_often_where_one_arm_is_noisier(noisy: int) -> None:
     """The reference, the contender, or one that neither is."""

@@ -172,3 +172,16 @@ def test_rounds_that_the_time_cuts_short_still_get_their_last_look() -> None:
         rounds.feed(ns)
     found = rounds.result()
     assert found.num < rounds.planned and found.num >= 3 and found.verdict == "faster"
+
+
+@pytest.mark.parametrize(("spent", "num"), [({}, 3), ({"spent": 0.0}, 3), ({"spent": 1.0}, 2)])
+def test_what_the_first_start_took_is_of_the_seconds(spent: dict[str, float], num: int) -> None:
+    """Rounds of 3 s: two and another one are 9 of 9.5, were it not for a second before."""
+    now = [100.0]
+    trial = Rounds((1e7, 1e7), seconds=9.5, overrun=1.0, apart=True, clock=lambda: now[0], **spent)
+    blocks = 0
+    while (block := trial.next()) is not None:
+        now[0] += 3.0 / (4 * rounds.FEWEST_QUADRUPLES)
+        trial.feed(1e7 * block.steps * (1.0 + 1e-4 * (blocks % 3)))
+        blocks += 1
+    assert blocks == num * 4 * rounds.FEWEST_QUADRUPLES

@@ -293,3 +293,12 @@ def test_what_is_withdrawn_is_neither_looked_at_nor_part_of_a_stack() -> None:
     assert race.best() == () and race.untried("late") == {"a": "late", "short_wait": "late"}
     heat = race.next(6)
     assert heat is not None and set(heat.contenders) == {("a",), ("short_wait",)}
+
+
+@pytest.mark.parametrize(("pair", "union"), [(0.1, ("x",)), (0.3, ("x", "z"))])
+def test_a_pair_that_one_of_its_own_members_is_faster_than_is_no_part_of_the_union(
+    pair: float, union: tuple[str, ...]
+) -> None:
+    found = race(candidate("x"), candidate("z"))
+    found.shown = {("x",): 0.2, ("x", "z"): pair}
+    assert found.union() == union

@@ -52,6 +52,18 @@ def test_the_interval_holds_the_median(logs: list[float]) -> None:
     assert compare(logs) == found, "the same seed gives the same interval"
 
 
+@given(LOGS)
+def test_the_interval_of_the_other_arm_is_its_mirror_image(logs: list[float]) -> None:
+    low, high = interval(np.array(logs))
+    assert interval(-np.array(logs)) == pytest.approx((-high, -low))
+
+
+@pytest.mark.parametrize("edge", [1 - statistics.BAND, 1 + statistics.BAND])
+def test_the_edges_of_the_band_are_in_it(edge: float) -> None:
+    assert compare([math.log(edge)] * 6).verdict == "equivalent"
+    assert compare([1.001 * math.log(edge)] * 6).verdict == ("slower" if edge < 1 else "faster")
+
+
 @given(st.floats(1e-3, 1e12), st.lists(st.floats(0.5, 2), min_size=4, max_size=4))
 def test_the_unit_of_time_does_not_matter(unit: float, times: list[float]) -> None:
     assert quadruple(*(unit * t for t in times)) == pytest.approx(quadruple(*times), abs=1e-9)
@@ -149,3 +161,24 @@ def test_levels_spend_the_error_once() -> None:
 def test_break_even() -> None:
     assert statistics.break_even(60.0, 100e6, 90e6) == pytest.approx(6000)
     assert statistics.break_even(60.0, 90e6, 100e6) is None
+
+
+def test_the_median_of_one_value_has_no_scatter_and_that_of_two_is_their_mean() -> None:
+    """(a - b)^2 / 4 is the variance of a mean of two, estimated from them."""
+    assert statistics.median_variance(np.array([0.3])) == statistics.median_variance(np.array([])) == 0.0
+    assert statistics.median_variance(np.array([0.1, 0.5])) == pytest.approx(0.04, rel=0.1)
+    few = compare_rounds([[0.3, 0.31], [0.3], [0.3, 0.29]])
+    assert few.verdict == "faster" and few.num == 3
+
+
+def test_one_value_has_no_scatter() -> None:
+    assert statistics.scatter_of([0.3]) == statistics.scatter_of([]) == 0.0
+    assert statistics.scatter_of([0.1, 0.3]) == pytest.approx(0.2 / 1.128), "the range of two, in deviations"
+
+
+def test_planned_units_by_hand() -> None:
+    """(1.960 + 1.282)^2 = 10.51 times the squared ratio of error to effect, of a median pi / 2 as many."""
+    assert statistics.rounds_for(0.02, 0.01, 3) == math.ceil(3 * 10.507 / 4) == 8
+    assert statistics.rounds_for(0.02, 0.001, 3) == statistics.FEWEST_ROUNDS
+    assert statistics.quadruples_for(0.02, 0.03) == math.ceil(10.507 * math.pi / 2 * 2.25) == 38
+    assert statistics.quadruples_for(0.02, 0.003) == statistics.FEWEST

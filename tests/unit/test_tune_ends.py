@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import firstrun, runs, tuning
 from gobrrr.pipeline.firstrun import Clock, Seen
 from gobrrr.trial.receipt import Receipt, TrialResult
-from gobrrr.trial.referee import Program
+from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.tuning import Journal
 
 ENDLESS = "import time; print('ready', flush=True)\nwhile True: time.sleep(1)"
@@ -196,3 +197,22 @@ def test_trials_that_others_wrote_are_told_of(tmp_path: Path) -> None:
     clock = Clock(time.monotonic(), 60.0)
     found = tuning._raced([], program, tmp_path, tmp_path / "arms-x", tuning.Wishes(), clock, said, lambda _: None)
     assert "1 trials there were not measured here" in said.getvalue() and found.complete and not found.trials
+
+
+def test_what_is_alive_when_the_time_is_over_is_killed(tmp_path: Path) -> None:
+    """By a thread of its own: the tuning may be waiting for a block."""
+    killed = threading.Event()
+
+    class Endless:
+        kill = staticmethod(killed.set)
+
+    referee = LiveReferee(Program((), tmp_path), tmp_path, until=time.monotonic() + 0.01)
+    try:
+        assert referee._watch is not None
+        referee._watch.join(60)
+        assert referee._until == -math.inf and referee.is_over()
+        referee._all.append(Endless())  # type: ignore[arg-type]
+        referee.stop()
+        assert killed.is_set()
+    finally:
+        referee.close()

@@ -85,6 +85,12 @@ CONV = [(F, 2, 4, 10, 10), (F, 8, 4, 3, 3), (F, 8)]
         ("mkldnn_convolution", [*CONV, [1, 1], [2, 2], [1, 1], 1], 2 * 400 * 36, (2, 8, 5, 5)),
         ("cudnn_convolution", [*CONV[:2], [1, 1], [2, 2], [1, 1], 1, False, False, True], 2 * 400 * 36, (2, 8, 5, 5)),
         ("_slow_conv2d_forward", [*CONV[:2], [3, 3], (F, 8), [1, 1], [1, 1]], 2 * 1600 * 36, (2, 8, 10, 10)),
+        (
+            "slow_conv_transpose2d",
+            [(F, 2, 4, 5, 5), (F, 4, 6, 3, 3), [3, 3], None, [2, 2], [1, 1], [1, 1], [1, 1]],
+            2 * 200 * 54,
+            (2, 6, 10, 10),
+        ),
         # grouped and depthwise: the weight holds the channels of one group
         (
             "convolution",
@@ -268,6 +274,21 @@ def test_recurrent_layers() -> None:
         ("bernoulli_", [(F, 8), 0.5, None], 8, 32),
         ("_fft_r2c", [(F, 4, 64), [1], 0, True], 2.5 * 256 * 6, 1024 + 8 * 4 * 33),
         ("linalg_cholesky_ex", [(F, 3, 6, 6), False, False], 3 * 72, 2 * 4 * 108),
+        ("geqrf", [(F, 6, 3)], 2 * 54 - 2 * 9, 2 * 4 * 18),
+        ("linalg_householder_product", [(F, 6, 4), (F, 4)], 2 * 6 * 16, 2 * 4 * 24),
+        ("_linalg_solve_ex", [(F, 6, 6), (F, 6, 2), True, False], 144 + 2 * 36 * 2, 4 * (36 + 12 + 12 + 36)),
+        ("lu_unpack", [(F, 6, 4), ("int", 4), True, True], 0, 4 * 24 + 16 + 4 * (36 + 24 + 16)),
+        ("lu_unpack", [(F, 4, 6), ("int", 4), True, True], 0, 4 * 24 + 16 + 4 * (16 + 16 + 24)),
+        ("_euclidean_dist", [(F, 3, 4), (F, 5, 4)], 2 * 15 * 6, 4 * (12 + 20 + 15)),
+        ("_pdist_forward", [(F, 5, 4), 2.0], 3 * 10 * 4, 4 * (20 + 10)),
+        ("col2im", [(F, 2, 12, 9), [5, 6], [2, 2], [1, 1], [0, 0], [2, 2]], 216, 4 * (216 + 2 * 3 * 30)),
+        ("var_mean", [(F, 4, 5), [0], 1, False], 80, 4 * 30),
+        ("std_mean", [(F, 4, 5), [0], 1, False], 80, 4 * 30),
+        ("eye", [3, 15, None, None, False], 0, 2 * 9),
+        ("eye", [3, 4, 15, None, None, False], 0, 2 * 12),
+        ("bucketize", [(F, 8), (F, 16), False, False], 8 * 5, 32 + 64 + 64),
+        ("searchsorted", [(F, 16), (F, 8), False, False, None, None], 8 * 5, 32 + 64 + 64),
+        ("searchsorted", [(F, 1024), (F, 2), True, False, None, None], 2 * 11, 8 + 2 * 11 * 12 + 8),
     ],
 )
 def test_other_families(name: str, args: list[object], flops: float, size: float) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pytest
+
 from gobrrr.ledger.work import Work, assign, owners
 
 
@@ -53,7 +55,8 @@ def test_a_linear_layer_without_ops_inside_counts_itself() -> None:
     assert flops(works) == [240]
 
 
-def test_a_convolution_that_no_op_inside_does_counts_where_it_is_although_it_copies() -> None:
+@pytest.mark.parametrize("inside", ["aten::clone", "aten::add_"])
+def test_a_convolution_that_no_op_inside_does_counts_where_it_is_although_it_copies(inside: str) -> None:
     shapes = ((8, 16, 8, 8), (16, 8, 2, 2))
     plain = ("", "", "", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1")
     row = Row((*shapes, *((),) * 7), ("float", "float", "", *("ScalarList",) * 6), plain)
@@ -61,7 +64,7 @@ def test_a_convolution_that_no_op_inside_does_counts_where_it_is_although_it_cop
         ("aten::conv_transpose2d", -1, row),
         ("aten::convolution", 0, row),
         ("aten::_convolution", 1, row),
-        ("aten::clone", 2, tensors((8, 8, 16, 16))),
+        (inside, 2, tensors((8, 8, 16, 16), (8, 8, 16, 16))),
     )
     assert flops(works) == [0, 0, 2 * 8192 * 32, 0]
     assert owner == [0, 1, 2, 2]

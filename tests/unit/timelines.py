@@ -105,7 +105,8 @@ class Timeline:
 
     @contextlib.contextmanager
     def op(self, name: str, *shapes: tuple[int, ...], category: str = "cpu_op", **args: Any) -> Iterator[None]:
-        """An op around others. `sequence` is the node it makes or runs, `lost` leaves it out of the trace."""
+        """An op around others. `sequence` is the node it makes or runs, `thread` another one than the
+        main one, `lost` leaves it out of the trace."""
         self._entered += 1
         begin, args = self.now, {"entered": self._entered, **args}
         yield
@@ -154,7 +155,7 @@ class Timeline:
         if "sequence" in args:
             given |= {"Sequence number": args["sequence"], "Fwd thread id": int(args.get("is_backward", False))}
         return {
-            "ph": "X", "cat": category, "name": name, "pid": PID, "tid": PID, "args": given,
+            "ph": "X", "cat": category, "name": name, "pid": PID, "tid": args.get("thread", PID), "args": given,
             "ts": f"@{begin + OFFSET}@", "dur": f"@{self.now - begin}@",
         }  # fmt: skip
 

@@ -152,7 +152,6 @@ def _with_device_work(trace: Trace, spans: Ints) -> Ints:
     inside = (step >= 0) & (launched < spans[np.maximum(step, 0), 1])
     found = spans.copy()
     np.maximum.at(found[:, 1], step[inside], ends[inside])
-    found[:, 1] = np.maximum.accumulate(found[:, 1])
     found[1:, 0] = np.maximum(found[1:, 0], found[:-1, 1])
     if backlog < found[0, 1]:
         found[0, 0] = max(int(found[0, 0]), backlog)

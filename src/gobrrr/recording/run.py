@@ -189,8 +189,8 @@ def _whole(window: Window) -> bool:
 
 def _settling(records: tuple[dict[str, Any], ...]) -> int:
     """Steps that follow a window and are not plain, as capture counted them while the program ran."""
-    loaders = [entry for r in records if r.get("type") == "facts" for entry in r.get("loaders") or ()]
     try:
+        loaders = [entry for r in records if r.get("type") == "facts" for entry in r.get("loaders") or ()]
         return max(2, settling(loaders))
     except (AttributeError, TypeError, ValueError):
         return 2  # a journal that nobody of ours wrote

@@ -253,8 +253,7 @@ class Race:
             at_once.insert(at + 1, pair)
         if any(SLOWEST in pair for pair in pairs):
             at_once.sort(key=lambda stack: stack == (SLOWEST,))
-        looked = {stack for reference, stack in self._looked if not reference}
-        return at_once if set(at_once) - looked else [*at_once, *((name,) for name in late)]
+        return at_once
 
     def _on_top(self) -> list[Stack]:
         """The leader with those that may still help: all of them together first."""

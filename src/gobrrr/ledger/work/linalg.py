@@ -113,8 +113,8 @@ def ormqr(call: Call) -> Work:
 def lu_unpack(call: Call) -> Work:
     """(LU, pivots): P, L and U written out."""
     x = call.tensor(0)
-    _, m, n = _matrices(x)
-    return work("linalg", 0, read(x, call.maybe(1)), written(x) * (m + n + m * m / max(n, 1)) / max(m, n, 1))
+    batch, m, n = _matrices(x)
+    return work("linalg", 0, read(x, call.maybe(1)), batch * (m * m + (m + n) * min(m, n)) * x.itemsize)
 
 
 @formula("_fft_c2c _fft_r2c _fft_c2r")

@@ -1,0 +1,83 @@
+"""The line log: what it follows of the program, and that it keeps no end of nothing."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+pytest.importorskip("torch")
+
+from gobrrr.capture import linelog, unseen
+from gobrrr.capture.linelog import CALL, LINE, LineLog
+from gobrrr.capture.userfiles import UserFiles
+
+
+class Users(UserFiles):
+    """This file is the user's program."""
+
+    def is_user(self, filename: str) -> bool:
+        return filename == __file__
+
+
+def counted(program: Callable[[], object]) -> Counter[tuple[int, str]]:
+    """Events of each kind by function."""
+    log = LineLog(Users(), {})
+    log.start(sys._getframe())
+    program()
+    log.stop(sys._getframe())
+    events = log.events.tolist()
+    return Counter((op, log.codes[number][1]) for op, number in zip(events[1::4], events[2::4], strict=True)
+                   if op in (CALL, LINE))  # fmt: skip
+
+
+def loops(times: int) -> int:
+    total = 0
+    for number in range(times):
+        total += number
+    return total
+
+
+def helper() -> None:
+    pass
+
+
+def calls(times: int) -> None:
+    for _ in range(times):
+        helper()
+
+
+def test_code_that_runs_through_too_many_lines_is_followed_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linelog, "MAX_LINES", 50)
+    assert counted(lambda: loops(10))[(LINE, "loops")] >= 20
+    assert counted(lambda: loops(1000))[(LINE, "loops")] == 51
+
+
+def test_a_function_that_is_called_all_the_time_is_left_to_its_callers_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linelog, "MAX_CALLS", 50)
+    assert counted(lambda: calls(10))[(CALL, "helper")] == 10
+    found = counted(lambda: calls(1000))
+    assert found[(CALL, "helper")] == found[(LINE, "helper")] == 50
+
+
+class Tensor:
+    """What a program lets go."""
+
+
+def lets_go(look: Callable[[FrameType], object]) -> bool:
+    """Whether a tensor is gone once its variable is, though somebody has looked at the variables."""
+    large = Tensor()
+    gone = weakref.ref(large)
+    look(sys._getframe())
+    del large
+    return gone() is None
+
+
+def test_a_look_at_variables_keeps_nothing_alive() -> None:
+    assert lets_go(unseen.variables)
+    if sys.version_info < (3, 13):
+        assert not lets_go(lambda frame: len(frame.f_locals)), "the frame keeps what it gave out"
