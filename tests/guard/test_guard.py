@@ -247,8 +247,6 @@ def test_dropout_draws_the_same_masks_in_float64(runs: Runs) -> None:
 
 
 def test_without_torch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("gobrrr.guard.")]:
-        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(TorchMissing, match="torch is not installed"):
-        _ = guard.observe
+        guard.observe(lambda: None)

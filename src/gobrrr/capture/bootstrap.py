@@ -206,3 +206,13 @@ def _too_old(version: str) -> bool:
     """Whether torch lacks what capture stands on."""
     numbers = [int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()]
     return tuple(numbers) < OLDEST
+
+
+def need_torch() -> None:
+    """Raises TorchMissing where it is not installed here; under `gobrrr run` the watching begins with it."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        from gobrrr.errors import TorchMissing
+
+        raise TorchMissing("torch is not installed", f"{sys.executable} -m pip install torch") from None

@@ -8,11 +8,8 @@ def test_my_fused_layer_changes_nothing():
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from gobrrr.errors import TorchMissing
 
 if TYPE_CHECKING:
     from gobrrr.guard.judging import judge
@@ -31,9 +28,4 @@ __all__ = ["GREEN", "VERDICTS", "Guarded", "Observation", "Witness", "compare", 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise TorchMissing("torch is not installed", f"{sys.executable} -m pip install torch") from None
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from gobrrr.capture.bootstrap import need_torch
 from gobrrr.guard.float64 import in_float64
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
@@ -50,7 +51,9 @@ def compare(
 def observe(
     run: Callable[[], object], *, seed: int = 0, in_double: bool = False, states: States | None = None
 ) -> Observation:
-    """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from."""
+    """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from. Raises
+    TorchMissing, and whatever it raises."""
+    need_torch()
     with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states) as witness:
         run()
     return witness.observation()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gobrrr.capture import bootstrap, folders
 from gobrrr.capture.config import Config
-from gobrrr.errors import GobrrrError, TorchMissing
+from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
     from gobrrr.capture.watcher import Watcher
@@ -70,7 +70,7 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
     Raises GobrrrError where a watch is on already (under `gobrrr run` the block changes nothing: the run is watched),
     TorchMissing where torch is not installed.
     """
-    _import_torch()  # under gobrrr run the watching begins with it
+    bootstrap.need_torch()
     if bootstrap.session is not None and not bootstrap.session.ended:
         if bootstrap.session.nested:
             raise GobrrrError("gobrrr.watch() inside gobrrr.watch()", "end the outer block first")
@@ -89,13 +89,6 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
 
             with contextlib.suppress(OSError):
                 runs.tell(target, list(sys.argv), 0, python=sys.executable)
-
-
-def _import_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        raise TorchMissing("torch is not installed", f"{sys.executable} -m pip install torch") from None
 
 
 def _begin(target: Path) -> Watcher:

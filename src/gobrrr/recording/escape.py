@@ -21,6 +21,7 @@ _SEQUENCE = re.compile(
     rf"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]){_PAYLOAD}(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC: titles, clipboard
     r"|\x1b[ -/]*[0-~]"  # two-byte escapes: reset, character sets
 )
+_QUOTED = "\\'"
 _SPACES = frozenset({"Zl", "Zp", "Zs"})
 _MARKUP = re.compile(r"([\\`*_\[\]~|$])")
 _ALIVE = re.compile(r"(@|#|://|\bwww\.|\bGH-)", re.IGNORECASE)
@@ -55,9 +56,17 @@ def is_plain(text: str) -> bool:
 
 
 def _escaped(word: str) -> str:
-    """In bash's $'...', in which nothing is expanded."""
-    inside = (f"\\{char}" if char in "\\'" else char if _is_plain(char) else f"\\U{ord(char):08x}" for char in word)
-    return f"$'{''.join(inside)}'"
+    """In bash's $'...', in which nothing is expanded; of a byte it takes two digits, of a character four or eight."""
+    return f"$'{''.join(char if _is_plain(char) and char not in _QUOTED else _code(char) for char in word)}'"
+
+
+def _code(char: str) -> str:
+    if char in _QUOTED:
+        return f"\\{char}"
+    if char == "\n":
+        return "\\n"
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def _is_plain(char: str) -> bool:
