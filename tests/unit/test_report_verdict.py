@@ -88,9 +88,18 @@ def test_a_finding_that_holds_much_is_not_small() -> None:
     assert judge(ledger(host=40.0, dispatch=15.0), [held]).bound == "data"
 
 
-def test_beside_a_device_the_hosts_accounts_bind_nothing() -> None:
-    step = replace(ledger(host=40.0, dispatch=15.0), device=DeviceLedger("gpu", 50.0 * MS, 50.0 * MS, 0.5))
-    assert judge(step, [samples.finding(expected=13.0)]).bound == "data"
+@pytest.mark.parametrize(("expected", "bound"), [(13.0, "host"), (40.0, "data")])
+def test_a_device_that_idles_for_the_host_is_not_bound_by_a_small_wait(expected: float, bound: str) -> None:
+    step = replace(ledger(host=40.0, dispatch=15.0), device=DeviceLedger("gpu", 45.0 * MS, 55.0 * MS, 0.5))
+    assert judge(step, [samples.finding(expected=expected)]).bound == bound
+    compute = samples.finding("BRR101", 13.0, bound="compute")
+    assert judge(step, [compute]).bound == "compute", "what the device works is no part of what it idles"
+
+
+def test_of_two_estimates_that_are_near_the_larger_ceiling_leads() -> None:
+    loader = samples.finding("BRR405", 37.0, bound="data", saving=Saving(20 * MS, 37 * MS, 62 * MS))
+    attention = samples.finding("BRR105", 38.0, bound="compute", saving=Saving(20 * MS, 38 * MS, 49 * MS))
+    assert judge(ledger(data_wait=62.0), [attention, loader]).bound == "data"
 
 
 def test_a_note_leads_no_report() -> None:
@@ -273,7 +282,7 @@ def test_hostile_names_stay_one_harmless_line() -> None:
 
 
 def test_every_bound_has_a_label() -> None:
-    assert set(LABELS) == {*BOUNDS, "balanced", "unreliable"}
+    assert set(LABELS) == {*BOUNDS, "balanced", "unreliable", "device"}
 
 
 milliseconds = st.floats(0, 500)

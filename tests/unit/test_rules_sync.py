@@ -84,8 +84,14 @@ LAUNCHING = {"short_kernel_share": 0.8, "idle_by_cause": (("launch", 25 * MS), (
 
 
 def test_short_kernels_and_a_late_host_are_launch_bound():
-    (found,) = case(device(**LAUNCHING), op("add", (8, 8))).raised("BRR504")
+    (found,) = case(device(**LAUNCHING), op("add", (8, 8), ms=5)).raised("BRR504")
     assert found.saving.ceiling_ns == 25 * MS and found.saving.expected_ns == 15 * MS and found.where == (LINE,)
+    (found,) = case(device(**LAUNCHING), op("add", (8, 8), ms=1)).raised("BRR504")
+    assert found.where == (), "4 % of it lies under the line"
+
+
+def test_a_stretch_of_a_millisecond_without_an_op_is_not_launching():
+    assert not case(device(**LAUNCHING, held_ns=20 * MS), op("add", (8, 8), ms=5)).raised("BRR504")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
 from gobrrr.ledger.serving import serving_classes
 from gobrrr.ledger.spans import step_spans
 from gobrrr.ledger.stacks import line_groups
-from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
+from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats, waited
 from gobrrr.ledger.throughput import samples_per_step, steps_per_epoch
 from gobrrr.ledger.workers import worker_groups
 from gobrrr.machine.device import of_device
@@ -52,7 +52,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     threads = facts.settings.threads or (machine.threads if recording.offline else recording.start.threads)
     known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
-    data = float(np.median([s.wait for s in plain])) if plain else 0.0
+    data = waited(recording, plain)
     profiled, device, launched, waits = _window(recording, prices, machine, facts)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
@@ -145,7 +145,7 @@ def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: Ste
     """Brought to the plain step; where a device works, to what that leaves of it."""
     plain = stats.plain_wall_ns
     if device is None:
-        return scale(profiled, data, plain, _grown(stats, facts))
+        return scale(profiled, data, plain, 1.0 if stats.averaged else _grown(stats, facts))
     causes = dict(device.idle_by_cause)
     others = causes.get("sync", 0.0) + causes.get("allocator", 0.0)
     return scale(profiled, causes.get("data_wait", 0.0), max(0.0, device.starved_ns - others))

@@ -24,6 +24,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     step_ns: float
     num_steps: int
+    averaged: bool = False
+    """The mean of its steps, as of a trace, not their median."""
     p95_ns: float | None = None
     p99_ns: float | None = None
     samples_per_s: float | None = None
@@ -101,7 +103,8 @@ def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str, unreli
     return Side(
         p95_ns=ledger.step.p95_ns, p99_ns=ledger.step.p99_ns, tokens_per_s=tokens,
         samples_per_s=1e9 * samples / ledger.wall if samples and ledger.wall else None,
-        source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count, device=device.name if device else "",
+        source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count,
+        averaged=ledger.step.averaged, device=device.name if device else "",
         busy_ns=min(device.busy_ns, ledger.wall) if device else None,
         accounts=tuple((a.account, a.ns) for a in ledger.accounts),
         codes=tuple(codes), verdict=verdict, unreliable=unreliable, kind=ledger.step.kind,
@@ -118,7 +121,7 @@ def compared(
     """The comparison. `walls` are the plain steps of both, ns."""
     some = a.step_ns > 0 and b.step_ns > 0
     speedup = a.step_ns / b.step_ns if some else math.nan
-    low, high = _interval(*walls) if some else (math.nan, math.nan)
+    low, high = _interval(*walls, a.averaged, b.averaged) if some else (math.nan, math.nan)
     rows = (OpRatio(name=p.key[0], shapes=p.key[1], a=p.a, b=p.b, by=p.by) for p in counterparts(*ops))
     told = (_unlike(a, b) if some else "") or _verdict(speedup, low, high, min(len(w) for w in walls))
     return Comparison(
@@ -128,17 +131,23 @@ def compared(
     )  # fmt: skip
 
 
-def _interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Of the ratio of the two medians: bootstrap over the steps of each; with few steps the ratio of whole ranges."""
+def _interval(
+    first: Sequence[float], second: Sequence[float], *averaged: bool
+) -> tuple[float, float]:  # fmt: skip
+    """Of the ratio of the two medians, or means: bootstrap over the steps of each; with few steps the ratio of whole
+    ranges."""
     if min(len(first), len(second)) < FEWEST:
         if not len(first) or not len(second):
             return math.nan, math.nan
         (a, b), (c, d) = median_interval(first), median_interval(second)
         return a / d if d else 0.0, b / c if c else math.inf
     draw = np.random.default_rng(0)
-    medians = [np.median(draw.choice(np.asarray(w, float), (ROUNDS, len(w))), axis=1) for w in (first, second)]
+    usual = [
+        (np.mean if mean else np.median)(draw.choice(np.asarray(walls, float), (ROUNDS, len(walls))), axis=1)
+        for walls, mean in zip((first, second), averaged, strict=True)
+    ]
     tail = 100 * (1 - CONFIDENCE) / 2
-    low, high = np.percentile(medians[0] / medians[1], (tail, 100 - tail))
+    low, high = np.percentile(usual[0] / usual[1], (tail, 100 - tail))
     return float(low), float(high)
 
 

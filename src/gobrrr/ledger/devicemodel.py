@@ -165,6 +165,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Of the device's time, in which two events of one stream run at once."""
     awaited_ns: float = 0.0
     """For which the host stands in a synchronising call while the device works off what was launched."""
+    held_ns: float = 0.0
+    """Of the idle that is the host's: in stretches too long to be on the way to a launch."""
     start_up_ns: float = 0.0
     """Idle inside calls that only the device's start-up makes so long."""
     replayed_share: float = 0.0

@@ -79,10 +79,11 @@ class HostOps:
 
 def host_ops(recording: Recording, window: Window, trace: Trace, places: Places) -> HostOps:
     """The ops of the window's steps on the thread that makes them; what ran between them for another loop is not in."""
-    spans = step_spans(recording, window)
-    spans = (spans if len(trace.kernels) else usual(spans, recording)) + window.offset
+    steps = step_spans(recording, window)
+    spans = (steps if len(trace.kernels) else usual(steps, recording)) + window.offset
     ops = trace.ops
-    inside = within(ops.start, _of_the_host(spans, recording, window)) & (
+    begins = recording.offline and spans[0, 0] == steps[0, 0] + window.offset
+    inside = within(ops.start, _of_the_host(spans, window) if begins else spans) & (
         (ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION)
     )
     main = _main_thread(recording, trace, inside)
@@ -105,11 +106,10 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     return replace(host, phase=_outside_closures(host))
 
 
-def _of_the_host(spans: Ints, recording: Recording, window: Window) -> Ints:
+def _of_the_host(spans: Ints, window: Window) -> Ints:
     """A file's first step from where the host began it: it runs ahead of the device, whose own begin is the span's."""
     found = spans.copy()
-    if recording.offline:
-        found[0, 0] = min(int(found[0, 0]), window.began + window.offset)
+    found[0, 0] = min(int(found[0, 0]), window.began + window.offset)
     return found
 
 

@@ -28,6 +28,10 @@ LAUNCH_NS = 20_000
 ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
 
 
+HOLE = 1_000_000
+"""ns without an op after which the host is on its way to no launch: that takes it 10 to 100 us (proposed)."""
+
+
 @dataclass(frozen=True)
 class Idle:
     """Stretches in which no stream works: (n, 2) begin and end, disjoint, in order."""
@@ -117,10 +121,11 @@ def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str])
 
 def idle_causes(
     trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places, total: int
-) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Idle]:
+) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Idle, float]:
     """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, sync, allocator,
     launch (the host is inside a torch op), host (the rest); the synchronising calls; and the idle in which ops and
-    Python kept the device waiting, those in a wait for data among them."""
+    Python kept the device waiting, those in a wait for data among them; and of the host's what lies in stretches longer
+    than HOLE, per step."""
     steps, unstalled = host.num_steps, idle.without(stalled)
     causes, syncs = _causes(trace, idle, stalled, host, places)
     waiting, stretches, allocating = causes["data_wait"], causes["sync"], causes["allocator"]
@@ -132,7 +137,10 @@ def idle_causes(
         owned = now
     others = unstalled.parts(merged(np.concatenate((stretches, allocating))), outside=True)
     kept = merged(np.concatenate((others, unstalled.parts(merged(waiting)))))
-    return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept)
+    rest = idle.parts(covered, outside=True)
+    lengths = rest[:, 1] - rest[:, 0]
+    held = float(lengths[lengths > HOLE].sum()) / steps
+    return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept), held
 
 
 def blamed(trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places) -> dict[str, Ints]:

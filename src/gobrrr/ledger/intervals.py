@@ -35,3 +35,22 @@ def _coverage(n: int) -> np.ndarray:
     logs = np.concatenate(([0.0], np.cumsum(np.log((n - k + 1) / k)))) - n * math.log(2.0)
     tails: np.ndarray = np.cumsum(np.exp(logs))
     return 1.0 - 2.0 * tails
+
+
+def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """95 % interval of the mean of at least two values, within their range: of few it says what Student's t does, were
+    they normal."""
+    found = np.asarray(values, float)
+    mean, half = float(found.mean()), _t(len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
+    return max(float(found.min()), mean - half), min(float(found.max()), mean + half)
+
+
+def _t(freedom: int) -> float:
+    """97.5 % point of Student's t, within 1 % from 3 degrees of freedom on (Cornish and Fisher's expansion, 1937)."""
+    if freedom < 3:
+        return (12.706, 4.303)[freedom - 1]
+    z = 1.959964
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3

@@ -144,6 +144,8 @@ class StepStats(msgspec.Struct, frozen=True):
     """Mean with the outliers in: epochs' ends, checkpoints."""
     outlier_ns: float = 0.0
     """mean - median: what rare slow steps add to each step."""
+    averaged: bool = False
+    """`plain_wall_ns` is the mean, as all figures of a trace are."""
     drift: float = 0.0
     """Change of the median from the first to the last third of the plain steps, as a share."""
     overhead_share: float = 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -38,9 +40,17 @@ def usual(spans: Ints, recording: Recording) -> Ints:
         return spans
     waits = {step.start: step.wait for step in recording.main.steps}
     waited = np.array([waits.get(begin, 0) for begin in spans[:, 0].tolist()])
-    work = np.maximum(0, spans[:, 1] - spans[:, 0] - waited)
-    kept: Ints = spans[work <= UNUSUAL * np.median(work)]
+    kept: Ints = spans[alike(spans[:, 1] - spans[:, 0], waited)]
     return kept
+
+
+def alike(walls: npt.NDArray[Any], waits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which steps did not take far longer than the others, but for their waits; of fewer than four all."""
+    work = np.maximum(0, walls - waits)
+    if len(work) < 4:
+        return np.ones(len(work), bool)
+    found: npt.NDArray[np.bool_] = work <= UNUSUAL * np.median(work)
+    return found
 
 
 def distinct(times: Ints) -> Ints:

@@ -1,11 +1,12 @@
-"""What the steps of a loop say: the median plain step with its interval, spread, drift, outliers and waits."""
+"""What the steps of a loop say: the median plain step, of a trace the mean, with interval, spread, drift and waits."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gobrrr.ledger.intervals import median_interval
+from gobrrr.ledger.intervals import mean_interval, median_interval
 from gobrrr.ledger.model import OtherLoop, StepStats
+from gobrrr.ledger.spans import alike
 from gobrrr.ledger.throughput import percentile
 from gobrrr.ledger.watching import Watching, watching
 from gobrrr.recording import marks
@@ -52,18 +53,21 @@ def step_stats(recording: Recording) -> StepStats:
                          profiled_count=len(profiled))  # fmt: skip
     cost = watching(recording)
     told = _told(recording, walls, cost)
-    middle = float(np.median(told))
+    counted = _counted(recording, plain) if recording.offline else told
+    usual, interval = (np.mean, mean_interval) if recording.offline else (np.median, median_interval)
+    middle = float(usual(counted))
     begins = kinds(recording, plain, walls)
-    low, high = median_interval(told) if len(told) > 1 else (0.0, 0.0)
+    low, high = interval(counted) if len(counted) > 1 else (0.0, 0.0)
     lower, upper = np.percentile(levelled(walls, begins) if told is walls else told, [25, 75])
     return StepStats(
-        count=len(main.steps), plain_count=len(told), plain_wall_ns=middle, low_ns=low, high_ns=high,
+        count=len(main.steps), plain_count=len(counted), plain_wall_ns=middle, low_ns=low, high_ns=high,
         p95_ns=percentile(told, 0.95), p99_ns=percentile(told, 0.99),
-        quartile_spread=float((upper - lower) / (middle or 1.0)),
-        wall_ns=float(np.median(profiled)) if profiled else middle,
+        quartile_spread=float((upper - lower) / (np.median(told) or 1.0)),
+        wall_ns=float(np.median(profiled)) if profiled and not recording.offline else middle,
+        averaged=recording.offline,
         profiled_count=len(profiled), warmup_count=len(_plain(recording)) - len(walls), kind=_kind(recording, main),
         loop=main.word, mean_ns=float(walls.mean()),
-        outlier_ns=max(0.0, float(walls.mean()) - middle), drift=_drift(levelled(walls, begins)),
+        outlier_ns=max(0.0, float(walls.mean() - np.median(told))), drift=_drift(levelled(walls, begins)),
         overhead_share=cost.average if cost else _overhead(recording, middle),
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
         waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
@@ -74,6 +78,22 @@ def step_stats(recording: Recording) -> StepStats:
         between_share=1 - main.total / main.span if recording.offline and main.span > main.total else 0.0,
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
+
+
+def waited(recording: Recording, plain: list[Step]) -> float:
+    """ns for data in the step that step_stats() tells: the median, of a trace the mean."""
+    walls, waits = (np.array([getattr(step, name) for step in plain], float) for name in ("wall", "wait"))
+    if not len(waits):
+        return 0.0
+    return float(waits[alike(walls, waits)].mean() if recording.offline else np.median(waits))
+
+
+def _counted(recording: Recording, plain: list[Step]) -> np.ndarray:
+    """Of a trace the steps whose ops and kernels are in the figures, of which only the mean is what those add up to:
+    all of them where a device worked, else those that are alike (ledger.hostops)."""
+    walls, waits = (np.array([getattr(step, name) for step in plain], float) for name in ("wall", "wait"))
+    device = recording.trace is not None and len(recording.trace.kernels)
+    return walls if device else walls[alike(walls, waits)]
 
 
 def _kind(recording: Recording, main: LoopSteps) -> str:

@@ -46,7 +46,8 @@ def line(side: Side) -> str:
     busy = f", {side.device} busy {units.share(side.busy_ns / side.step_ns)}" if side.busy_ns and side.step_ns else ""
     cost = f", which costs {units.money(side.step_cost)}" if side.step_cost is not None else ""
     rates = pace(side.p95_ns, side.p99_ns, side.samples_per_s, side.tokens_per_s)
-    told = f"{units.duration(side.step_ns)} per step, median of {side.num_steps}{cost}{busy}"
+    usual = "mean" if side.averaged else "median"
+    told = f"{units.duration(side.step_ns)} per step, {usual} of {side.num_steps}{cost}{busy}"
     return f"{told}{f', {rates}' if rates else ''}: {side.source}"
 
 

@@ -39,7 +39,8 @@ def facts(report: Report) -> list[tuple[str, list[str]]]:
     """What was measured, how surely, and at what price: (label, lines)."""
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
-    count = f"median of {step.plain_count} {step.kind} steps" if step.plain_count != 1 else f"one {step.kind} step"
+    usual = "mean" if step.averaged else "median"
+    count = f"{usual} of {step.plain_count} {step.kind} steps" if step.plain_count != 1 else f"one {step.kind} step"
     several_warm = f"{step.warmup_count} warm-up step{'' if step.warmup_count == 1 else 's'}"
     warm = f", {several_warm} dropped" if step.warmup_count else ""
     lines = [f"{units.duration(step.plain_wall_ns)}, {count}{interval}{warm}"]

@@ -49,8 +49,8 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
     """What was measured, how surely, and what watching cost."""
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
-    median = f"median of {step.plain_count} {page.clean(step.kind)} steps"
-    steps = f", one {page.clean(step.kind)} step" if step.plain_count == 1 else f" {median}"
+    usual = f"{'mean' if step.averaged else 'median'} of {step.plain_count} {page.clean(step.kind)} steps"
+    steps = f", one {page.clean(step.kind)} step" if step.plain_count == 1 else f" {usual}"
     steps = ", all of the file: it does not say where a step ends" if step.unmarked else steps
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
     lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
@@ -86,12 +86,16 @@ def _money(report: Report, page: Page) -> list[RenderableType]:
     return [page.row("money", *map(Text, map(page.clean, sentences(report.money))))] if report.money else []
 
 
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
+
+
 def serving(each: ServingClass) -> str:
     """'24 decode steps of 5.13 ms: 37 sequences, 37 tokens, 7,212 tokens/s'."""
     parts = [(each.prompts, "prompt"), (each.sequences, "sequence")]
-    holds = [f"{number:,.4g} {what}{'' if number == 1 else 's'}" for number, what in parts if number]
+    holds = [f"{_amount(number)} {what}{'' if number == 1 else 's'}" for number, what in parts if number]
     if each.tokens is not None and each.tokens_per_s is not None:
-        holds.append(f"{each.tokens:,.4g} tokens, {each.tokens_per_s:,.0f} tokens/s")
+        holds.append(f"{_amount(each.tokens)} tokens, {each.tokens_per_s:,.0f} tokens/s")
     steps = f"{each.count:,} {each.kind} step{'' if each.count == 1 else 's'}"
     return f"{steps} of {units.duration(each.step_ns)}{': ' if holds else ''}{', '.join(holds)}"
 

@@ -20,6 +20,8 @@ IDLE = 0.15
 """Idle share from which launches bind the step (TraceLens 15 %, XProf 15 %)."""
 SHORT = 0.5
 """Share of kernels under 10 us from which launching them costs more than running them (TraceLens)."""
+LEAST_HERE = 0.1
+"""Share of a finding's time that must lie under a line before it stands for it (proposed)."""
 LAUNCHING = frozenset({"launch", "dispatch", "overhead", "framework", "host"})
 """Causes of idle time in which the host was on its way to the next launch."""
 FROM_PAGEABLE = "Copy from pinned memory (pin_memory=True) with non_blocking=True; a constant once, before the loop."
@@ -132,6 +134,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     where = costliest_line(op for op in ledger.ops if op.where)
     here = _at(ledger, where)
+    where = () if 0 < here < LEAST_HERE * launching else where
     calls = sum(kernel[1] for kernel in device.kernels)
     yield finding(
         "BRR504",
@@ -167,7 +170,7 @@ def launches(ledger: Ledger) -> float:
     short = device.short_kernel_share > SHORT
     causes = LAUNCHING if short else LAUNCHING - {"host"}
     found = sum(ns for cause, ns in device.idle_by_cause if cause in causes) - device.start_up_ns
-    found -= sum(group.ns for group in between_launches(ledger)[1]) if short else 0.0
+    found -= max(sum(group.ns for group in between_launches(ledger)[1]), device.held_ns) if short else 0.0
     return found if found >= SHORT * device.starved_ns and worth_telling(ledger, 0.6 * found) else 0.0
 
 

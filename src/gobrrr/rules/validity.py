@@ -244,13 +244,15 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
     rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
     if rare > UNEXPLAINED:
+        shows = "which the figures here do not show" if step.averaged else "which the median step does not show"
+        told = "and are in every figure here" if step.averaged and ledger.device is not None else shows
         beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
         yield doubt(
             "BRR908",
             ledger,
             "critical" if beside else "note",
             f"rare slow steps (ends of epochs, checkpoints, evaluation) add {duration(step.outlier_ns)} to the mean "
-            f"step, {share(rare)} of it, which the median step does not show",
+            f"step, {share(rare)} of it, {told}",
             "Record steps without them: shares of a file are of all its steps."
             if beside
             else "Look at the other loops that the report names, and at what runs between epochs.",

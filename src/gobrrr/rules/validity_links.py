@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gobrrr.ledger.device import may_overlap
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
@@ -14,9 +15,6 @@ from gobrrr.units import duration, share
 
 OVERLAP = 0.01
 """Share of the device's work from which it is told (proposed): at most 0.0024 in 18 real traces."""
-DEPENDENT = 9.0
-"""Compute capability from which a kernel may rightly begin before the one before it on its stream ends (programmatic
-dependent launch, CUDA's programming guide). By how much is not known here: half of all work is too much."""
 
 
 @rule("BRR909", "device-work-without-a-launch", "host")
@@ -92,7 +90,7 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
         yield doubt(
             "BRR909",
             ledger,
-            "critical" if device.overlap_share >= (MOSTLY if _may_overlap(device) else REPLAYED) else "note",
+            "critical" if device.overlap_share >= (MOSTLY if may_overlap(device.capability) else REPLAYED) else "note",
             f"kernels of one stream overlap in {share(device.overlap_share)} of the device's work, and a stream runs "
             "one after the other: their times cannot be right",
             "Record again; give one file of one process and one device, as the profiler wrote it.",
@@ -108,8 +106,3 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
             "Record again, with warm-up steps in the profiler's schedule; a newer driver or torch mends the clocks.",
             {"ahead": time(device.ahead_ns)},
         )
-
-
-def _may_overlap(device: DeviceLedger) -> bool:
-    major = device.capability.partition(".")[0]
-    return major.isdecimal() and float(major) >= DEPENDENT

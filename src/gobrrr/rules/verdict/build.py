@@ -150,6 +150,7 @@ def _step(ledger: Ledger) -> Step:
         high_ns=ns(step.high_ns),
         kind=step.kind,
         loop=step.loop,
+        averaged=step.averaged,
         unmarked="unmarked" in ledger.signals,
         profiled_count=step.profiled_count,
         warmup_count=step.warmup_count,

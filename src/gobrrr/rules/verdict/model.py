@@ -49,6 +49,8 @@ class Step(msgspec.Struct, frozen=True):
     """(batches, an optimizer's updates, backward passes; how many of them) where a step holds more than one of any."""
     loop: str = ""
     """Which loop's, in a word for `gobrrr tune`."""
+    averaged: bool = False
+    """The step is the mean of those that a trace holds, not their median."""
     unmarked: bool = False
     """A trace does not say where its steps end: all of it is one."""
 

@@ -17,6 +17,10 @@ MAJORITY = 0.5
 """Share of the step from which an account alone is what binds it, and of what the machine can do from which a step is
 near that."""
 
+NEAR = 0.9
+"""Of the largest expected saving: what comes so near is as good (proposed)."""
+BESIDE_IDLE = 2 / 3
+"""The same of a device's idle time, where both are measured (proposed)."""
 BESIDE = 1 / 3
 """Of what owns most of the step, what a finding that lies elsewhere must hold to be the verdict: a step that is 53 %
 Python and dispatch is not bound by the 13 % that it waits for data (tabnet, eight virtual batches)."""
@@ -25,7 +29,7 @@ LABELS = {
     "data": "Data-bound", "host": "Host-bound", "overhead": "Overhead-bound", "sync": "Synchronisation-bound",
     "transfer": "Transfer-bound", "bandwidth": "Bandwidth-bound", "compute": "Compute-bound", "memory": "Memory-bound",
     "communication": "Communication-bound", "compile": "Compile-bound", "balanced": "Balanced",
-    "unreliable": "Unreliable",
+    "unreliable": "Unreliable", "device": "Device-bound",
 }  # fmt: skip
 BETWEEN = "Held up between its steps"
 INEFFICIENT = "Inefficient ops"
@@ -62,7 +66,10 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     """Doubt first, then the costliest finding that is more than a note, then the ledger. `findings` sorted by expected
     saving."""
     costly = (f for f in findings if f.saving.expected_ns >= WARNING * ledger.wall)
-    top = next((f for f in costly if not is_doubt(f) and f.severity != "note"), None)
+    rivals = [f for f in costly if not is_doubt(f) and f.severity != "note"]
+    # Two estimates so near say nothing of which is more: then more is what could come back at most.
+    top = max((f for f in rivals if f.saving.expected_ns >= NEAR * rivals[0].saving.expected_ns),
+              key=lambda f: f.saving.ceiling_ns, default=None)  # fmt: skip
     doubts = [f for f in findings if is_doubt(f) and f.severity == "critical"]
     if top is not None and _stands(ledger, top):
         doubts = [f for f in doubts if f.code != "BRR908"]
@@ -80,11 +87,14 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
 
 def _overshadowing(ledger: Ledger, top: Finding) -> tuple[str, float, str] | None:
     """The group of accounts that owns most of the step where the costliest finding lies elsewhere and is small beside
-    it: what that finding says is true, and not what binds the step. On a device the host's accounts bind nothing."""
+    it: what that finding says is true, and not what binds the step. A device's own work is not held against the time
+    that it idles."""
     bound, ns, what = largest(ledger)
-    small = max(top.saving.expected_ns, top.holds_ns) < BESIDE * ns
+    least = BESIDE if ledger.device is None else BESIDE_IDLE
+    small = max(top.saving.expected_ns, top.holds_ns) < least * ns
     elsewhere = bound in ("host", "overhead") and top.bound not in ("host", "overhead")
-    return (bound, ns, what) if ledger.device is None and ns > MAJORITY * ledger.wall and small and elsewhere else None
+    idles = ledger.device is None or top.bound in ("data", "sync", "transfer", "communication")
+    return (bound, ns, what) if idles and ns > MAJORITY * ledger.wall and small and elsewhere else None
 
 
 def _stands(ledger: Ledger, finding: Finding) -> bool:
@@ -187,7 +197,7 @@ ARITHMETIC = ("matmul", "convolution", "attention")
 
 
 def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
-    """The device works: bound by what most of its kernels are bound by."""
+    """The device works: bound by what most of its kernels are bound by, as far as that is known."""
     total = sum(ns for _, _, ns, _ in device.kernels) or 1.0
     arithmetic = sum(ns for _, _, ns, kind in device.kernels if kind in ARITHMETIC) / total
     of = (
@@ -195,7 +205,8 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
         if arithmetic >= MAJORITY
         else "kernels other than products, convolutions and attention"
     )
-    bound = "compute" if arithmetic >= MAJORITY else "bandwidth"
+    unknown = ledger.account("uncounted") > MAJORITY * min(device.busy_ns, ledger.wall)
+    bound = "compute" if arithmetic >= MAJORITY else "device" if unknown else "bandwidth"
     largest = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
     busy = f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))} of the {_step(ledger)}"
     most = units.share(largest[2] / ledger.wall)
