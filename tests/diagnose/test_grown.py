@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import statistics
 from pathlib import Path
@@ -281,6 +282,20 @@ def test_one_launch_in_a_second_is_not_bound_by_launching(tmp_path: Path) -> Non
         trace.end_of_step(begin)
     report = told(trace, tmp_path)
     assert report.verdict.bound == "host" and "BRR504" not in {finding.code for finding in report.findings}
+
+
+def test_the_capture_of_a_graph_is_no_step(tmp_path: Path) -> None:
+    trace = grow(4, "overhead")
+    launches = [event for event in trace.events if "LaunchKernel" in event["name"]]
+    first, last = min(e["ts"] for e in launches), max(e["ts"] + e["dur"] for e in launches)
+    kept = {launches[0]["args"]["correlation"]}
+    trace.events = [e for e in trace.events if e["cat"] != "kernel" or e["args"]["correlation"] in kept]
+    begin, end = (copy.deepcopy(launches[1]) for _ in range(2))
+    begin |= {"name": "cudaStreamBeginCapture", "ts": first - 5, "dur": 1, "args": {"correlation": 900_001}}
+    end |= {"name": "cudaStreamEndCapture", "ts": last + 5, "dur": 1, "args": {"correlation": 900_002}}
+    trace.events += [begin, end]
+    report = told(trace, tmp_path)
+    assert report.verdict.bound == "unreliable" and "captured into a graph" in report.verdict.sentence
 
 
 def test_the_late_rank_is_named_and_its_account(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_work_and_idle_of_a_run_that_is_watched_shrink_each_by_itself() -> None:
     assert (found.kernels, found.syncs[0][2]) == ((("gemm", 3.0, 200.0, "matmul"),), 10.0)
     assert (found.tensor_core_ns, found.tensor_core_eligible_ns, found.exposed_communication_ns) == (10.0, 15.0, 35.0)
     assert found.transfers == (Transfer("all-reduce", (SizedCalls(100.0, 0.5, 25.0, 20.0, 75.0),)),)
-    same = {"name", "span_busy_share", "unlinked_share", "ahead_ns", "unseen_share", "overlap_share"}
+    same = {"name", "span_busy_share", "unlinked_share", "ahead_ns", "unseen_share", "captured_share", "overlap_share"}
     assert {name: getattr(found, name) for name in same} == {name: getattr(DEVICE, name) for name in same}
 
 

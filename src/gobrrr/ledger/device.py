@@ -25,6 +25,7 @@ dependent launch, CUDA's programming guide): of a B200's kernels 8 % did, by 0.6
 SHORT_KERNEL_NS = 10_000  # TraceLens calls a kernel below 10 us short
 _MATRIX = ("matmul", "convolution", "attention")
 _GRAPH = re.compile(r"GraphLaunch")
+_BEGINS, _ENDS = re.compile(r"StreamBeginCapture"), re.compile(r"StreamEndCapture")
 _KERNEL = re.compile(r"Launch\w*Kernel")
 
 
@@ -47,6 +48,7 @@ def device_ledger(
     rows = launch_rows(kernels, trace.runtime)
     linked = rows >= 0
     matrix, cores = _matrix_ns(trace, kernels)
+    unseen, captured = _lost(trace, begin, end)
     ledger = DeviceLedger(
         name=name, busy_ns=busy / num_steps, idle_ns=(end - begin - busy) / num_steps,
         span_busy_share=_span_busy(kernels.take(linked) if np.any(linked) else kernels), idle_by_cause=causes,
@@ -57,7 +59,7 @@ def device_ledger(
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
         transfers=transfers(trace, kernels, num_steps), within_a_host=within_a_host(trace, kernels),
         unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
-        unseen_share=_unseen(trace, begin, end), overlap_share=_overlap(kernels, may_overlap(capability)),
+        unseen_share=unseen, captured_share=captured, overlap_share=_overlap(kernels, may_overlap(capability)),
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         awaited_ns=awaited(trace, idle, host) / num_steps,
         start_up_ns=starting_up(trace, idle, host) / num_steps, held_ns=held,
@@ -96,17 +98,30 @@ def _replayed(trace: Trace, kernels: Kernels) -> float:
     return float(kernels.dur[np.isin(kernels.correlation, graphs)].sum()) / total if total else 0.0
 
 
-def _unseen(trace: Trace, begin: int, end: int) -> float:
-    """Share of the launches of a kernel whose kernel was not recorded."""
+def _lost(trace: Trace, begin: int, end: int) -> tuple[float, float]:
+    """Shares of the launches of a kernel: whose kernel was not recorded, and those that a graph captured."""
     runtime = trace.runtime
     rows = launches(trace) & (runtime.start >= begin) & (runtime.start < end)
-    return float(np.mean(~np.isin(runtime.correlation[rows], trace.kernels.correlation))) if rows.any() else 0.0
+    if not rows.any():
+        return 0.0, 0.0
+    captured = _captured(trace)
+    there = np.isin(runtime.correlation, trace.kernels.correlation)
+    return float(np.mean(~there[rows] & ~captured[rows])), float(np.mean(captured[rows]))
 
 
 def may_overlap(capability: str) -> bool:
     """Whether a kernel may begin before the one before it in its stream has ended: programmatic dependent launch."""
     major = capability.partition(".")[0]
     return major.isdecimal() and float(major) >= DEPENDENT
+
+
+def _captured(trace: Trace) -> Flags:
+    """Which calls lie between the begin of a capture and its end."""
+    runtime = trace.runtime
+    begins, ends = (np.sort(runtime.start[named(trace, runtime.name, part)]) for part in (_BEGINS, _ENDS))
+    before = np.searchsorted(begins, runtime.start, "right")
+    found: Flags = before > np.searchsorted(ends, runtime.start, "left")
+    return found
 
 
 def _overlap(kernels: Kernels, may: bool) -> float:

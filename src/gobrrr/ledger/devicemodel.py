@@ -159,6 +159,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Share of the device's events whose launch was not recorded: in busy time, and in nothing that needs the link."""
     ahead_ns: float = 0.0
     """How long before their launch at least one in twenty kernels begins: the clocks of host and device differ."""
+    captured_share: float = 0.0
+    """Of the launches of a kernel, into a graph: they run when it is replayed."""
     unseen_share: float = 0.0
     """Share of launched kernels that the file does not have: it looks idle where they ran."""
     overlap_share: float = 0.0

@@ -249,7 +249,7 @@ def next_steps(report: Report, page: Page, brief: bool = False) -> list[Renderab
 def settles(report: Report) -> str:
     """Of a trace: the arguments of torch.profiler's profile() that it lacks, without which lines and FLOPs are open."""
     lacks = [str(f.evidence["missing"].value) for f in report.findings if f.code == MISSES and "missing" in f.evidence]
-    wanted = {"shapes": "record_shapes=True", "stacks": "with_stack=True"}
+    wanted = {"ops": "activities=[CPU, CUDA]", "shapes": "record_shapes=True", "stacks": "with_stack=True"}
     told = [argument for signal, argument in wanted.items() if report.offline and signal in ", ".join(lacks)]
     return ", ".join(told)
 

@@ -213,6 +213,8 @@ def _unseen(ledger: Ledger) -> str:
     told = next((text.removeprefix(f"{NO_WINDOW}: ") for text in ledger.missing if text.startswith(NO_WINDOW)), "")
     if "gobrrr.steps" in told:
         return f"{told[0].upper()}{told[1:]}."
+    if "offline" in ledger.signals:
+        return "The file holds no op and no kernel: record with profile(activities=[CPU, CUDA]) around the steps."
     return "Let the program make more steps: those that are looked at closely come after the first ones."
 
 

@@ -57,6 +57,12 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
             "worked where it looks idle",
             "Record again, with larger buffers of the profiler or fewer steps, so that no kernel is dropped.",
         ),
+        (
+            device.captured_share,
+            f"{share(device.captured_share)} of the launches were captured into a graph and ran nothing: this is the "
+            "making of a graph, not a step",
+            "Record what replays it, or the same steps without CUDA graphs for causes.",
+        ),
         key=lambda told: told[0],
     )
     if most < REPLAYED:
@@ -71,6 +77,7 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
             "replayed": ratio(device.replayed_share),
             "unlinked": ratio(device.unlinked_share),
             "not_recorded": ratio(device.unseen_share),
+            "captured": ratio(device.captured_share),
         },
     )
 
