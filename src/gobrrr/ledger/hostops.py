@@ -99,7 +99,7 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     here = [places.places[p] for p in place]
     phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), here, ops.is_backward.tolist())
     if not places.known or (recording.offline and not any(p.module or p.backward for p in places.places)):
-        phases = _guessed(phases)
+        phases = _guessed(phases, _leads_back(ops))
     host = HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
     updates, starts = _updates(host), ops.start.tolist()
     host = replace(host, updates=updates, closures=evaluations(updates, starts, (ops.start + ops.dur).tolist(), phases))
@@ -194,10 +194,19 @@ def _told(name: str) -> str:
     return "backward" if name.startswith(_BACKWARD) else "optimizer" if name.startswith(OPTIMIZER) else ""
 
 
-def _guessed(phases: tuple[str, ...]) -> tuple[str, ...]:
-    """Without a line log only data, backward and optimizer are known: what comes before a backward is forward."""
+def _leads_back(ops: Ops) -> npt.NDArray[np.bool_]:
+    """Whose node of the graph a backward op works at: autograd gives both its number."""
+    known = ops.sequence >= 0
+    return known & ~ops.is_backward & np.isin(ops.sequence, ops.sequence[known & ops.is_backward])
+
+
+def _guessed(phases: tuple[str, ...], leads_back: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+    """Without a line log only data, backward and optimizer are known: what comes before a backward is forward; after it
+    what follows the first op that leads to another one."""
     found, before = [], "forward"
-    for phase in phases:
+    for phase, leads in zip(phases, leads_back.tolist(), strict=True):
+        if leads and phase == "other":
+            before = "forward"
         if phase in ("backward", "optimizer", "data"):
             before = "other" if phase == "backward" else "forward"
         found.append(before if phase in ("other", "loss") else phase)
