@@ -147,6 +147,8 @@ def broken(allowed: Limits, *findings: Finding) -> tuple[str, ...]:
 
 def test_limits_are_of_accounts_and_findings() -> None:
     assert broken(Limits({"data_wait": 0.7}, ())) == broken(Limits({"sync": 0.0}, ("BRR501",))) == ()
+    (share,) = (account.share for account in samples.starved().ledger if account.account == "data_wait")
+    assert broken(Limits({"data_wait": share}, ())) == ()  # at most so much
     assert broken(Limits({"data_wait": 0.1}, ())) == ("data wait has 66.5 % of the step (41.2 ms), 10.0 % is allowed",)
     (critical,) = broken(Limits({}, ("critical",)))
     assert critical.startswith("BRR401 data-wait at train.py:41 in main: The loop waited 41.2 ms per step")

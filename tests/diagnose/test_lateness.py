@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.calls import CALLS, OF_ALL, ROW, Calls, GroupCalls, calls_each
+from gobrrr.ledger.calls import CALLS, NAMES, OF_ALL, ROW, Calls, GroupCalls, calls_each
 from gobrrr.ledger.lateness import Told, lateness
 from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.ranks import Job, RankSummary, together
@@ -172,6 +172,14 @@ def test_of_large_and_small_calls_the_large_ones_judge_the_link() -> None:
     assert not group.slow and "42.7 % of NVLink 3" in group.link and "61.0 MiB" in group.link
 
 
+def test_a_fast_small_call_does_not_speak_for_a_link_that_is_slow_with_large_ones() -> None:
+    small = [told(i, list(range(1000)), 1e4, size=1e6) for i in range(2)]  # 100 GB/s
+    large = [told(i, list(range(1000, 1002)), 64e6, size=64e6) for i in range(2)]  # 1 GB/s
+    ranks = [both(a, b) for a, b in zip(small, large, strict=True)]
+    (group,) = (linked(group, ranks) for group in lateness(ranks))
+    assert group.slow and "61.0 MiB" in group.link
+
+
 def test_small_calls_alone_judge_no_link() -> None:
     ranks = [told(i, list(range(1000)), 1e6, size=4096.0) for i in range(2)]
     (group,) = (linked(group, ranks) for group in lateness(ranks))
@@ -271,6 +279,24 @@ def test_calls_are_matched_by_number_and_the_others_told() -> None:
     (group,) = lateness([told(0, list(range(20)), 5e5), told(1, list(range(1, 21)), 2e5)])
     assert group.calls == 19 and group.doubts == ("1 of 20 calls are not in every rank's file",)
     assert (group.transfer_ns, group.waiting_ns) == (19 * 2e5, 19 * 3e5 / 2)
+
+
+def test_waiting_is_of_a_plain_step_and_what_is_bare_of_a_step_of_its_own() -> None:
+    """Recorded ns are not those of a plain step, and work beside them shrinks otherwise than they do."""
+    scale = {"per_step": 2.0, "bare_per_step": 3.0}
+    ranks = [replace(told(0, [0], 5e5), **scale), replace(told(1, [0], 2e5), **scale)]
+    (group,) = lateness(ranks)
+    late, early = group.waits
+    assert (late.rank, late.last, late.late_ns, late.waiting_ns) == (1, 1, 2 * 3e5, 0)
+    assert (early.waiting_ns, early.exposed_waiting_ns) == (2 * 3e5, 3 * 3e5)
+    assert early.exposed_transfer_ns == late.exposed_transfer_ns == pytest.approx(3 * 2e5)
+    assert group.transfer_ns == 2 * 2e5
+
+
+def test_in_an_all_to_all_each_rank_sends_what_it_has() -> None:
+    kind = NAMES.index("all-to-all")
+    (group,) = lateness([told(rank, list(range(20)), 2e5, kind=kind, size=1e6 * (rank + 1)) for rank in range(2)])
+    assert group.calls == 20 and not group.doubts
 
 
 @pytest.mark.parametrize(
