@@ -132,6 +132,26 @@ def test_a_marker_that_means_nothing_ends_the_run(trainings: pytest.Pytester, wo
     trainings.runpytest_subprocess(*WORDS).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_where_the_whole_run_is_watched_no_test_is_until_that_has_ended(
+    trainings: pytest.Pytester, ended: bool
+) -> None:
+    """Under `gobrrr run`. A test that makes no step fails where it is watched itself."""
+    trainings.makeconftest(f"""
+from types import SimpleNamespace
+
+from gobrrr.capture import bootstrap
+
+
+def pytest_runtest_setup(item):
+    bootstrap.session = SimpleNamespace(ended={ended})
+""")
+    trainings.makepyfile("import pytest\n\n@pytest.mark.gobrrr\ndef test_it():\n    pass\n")
+    result = trainings.runpytest_subprocess(*WORDS, "--gobrrr")
+    result.assert_outcomes(failed=int(ended), passed=int(not ended))
+    assert ("the program made no step" in result.stdout.str()) is ended
+
+
 @pytest.mark.slow
 def test_lines_come_from_the_workers_of_xdist_too(trainings: pytest.Pytester) -> None:
     trainings.makepyfile(TRAINING + "\n\n@pytest.mark.gobrrr(max_data_wait=1.0)\ndef test_it():\n    train()\n")

@@ -234,7 +234,8 @@ def test_a_copy_between_devices_is_one_without_the_files_own_table(tmp_path: Pat
     """NVIDIA's CUpti_ActivityMemcpyKind: 10 is peer to peer."""
     file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
     changed(file, "DROP TABLE ENUM_CUDA_MEMCPY_OPER", "DROP TABLE ENUM_CUDA_MEM_KIND",
-            f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES (5, 9, 0, 7, 1, {PID << 24}, 64, 10, NULL, NULL)")  # fmt: skip
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "
+            f"(5, 9, 0, 7, 1, {PID << 24}, 64, 10, NULL, NULL)")  # fmt: skip
     assert "Memcpy PtoP" in read_export(file).names
 
 
