@@ -357,6 +357,16 @@ def test_waiting_is_of_a_plain_step_and_what_is_bare_of_a_step_of_its_own() -> N
     assert group.transfer_ns == 2 * 2e5
 
 
+def test_a_group_of_one_rank_waits_for_nobody() -> None:
+    """Each rank may have one, all of one name."""
+    ranks = [told(rank, [0, 1], 2e5) for rank in range(2)]
+    alone = [
+        replace(one, calls=Calls(tuple(replace(group, size=1) for group in one.calls.groups), told=2, count=2))
+        for one in ranks
+    ]
+    assert len(lateness(ranks)) == 1 and lateness(alone) == ()
+
+
 def test_in_an_all_to_all_each_rank_sends_what_it_has() -> None:
     kind = NAMES.index("all-to-all")
     (group,) = lateness([told(rank, list(range(20)), 2e5, kind=kind, size=1e6 * (rank + 1)) for rank in range(2)])

@@ -114,6 +114,16 @@ def test_more_events_than_allowed(tmp_path: Path) -> None:
         read_export(file, Limits(events=50))
 
 
+def test_the_limit_is_on_the_events_of_all_tables(tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    db = sqlite3.connect(file)
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    most = max(db.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0] for name in tables)
+    db.close()
+    with pytest.raises(TraceError, match=f"limit of {most} on events"):
+        read_export(file, Limits(events=most))
+
+
 def test_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
     document = without_shapes(grow(2, "overhead").document())
     file = export(document, tmp_path / "trace.sqlite")

@@ -60,7 +60,8 @@ def test_what_a_mark_says(name: str, expected: Iteration | None) -> None:
     ("each", "kind", "tokens"),
     [
         (Iteration(0, 0, 8, 8), "decode", 8), (Iteration(2, 700, 0, 0), "prefill", 700),
-        (Iteration(2, 700, 8, 8), "mixed", 708), (Iteration(None, None, None, None), "mixed", None),
+        (Iteration(2, 700, 8, 8), "mixed", 708), (Iteration(2, 700, 8, None), "mixed", None),
+        (Iteration(None, None, None, None), "mixed", None),
         (Iteration(1, None, 0, None), "prefill", None),
     ],
 )  # fmt: skip

@@ -105,10 +105,11 @@ def test_an_update_by_hand_is_one_and_no_loop_over_samples() -> None:
         [gradients(), *adam(phase="forward")],
         [gradients(BIAS), *adam()],  # other tensors
         [gradients(), *(replace(group, name="aten::zero_") for group in adam())],
+        [gradients(), *(replace(group, name="aten::__and__") for group in adam())],  # not in place
         [gradients(), *(replace(group, parents=("aten::linear",)) for group in adam())],
         adam(),  # nothing was differentiated
     ],
-    ids=["optimizer", "average", "few", "two ops", "forward", "shapes", "zeros", "inside", "no gradients"],
+    ids=["optimizer", "average", "few", "two ops", "forward", "shapes", "zeros", "masks", "inside", "no gradients"],
 )
 def test_what_is_no_update_by_hand(ops: list[OpGroup]) -> None:
     assert not Case(ops=tuple(ops), ms=40).raised("BRR209")
