@@ -132,6 +132,26 @@ def test_a_marker_that_means_nothing_ends_the_run(trainings: pytest.Pytester, wo
     trainings.runpytest_subprocess(*WORDS).assert_outcomes(passed=1)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_where_the_whole_run_is_watched_no_test_is_until_that_has_ended(
+    trainings: pytest.Pytester, ended: bool
+) -> None:
+    """Under `gobrrr run`. A test that makes no step fails where it is watched itself."""
+    trainings.makeconftest(f"""
+from types import SimpleNamespace
+
+from gobrrr.capture import bootstrap
+
+
+def pytest_runtest_setup(item):
+    bootstrap.session = SimpleNamespace(ended={ended})
+""")
+    trainings.makepyfile("import pytest\n\n@pytest.mark.gobrrr\ndef test_it():\n    pass\n")
+    result = trainings.runpytest_subprocess(*WORDS, "--gobrrr")
+    result.assert_outcomes(failed=int(ended), passed=int(not ended))
+    assert ("the program made no step" in result.stdout.str()) is ended
+
+
 @pytest.mark.slow
 def test_lines_come_from_the_workers_of_xdist_too(trainings: pytest.Pytester) -> None:
     trainings.makepyfile(TRAINING + "\n\n@pytest.mark.gobrrr(max_data_wait=1.0)\ndef test_it():\n    train()\n")
@@ -147,6 +167,8 @@ def broken(allowed: Limits, *findings: Finding) -> tuple[str, ...]:
 
 def test_limits_are_of_accounts_and_findings() -> None:
     assert broken(Limits({"data_wait": 0.7}, ())) == broken(Limits({"sync": 0.0}, ("BRR501",))) == ()
+    (share,) = (account.share for account in samples.starved().ledger if account.account == "data_wait")
+    assert broken(Limits({"data_wait": share}, ())) == ()  # at most so much
     assert broken(Limits({"data_wait": 0.1}, ())) == ("data wait has 66.5 % of the step (41.2 ms), 10.0 % is allowed",)
     (critical,) = broken(Limits({}, ("critical",)))
     assert critical.startswith("BRR401 data-wait at train.py:41 in main: The loop waited 41.2 ms per step")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import random
 import statistics
@@ -13,11 +14,23 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.calls import CALLS, OF_ALL, ROW, Calls, GroupCalls, calls_each
+from gobrrr.ledger.calls import (
+    CALLS,
+    NAMES,
+    OF_ALL,
+    ROW,
+    Calls,
+    GroupCalls,
+    _bare,
+    _numbers,
+    bare_in_the_last,
+    calls_each,
+)
 from gobrrr.ledger.lateness import Told, lateness
 from gobrrr.ledger.linkrates import linked
 from gobrrr.ledger.ranks import Job, RankSummary, together
 from gobrrr.pipeline.traces import diagnose
+from gobrrr.recording.trace import Kernels
 from gobrrr.report.job import job_to_markdown, show_job
 from tests.diagnose.grown import COLLECTIVES, Grown, grow_ranks, meet
 
@@ -172,6 +185,14 @@ def test_of_large_and_small_calls_the_large_ones_judge_the_link() -> None:
     assert not group.slow and "42.7 % of NVLink 3" in group.link and "61.0 MiB" in group.link
 
 
+def test_a_fast_small_call_does_not_speak_for_a_link_that_is_slow_with_large_ones() -> None:
+    small = [told(i, list(range(1000)), 1e4, size=1e6) for i in range(2)]  # 100 GB/s
+    large = [told(i, list(range(1000, 1002)), 64e6, size=64e6) for i in range(2)]  # 1 GB/s
+    ranks = [both(a, b) for a, b in zip(small, large, strict=True)]
+    (group,) = (linked(group, ranks) for group in lateness(ranks))
+    assert group.slow and "61.0 MiB" in group.link
+
+
 def test_small_calls_alone_judge_no_link() -> None:
     ranks = [told(i, list(range(1000)), 1e6, size=4096.0) for i in range(2)]
     (group,) = (linked(group, ranks) for group in lateness(ranks))
@@ -251,6 +272,57 @@ def test_point_to_point_calls_of_some_ranks_do_not_shift_the_others(tmp_path: Pa
     assert {one.rank for one in group.waits if one.last} == {2}
 
 
+def collectives(rank: Grown) -> list[dict[str, Any]]:
+    return [event for event in rank.events if event["name"].startswith("ncclDevKernel")]
+
+
+def test_a_kernel_without_time_is_no_call(tmp_path: Path) -> None:
+    ranks = steps_of(3, 5000, 200, ALL_REDUCE, more=50)
+    ranks[0].events += [{**event, "ts": event["ts"] - 1, "dur": 0} for event in collectives(ranks[0])]
+    (group,) = job_of(ranks, tmp_path).groups
+    assert group.calls == 4 and not any("not in every" in doubt for doubt in group.doubts)
+    assert group.sizes[0].transfer_ns == pytest.approx(US * 275)
+
+
+def test_a_call_that_was_launched_before_the_file_began_is_of_no_step(tmp_path: Path) -> None:
+    """Its kernel runs in a step of the file: were it the first one there, all calls of that step would be off by one.
+    The file of another rank, which began earlier, does not have it in that step."""
+    ranks = steps_of(3, 5000, 200, ALL_REDUCE, num=12, more=50)
+    event = collectives(ranks[0])[1]
+    args = event["args"] | {"correlation": 10**6, "External id": 10**6}
+    ranks[0].events.append({**event, "ts": ranks[0].steps[1][0] + 1, "dur": 7, "args": args})
+    (group,) = job_of(ranks, tmp_path).groups
+    assert group.calls == 12 and group.sizes[0].transfer_ns == pytest.approx(US * 475)
+    assert "1 of 13 calls are not in every rank's file" in group.doubts
+
+
+def test_calls_are_numbered_as_they_were_launched() -> None:
+    """On two streams the second may run first, and on one rank alone."""
+    same = np.zeros(3, np.int64)
+    assert np.argsort(_numbers(same, same, same, np.array([30, 10, 20]))).tolist() == [1, 2, 0]
+
+
+def kernels(start: Any, dur: Any) -> Kernels:
+    rest = {each.name: np.zeros(len(start)) for each in dataclasses.fields(Kernels)}
+    return Kernels(**rest | {"start": np.array(start), "dur": np.array(dur)})  # type: ignore[arg-type]
+
+
+def test_the_curve_of_a_call_with_much_beside_it_is_close_near_its_end() -> None:
+    """Where the transfer is: 200 kernels beside the waiting, few beside the last ms."""
+    begins = np.concatenate((np.arange(0, 20_000_000, 100_000), [20_200_000, 20_700_000]))
+    lengths = np.concatenate((np.full(200, 90_000), [100_000, 100_000]))
+    span, beside = kernels([0], [21_000_000]), kernels(begins, lengths)
+    table = np.zeros(1, ROW)
+    table["ns"] = 21_000_000
+    _bare(table, span, beside)
+    works = np.zeros(21_000, bool)  # by us
+    for begin, length in zip(begins // 1000, lengths // 1000, strict=True):
+        works[begin : begin + length] = True
+    for last in (100, 500, 1000):
+        expected = 1000.0 * (~works[-last:]).sum()
+        assert bare_in_the_last(table, np.array([1000.0 * last]))[0] == pytest.approx(expected, rel=0.15), last
+
+
 def told(rank: int, numbers: list[int], ns: float, kind: int = 1, count: int = 0, size: float = 1e6) -> Told:
     """Calls of one group, all-reduces of one size that take as long as each other."""
     rows = np.zeros(len(numbers), ROW)
@@ -271,6 +343,34 @@ def test_calls_are_matched_by_number_and_the_others_told() -> None:
     (group,) = lateness([told(0, list(range(20)), 5e5), told(1, list(range(1, 21)), 2e5)])
     assert group.calls == 19 and group.doubts == ("1 of 20 calls are not in every rank's file",)
     assert (group.transfer_ns, group.waiting_ns) == (19 * 2e5, 19 * 3e5 / 2)
+
+
+def test_waiting_is_of_a_plain_step_and_what_is_bare_of_a_step_of_its_own() -> None:
+    """Recorded ns are not those of a plain step, and work beside them shrinks otherwise than they do."""
+    scale = {"per_step": 2.0, "bare_per_step": 3.0}
+    ranks = [replace(told(0, [0], 5e5), **scale), replace(told(1, [0], 2e5), **scale)]
+    (group,) = lateness(ranks)
+    late, early = group.waits
+    assert (late.rank, late.last, late.late_ns, late.waiting_ns) == (1, 1, 2 * 3e5, 0)
+    assert (early.waiting_ns, early.exposed_waiting_ns) == (2 * 3e5, 3 * 3e5)
+    assert early.exposed_transfer_ns == late.exposed_transfer_ns == pytest.approx(3 * 2e5)
+    assert group.transfer_ns == 2 * 2e5
+
+
+def test_a_group_of_one_rank_waits_for_nobody() -> None:
+    """Each rank may have one, all of one name."""
+    ranks = [told(rank, [0, 1], 2e5) for rank in range(2)]
+    alone = [
+        replace(one, calls=Calls(tuple(replace(group, size=1) for group in one.calls.groups), told=2, count=2))
+        for one in ranks
+    ]
+    assert len(lateness(ranks)) == 1 and lateness(alone) == ()
+
+
+def test_in_an_all_to_all_each_rank_sends_what_it_has() -> None:
+    kind = NAMES.index("all-to-all")
+    (group,) = lateness([told(rank, list(range(20)), 2e5, kind=kind, size=1e6 * (rank + 1)) for rank in range(2)])
+    assert group.calls == 20 and not group.doubts
 
 
 @pytest.mark.parametrize(

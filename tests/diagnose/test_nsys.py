@@ -17,7 +17,7 @@ from gobrrr.errors import TraceError
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.limits import DEFAULT, Limits
-from gobrrr.recording.nsys import LONGEST, process_of, read_export
+from gobrrr.recording.nsys import LONGEST, _opened, process_of, read_export
 from gobrrr.recording.sources import Source, find, read
 from gobrrr.rules.verdict.model import Report
 from tests.diagnose.exported import PID, export
@@ -112,6 +112,16 @@ def test_more_events_than_allowed(tmp_path: Path) -> None:
     file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
     with pytest.raises(TraceError, match="limit of 50 on events"):
         read_export(file, Limits(events=50))
+
+
+def test_the_limit_is_on_the_events_of_all_tables(tmp_path: Path) -> None:
+    file = export(grow(1, "host").document(), tmp_path / "trace.sqlite")
+    db = sqlite3.connect(file)
+    tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    most = max(db.execute(f"SELECT COUNT(*) FROM {name}").fetchone()[0] for name in tables)
+    db.close()
+    with pytest.raises(TraceError, match=f"limit of {most} on events"):
+        read_export(file, Limits(events=most))
 
 
 def test_rows_that_make_no_sense_are_left_out(tmp_path: Path) -> None:
@@ -214,3 +224,68 @@ def test_what_lies_in_a_wal_is_said_to_be_missing(tmp_path: Path) -> None:
     file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
     (tmp_path / "trace.sqlite-wal").write_bytes(b"anything")
     assert "-wal file" in read_export(file).note
+
+
+KERNEL_TABLE, CALL_TABLE = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+
+
+def test_names_are_the_full_ones_without_versions(tmp_path: Path) -> None:
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    full = read_export(file)
+    assert "cudaLaunchKernel" in full.names and not any("_v7000" in name for name in full.names)
+    changed(file, "INSERT INTO StringIds VALUES (9999, 'sgemm')", f"UPDATE {KERNEL_TABLE} SET shortName = 9999")
+    assert "sgemm" not in read_export(file).names
+    changed(file, f"UPDATE {KERNEL_TABLE} SET demangledName = NULL")
+    short = read_export(file)
+    assert {short.name(int(number)) for number in short.kernels.name} == {"sgemm"}
+
+
+def test_a_copy_between_devices_is_one_without_the_files_own_table(tmp_path: Path) -> None:
+    """NVIDIA's CUpti_ActivityMemcpyKind: 10 is peer to peer."""
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    changed(file, "DROP TABLE ENUM_CUDA_MEMCPY_OPER", "DROP TABLE ENUM_CUDA_MEM_KIND",
+            "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "
+            f"(5, 9, 0, 7, 1, {PID << 24}, 64, 10, NULL, NULL)")  # fmt: skip
+    assert "Memcpy PtoP" in read_export(file).names
+
+
+def test_a_ranges_own_text_comes_before_the_string_that_it_points_to(tmp_path: Path) -> None:
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    changed(file, "INSERT INTO StringIds VALUES (9999, 'pointed to')",
+            f"INSERT INTO NVTX_EVENTS VALUES (5, 9, 59, 'its own', 9999, {(PID << 24) + 1})",
+            f"INSERT INTO NVTX_EVENTS VALUES (5, 9, 59, '', 9999, {(PID << 24) + 1})")  # fmt: skip
+    trace = read_export(file)
+    names = [trace.name(int(number)) for number in trace.ops.name]
+    assert names.count("its own") == names.count("pointed to") == 1
+
+
+def test_threads_and_processes_are_told_apart_by_all_their_bits(tmp_path: Path) -> None:
+    """24 of the thread, 24 of the process above them; what lies above is the computer's."""
+    document = grow(2, "host").document()
+    (before,) = set(read_export(export(document, tmp_path / "a.sqlite")).ops.thread.tolist())
+    file = export(document, tmp_path / "trace.sqlite")
+    own, *_ = sqlite3.connect(file).execute("SELECT globalTid FROM NVTX_EVENTS").fetchone()
+    changed(file, f"INSERT INTO NVTX_EVENTS VALUES (5, 9, 59, 'aside', NULL, {own ^ 1 << 20})",
+            f"INSERT INTO {CALL_TABLE} VALUES (5, 9, 0, {own ^ 1 << 21}, 7, 1, 0)")  # fmt: skip
+    trace = read_export(file)
+    threads = set(trace.ops.thread.tolist()), set(trace.runtime.thread.tolist())
+    assert len(threads[0]) == 2 and len(threads[1]) == 2 and len(set.union(*threads)) == 3 and before in threads[0]
+    assert process_of((1 << 56) + (99 << 24) + 5) == 99
+
+
+def test_times_count_from_when_the_session_began(tmp_path: Path) -> None:
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    assert read_export(file).properties.base_time == 1790857026000000000
+    assert read_export(changed(file, "DROP TABLE TARGET_INFO_SESSION_START_TIME")).properties.base_time == 0
+
+
+def test_nobodys_lock_is_waited_for_and_no_function_of_the_file_is_trusted(tmp_path: Path) -> None:
+    """As it lies: a program that has it open cannot stop the reading, nor is a lock taken that would stop others."""
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    assert len(read_export(file).ops)
+    other.close()
+    database = _opened(file, DEFAULT)
+    assert database.execute("PRAGMA trusted_schema").fetchone() == (0,)
+    database.close()

@@ -48,6 +48,7 @@ from tests.diagnose.grown import Grown, grow
         ("prefill[bs=2 tok=14721 ctx=[7803, 6918] sqsq=10 sqsk=11 sk=16221]", Iteration(2, 14721, 0, 0)),
         ("decode[bs=117/128 tok=117 d=117]", Iteration(0, 0, 117, 117)),
         ("decode[bs=32 tok=128 d=32 spec=3]", Iteration(0, 0, 32, 128)),
+        ("decode[bs=128 p=2 d=126]", Iteration(2, None, 126, None)),
         ("decode[bs=128 tok=384 p=2 d=126 sqsq=13 tbo=1]", Iteration(2, 0, 126, 384)),
     ],
 )
@@ -59,7 +60,8 @@ def test_what_a_mark_says(name: str, expected: Iteration | None) -> None:
     ("each", "kind", "tokens"),
     [
         (Iteration(0, 0, 8, 8), "decode", 8), (Iteration(2, 700, 0, 0), "prefill", 700),
-        (Iteration(2, 700, 8, 8), "mixed", 708), (Iteration(None, None, None, None), "mixed", None),
+        (Iteration(2, 700, 8, 8), "mixed", 708), (Iteration(2, 700, 8, None), "mixed", None),
+        (Iteration(None, None, None, None), "mixed", None),
         (Iteration(1, None, 0, None), "prefill", None),
     ],
 )  # fmt: skip

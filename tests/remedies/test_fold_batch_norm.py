@@ -96,6 +96,25 @@ def test_what_is_no_one_layer_stays(net: nn.Module) -> None:
     assert folded(net) == {}
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda net: net[3].train(), lambda net: net[3].register_forward_hook(lambda *_: None),
+        lambda net: net[3].register_forward_pre_hook(lambda *_: None),
+        lambda net: net[2].register_forward_pre_hook(lambda *_: None),
+    ],
+    ids=["norm trains", "norm hooked", "norm hooked before", "layer hooked before"],
+)  # fmt: skip
+def test_a_pair_that_may_not_be_folded_spoils_no_other(spoil: Callable[[nn.Sequential], object]) -> None:
+    net = nn.Sequential(conv(), normed(4), conv(), normed(4)).eval()
+    spoil(net)
+    with torch.no_grad():
+        expected = net(X)
+        with applied("fold_batch_norm") as said:
+            torch.testing.assert_close(net(X), expected, rtol=1e-4, atol=1e-5)
+        assert said == {"fold_batch_norm": "1 layers"}
+
+
 class Aliased(nn.Module):
     """A layer under two names, of which the forward uses the second: a decoder that cuts up a backbone."""
 

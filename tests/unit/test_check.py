@@ -41,6 +41,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--against base.json --tolerance 50 slow.json", 0),
         ("--against base.json --against slow.json slower.json", 1),
         ("--against base.json --against slower.json slow.json", 0),
+        ("--against base.json --against unreliable.json same.json", 0),
         ("starved.json", 1), ("base.json", 0), ("unreliable.json", 3),
         ("--fail-on BRR305 starved.json", 1), ("--fail-on brr405,brr402 starved.json", 0),
         ("--fail-on warning starved.json", 1), ("--fail-on BRR201 --against starved.json starved.json", 1),
@@ -64,6 +65,20 @@ def test_a_regression_is_told_with_op_and_line(files: Path, capsys: pytest.Captu
     told = " ".join(capsys.readouterr().out.split())
     assert "Regression: a step takes 1.40 times as long as in the baseline (95 % interval 1.38 to 1.42)" in told
     assert "+40.0 ms bmm in forward, model.py:36 in Attention.forward (20.0 ms to 60.0 ms)" in told
+
+
+def test_only_a_regression_against_all_baselines_is_told_elsewhere(
+    files: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for others, code in (("slower.json", 0), ("same.json", 1)):
+        words = f"check --against base.json --against {others} --format sarif slow.json"
+        assert main(words.split()) == code
+        assert (b'"ruleId": "regression"' in capsysbinary.readouterr().out) == bool(code)
+
+
+def test_one_recording_is_checked_at_a_time(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "base.json", "slow.json"]) == 2
+    assert "slow.json stands after base.json" in capsys.readouterr().err
 
 
 def test_another_machine_is_refused_with_the_reason(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +120,7 @@ def test_a_defect_of_ours_is_no_regression(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("code", check.INTERRUPTED)
+@pytest.mark.parametrize("code", [-2, 130])
 def test_an_interrupted_program_is_no_verdict(files: Path, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gobrrr.capture.launch.run", lambda *_: code)
     Path("train.py").touch()

@@ -54,6 +54,12 @@ def test_sequences_that_stand_in_columns_are_seen_by_the_loaders_batch_size() ->
     assert (found.cells, found.narrowest, found.widest) == (4 * 16 + 4 * 12, 12, 16)
 
 
+def test_lengths_of_a_mask_stand_in_rows_whatever_the_ids_did_before() -> None:
+    """The first batch's columns showed no padding, and nothing was counted by them."""
+    facts = seen((torch.arange(64).reshape(WIDTH, 4),), {"attention_mask": mask()}, batch_size=4).facts()
+    assert (facts["batches"], facts["source"], facts["turned"]) == (1, "mask", False)
+
+
 @pytest.mark.parametrize("batch_size", [None, 0, 16, "4", 3, True])
 def test_sequences_in_rows_stay_so_whatever_a_loader_says_of_others(batch_size: Any) -> None:
     assert seen((ids(),), batch_size=batch_size).lengths == Counter(LENGTHS) or batch_size == 16

@@ -14,6 +14,7 @@ from gobrrr.ledger.optable import Calls, _distinct, op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import ELSEWHERE, Prices
 from gobrrr.recording.categories import is_communication
+from tests.unit import timelines
 from tests.unit.handmade import machine
 from tests.unit.timelines import MS, US, Timeline
 
@@ -288,3 +289,22 @@ def test_rows_of_columns_are_told_apart_whatever_their_range() -> None:
         [np.array(column) for column in ([0, far, far, 0, 0], [far, far, 0, 0, far], [1, 0, 1, 1, 1])]
     )
     assert number.tolist() == [0, 1, 2, 3, 0]
+
+
+@pytest.mark.parametrize(("file", "line", "in_a_row"), [("train.py", 21, 3), ("train.py", 30, 1), ("lib.py", 21, 1)])
+def test_in_a_row_are_calls_of_lines_below_each_other_in_one_file(
+    file: str, line: int, in_a_row: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step(timeline: Timeline) -> None:
+        for _ in range(3):
+            timeline.line(20)
+            timeline.leaf("aten::mul", US, (64, 64), (64, 64))
+            with monkeypatch.context() as patch:
+                patch.setattr(timelines, "FILE", file)
+                with timeline.frame("helper", line):
+                    timeline.line(line, function="helper")
+                    timeline.leaf("aten::add", US, (64, 64), (64, 64))
+        timeline.boundary()
+
+    groups = by_name(window_of(step), tmp_path)
+    assert groups["aten::mul"].in_a_row == groups["aten::add"].in_a_row == in_a_row

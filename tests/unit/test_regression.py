@@ -49,6 +49,18 @@ def test_the_interval_of_a_ratio_covers_it_95_times_in_100() -> None:
     assert 0.93 < covered / 1500 < 0.975
 
 
+def test_each_limit_of_the_ratio_is_made_of_the_two_that_lie_on_its_side() -> None:
+    """Shortest: the shortest step of now over the longest of before."""
+
+    def between(low: float, high: float) -> Report:
+        return replace(report(100.0), step=replace(report(100.0).step, low_ns=low * MS, high_ns=high * MS))
+
+    assert ratio_interval(between(100.0, 100.0), between(80.0, 100.0)) == pytest.approx((1.0, 1.0, 1.25))
+    assert ratio_interval(between(100.0, 100.0), between(100.0, 125.0)) == pytest.approx((1.0, 0.8, 1.0))
+    assert ratio_interval(between(80.0, 100.0), between(100.0, 100.0)) == pytest.approx((1.0, 0.8, 1.0))
+    assert ratio_interval(between(100.0, 125.0), between(100.0, 100.0)) == pytest.approx((1.0, 1.0, 1.25))
+
+
 @pytest.mark.parametrize(
     ("now", "spread", "verdict", "said"),
     [(100.0, 0.01, "steady", "not surely longer"), (104.0, 0.01, "steady", "not surely by 10 %"),
@@ -99,6 +111,10 @@ def test_what_other_processes_took_is_no_regression() -> None:
                                        ("warning", 0.0, "unreliable")):  # fmt: skip
         now = replace(slow, findings=(crowded(severity, starved),))
         assert held_against(now, before).verdict == verdict, (severity, starved)
+    barely = replace(report(115.0), findings=(crowded("warning", 0.0),))
+    assert held_against(barely, before).verdict == "unreliable"  # whatever the tolerance calls a regression
+    lightly = replace(before, findings=(crowded("note", 0.1),))
+    assert held_against(slow, lightly).verdict == "regression"  # a note about the baseline does not stop a comparison
     as_ever = replace(report(100.0), findings=(crowded("warning", 0.5),))
     assert held_against(as_ever, before).verdict == "steady"  # without them it would be shorter still
     assert "record it again" in held_against(before, as_ever).sentence
@@ -145,6 +161,30 @@ def test_shares_are_held_against_each_other_whatever_the_machine() -> None:
         found.verdict == "regression" and "data wait has 40.0 % of the step, 10.0 % in the baseline" in found.sentence
     )
     assert held_against(waits(300.0, 0.1), waits(100.0, 0.1), shares=True).verdict == "steady"
+
+
+def test_a_share_is_as_sure_as_its_step_and_useful_work_may_have_more() -> None:
+    def has(account: str, share: float, **limits: float) -> Report:
+        step = samples.step(100.0, **{name: ms * MS for name, ms in limits.items()})
+        parts = samples.accounts(100.0, **{account: 100 * share, "host": 100 * (0.9 - share)})
+        return build(samples.starved_ledger(step=step, accounts=parts), None, [])
+
+    def verdict(now: Report, before: Report) -> str:
+        return held_against(now, before, shares=True).verdict
+
+    was = has("data_wait", 0.1)
+    assert verdict(has("data_wait", 0.25), was) == "regression"
+    assert verdict(has("data_wait", 0.25, high_ns=200.0), was) == "steady"  # 0.125 at least
+    assert verdict(has("data_wait", 0.25), has("data_wait", 0.1, low_ns=50.0)) == "steady"  # 0.2 at most
+    for useful in ("compute", "bandwidth"):
+        assert verdict(has(useful, 0.8), has(useful, 0.1)) == "steady"
+
+
+def test_lines_are_held_against_each_other_by_shares_where_the_steps_are() -> None:
+    before = report(100.0, lines={"aten::bmm": 20.0, "aten::mm": 20.0})
+    now = replace(report(30.0, lines={"aten::bmm": 12.0, "aten::mm": 6.0}), ledger=samples.accounts(30.0, host=15.0))
+    (grown,) = [growth for growth in held_against(now, before, shares=True).grown if growth.where]
+    assert grown.what == "aten::bmm" and grown.before_ns == pytest.approx(6.0 * MS)  # 20 % of a step then, 40 % now
 
 
 def test_the_lines_of_a_ledger_are_summed_by_function() -> None:

@@ -91,7 +91,7 @@ def test_an_update_by_hand_is_one_and_no_loop_over_samples() -> None:
     # 12 ms of ops; one pass: weights and what goes with them written four times, gradients read
     moved = (2 * 4 + 1) * 10 * 512 * 512 * 4
     rate = case.machine.byte_rate(moved, 2)
-    assert found.evidence["one_pass"].value == pytest.approx(moved / rate * 1e9 + 10 * 3.5e3, rel=0.01)
+    assert found.evidence["one_pass"].value == pytest.approx(moved / rate * 1e9 + 10 * 3.5e3, rel=1e-6)
     assert found.saving.expected_ns == pytest.approx(0.8 * (12 * MS - found.evidence["one_pass"].value), rel=0.01)
 
 
@@ -100,14 +100,16 @@ def test_an_update_by_hand_is_one_and_no_loop_over_samples() -> None:
     [
         [gradients(), *(replace(group, parents=("Optimizer.step#Adam.step",)) for group in adam())],  # torch's own
         [gradients(), *adam()[:1]],  # an average of the weights alone: one op per tensor
-        [gradients(calls=50.0), *adam()],  # a fifth of the weights
+        [gradients(calls=16.0), *adam()],  # 10 of 16 tensors: not most of the weights
+        [gradients(), *adam(ms=6)[:2]],  # p -= lr * grad
         [gradients(), *adam(phase="forward")],
         [gradients(BIAS), *adam()],  # other tensors
         [gradients(), *(replace(group, name="aten::zero_") for group in adam())],
+        [gradients(), *(replace(group, name="aten::__and__") for group in adam())],  # not in place
         [gradients(), *(replace(group, parents=("aten::linear",)) for group in adam())],
         adam(),  # nothing was differentiated
     ],
-    ids=["optimizer", "average", "few", "forward", "shapes", "zeros", "inside", "no gradients"],
+    ids=["optimizer", "average", "few", "two ops", "forward", "shapes", "zeros", "masks", "inside", "no gradients"],
 )
 def test_what_is_no_update_by_hand(ops: list[OpGroup]) -> None:
     assert not Case(ops=tuple(ops), ms=40).raised("BRR209")
@@ -127,10 +129,12 @@ def inferring(*ops: OpGroup, kind: str = "inference") -> Case:
 
 
 def test_a_text_read_anew_for_each_token_is_told_with_its_lengths() -> None:
-    (found,) = inferring(*decoding(100, 101, 102, 103)).raised("BRR314")
+    ops = [replace(group, dispatch_ns=0.5 * MS) for group in decoding(100, 101, 102, 103)]
+    (found,) = inferring(*ops).raised("BRR314")
     assert found.where == (OTHER_LINE,) and "100 to 103" in found.message
-    again = 4 * 10.1 * MS * (1 - 1 / 101.5)
-    assert found.saving.expected_ns == pytest.approx(0.7 * again, rel=0.01)
+    # embedding's 0.1 ms are all dispatch, which one token costs too, as it costs its own share of the work
+    again = 4 * 9.5 * MS * (1 - 1 / 101.5)
+    assert found.saving.expected_ns == pytest.approx(0.7 * again, rel=1e-6)
 
 
 def test_a_text_that_grows_is_not_told_to_come_in_batches_too() -> None:
@@ -184,6 +188,15 @@ def test_a_norm_right_behind_its_layer_is_told() -> None:
     assert not infers(layer, op("add", FEATURES, FEATURES, ms=1), norm)  # what was added to is no layer's output
     assert not infers(norm)
     assert infers(layer, op("empty", ms=0.01), op("as_strided_", FEATURES, ms=0.01), norm)
+
+
+def test_a_layer_holds_one_norm_and_only_the_forward_is_asked() -> None:
+    layer, norm = op("mkldnn_convolution", FEATURES, (24, 24, 1, 1), ms=5), op("native_batch_norm", FEATURES, ms=4)
+    second = replace(norm, where=(OTHER_LINE,))
+    (found,) = infers(layer, norm, second)
+    assert "1 batch norms" in found.message  # type: ignore[attr-defined]
+    assert infers(layer, op("div", FEATURES, ms=1, phase="data"), norm)  # the loader's op stands between no two layers
+    assert not infers(*(replace(each, phase="other") for each in (layer, norm)))
 
 
 @pytest.mark.parametrize("between", ["cat", "max_pool2d_with_indices", "upsample_nearest2d", "index_select"])

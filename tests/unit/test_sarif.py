@@ -124,6 +124,27 @@ def test_what_has_no_line_is_a_notification() -> None:
     assert told == ["BRR401", "regression"]
 
 
+def test_a_doubt_is_never_shown_at_a_line() -> None:
+    doubt = replace(samples.doubt(), where=(samples.TRAIN,))
+    run = json.loads(to_sarif(replace(samples.starved(), findings=(doubt,)), ""))["runs"][0]
+    assert run["results"] == [] and len(run["invocations"][0]["toolExecutionNotifications"]) == 1
+
+
+def test_a_rule_is_told_as_by_the_first_of_its_findings() -> None:
+    """Where it has no page: findings come dearest first."""
+    each = [samples.finding("XYZ100", name="unknown", advice=advice) for advice in ("first", "second")]
+    document = json.loads(to_sarif(replace(samples.starved(), findings=tuple(each)), ""))
+    (rule,) = document["runs"][0]["tool"]["driver"]["rules"]
+    assert rule["help"]["text"] == "first"
+
+
+def test_a_place_without_a_line_or_above_the_folder() -> None:
+    """Lines count from 1 in SARIF; what lies above the folder is not in the repository."""
+    each = replace(samples.starved(), findings=(samples.finding(where=(Span("../lib/x.py", 0, "f"),)),))
+    place = results(each, "/srv")[0]["locations"][0]["physicalLocation"]
+    assert place == {"artifactLocation": {"uri": "../lib/x.py"}, "region": {"startLine": 1}}
+
+
 def test_a_fingerprint_outlives_lines_that_move() -> None:
     def mark(line: int, function: str = "main") -> str:
         each = replace(samples.starved(), findings=(samples.finding(where=(Span("a.py", line, function),)),))

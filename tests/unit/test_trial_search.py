@@ -261,6 +261,17 @@ def test_who_fails_alone_and_with_what_it_needs_is_out() -> None:
     assert alone.refused == {"bucketing"}
 
 
+@pytest.mark.parametrize("alone", ["", "faster", "inconclusive"])
+def test_who_fails_with_what_it_needs_may_stay_for_what_it_does_alone(alone: str) -> None:
+    found = race(candidate("trim_padding", 20), candidate("bucketing", 10))
+    if alone:
+        found.settle((), ("bucketing",), alone, 0.2)
+    found.settle((), ("trim_padding", "bucketing"), "failed", 0.0)
+    assert found.refused == set()
+    heat = found.next(4)
+    assert heat is not None and (("bucketing",) in heat.contenders) == (not alone)
+
+
 def test_in_a_hurry_all_that_are_as_risky_go_at_once() -> None:
     risky = [candidate(name, risk=3) for name in ("bf16", "medium")]
     found = race(candidate("exact"), candidate("mild", risk=1), *risky)
