@@ -294,3 +294,20 @@ def test_elapsed_is_the_part_of_the_spans_before_a_time() -> None:
     spans = np.array([[10, 20], [30, 40]])
     assert elapsed(np.array([0, 10, 15, 20, 25, 30, 35, 40, 99]), spans).tolist() == [0, 0, 5, 10, 10, 10, 15, 20, 20]
     assert elapsed(np.array([5]), np.zeros((0, 2), np.int64)).tolist() == [0]
+
+
+def test_without_stacks_and_optimizer_forward_begins_again_with_what_a_backward_answers(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.pipeline.traces import diagnosed
+    from gobrrr.recording.limits import DEFAULT
+    from gobrrr.recording.sources import Source
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    with torch.profiler.profile(record_shapes=True) as profiler:
+        for _ in range(6):
+            model(torch.ones(4, 8)).mean().backward()
+    profiler.export_chrome_trace(str(tmp_path / "trace.json"))
+    report = diagnosed(Source(str(tmp_path / "trace.json")), UNKNOWN, DEFAULT)
+    calls = {op.phase: op.calls for op in report.ops if op.name == "aten::addmm"}
+    assert calls == {"forward": 12}
