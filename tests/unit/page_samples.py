@@ -74,7 +74,7 @@ def full(**changes: Any) -> Report:
 
 def on_device() -> Report:
     """A step of an accelerator, with its ops, shapes and memory."""
-    work = tuple(DeviceOp(f"aten::op{i}", "fp32", i, 1e6 * i, 1e9 * i, 1e7, 4e5 * i, "compute", "32x512, 512x2048")
+    work = tuple(DeviceOp(f"aten::op{i}", "fp32", i, 1e6 * i, 1e9 * i, 1e7, 4e5 * i, "compute", 2.5e12, "32x512, 51x20")
                  for i in range(1, 6))  # fmt: skip
     memory = DeviceMemory(8 << 30, 9 << 30, "aten::mm", (Span("train.py", 3, "f"),), 1.0, 2.0, 16 << 30, True)
     device = Device("Example GPU", 0.5, DeviceSpan(0.6), (("matmul", 0.7),), (("kernel", 1.0, 0.4),),

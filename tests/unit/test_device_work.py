@@ -159,8 +159,57 @@ def test_a_measured_ceiling_of_that_device_goes_before_its_data_sheet() -> None:
     there, elsewhere = of_device(H100, here), of_device("NVIDIA A100-SXM4-40GB", here)
     assert there is not None and elsewhere is not None
     assert there.flop_rate("bf16", 1) == 700e12 and there.byte_rate(1e9, 1) == 2.9e12
+    assert there.flop_rate("fp8", 1) == 1978.9e12  # no gauge measures it
     assert there.fingerprint == "measured there" and elsewhere.flop_rate("bf16", 1) == 312e12
     assert of_device("Some GPU of tomorrow", here) is None
+
+
+def test_a_rate_has_its_own_share_where_calls_are_bound_by_different_things(tmp_path: Path) -> None:
+    timeline, dtype = Timeline(), "c10::BFloat16"
+    timeline.op("aten::mm", 100, [[4096, 4096], [4096, 4096]], dtype, "nvjet", 200)
+    timeline.op(
+        "aten::mm", 400, [[1, 8192], [8192, 8192]], dtype, "gemv", 60
+    )  # its floor is that of the weight's bytes
+    (op,) = timeline.ledger(tmp_path).device.work.ops
+    flops = 2 * 4096.0**3 + 2 * 8192.0**2
+    assert op.bound == "compute" and op.ns == 260 * US
+    assert op.rate == pytest.approx(flops / 260e-6) and op.reached == pytest.approx(flops / 260e-6 / 989.4e12)
+    assert op.floor_ns / op.ns > op.reached + 0.1
+
+
+def test_no_rate_is_believed_above_its_ceiling_though_each_floor_ends_at_its_time(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::relu", 100, [[512, 512]], "float", "vectorized_elementwise_kernel", 0.1)  # from a cache
+    timeline.op("aten::relu", 400, [[8, 8]], "float", "vectorized_elementwise_kernel", 0.3)
+    (op,) = timeline.ledger(tmp_path).device.work.ops
+    assert op.floor_ns < op.ns and op.rate > op.ceiling and not op.believed
+
+
+@pytest.mark.parametrize(
+    ("inputs", "dtype", "peak"),
+    [
+        ("c10::Float8_e4m3fn", "fp8", 1978.9e12),
+        ("c10::Float8_e5m2", "fp8", 1978.9e12),
+        ("signed char", "int8", 1978.9e12),
+        ("c10::Half", "fp16", 989.4e12),
+        ("double", "fp64", 67e12),
+    ],
+)
+def test_a_product_has_the_ceiling_of_its_dtype(tmp_path: Path, inputs: str, dtype: str, peak: float) -> None:
+    timeline = Timeline()
+    name = "aten::_scaled_mm" if dtype == "fp8" else "aten::_int_mm" if dtype == "int8" else "aten::mm"
+    timeline.op(name, 100, [[2048, 2048], [2048, 2048]], inputs, "nvjet", 400)
+    (op,) = timeline.ledger(tmp_path).device.work.ops
+    assert (op.dtype, op.ceiling, op.bound) == (dtype, peak, "compute")
+    assert op.floor_ns == pytest.approx(1e9 * 2 * 2048.0**3 / peak)
+
+
+def test_integers_are_not_called_fp32(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::add", 100, [[4096, 4096], [4096, 4096]], "long int", "vectorized_elementwise_kernel", 300)
+    timeline.op("aten::bitwise_not", 500, [[4096, 4096]], "bool", "vectorized_elementwise_kernel", 100)
+    ledger = timeline.ledger(tmp_path)
+    assert [op.dtype for op in ledger.device.work.ops] == ["int64", "bool"]
 
 
 @pytest.mark.parametrize("name", ["h100_bert_small", "h100_timesformer", "mi300_vit_falconsai", "mi300_qwen_0.5b"])

@@ -10,7 +10,7 @@ import pytest
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork, SizedCalls, Transfer
 from gobrrr.ledger.plainstep import at_plain_step, factors
 
-OP = DeviceOp("aten::mm", "bf16", 3.0, 400.0, 8000.0, 160.0, 200.0, "compute", "8x8, 8x8")
+OP = DeviceOp("aten::mm", "bf16", 3.0, 400.0, 8000.0, 160.0, 200.0, "compute", 1e12, "8x8, 8x8")
 WORK = DeviceWork(
     ops=(OP,), kernel_ns=900.0, counted_ns=400.0, compute_ns=150.0, bandwidth_ns=50.0, dtype="bf16",
     ceiling_flop_rate=1e12, ceiling="sheet", not_counted=(("aten::x", 500.0),), recomputed_flops=80.0, by_shape=(OP,),

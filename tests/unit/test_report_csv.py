@@ -15,7 +15,7 @@ from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Verd
 
 STEP = Step(plain_wall_ns=10e6, wall_ns=10e6, low_ns=10e6, high_ns=10e6, count=3)
 REPORT = Report(verdict=Verdict("compute", "."), step=STEP)
-MM = DeviceOp("aten::mm", "bf16", 4, 2e6, 8e9, 4 * 2**20, 1e6, "compute")
+MM = DeviceOp("aten::mm", "bf16", 4, 2e6, 8e9, 4 * 2**20, 1e6, "compute", 8e12)
 
 
 def told(report: Report) -> list[dict[str, str]]:

@@ -271,14 +271,14 @@ def costly(num: int = 12) -> Report:
 
 def test_of_a_device_the_ops_by_their_kernels_are_told() -> None:
     device = Device(
-        "NVIDIA H100", 0.6, Busy(0.8), work=(DeviceOp("aten::mm", "bf16", 3.0, 4e6, 3e6, 1e9, 1e6, "compute"),)
+        "NVIDIA H100", 0.6, Busy(0.8), work=(DeviceOp("aten::mm", "bf16", 3.0, 4e6, 3e6, 1e9, 1e6, "compute", 3e9),)
     )
     text = brief(msgspec.structs.replace(costly(), device=device))
     assert "mm bf16" in text and "op0" not in text and "25.0 % of peak compute" in text
 
 
 def test_a_rate_above_its_peak_is_not_printed() -> None:
-    work = (DeviceOp("aten::div", "fp32", 3.0, 4e6, 0.0, 9e12, 4e6, "bandwidth"),)
+    work = (DeviceOp("aten::div", "fp32", 3.0, 4e6, 0.0, 9e12, 4e6, "bandwidth", 1e12),)
     text = brief(msgspec.structs.replace(costly(), device=Device("NVIDIA H100", 0.6, Busy(0.8), work=work)))
     assert "at peak bandwidth, or its work is counted too high" in " ".join(text.split()) and "B/s" not in text
 

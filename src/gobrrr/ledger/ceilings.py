@@ -14,7 +14,7 @@ import numpy as np
 
 from gobrrr.ledger.hostops import HostOps, host_ops
 from gobrrr.ledger.places import replay
-from gobrrr.ledger.pricing import CEILING_OF
+from gobrrr.ledger.pricing import dtype_of
 from gobrrr.ledger.stepstats import plain_steps
 from gobrrr.ledger.work import assign
 from gobrrr.machine.bounds import at_least, bounded
@@ -67,8 +67,7 @@ def _reached(host: HostOps, trace: Trace) -> tuple[dict[str, list[float]], list[
         if work is None or call is None or ns < MIN_NS:
             continue
         if work.kind in _PRODUCTS:
-            dtype = next((CEILING_OF[d] for d in call.dtypes if d in CEILING_OF), "fp32")
-            products[dtype].append(1e9 * work.flops / ns)
+            products[dtype_of(call.dtypes)].append(1e9 * work.flops / ns)
         elif work.kind in _STREAMS:
             streams.append((work.bytes, 1e9 * work.bytes / ns))
     return products, streams

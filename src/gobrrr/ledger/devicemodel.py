@@ -12,7 +12,7 @@ class DeviceOp(msgspec.Struct, frozen=True):
 
     name: str
     dtype: str
-    """fp32, tf32, bf16, fp16, fp64, int8."""
+    """fp32, tf32, bf16, fp16, fp64, fp8, int8 or int64, ..."""
     calls: float
     ns: float
     """Kernel time."""
@@ -22,8 +22,25 @@ class DeviceOp(msgspec.Struct, frozen=True):
     """What the work takes at least at the ceiling; never more than `ns`."""
     bound: str
     """compute or bandwidth: which floor was the higher for most of it."""
+    ceiling: float
+    """FLOP/s of what is bound by compute, else bytes/s: what `rate` is held against."""
     shapes: str = ""
     """Of its tensors, where calls of different shapes are told apart: '32x512, 512x2048'."""
+
+    @property
+    def believed(self) -> bool:
+        """A rate at the ceiling or above is none: what was counted may have come from a cache, or did not happen."""
+        return self.floor_ns < self.ns and self.rate < self.ceiling
+
+    @property
+    def rate(self) -> float:
+        """FLOP/s of what is bound by compute, else bytes/s."""
+        return 1e9 * (self.flops if self.bound == "compute" else self.bytes) / self.ns if self.ns else 0.0
+
+    @property
+    def reached(self) -> float:
+        """`rate` as a share of its ceiling. Where calls are bound by different things their floor is a larger one."""
+        return self.rate / self.ceiling if self.believed else 1.0
 
 
 class DeviceWork(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from gobrrr.ledger.launchers import launchers
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.pricing import CEILING_OF, Prices
+from gobrrr.ledger.pricing import Prices, dtype_of
 from gobrrr.ledger.shapes import PRODUCTS, by_shape, in_tf32
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
@@ -45,12 +45,12 @@ def device_ops(
     ns = np.zeros(len(host), np.int64)
     np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
-    prices = Prices(device, 1, "high" if tf32 else None) if device else Prices.none(UNKNOWN)
+    prices = _prices(device, tf32) if device else Prices.none(UNKNOWN)
     # Without kernels its work has no time: a copy by the driver is none, and what it launched may have run later.
     counts = with_children(ns, host.parent) > 0
     calls = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts)
     groups = [op for op in calls.groups if op.ns or op.flops or op.bytes]
-    shaped = by_shape(host, trace, ns, calls.priced, tf32)
+    shaped = by_shape(host, trace, ns, calls.priced, prices, tf32)
     return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped
 
 
@@ -76,8 +76,9 @@ def device_work(
     working = {op.name for op in counted if op.flops or op.bytes}
     told: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)
     for op in counted:
-        told[_owner(op, working), _dtype(op, tf32)].append(op)
-    rows = sorted((_device_op(name, dtype, same) for (name, dtype), same in told.items()), key=lambda op: -op.ns)
+        told[_owner(op, working), in_tf32(op.name, dtype_of(op.dtypes), tf32)].append(op)
+    prices = _prices(device, tf32)
+    rows = sorted((_device_op(*key, same, prices) for key, same in told.items()), key=lambda op: -op.ns)
     flops: dict[str, float] = defaultdict(float)
     for row in rows:
         flops[row.dtype] += row.flops
@@ -104,17 +105,18 @@ def _owner(op: OpGroup, working: set[str]) -> str:
     return next((name for name in reversed(op.parents) if name in working), op.name)
 
 
-def _dtype(op: OpGroup, tf32: bool) -> str:
-    dtype = next((CEILING_OF[d] for d in op.dtypes if d in CEILING_OF), "fp32")
-    return in_tf32(op.name, dtype, tf32)
+def _prices(device: Machine, tf32: bool) -> Prices:
+    return Prices(device, 1, "high" if tf32 else None)
 
 
-def _device_op(name: str, dtype: str, same: Sequence[OpGroup]) -> DeviceOp:
+def _device_op(name: str, dtype: str, same: Sequence[OpGroup], prices: Prices) -> DeviceOp:
     floors: dict[str, float] = defaultdict(float)
     for op in same:
         floors[op.bound or ""] += op.floor_ns
     calls = sum(op.calls for op in same if op.name == name) or sum(op.calls for op in same)  # not of what it calls
+    bound = max(floors, key=lambda bound: floors[bound])
     return DeviceOp(
         name, dtype, calls, sum(op.ns for op in same), sum(op.flops or 0.0 for op in same),
-        sum(op.bytes or 0.0 for op in same), sum(floors.values()), max(floors, key=lambda bound: floors[bound]),
+        sum(op.bytes or 0.0 for op in same), sum(floors.values()), bound,
+        prices.ceiling(bound, dtype),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gobrrr.ledger.hostops import HostOps
@@ -17,12 +17,27 @@ from gobrrr.recording.trace import Signature, Trace
 CEILING_OF = {
     "float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16", "signed char": "int8",
     "unsigned char": "int8", "c10::complex<float>": "fp32", "c10::complex<double>": "fp64",
+    "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
 }  # fmt: skip
+_INTEGERS = {
+    "long int": "int64", "long": "int64", "long long": "int64", "__int64": "int64", "int": "int32",
+    "short int": "int16",
+    "short": "int16", "bool": "bool",
+}  # fmt: skip
+_PRICED = frozenset(CEILING_OF.values())
 BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn", "solve"})
 ELSEWHERE = {"compute": 4.0, "bandwidth": 10.0}
 """Times its ceiling from which work was not done here: tensors on the meta device, work of another device that only was
 queued. A ceiling from a crowded moment is some 2 too low, and caches are some 5 times as fast as what a copy of that
 size reaches. Proposed."""
+
+
+def dtype_of(dtypes: Iterable[str]) -> str:
+    """Of an op, by its inputs: that of the first which is floating or of 8 bits, else of the first; fp32 where none is
+    recorded."""
+    known = [CEILING_OF.get(name) or _INTEGERS.get(name) for name in dtypes]
+    return next((key for key in known if key in _PRICED), None) or next((key for key in known if key), "fp32")
 
 
 class Prices:
@@ -43,7 +58,7 @@ class Prices:
     def floor(self, work: Work, dtypes: tuple[str, ...]) -> tuple[float, str]:
         """Nanoseconds that the work takes at least, and which ceiling says so: compute or bandwidth."""
         by_bytes = 1e9 * work.bytes / self._machine.byte_rate(work.bytes, self._threads)
-        rate = self.flop_rate(dtypes) if work.kind in BY_FLOPS else None
+        rate = self.flop_rate(dtype_of(dtypes)) if work.kind in BY_FLOPS else None
         by_flops = 1e9 * work.flops / rate if rate else 0.0
         return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
 
@@ -51,11 +66,14 @@ class Prices:
         """Ceiling for what is larger than every cache, bytes per second."""
         return self._machine.byte_rate(math.inf, self._threads)
 
-    def flop_rate(self, dtypes: tuple[str, ...]) -> float | None:
-        """Ceiling for the first floating or 8-bit dtype among the inputs."""
-        key = next((CEILING_OF[d] for d in dtypes if d in CEILING_OF), "fp32")
-        key = self._fp32 if key == "fp32" else key
-        return self._machine.flop_rate(key, self._threads) or self._machine.flop_rate("fp32", self._threads)
+    def ceiling(self, bound: str, dtype: str) -> float:
+        """What work of that bound is held against: FLOP/s where it is compute, else bytes/s of memory."""
+        return (self.flop_rate(dtype) or 0.0) if bound == "compute" else self.memory_rate()
+
+    def flop_rate(self, dtype: str) -> float | None:
+        """Ceiling for a dtype, FLOP/s; without units for it, that of the dtype that it is computed in."""
+        ways = (self._fp32 if dtype == "fp32" else dtype, *(("bf16",) if dtype == "fp8" else ()), "fp32")
+        return next((rate for way in ways if (rate := self._machine.flop_rate(way, self._threads))), None)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from gobrrr.ledger.devicemodel import DeviceWork
 from gobrrr.ledger.model import OpGroup, Roofline
-from gobrrr.ledger.pricing import CEILING_OF, Prices
+from gobrrr.ledger.pricing import Prices, dtype_of
 
 MAX_NAMED = 8
 COUNTED = 0.5
@@ -20,10 +20,9 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     flops = sum(op.flops or 0.0 for op in counted)
     by_dtype: dict[str, float] = defaultdict(float)
     for op in counted:
-        by_dtype[next((CEILING_OF[d] for d in op.dtypes if d in CEILING_OF), "fp32")] += op.flops or 0.0
+        by_dtype[dtype_of(op.dtypes)] += op.flops or 0.0
     dtype = max(by_dtype, key=lambda d: by_dtype[d]) if by_dtype else "fp32"
-    spelled = next((name for name, key in CEILING_OF.items() if key == dtype), "float")
-    ceiling = prices.flop_rate((spelled,))
+    ceiling = prices.flop_rate(dtype)
     mfu, hfu = _utilisation(flops, sum(op.flops or 0.0 for op in counted if op.recomputed), ceiling, plain)
     missing: dict[str, float] = defaultdict(float)
     for op in ops:

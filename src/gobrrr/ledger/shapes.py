@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.pricing import BY_FLOPS, CEILING_OF, RowPrices
+from gobrrr.ledger.pricing import BY_FLOPS, Prices, RowPrices, dtype_of
 from gobrrr.recording.trace import Signature, Trace
 
 PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"))
@@ -17,7 +17,7 @@ MAX_SHAPES = 200
 
 
 def by_shape(
-    host: HostOps, trace: Trace, ns: npt.NDArray[np.int64], priced: RowPrices, tf32: bool
+    host: HostOps, trace: Trace, ns: npt.NDArray[np.int64], priced: RowPrices, prices: Prices, tf32: bool
 ) -> tuple[DeviceOp, ...]:
     """Per step, the longest first, from `ns`, the kernel time of every row. An op has the kernels of those that it
     calls to do its work: a convolution's backward calls one for the weight and one for the input. Empty where nothing
@@ -35,11 +35,12 @@ def by_shape(
     for (_, signature), rows in groups.items():
         name, called = host.name(rows[0]), trace.signatures[signature]
         works = [work for row in rows if (work := priced.work[row]) is not None]
+        dtype, bound = in_tf32(name, dtype_of(called.dtypes), tf32), priced.bound[rows[0]] or ""
         found.append(DeviceOp(
-            name, in_tf32(name, _dtype(called), tf32), len(rows) / host.num_steps,
+            name, dtype, len(rows) / host.num_steps,
             float(kernel_ns[rows].sum()) / host.num_steps, sum(work.flops for work in works) / host.num_steps,
             sum(work.bytes for work in works) / host.num_steps, float(floor[rows].sum()) / host.num_steps,
-            priced.bound[rows[0]] or "", _shapes(called),
+            bound, prices.ceiling(bound, dtype), _shapes(called),
         ))  # fmt: skip
     return tuple(sorted(found, key=lambda op: (-op.ns, op.name, op.shapes))[:MAX_SHAPES])
 
@@ -47,10 +48,6 @@ def by_shape(
 def in_tf32(name: str, dtype: str, tf32: bool) -> str:
     """What a product in fp32 runs in."""
     return "tf32" if tf32 and dtype == "fp32" and name in PRODUCTS else dtype
-
-
-def _dtype(called: Signature) -> str:
-    return next((CEILING_OF[dtype] for dtype in called.dtypes if dtype in CEILING_OF), "fp32")
 
 
 def _shapes(called: Signature) -> str:

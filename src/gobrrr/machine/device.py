@@ -18,13 +18,12 @@ def of_device(name: str, machine: Machine) -> Machine | None:
     an op costs the host's dispatch, which is not the device's, so that is nothing here.
     """
     device = machine.device
-    if device is not None and device.name == name and device.matmul:
-        return _machine(name, {d: m.median for d, m in device.matmul.items()}, device.copy.median, "measured there")
     peak = peak_of(name)
-    if peak is None:
-        return None
-    rates = {dtype: rate for dtype in peak.tflops if (rate := peak.flop_rate(dtype))}
-    return _machine(name, rates, peak.byte_rate, peak.label)
+    rates = {dtype: rate for dtype in peak.tflops if (rate := peak.flop_rate(dtype))} if peak else {}
+    if device is not None and device.name == name and device.matmul:
+        rates |= {dtype: figure.median for dtype, figure in device.matmul.items()}  # fp8 has no gauge
+        return _machine(name, rates, device.copy.median, "measured there")
+    return _machine(name, rates, peak.byte_rate, peak.label) if peak else None
 
 
 def _machine(name: str, rates: dict[str, float], byte_rate: float, source: str) -> Machine:

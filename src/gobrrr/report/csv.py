@@ -74,11 +74,10 @@ def _rest(device: Device) -> Iterator[DeviceOp]:
 
 def _of_device(op: DeviceOp, busy: float) -> Row:
     calls = max(op.calls, 1)
-    believed = op.ns > 0 and op.floor_ns < op.ns  # a rate at or above the peak was counted too high
-    rates = (op.flops / op.ns / 1e3, op.bytes / op.ns / 1e3) if believed else (None, None)
+    rates = (op.flops / op.ns / 1e3, op.bytes / op.ns / 1e3) if op.believed else (None, None)
     return op.name, op.calls, op.ns, op.ns / busy if busy else 0.0, (
         op.flops / calls / 1e9, op.bytes / calls / 2**20, op.flops / op.bytes if op.bytes else None, *rates,
-        op.dtype, f"{op.bound.upper()}_BOUND", 100 * op.floor_ns / op.ns if believed else None, op.shapes, "",
+        op.dtype, f"{op.bound.upper()}_BOUND", 100 * op.floor_ns / op.ns if op.believed else None, op.shapes, "",
     )  # fmt: skip
 
 

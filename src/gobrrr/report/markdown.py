@@ -85,7 +85,7 @@ def _device(report: Report) -> Iterator[str]:
     yield "| op | dtype | calls | per step | of its peak | bound |"
     yield "|---|---|--:|--:|--:|---|"
     for op in device.listed:
-        reached, calls = units.share_of(op.floor_ns, op.ns), f"{op.calls:.3g}"
+        reached, calls = units.share(op.reached), f"{op.calls:.3g}"
         cells = (markdown(op.name), op.dtype, calls, units.duration(op.ns), reached, op.bound)
         yield f"| {' | '.join(cells)} |"
     yield from _by_shape(device)
@@ -103,9 +103,9 @@ def _by_shape(device: Device) -> Iterator[str]:
     yield "| op | dtype | shapes | calls | per step | TFLOP/s | of its peak | bound |"
     yield "|---|---|---|--:|--:|--:|--:|---|"
     for op in device.listed_shapes:
-        rate = f"{op.flops / op.ns / 1e3:.3g}" if op.ns > op.floor_ns else ""  # above the peak it is none
+        rate = f"{op.flops / op.ns / 1e3:.3g}" if op.believed else ""
         cells = (markdown(op.name), op.dtype, markdown(op.shapes), f"{op.calls:.3g}", units.duration(op.ns), rate,
-                 units.share_of(op.floor_ns, op.ns), op.bound)  # fmt: skip
+                 units.share(op.reached), op.bound)  # fmt: skip
         yield f"| {' | '.join(cells)} |"
 
 

@@ -129,7 +129,7 @@ def _points(report: Report) -> list[Point]:
 
 
 def _reached(op: DeviceOp) -> str:
-    return units.flop_rate(1e9 * op.flops / op.ns) if op.ns > op.floor_ns else "at peak"
+    return units.flop_rate(1e9 * op.flops / op.ns) if op.believed else "at peak"
 
 
 def _bound(bound: str | None) -> str:
@@ -167,12 +167,11 @@ def _host(listed: Sequence[OpShare]) -> Table:
 
 
 def _launched(number: int, op: DeviceOp, wall: float, shaped: bool) -> tuple[Cell, ...]:
-    """A rate at the peak or above is none: what was counted may have come from a cache, or did not happen."""
-    counted = op.ns if op.ns > op.floor_ns else 0.0
+    counted = op.ns if op.believed else 0.0
     return (
         _count(number), _name(op.name), Cell(op.dtype), *((Cell(op.shapes),) if shaped else ()), _calls(op.calls),
         _time(op.ns), _share(op.ns / wall), _rate(op.flops, counted), _bytes(op.bytes, counted),
-        _share(op.floor_ns / op.ns if op.ns else 0.0), Cell(op.bound),
+        _share(op.reached if op.ns else 0.0), Cell(op.bound),
     )  # fmt: skip
 
 

@@ -184,24 +184,20 @@ def shapes(device: Device, page: Page) -> list[RenderableType]:
 
 
 def _of_peak(op: DeviceOp) -> str:
-    """Rate and share, in columns; a rate above the peak is none (as in _reached)."""
-    if op.floor_ns >= op.ns:
+    """Rate and share, in columns."""
+    if not op.believed:
         return f"{'at peak':>12} {'':>7}"
-    return f"{_rate(op):>12} {units.share_of(op.floor_ns, op.ns):>7}"
+    return f"{_rate(op):>12} {units.share(op.reached):>7}"
 
 
 def _reached(op: DeviceOp) -> str:
-    """A rate above the peak is none: what was counted may have come from a cache, or did not happen."""
-    if op.floor_ns >= op.ns:
+    if not op.believed:
         return f"{units.duration(op.ns):>7}  {'':>13}  at peak {op.bound}, or its work is counted too high"
-    share = units.share_of(op.floor_ns, op.ns)
-    return f"{units.duration(op.ns):>7}  {_rate(op):>13}, {share} of peak {op.bound}"
+    return f"{units.duration(op.ns):>7}  {_rate(op):>13}, {units.share(op.reached)} of peak {op.bound}"
 
 
 def _rate(op: DeviceOp) -> str:
-    if op.bound == "compute":
-        return units.flop_rate(1e9 * op.flops / op.ns) if op.ns else "?"
-    return units.byte_rate(1e9 * op.bytes / op.ns) if op.ns else "?"
+    return units.flop_rate(op.rate) if op.bound == "compute" else units.byte_rate(op.rate)
 
 
 def limits(report: Report, page: Page) -> list[RenderableType]:
