@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from gobrrr.capture.session import TRACED
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import ChildFacts, CompileFacts, Facts, Settings
 from gobrrr.rules import load
@@ -174,6 +175,29 @@ def test_the_programs_own_workers_are_not_other_processes():
 
 def test_other_notes_of_the_recording_are_not_a_cut():
     assert levels(Case(extra={"missing": ("worker-3.json could not be read: no such file",)})) == []
+
+
+FILE = (ALL_SIGNALS - {"ops", "shapes", "stacks"}) | {"offline", "unmarked", "device"}
+
+
+@pytest.mark.parametrize(("ms", "level"), [(9.0, None), (11.0, "warning"), (49.0, "warning"), (51.0, "critical")])
+def test_a_devices_start_up_is_told_from_a_tenth_of_the_recording_and_ends_all_from_half(ms: float, level: str | None):
+    case = Case(
+        ms=100.0, signals=FILE, extra={"device": DeviceLedger("GPU", 50 * MS, 50 * MS, 0.9, start_up_ns=ms * MS)}
+    )
+    told = [f for f in doubts(case) if f.code == "BRR901"]
+    assert [f.severity for f in told if "start-up" in f.message] == ([level] if level else [])
+    assert any("does not say where a step ends" in f.message for f in told) is (level != "critical")
+
+
+def test_who_recorded_with_nsys_is_told_what_nsys_can_do():
+    kineto, nsys = (doubts(Case(signals=signals)) for signals in (FILE, FILE | {"nsys"}))
+    advice = [" ".join(f.advice for f in found) for found in (kineto, nsys)]
+    assert "profiler.step()" in advice[0] and "profile(record_shapes=True, with_stack=True)" in advice[0]
+    assert "nvtx" not in advice[0] and "profiler.step()" not in advice[1] and "profile(" not in advice[1]
+    assert "torch.cuda.nvtx.range(" in advice[1] and "emit_nvtx" in advice[1]
+    commands = [[f.evidence["command"].value for f in found if "command" in f.evidence] for found in (kineto, nsys)]
+    assert commands == [["profile(activities=[CPU, CUDA], record_shapes=True, with_stack=True)"], []]
 
 
 def test_an_empty_step_breaks_no_rule():

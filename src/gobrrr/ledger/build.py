@@ -210,6 +210,8 @@ def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[
         found.add("plain")
     if recording.trace is not None:
         found |= recording.trace.signals & {"ops", "shapes", "device"}
+        if recording.trace.properties.profiler == "nsys":
+            found.add("nsys")
         if not len(recording.trace.kernels) and launches(recording.trace).any():
             found.add("launches")
         ops = recording.trace.ops

@@ -98,6 +98,7 @@ def read_properties(fields: dict[str, Any]) -> Properties:
         schema_version=schema if isinstance(schema, int) else None,
         display_unit=unit if isinstance(unit, str) else "",
         base_time=base if isinstance(base, int) and abs(base) < _MAX_BASE else 0,
+        profiler="torch",
         extra=fields,
         **flags,
     )

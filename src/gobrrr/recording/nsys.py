@@ -11,6 +11,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -80,7 +81,8 @@ def _read(database: sqlite3.Connection, path: Path, limits: Limits) -> Trace:
     notes = [export.note] if export.note else []
     if path.with_name(f"{path.name}-wal").is_file():
         notes.append("what lies in the -wal file beside it was not read: open and close it once with sqlite3")
-    return assemble(tables, export.fields(), source, False, "; ".join(notes))
+    trace = assemble(tables, export.fields(), source, False, "; ".join(notes))
+    return replace(trace, properties=replace(trace.properties, profiler="nsys"))
 
 
 class _Export:

@@ -239,6 +239,8 @@ class Properties:
     display_unit: str = ""
     base_time: int = 0
     """ns that were added to every time."""
+    profiler: str = "torch"
+    """Who recorded: torch (Kineto) or nsys."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Everything else at the document's top level."""
 

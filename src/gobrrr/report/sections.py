@@ -237,17 +237,15 @@ def next_steps(report: Report, page: Page, brief: bool = False) -> list[Renderab
     lines = [phrase((first, "bold"), (rest, "dim"))] if first else []
     if command := page.clean(tunable(report)):
         lines.append(phrase((f"gobrrr tune {command}", "bold"), ("   tries remedies and checks the numbers", "dim")))
-    if told := settles(report):
-        lines.append(phrase((f"profile({told})", "bold"), ("   when it is recorded again", "dim")))
+    if told := page.clean(settles(report)):
+        lines.append(phrase((told, "bold"), ("   when it is recorded again", "dim")))
     return [page.row("next", *lines)] if lines else []
 
 
 def settles(report: Report) -> str:
-    """Of a trace: the arguments of torch.profiler's profile() that it lacks, without which lines and FLOPs are open."""
-    lacks = [str(f.evidence["missing"].value) for f in report.findings if f.code == MISSES and "missing" in f.evidence]
-    wanted = {"ops": "activities=[CPU, CUDA]", "shapes": "record_shapes=True", "stacks": "with_stack=True"}
-    told = [argument for signal, argument in wanted.items() if report.offline and signal in ", ".join(lacks)]
-    return ", ".join(told)
+    """Of a trace: the call of torch.profiler that would record what it lacks, and without which lines are open."""
+    told = (finding.evidence.get("command") for finding in report.findings if finding.code == MISSES)
+    return next((str(command.value) for command in told if command), "")
 
 
 def tunable(report: Report) -> str:

@@ -32,7 +32,7 @@ ON_DEVICE = {
     "bandwidth": "bytes at the device's ceiling",
     "inefficiency": "kernels above that floor",
     "uncounted": "the device works",
-    "dispatch": "idle: the host is inside torch",
+    "dispatch": "idle: the host is in torch or CUDA",
     "host": "idle: Python and native code",
     "data_wait": "idle: waiting for the batch",
     "communication": "collectives that nothing hides",

@@ -136,6 +136,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     here = _at(ledger, where)
     where = () if 0 < here < LEAST_HERE * launching else where
     calls = sum(kernel[1] for kernel in device.kernels)
+    inside = "torch" if "ops" in ledger.signals else "calls of CUDA"
     yield finding(
         "BRR504",
         ledger,
@@ -146,7 +147,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         + (
             f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"
             if device.short_kernel_share > SHORT
-            else f"while the host is inside torch, on its way to {calls:.0f} kernels"
+            else f"while the host is inside {inside}, on its way to {calls:.0f} kernels"
         )
         + (f"; {duration(here)} of it under this line" if where and here < WHOLE * launching else ""),
         advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or fused optimizers.',

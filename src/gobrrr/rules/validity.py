@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
@@ -106,12 +106,28 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         "warning" if {"plain", "ops"} & set(lacking) else "note",
         f"the recording lacks {'; '.join(WHAT[signal] for signal in lacking)}",
-        "Record it with profile(record_shapes=True, with_stack=True)."
+        _recorded_with(ledger, lacking)
         if offline
         else "Let the program make enough steps for all windows (--steps, --budget), and run no other profiler or "
         "debugger.",
-        {"missing": Quantity(", ".join(lacking))},
+        {"missing": Quantity(", ".join(lacking))}
+        | (
+            {"command": Quantity(f"profile({_arguments(lacking)})")} if offline and "nsys" not in ledger.signals else {}
+        ),
     )
+
+
+def _recorded_with(ledger: Ledger, lacking: Sequence[str]) -> str:
+    if "nsys" not in ledger.signals:
+        return "Record it with profile(record_shapes=True, with_stack=True)."
+    ops = "Run the steps of a PyTorch program under torch.autograd.profiler.emit_nvtx(), and nsys names their ops. "
+    return f"{ops if 'ops' in lacking else ''}Shapes and lines are in traces of torch.profiler alone."
+
+
+def _arguments(lacking: Sequence[str]) -> str:
+    """Of torch.profiler's profile(), for what a trace lacks."""
+    wanted = {"ops": "activities=[CPU, CUDA]", "shapes": "record_shapes=True", "stacks": "with_stack=True"}
+    return ", ".join(argument for signal, argument in wanted.items() if signal in lacking)
 
 
 def children_work(ledger: Ledger) -> bool:
@@ -214,7 +230,8 @@ def _unseen(ledger: Ledger) -> str:
     if "gobrrr.steps" in told:
         return f"{told[0].upper()}{told[1:]}."
     if "offline" in ledger.signals:
-        return "The file holds no op and no kernel: record with profile(activities=[CPU, CUDA]) around the steps."
+        how = "nsys profile --trace=cuda,nvtx" if "nsys" in ledger.signals else "profile(activities=[CPU, CUDA])"
+        return f"The file holds no op and no kernel: record with {how} around the steps."
     return "Let the program make more steps: those that are looked at closely come after the first ones."
 
 

@@ -19,6 +19,8 @@ START_UP = 15e9
 that others used (measured)."""
 UNSTEADY, VERY_UNSTEADY = 0.10, 0.25
 """Quartile range over median at which torch.utils.benchmark warns, and warns of gross variation."""
+TOLD = 0.1
+"""Share of a recording from which a device's start-up is told: a finding from a tenth on."""
 GROWN = 1.5
 """Median plain step over those around the profiled ones from which these are said to be others (proposed)."""
 
@@ -30,16 +32,9 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield from _hardly_the_program(ledger)
     steps = ledger.step.plain_count
     start_up = ledger.device.start_up_ns if ledger.device else 0.0
+    if start_up > TOLD * ledger.wall:
+        yield _start_up(ledger, start_up)
     if start_up > MOSTLY * ledger.wall:
-        yield doubt(
-            "BRR901",
-            ledger,
-            "critical",
-            f"{duration(start_up)} of {duration(ledger.wall)} is the device's start-up: calls that make contexts and "
-            "load modules",
-            "Record steps after the first ones: torch.profiler.schedule(wait=..., warmup=...) and profiler.step().",
-            {"start_up": time(start_up), "all_steps": count(ledger.step.count)},
-        )
         return
     if "unmarked" in ledger.signals:
         yield doubt(
@@ -47,7 +42,7 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             "note",
             f"the file does not say where a step ends: all of it, {duration(ledger.wall)}, counts as one",
-            "Call profiler.step() after each step, so that figures are those of a step and its spread is known.",
+            f"{_marked(ledger)}, so that figures are those of a step and its spread is known.",
         )
     if steps >= FEW_STEPS or "offline" in ledger.signals:
         return  # a file has the steps that it has: its spread is told by BRR902
@@ -59,6 +54,26 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "Let the program run for more steps (more epochs, more data, a larger --steps).",
         {"plain_steps": count(steps), "all_steps": count(ledger.step.count), "warmup": count(ledger.step.warmup_count)},
     )
+
+
+def _start_up(ledger: Ledger, ns: float) -> Finding:
+    """The first steps of a process make contexts and load modules, which no later one does."""
+    nsys = "nsys profile --capture-range=cudaProfilerApi and torch.cuda.profiler.start()"
+    torch = "torch.profiler.schedule(wait=..., warmup=...) and profiler.step()"
+    return doubt(
+        "BRR901",
+        ledger,
+        "critical" if ns > MOSTLY * ledger.wall else "warning",
+        f"{duration(ns)} of {duration(ledger.wall)} is the device's start-up: calls that make contexts or load modules",
+        f"Record steps after the first ones: {nsys if 'nsys' in ledger.signals else torch}.",
+        {"start_up": time(ns), "all_steps": count(ledger.step.count)},
+    )
+
+
+def _marked(ledger: Ledger) -> str:
+    if "nsys" in ledger.signals:
+        return 'Put each step into an NVTX range that counts it (with torch.cuda.nvtx.range(f"step {i}"):)'
+    return "Call profiler.step() after each step"
 
 
 def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:

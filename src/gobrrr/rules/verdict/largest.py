@@ -24,6 +24,7 @@ GROUPS = {
 }
 
 
+WITHOUT_OPS = "goes to the host, in calls of CUDA and outside them"
 UNKNOWN_FLOOR = "is op time of which nobody knows what the machine could do"
 MUCH = 0.1
 """Share of a group of accounts from which an op is named."""
@@ -35,6 +36,7 @@ def largest(ledger: Ledger) -> tuple[str, float, str]:
     name = max(sums, key=lambda name: sums[name])
     accounts, what = GROUPS[name]
     what = UNKNOWN_FLOOR if name == "ops" and is_unjudged(ledger) else what
+    what = WITHOUT_OPS if name == "host" and ledger.device and "ops" not in ledger.signals else what
     return _bound(ledger, name), sums[name], f"{what}{_split(ledger, accounts)}{_named(ledger, accounts)}"
 
 
