@@ -10,29 +10,36 @@ from functools import cache
 _CLASSES = tuple(
     (label, re.compile("|".join(patterns), re.I))
     for label, patterns in (
+        ("elementwise", ("rotary_embedding",)),
         ("other", ("embedding",)),
-        ("attention", ("flash", "fmha", "attention", "attn_")),
-        ("reduction", (r"\bbn_[fb]w", "(batch|layer|rms|group|instance|weight)_?norm", "softmax", "welford")),
+        ("attention", ("flash", "fmha", "attention", "attn_", r"\bsage_(fwd|bwd)")),
+        (
+            "reduction",
+            (r"\bbn_[fb]w", "(batch|layer|rms|group|instance|weight)_?norm", "softmax", "welford", "RowwiseMoments",
+             "GradGammaBeta",
+             "ComputeInternalGradients", "ComputeBackwardFusedParams", "(max|average|avg)_?pool"),
+        ),
         (
             "convolution",
-            ("conv(?!ert)", "winograd", "implicit_gemm", "[dw]grad", "fprop", r"s\d*cudnn_", "igemm_(fwd|bwd|wrw)"),
+            ("conv(?!ert)", "winograd", "implicit_gemm", "[dw]grad", "fprop", r"s\d*cudnn_", "igemm_(fwd|bwd|wrw)",
+             "fft[12]d_[rc]2[rc]"),
         ),
         (
             "matmul",
             ("gemm", "gemv", "splitk", "cutlass", "cublas", "Cijk_", "matmul", "nvjet", "triton_mm", "triton_tem",
              "addmm", "bmm_", "tcgen05"),
         ),
-        ("reduction", ("reduce_", "reduction", "norm", "triton_red", "triton_per")),
+        ("reduction", ("reduce_", "reduction", "DeviceReduce", "norm", "triton_red", "triton_per")),
         (
             "elementwise",
             ("elementwise", "vectorized", "unroll", "foreach", "multi_tensor", "triton_poi", "copy", "convert",
-             "ToN(hwc|chw)Kernel", "transpose"),
+             "ToN(hwc|chw)Kernel", "transpose", "SubTensorOp", "act_and_mul", "transform_bias", "rotary"),
         ),
     )
 )  # fmt: skip
 TENSOR_CORE = re.compile(
     r"tensorop|[shi]\d{3,6}(gemm|cudnn|fprop|dgrad|wgrad)|hmma|imma|wgmma|gmma|xmma|mfma|_MI\d+x|_tc|bf16gemm|nvjet|tcgen05"
-    r"|E[2345]M[0123]|flash|attn_fwd|fmha|triton_mm|triton_tem",
+    r"|\bsage_fwd|E[2345]M[0123]|flash|attn_fwd|fmha|triton_mm|triton_tem",
     re.I,
 )
 VECTOR_UNITS = re.compile(r"sgemm_|_scudnn_|(engine|sgemm|winograd\w*)<float|_simt_", re.I)

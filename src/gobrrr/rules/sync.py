@@ -150,7 +150,8 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             else f"while the host is inside {inside}, on its way to {calls:.0f} kernels"
         )
         + (f"; {duration(here)} of it under this line" if where and here < WHOLE * launching else ""),
-        advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch, or fused optimizers.',
+        advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch'
+        + (", or fused optimizers." if ledger.step.kind == "training" else "."),
         where=where,
         evidence={
             "idle": time(device.starved_ns),
