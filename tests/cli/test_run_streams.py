@@ -51,6 +51,15 @@ def test_an_error_of_ours_without_a_stderr_goes_nowhere(gobrrr: Runner, tmp_path
         assert (done.returncode, done.stdout, done.stderr) == (2, b"", b""), redirected
 
 
+@pytest.mark.parametrize("words", [["explain", "BRR101"], ["remedies"], ["--help"], ["completion", "bash"]])
+def test_a_full_disk_under_stdout_is_one_line(words: list[str], gobrrr: Runner, tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        done = subprocess.run([*gobrrr.command, *words], env=gobrrr.env, cwd=tmp_path, stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=60)  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[0] == "gobrrr: error: the output cannot be written: No space left on device"
+
+
 def test_a_stderr_that_nobody_reads_any_more_costs_no_exit_code(gobrrr: Runner, tmp_path: Path) -> None:
     (tmp_path / "quiet.py").write_text("import time; time.sleep(0.2); raise SystemExit(7)")
     reader, writer = os.pipe()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -16,6 +17,8 @@ from gobrrr.errors import GobrrrError
 
 INTERRUPTED = 128 + 2
 PIPE_CLOSED = 128 + 13
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a write to stdout meets; a write to a file that has a name is told by who writes it."""
 
 
 class Verb(NamedTuple):
@@ -72,6 +75,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python flushes stdout once more as it ends: let that go nowhere.
         streams.to_nowhere(sys.stdout.fileno())
         return PIPE_CLOSED
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        streams.to_nowhere(sys.stdout.fileno())
+        streams.say(
+            f"gobrrr: error: the output cannot be written: {error.strerror}\n  hint: make room, or name another file"
+        )
+        return GobrrrError.exit_code
 
 
 def _dispatch(argv: list[str]) -> int:
