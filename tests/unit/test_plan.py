@@ -24,9 +24,9 @@ def test_steady_steps_are_watched_for_half_a_second() -> None:
 
 
 def test_few_long_steps_are_enough() -> None:
-    assert opens_after([300 * MS] * 20) == 1 + plan.MIN_STEPS
-    assert opens_after([5 * SECOND] * 20) == opens_after([int(1.1 * SECOND)] * 20) == 1 + 3
-    assert opens_after([450 * MS] * 20) == 1 + 5
+    assert opens_after([150 * MS] * 20) == 1 + plan.MIN_STEPS
+    assert opens_after([5 * SECOND] * 20) == opens_after([350 * MS] * 20) == 1 + 3
+    assert opens_after([300 * MS] * 20) == 1 + 4, "a program of eight steps is looked at before it ends"
 
 
 def test_a_short_program_on_a_crowded_machine_is_looked_at_before_it_ends() -> None:
@@ -96,8 +96,8 @@ def test_a_caller_may_ask_for_a_longer_plain_phase() -> None:
 def test_it_never_raises_and_patience_is_bounded(walls: list[int]) -> None:
     steady = is_steady(walls)
     assert isinstance(steady, bool)
-    if len(walls) <= 4:  # so few are enough where the usual one takes half a second: then two at least do
-        assert not steady or sum(walls) >= SECOND
+    if len(walls) <= 4:  # so few are enough where the usual one takes a third of a second: then two at least do
+        assert not steady or sum(walls) >= 0.66 * SECOND
 
 
 @given(st.floats(0, 1e12), st.floats(1e6, 1e12))

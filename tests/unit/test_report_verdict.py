@@ -70,7 +70,8 @@ def test_a_run_that_is_elsewhere_is_told_before_all_else() -> None:
         ({"host": 40.0, "dispatch": 15.0}, 13.0, "data", "host"),
         ({"host": 15.0, "dispatch": 40.0}, 13.0, "data", "overhead"),
         ({"host": 40.0, "dispatch": 15.0}, 19.0, "data", "data"),  # a third of what owns most of the step
-        ({"host": 35.0, "dispatch": 10.0}, 13.0, "data", "data"),  # no majority
+        ({"host": 35.0, "dispatch": 10.0}, 13.0, "data", "host"),  # thrice as much needs no majority
+        ({"host": 35.0, "dispatch": 10.0}, 16.0, "data", "data"),
         ({"host": 40.0, "dispatch": 15.0}, 13.0, "overhead", "overhead"),  # it lies there
         ({"inefficiency": 55.0}, 13.0, "data", "data"),  # what binds ops is a matter of their own
     ],

@@ -192,6 +192,6 @@ def test_what_a_policy_does_around_its_forward_makes_the_output():
 
 def test_where_the_profiled_steps_were_much_slower_it_is_a_note():
     case = training(HostGroup((METRIC, MAIN), 30 * MS, "other"))
-    for times, level in ((1.9, "warning"), (2.1, "note")):
+    for times, level in ((1.9, "warning"), (2.9, "warning"), (3.1, "note")):  # it may be 30 / 2.9 ms, still a tenth
         case.step = replace(case.step, profiled_count=8, wall_ns=times * 100 * MS)
         assert [found.severity for found in case.raised("BRR311")] == [level]

@@ -76,6 +76,20 @@ def test_bf16_is_told_where_its_ceiling_is_higher():
     assert found.saving.expected_ns == pytest.approx(0.7 * 0.75 * 12.68 * MS, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("name", "phase", "severity"),
+    [
+        ("linalg_cholesky_ex", "forward", "note"), ("triangular_solve", "backward", "note"),
+        ("linalg_vector_norm", "other", "critical"), ("linalg_cholesky_ex", "optimizer", "critical"),
+    ],
+)  # fmt: skip
+def test_bf16_is_a_note_where_the_model_factorises_matrices(name: str, phase: str, severity: str):
+    case = fp32_products(bf16=400)
+    case.ops = (*case.ops, op(name, (300, 300), ms=0.1, phase=phase))
+    (found,) = case.raised("BRR102")
+    assert found.severity == severity and ("digits" in found.message) is (severity == "note")
+
+
 def test_bf16_is_not_told_where_it_is_as_fast():
     assert not fp32_products(bf16=120).raised("BRR102")
 

@@ -68,7 +68,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             of=node.groups,
             holds=ns,
             bound=_bound(node),
-            level="note" if slowed(ledger) > SLOWED else None,
+            level="note" if slowed(ledger) > SLOWED and ns < HOLDS * ledger.wall * slowed(ledger) else None,
         )
 
 

@@ -14,7 +14,9 @@ from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import (
     CONVOLUTIONS,
     MATMULS,
+    MODEL,
     costliest_line,
+    factorises,
     float_dtype,
     has_dtype,
     num_elements,
@@ -135,6 +137,7 @@ def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     moved = sum(_work(op) for op in ledger.ops if op.bound == "bandwidth" and op.phase in ("forward", "backward"))
     now = machine.flop_rate("fp32", threads) or 0.0
+    solves = any(factorises(op) for op in ledger.ops if op.phase in MODEL)
     yield finding(
         "BRR102",
         ledger,
@@ -142,10 +145,12 @@ def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=expected,
         ceiling=gain.ceiling + 0.5 * moved,
         message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most, "
-        f"where this CPU does {flop_rate(then)} in bf16",
+        f"where this CPU does {flop_rate(then)} in bf16"
+        + ("; the step factorises matrices too, which needs their digits" if solves else ""),
         advice='Run forward and loss under torch.autocast("cpu", dtype=torch.bfloat16).',
         where=costliest_line(ops),
         evidence={"time_in_fp32_products": time(total(ops)), "fp32_ceiling": rate(now), "bf16_ceiling": rate(then)},
+        level="note" if solves else None,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from itertools import takewhile
 from math import prod
@@ -34,6 +35,15 @@ CONVOLUTIONS = frozenset(
         "aten::miopen_convolution",
     }
 )
+
+_FACTORISED = re.compile(
+    r"aten::_?(linalg_(?!vector_norm|matrix_norm|cross|norm|vecdot)|cholesky|triangular_solve|geqrf)"
+)
+
+
+def factorises(op: OpGroup) -> bool:
+    """Whether it factorises a matrix or solves with one: what needs the digits of fp32 or more."""
+    return _FACTORISED.match(op.name) is not None
 
 
 def tensors(op: OpGroup) -> list[tuple[tuple[int, ...], str]]:

@@ -58,11 +58,11 @@ def compare(
         pairing = Pairing((walls[0], walls[1]), EDGE_NS, seed=seed, seconds=seconds)
         while (block := pairing.next()) is not None:
             kept.restore()
-            _synchronise()
+            synchronise()
             began = clock()
             for _ in range(block.steps):
                 calls[block.arm]()
-            _synchronise()
+            synchronise()
             ns = clock() - began
             pairing.feed(ns)
             times[block.arm].append(ns / block.steps)
@@ -84,14 +84,14 @@ def _warm_up(call: Callable[[], object], clock: Callable[[], int]) -> float:
         for _ in range(WARM_STEPS):
             began = clock()
             call()
-            _synchronise()
+            synchronise()
             walls.append(clock() - began)
         if warmup(walls) <= len(walls) - WARM_STEPS:
             break
     return float(figures.median(walls[warmup(walls) :] or walls))
 
 
-def _synchronise() -> None:
+def synchronise() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()
