@@ -133,15 +133,6 @@ class TestFindings:
         assert kept[0].saving.expected_ns == 30 * MS and kept[0].basis == "rehearsed" and not dropped
         assert [r.remedy for r in kept[0].rehearsed] == ["a", "b"]
 
-    def test_what_its_rule_made_a_note_stays_one(self) -> None:
-        lowered, small = (
-            msgspec.structs.replace(finding("a"), severity="note"),
-            msgspec.structs.replace(finding("a"), severity="note"),
-        )
-        small = msgspec.structs.replace(small, saving=Saving(0.0, 2 * MS, 30 * MS))
-        kept, _ = judged([lowered, small], known(a=30 * MS), self.ledger)
-        assert [each.severity for each in kept] == ["note", "critical"], "the second was one for its size alone"
-
     def test_a_loser_is_not_recommended(self) -> None:
         kept, _ = judged([finding("a", "b")], known(a=-12 * MS, b=30 * MS), self.ledger)
         assert kept[0].remedies == ("b",)

@@ -84,8 +84,7 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger) -> Fi
         return replace(finding, remedies=left, rehearsed=here, saving=saving)
     if not worth_telling(ledger, best.saving.ceiling_ns) and not finding.cost_bytes:
         return None
-    lowered = finding.severity == "note" != severity(finding.saving.expected_ns, ledger.wall)  # by its rule
-    level = "note" if lowered else severity(best.saving.expected_ns, ledger.wall)
+    level = severity(best.saving.expected_ns, ledger.wall)
     return replace(
         finding, saving=best.saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed",
         confidence="measured",
