@@ -43,6 +43,7 @@ VERBS = (
     ),
     Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
+    Verb("lab", "gobrrr.cli.lab", "measure published figures of efficient deep learning again on this machine"),
     Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),
     Verb("completion", "gobrrr.cli.completion", "a script that completes verbs and options in bash, zsh or fish"),
 )

@@ -33,7 +33,7 @@ MOST_DATA = 1 << 20
 
 def to_html(report: Report, view: View) -> str:
     """The page. Pure but for the source that is quoted; the same report and source give the same bytes."""
-    return _page(
+    return page(
         "page.html.j2", to_json(report), report=report, facts=pagetables.facts(report),
         ledger=pagetime.ledger(report), phases=pagetime.phases(report), history=pagetime.history(report, view.steps),
         timeline=pagetimeline.timeline(view.timeline, view.mask),
@@ -46,32 +46,33 @@ def to_html(report: Report, view: View) -> str:
 
 def tuning_to_html(receipt: Receipt, view: View) -> str:
     """A tuning's page, as pure."""
-    return _page("tuning.html.j2", as_json(receipt), **pagetuning.parts(receipt, view))
+    return page("tuning.html.j2", as_json(receipt), **pagetuning.parts(receipt, view))
 
 
 def comparison_to_html(found: Comparison) -> str:
     """The page of two recordings side by side, as pure."""
-    return _page("comparison.html.j2", as_json(found), **pagecomparison.parts(found))
+    return page("comparison.html.j2", as_json(found), **pagecomparison.parts(found))
 
 
 def job_to_html(job: Job) -> str:
     """The page of a job's ranks, as pure."""
-    return _page("job.html.j2", as_json(job), **pagejob.parts(job))
+    return page("job.html.j2", as_json(job), **pagejob.parts(job))
 
 
-def _page(template: str, data: bytes, **parts: Any) -> str:
-    """A template in the frame that all pages share: policy, style, script, and what it was made of as JSON."""
+def page(template: str, data: bytes, folder: Path = HERE, **parts: Any) -> str:
+    """A template of a folder in the frame that all pages share: policy, style, script, and what it was made of as
+    JSON."""
     style, script = _part("page.css"), _part("page.js")
-    return _templates().get_template(template).render(
+    return _templates(folder).get_template(template).render(
         policy=_policy(style, script), style=Markup(style), script=Markup(script), data=_data(data), **parts
     )  # fmt: skip
 
 
 @cache
-def _templates() -> Environment:
+def _templates(folder: Path) -> Environment:
     """Whatever a template prints passes `plain` first, and then autoescape."""
     return Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, finalize=_harmless,
+        loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined, finalize=_harmless,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
 

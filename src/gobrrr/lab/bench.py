@@ -1,0 +1,96 @@
+"""What an experiment measures with: pairs in turn, times with their interval, and this machine's ceilings."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gobrrr.lab.model import Figure
+from gobrrr.machine.model import Machine
+from gobrrr.trial.inprocess import compare, synchronise
+from gobrrr.trial.statistics import interval
+
+FEWEST, MOST = 7, 200
+"""Blocks of a time."""
+BLOCK_NS = 2e6
+"""A block is at least so long: the clock's own cost is some 50 ns."""
+TINY_S = 0.02
+"""Seconds of every measurement where only the way through is tested."""
+
+Call = Callable[[], object]
+
+
+class Bench:
+    """Handed to `Experiment.measure`. `machine` has the ceilings, `threads` is torch's number of them."""
+
+    def __init__(
+        self, machine: Machine, seconds: float, tiny: bool = False, clock: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self.machine, self.tiny = machine, tiny
+        self._seconds, self._clock = seconds, clock
+
+    @property
+    def torch(self) -> Any:
+        """Imported when it is asked for."""
+        import torch
+
+        return torch
+
+    @property
+    def threads(self) -> int:
+        """Of torch's ops."""
+        return int(self.torch.get_num_threads())
+
+    def size(self, full: int, tiny: int) -> int:
+        """Of a tensor, a loop, a batch."""
+        return tiny if self.tiny else full
+
+    def pair(self, baseline: Call, candidate: Call, of: int = 1) -> Figure:
+        """Time of `baseline` over that of `candidate`, in alternating blocks (gobrrr.compare); above 1 the candidate is
+        faster. It has one part in `of` of the experiment's time."""
+        found = compare(baseline, candidate, seconds=self._share(of), clock=self._clock)
+        return Figure(found.speedup, found.low, found.high)
+
+    def time(self, call: Call, of: int = 1) -> Figure:
+        """Nanoseconds of one call: the median over blocks with its interval. `of` as in pair()."""
+        call()
+        calls = self._calls(call)
+        ends = self._clock() + 1e9 * self._share(of)
+        logs: list[float] = []
+        while len(logs) < FEWEST or (self._clock() < ends and len(logs) < MOST):
+            logs.append(math.log(max(1.0, self._block(call, calls) / calls)))
+        low, high = interval(np.asarray(logs))
+        return Figure(*(math.exp(each) for each in (float(np.median(logs)), low, high)))
+
+    def flop_rate(self, dtype: str = "fp32") -> float:
+        """This machine's ceiling at torch's threads, FLOP/s; not a number where it was not measured."""
+        return self.machine.flop_rate(dtype, self.threads) or math.nan
+
+    def byte_rate(self, num_bytes: float) -> float:
+        """Of memory or a cache, by the bytes that are worked on; read and written, bytes per second."""
+        return self.machine.byte_rate(num_bytes, self.threads)
+
+    def _share(self, of: int) -> float:
+        return TINY_S if self.tiny else self._seconds / max(1, of)
+
+    def _block(self, call: Call, calls: int) -> float:
+        began = self._clock()
+        for _ in range(calls):
+            call()
+        synchronise()
+        return self._clock() - began
+
+    def _calls(self, call: Call) -> int:
+        took = max(1.0, self._block(call, 1))
+        return max(1, min(100_000, round(BLOCK_NS / took)))
+
+
+def ratio(over: Figure, under: Figure) -> Figure:
+    """One figure over another that was measured apart; their intervals are added as independent ones of logarithms."""
+    middle = math.log(over.value / under.value)
+    half = math.hypot(*(math.log(one.high / one.low) / 2 for one in (over, under)))
+    return Figure(*(math.exp(each) for each in (middle, middle - half, middle + half)))
