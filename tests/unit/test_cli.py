@@ -277,6 +277,7 @@ SURFACE = {
     "report": {"--format", "--help", "--output", "--redact", "-h", "-o"},
     "completion": {"--help", "-h"},
     "explain": {"--help", "-h"},
+    "lab": {"--all", "--compare", "--help", "--minutes", "--output", "-h", "-o"},
     "machine": {"--disk", "--help", "--json", "--python", "--refresh", "-h"},
 }
 
