@@ -138,14 +138,19 @@ def test_whether_a_program_compiles_itself(modules: tuple[ModuleFacts, ...], com
     assert build(replace(samples.starved_ledger(), facts=Facts(modules=modules)), None, []).compiled is compiled
 
 
-def test_a_file_that_allows_no_verdict_has_no_loud_finding() -> None:
-    doubt = samples.finding("BRR901")
-    for signals, severity in ((frozenset({"offline"}), "note"), (frozenset(), "critical")):
-        loud = msgspec.structs.replace(samples.finding(), severity="critical")
-        ledger = samples.starved_ledger(signals=signals)
-        report = build(ledger, None, [loud, msgspec.structs.replace(doubt, severity="critical", bound="unreliable")])
-        assert report.verdict.bound == "unreliable"
-        assert {f.code: f.severity for f in report.findings} == {"BRR401": severity, "BRR901": "critical"}
+@pytest.mark.parametrize(
+    ("code", "signals", "severity"),
+    [("BRR901", {"offline"}, "note"), ("BRR901", set(), "critical"), ("BRR910", set(), "note")],
+)
+def test_no_verdict_on_a_file_or_on_what_cannot_be_has_a_loud_finding(
+    code: str, signals: set[str], severity: str
+) -> None:
+    doubt = samples.finding(code)
+    loud = msgspec.structs.replace(samples.finding(), severity="critical")
+    ledger = samples.starved_ledger(signals=frozenset(signals))
+    report = build(ledger, None, [loud, msgspec.structs.replace(doubt, severity="critical", bound="unreliable")])
+    assert report.verdict.bound == "unreliable"
+    assert {f.code: f.severity for f in report.findings} == {"BRR401": severity, code: "critical"}
 
 
 def test_an_op_says_the_shapes_that_take_most_of_its_time() -> None:

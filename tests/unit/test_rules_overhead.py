@@ -49,6 +49,12 @@ def test_the_python_of_the_loop_is_part_of_its_cost_and_its_ceiling():
     assert found.evidence["python_time"].value == pytest.approx(6.0 * MS - 3 * 256 * 4000)
 
 
+def test_a_loop_holds_no_more_than_the_step():
+    sampled = (line(4.0, LINE, phase="forward"), line(2.0, BELOW, phase="forward"))
+    (found,) = recurrence(ms=6.0, extra={"lines": sampled}).raised("BRR301")
+    assert "6.00 ms (100.0 % of the step)" in found.message and found.saving.ceiling_ns <= 6 * MS
+
+
 def test_without_samples_the_profiled_host_time_stands_in_and_the_engine_is_shared():
     between = (host(2.0, LINE, phase="forward"), host(1.0, OTHER_LINE), host(0.8, OTHER_LINE, phase="backward"))
     case = recurrence(extra={"host": between})

@@ -80,7 +80,8 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
         loop = _loop(ledger, frozenset(places), found)
         known = made.get(key(loop.where))
         made[key(loop.where)] = _together(known, loop) if known else loop
-    return sorted(made.values(), key=lambda loop: -loop.ns)
+    whole = [loop._replace(ns=min(loop.ns, ledger.wall)) for loop in made.values()]  # lines and ops are of other steps
+    return sorted(whole, key=lambda loop: -loop.ns)
 
 
 def _is_loop(ops: list[OpGroup], machine: Machine, repeats: float) -> bool:

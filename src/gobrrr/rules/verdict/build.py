@@ -51,7 +51,7 @@ def build(
     """
     ranked = rank_findings([f for f in findings if portability or not _elsewhere(f)])
     verdict = judge(ledger, ranked)
-    if verdict.bound == "unreliable" and "offline" in ledger.signals:
+    if verdict.bound == "unreliable" and ("offline" in ledger.signals or any(map(_is_impossible, ranked))):
         ranked = tuple(_as_note(finding) for finding in ranked)
     return Report(
         verdict=verdict,
@@ -123,8 +123,13 @@ def describe(machine: Machine) -> str:
 
 
 def _as_note(finding: Finding) -> Finding:
-    """Of a file that allows no verdict nothing is claimed loudly: it cannot be recorded again and looked at."""
+    """Where there is no verdict on a file, which cannot be looked at again, or figures cannot be, nothing is claimed
+    loudly."""
     return finding if is_doubt(finding) else msgspec.structs.replace(finding, severity="note")
+
+
+def _is_impossible(finding: Finding) -> bool:
+    return finding.code == "BRR910" and finding.severity == "critical"
 
 
 def _elsewhere(finding: Finding) -> bool:
