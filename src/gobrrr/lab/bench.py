@@ -21,6 +21,9 @@ BLOCK_NS = 2e6
 TINY_S = 0.02
 """Seconds of every measurement where only the way through is tested."""
 
+PAGE, MAPPED = 4096, 32 << 20
+"""Bytes of a page, and of an allocation from which glibc always asks the system (DEFAULT_MMAP_THRESHOLD_MAX)."""
+
 Call = Callable[[], object]
 
 
@@ -73,6 +76,12 @@ class Bench:
     def byte_rate(self, num_bytes: float) -> float:
         """Of memory or a cache, by the bytes that are worked on; read and written, bytes per second."""
         return self.machine.byte_rate(num_bytes, self.threads)
+
+    def fresh_ns(self, num_bytes: float) -> float:
+        """Nanoseconds that the pages of a new result cost: the system hands them out zeroed. Smaller results come from
+        what the allocator kept."""
+        pages = num_bytes / PAGE if num_bytes >= MAPPED else 0.0
+        return pages * self.machine.fresh_page.median
 
     def _share(self, of: int) -> float:
         return TINY_S if self.tiny else self._seconds / max(1, of)
