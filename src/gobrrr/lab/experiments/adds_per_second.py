@@ -39,15 +39,15 @@ def _rate(ns: Figure, flops: float) -> Figure:
 
 EXPERIMENT = Experiment(
     number=3, chapter="time", title="Additions in a second: Python, torch, and the machine",
-    claim="While torch starts one op, Python makes a hundred additions; in the time of one of those the device does "
-    "millions.",
+    claim="While torch starts one op, Python makes a hundred additions; in the time of one of those the device "
+    "does millions.",
     source="Horace He, Making Deep Learning Go Brrrr From First Principles (2022)",
     published="32 million additions of Python, 280 thousand of torch, 312 TFLOP/s of an A100: 114 to 1",
     factor="additions that Python makes while torch makes one of one element",
     reproduced=(30.0, 300.0),
     why="Python looks up types and reference counts for each addition; torch looks up the operator, its dtype, its "
-    "device and autograd, allocates a tensor and calls a kernel: the price is for the call, not for the numbers in it. "
-    "So it vanishes in tensors of a million elements and is everything in tensors of ten. Newer Pythons add faster, "
-    "newer versions of torch start ops faster: the ratio moves, the order stays.",
+    "device and autograd, allocates a tensor and calls a kernel: the price is for the call, not for the numbers in "
+    "it. So it vanishes in tensors of a million elements and is everything in tensors of ten. Newer Pythons add "
+    "faster, newer versions of torch start ops faster: the ratio moves, the order stays.",
     measure=measure, seconds=9.0,
 )  # fmt: skip

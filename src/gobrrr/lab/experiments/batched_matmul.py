@@ -37,9 +37,9 @@ EXPERIMENT = Experiment(
     published="12.9x, 16.2x, 68x and 72.6x over a single small product (GPU against CPU, by size and batch)",
     factor="FLOP/s of 1024 products of 64 x 64 in one call over FLOP/s of one in a call",
     reproduced=(1.5, 80.0),
-    why="A call of torch costs about a microsecond before any arithmetic. A 64 x 64 product has 0.5 MFLOP: less than a "
-    "microsecond of one core's peak. With a batch the cost is paid once and all cores work. On a CPU the gain is the "
-    "cores plus the call; on a GPU, where a launch costs 5 us and one product fills a hundredth of the device, it is "
-    "tens of times.",
+    why="A call of torch costs about a microsecond before any arithmetic. A 64 x 64 product has 0.5 MFLOP: less "
+    "than a microsecond of one core's peak. With a batch the cost is paid once and all cores work. On a CPU the "
+    "gain is the cores plus the call; on a GPU, where a launch costs 5 us and one product fills a hundredth of the "
+    "device, it is tens of times.",
     measure=measure, axis="products in a call",
 )  # fmt: skip

@@ -55,8 +55,8 @@ EXPERIMENT = Experiment(
     published="+10 % of run time for twice the batch means overhead-bound (a rule of thumb)",
     factor="time with a batch of 16 over time with 8, eight layers of width 64",
     reproduced=(0.95, 1.25),
-    why="A call of torch costs a microsecond or more whatever it is given. Eight rows of 64 numbers are less work than "
-    "that, so sixteen are free. Layers of width 1024 with a batch of 256 take twice as long with 512, for there the "
-    "arithmetic is all. The rule fails where more work fits another cache or wakes another thread.",
+    why="A call of torch costs a microsecond or more whatever it is given. Eight rows of 64 numbers are less work "
+    "than that, so sixteen are free. Layers of width 1024 with a batch of 256 take twice as long with 512, for "
+    "there the arithmetic is all. The rule fails where more work fits another cache or wakes another thread.",
     measure=measure, seconds=12.0,
 )  # fmt: skip

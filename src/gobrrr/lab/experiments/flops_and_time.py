@@ -63,15 +63,15 @@ class _Layer:
 
 EXPERIMENT = Experiment(
     number=2, chapter="time", title="Products: share of the FLOPs and share of the time",
-    claim="Matrix products have 99.8 % of a transformer's FLOPs and 61 % of its time; norms and pointwise ops have the "
-    "rest of the time with hardly any FLOPs.",
+    claim="Matrix products have 99.8 % of a transformer's FLOPs and 61 % of its time; norms and pointwise ops have "
+    "the rest of the time with hardly any FLOPs.",
     source="Ivanov et al., Data Movement Is All You Need (2021), table 1, BERT on a V100",
     published="99.80 % of the FLOPs, 61.0 % of the run time",
     factor="share of the time of an encoder layer, forward and backward, that goes into products",
     reproduced=(50.0, 72.0), unit="%",
     why="A product of n x n matrices does n FLOPs for each number that it reads; a pointwise op does one. A GPU's "
-    "arithmetic is so far ahead of its memory that pointwise ops, with a thousandth of the FLOPs, take as long as products do. A "
-    "CPU's arithmetic is slower beside its memory, so products take more of the time there, unless bf16 units make "
-    "them fast.",
+    "arithmetic is so far ahead of its memory that pointwise ops, with a thousandth of the FLOPs, take as long as "
+    "products do. A CPU's arithmetic is slower beside its memory, so products take more of the time there, unless "
+    "bf16 units make them fast.",
     measure=measure, seconds=10.0,
 )  # fmt: skip

@@ -33,8 +33,8 @@ EXPERIMENT = Experiment(
     published="2x on an A100 (no table in the text)",
     factor="time of eager over time of compiled, 2^25 elements of fp32",
     reproduced=(1.6, 2.6),
-    why="Both versions compute the same cosines. Eager writes the first result to memory and reads it back: 16 bytes "
-    "per element instead of 8. That halves the time only where bytes are what it waits for: on a GPU. On a few cores a "
-    "cosine of some 20 instructions takes longer than its trip to memory, so fusing alone gains little.",
+    why="Both versions compute the same cosines. Eager writes the first result to memory and reads it back: 16 "
+    "bytes per element instead of 8. That halves the time only where bytes are what it waits for: on a GPU. On a "
+    "few cores a cosine of some 20 instructions takes longer than its trip to memory, so fusing alone gains little.",
     measure=measure, needs=("torch", "compiler"), seconds=15.0,
 )  # fmt: skip

@@ -9,7 +9,7 @@ STEPS = 10
 
 
 def measure(bench: Bench) -> Found:
-    """An epoch of ten steps of a small net, with the area under the ROC curve of all that was seen, counted in Python."""
+    """An epoch of ten steps of a small net, and the area under the ROC curve of all that was seen, in Python."""
     torch = bench.torch
     x, y = torch.rand(256, 32), torch.rand(256, 1).round()
     seen = torch.rand(bench.size(20_000, 100)).tolist()
@@ -44,13 +44,14 @@ def _auroc(scores: list[float], truth: list[bool]) -> float:
 
 EXPERIMENT = Experiment(
     number=10, chapter="time", title="A metric on the CPU after every step, or once an epoch",
-    claim="A metric that Python computes after each step can cost several times the step; once an epoch it is free.",
+    claim="A metric that Python computes after each step can cost several times the step; once an epoch it is "
+    "free.",
     source="course Efficient-DL-Models (2024), metrics of sklearn in the training loop",
     published="some 350 ms a step with the metric, 46 without: 7.6 times",
     factor="epoch of ten steps with the metric after each over an epoch with it once",
     reproduced=(1.5, 12.0),
-    why="While Python counts, nothing trains; on a GPU each such metric also waits for the device. Collect tensors and "
-    "count once, with tensor ops, or use a metric that works on tensors. With ten steps an epoch the gain is at most "
-    "ten; it is small where the step itself takes long.",
+    why="While Python counts, nothing trains; on a GPU each such metric also waits for the device. Collect tensors "
+    "and count once, with tensor ops, or use a metric that works on tensors. With ten steps an epoch the gain is at "
+    "most ten; it is small where the step itself takes long.",
     measure=measure, seconds=12.0,
 )  # fmt: skip

@@ -45,16 +45,16 @@ def _times(x: Any, count: int) -> Any:
 
 EXPERIMENT = Experiment(
     number=4, chapter="time", title="One to 128 multiplications per element: where does time begin to grow?",
-    claim="A fused pointwise kernel takes as long for 16 multiplications per element as for one; only from some 32 to "
-    "64 on does arithmetic cost.",
+    claim="A fused pointwise kernel takes as long for 16 multiplications per element as for one; only from some 32 "
+    "to 64 on does arithmetic cost.",
     source="Horace He, Making Deep Learning Go Brrrr From First Principles (2022)",
     published="flat up to 32 to 64 multiplications on an A100; eager needs a trip to memory for each",
     factor="time of 16 multiplications over that of one, both compiled, 2^24 elements of fp32",
     reproduced=(0.8, 1.3),
     why="A kernel waits for the slower of its bytes and its arithmetic. The knee is the machine's FLOP/s over its "
-    "bytes per second, times the 8 bytes of an element. An A100 does 9.75 T multiplications and 0.75 T elements a second; "
-    "a CPU has a lower knee because its memory is nearer to its arithmetic. A product counts two FLOPs for each "
-    "multiply-add, so multiplications alone reach half of that ceiling. A result that is too large for the allocator comes in fresh "
-    "pages, which cost a CPU more than the trip itself.",
+    "bytes per second, times the 8 bytes of an element. An A100 does 9.75 T multiplications and 0.75 T elements a "
+    "second; a CPU has a lower knee because its memory is nearer to its arithmetic. A product counts two FLOPs for "
+    "each multiply-add, so multiplications alone reach half of that ceiling. A result that is too large for the "
+    "allocator comes in fresh pages, which cost a CPU more than the trip itself.",
     measure=measure, needs=("torch", "compiler"), axis="multiplications per element", seconds=20.0,
 )  # fmt: skip
