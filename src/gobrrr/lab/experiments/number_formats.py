@@ -1,0 +1,49 @@
+"""22: range and precision of the floating formats, by sums that fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gobrrr.lab.bench import Bench
+from gobrrr.lab.model import Experiment, Figure, Found, Row
+
+FORMATS = {"float32": 24, "bfloat16": 8, "float16": 11, "float8_e4m3fn": 4, "float8_e5m2": 3}
+"""Bits of the significand with the hidden one: tf32 has float16's 11 and float32's range."""
+
+
+def measure(bench: Bench) -> Found:
+    """The first whole number that cannot be counted up, and the largest number, of each format."""
+    torch = bench.torch
+    rows, worst = [], 1.0
+    for name, bits in FORMATS.items():
+        dtype = getattr(torch, name, None)
+        if dtype is None:
+            continue
+        stuck, expected = _stuck(torch, dtype), float(2**bits)
+        worst = max(worst, stuck / expected, expected / stuck)
+        rows.append(Row(f"{name}: n where n + 1 is n", Figure.exact(stuck), expected))
+        rows.append(Row(f"{name}: largest", Figure.exact(float(torch.finfo(dtype).max))))
+    return Found(Figure.exact(worst), 1.0, tuple(rows))
+
+
+def _stuck(torch: Any, dtype: Any) -> float:
+    """Powers of two until adding one is lost."""
+    number = 1.0
+    while float(torch.tensor(number + 1).to(dtype).float()) == number + 1:
+        number *= 2
+    return number
+
+
+EXPERIMENT = Experiment(
+    number=22, chapter="formats", title="Where do sums fail: fp32, bf16, fp16, fp8",
+    claim="A format with p bits of significand counts to 2^p and no further: 256 in bf16, 2048 in fp16, 16 in fp8 "
+    "(e4m3).",
+    source="IEEE 754; course on efficient deep learning, table of formats",
+    published="8 bits of significand in bf16, 11 in fp16 and tf32, 24 in fp32; e4m3 reaches 448, e5m2 57,344",
+    factor="first power of two that cannot be counted past, over or under 2^bits, worst format",
+    reproduced=(1.0, 1.0001),
+    why="Above 2^p neighbours are two apart, so one more is rounded away: an average over 1,000 numbers summed in "
+    "bf16 stops growing at 256. That is why products sum in fp32 whatever they multiply, why optimizers keep fp32 "
+    "weights, and why a loss is computed in fp32. Range is another matter: bf16 has fp32's, fp16 ends at 65,504.",
+    measure=measure, seconds=5.0,
+)  # fmt: skip
