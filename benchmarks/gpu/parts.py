@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from benchmarks.gpu import ceilings, planting, traces, tunings, watching
+from benchmarks.gpu import ceilings, labs, planting, traces, tunings, watching
 from benchmarks.gpu.plants import PLANTS, Plant
 from benchmarks.gpu.rows import Row, Work
 from benchmarks.gpu.setting import Setting
@@ -14,6 +14,7 @@ TITLES = {
     1: "tests of tests/gpu, ceilings against the data sheet", 2: "planted programs, first half",
     3: "planted programs, second half", 4: "tune on GPT-2 small", 5: "tune on BERT base",
     6: "traces written here and read back, the cost of watching", 7: "single remedies under the guard",
+    8: "the lab's experiments that need a device",
 }  # fmt: skip
 HALF = len(PLANTS) // 2
 TUNE_S, ALONE_S, GUARD_S = 240.0, 200.0, 115.0
@@ -25,6 +26,7 @@ def works(part: int, setting: Setting) -> list[Work]:
     made = {
         1: _machine, 2: partial(_planted, PLANTS[:HALF]), 3: partial(_planted, PLANTS[HALF:]),
         4: partial(_model, "gpt2_small"), 5: partial(_model, "bert_base"), 6: _watched, 7: _remedies,
+        8: _lab,
     }[part](setting)  # fmt: skip
     return [Work(*each) for each in made]
 
@@ -60,6 +62,10 @@ def _watched(setting: Setting) -> Made:
             for size in sizes
         ),
     ]
+
+
+def _lab(setting: Setting) -> Made:
+    return [(name, 45, partial(labs.measured, name, setting)) for name in labs.names()]
 
 
 def _remedies(setting: Setting) -> Made:

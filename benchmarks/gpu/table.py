@@ -27,8 +27,12 @@ def _lines(row: Row) -> list[str]:
     if undone := row.get("failed") or row.get("left_out"):
         return [f"{row['name']:36s} {'FAILED ' if 'failed' in row else ''}{undone}"]
     kinds = {"outcomes": _tests, "ceilings": _ceilings, "ratio": _planted, "trials": _tuned, "alone": _alone,
-             "step_ms": _traced, "cost": _watched}  # fmt: skip
+             "step_ms": _traced, "cost": _watched, "lab": _lab}  # fmt: skip
     return next(tell(row) for key, tell in kinds.items() if key in row)
+
+
+def _lab(row: Row) -> list[str]:
+    return [f"{row['name']:24s} {row['lab']:14s} {row['told']}  (published: {row['published']})"]
 
 
 def _tests(row: Row) -> list[str]:

@@ -16,6 +16,7 @@ from gobrrr.report.text import laid_out
 
 STYLES = {REPRODUCED: "green", NOT_HERE: "yellow", INVERTED: "red", INCONCLUSIVE: "dim", CANNOT: "dim"}
 BAR = 16
+UNITS = {"ns": units.duration, "FLOP/s": units.flop_rate, "B/s": units.byte_rate, "B": units.size, "FLOP": units.flops}
 
 
 def listing(
@@ -67,15 +68,8 @@ def counted(results: Iterable[Result]) -> str:
 
 def value(figure: float, unit: str) -> str:
     """In its unit: 2.04x, 1.2 ms, 31.0 GFLOP/s."""
-    known = {
-        "ns": units.duration,
-        "FLOP/s": units.flop_rate,
-        "B/s": units.byte_rate,
-        "B": units.size,
-        "FLOP": units.flops,
-    }
-    if unit in known:
-        return known[unit](figure)
+    if unit in UNITS:
+        return UNITS[unit](figure)
     return f"{figure:.3g} %" if unit == "%" else f"{figure:.3g}{unit if unit in ('', 'x') else f' {unit}'}"
 
 
@@ -84,6 +78,11 @@ def figure_text(figure: Figure, unit: str) -> str:
     if figure.low == figure.high:
         return value(figure.value, unit)
     return f"{value(figure.value, unit)} ({value(figure.low, unit)} to {value(figure.high, unit)})"
+
+
+def _edge(end: float, unit: str) -> str:
+    """Of a range, to as many digits as it was written with."""
+    return value(end, unit) if unit in UNITS else f"{end:.6g}{value(1.0, unit)[1:]}"
 
 
 def _brief(figure: Figure, unit: str) -> str:
@@ -102,7 +101,7 @@ def _state(result: Result | None, missing: str) -> tuple[str, str]:
 def _figures(result: Result, experiment: Experiment) -> list[Text]:
     found = result.found
     assert found is not None
-    low, high = (value(each, experiment.unit) for each in experiment.reproduced)
+    low, high = (_edge(each, experiment.unit) for each in experiment.reproduced)
     lines = [Text.assemble((figure_text(found.factor, experiment.unit), "bold"), f"  {experiment.factor}")]
     if found.predicted:
         over = found.factor.value / found.predicted
