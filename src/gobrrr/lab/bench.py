@@ -18,8 +18,6 @@ FEWEST, MOST = 7, 200
 """Blocks of a time."""
 BLOCK_NS = 2e6
 """A block is at least so long: the clock's own cost is some 50 ns."""
-TINY_S = 0.02
-"""Seconds of every measurement where only the way through is tested."""
 
 PAGE, MAPPED = 4096, 32 << 20
 """Bytes of a page, and of an allocation from which glibc always asks the system (DEFAULT_MMAP_THRESHOLD_MAX)."""
@@ -28,7 +26,8 @@ Call = Callable[[], object]
 
 
 class Bench:
-    """Handed to `Experiment.measure`. `machine` has the ceilings, `threads` is torch's number of them."""
+    """Handed to `Experiment.measure`. `machine` has the ceilings, `threads` is the number of torch's. `tiny`: each call
+    once or a few times, so that the way through is tested and nothing else."""
 
     def __init__(
         self, machine: Machine, seconds: float, tiny: bool = False, clock: Callable[[], int] = time.perf_counter_ns
@@ -55,6 +54,9 @@ class Bench:
     def pair(self, baseline: Call, candidate: Call, of: int = 1) -> Figure:
         """Time of `baseline` over that of `candidate`, in alternating blocks (gobrrr.compare); above 1 the candidate is
         faster. It has one part in `of` of the experiment's time."""
+        if self.tiny:
+            one, other = self._block(baseline, 1), self._block(candidate, 1)
+            return Figure(one / other, one / other / 2, one / other * 2)
         found = compare(baseline, candidate, seconds=self._share(of), clock=self._clock)
         return Figure(found.speedup, found.low, found.high)
 
@@ -65,7 +67,7 @@ class Bench:
         ends = self._clock() + 1e9 * self._share(of)
         logs: list[float] = []
         while len(logs) < FEWEST or (self._clock() < ends and len(logs) < MOST):
-            logs.append(math.log(max(1.0, self._block(call, calls) / calls)))
+            logs.append(math.log(self._block(call, calls) / calls))
         low, high = interval(np.asarray(logs))
         return Figure(*(math.exp(each) for each in (float(np.median(logs)), low, high)))
 
@@ -84,18 +86,17 @@ class Bench:
         return pages * self.machine.fresh_page.median
 
     def _share(self, of: int) -> float:
-        return TINY_S if self.tiny else self._seconds / max(1, of)
+        return 0.0 if self.tiny else self._seconds / max(1, of)
 
     def _block(self, call: Call, calls: int) -> float:
         began = self._clock()
         for _ in range(calls):
             call()
         synchronise()
-        return self._clock() - began
+        return max(1.0, self._clock() - began)
 
     def _calls(self, call: Call) -> int:
-        took = max(1.0, self._block(call, 1))
-        return max(1, min(100_000, round(BLOCK_NS / took)))
+        return 1 if self.tiny else max(1, min(100_000, round(BLOCK_NS / self._block(call, 1))))
 
 
 def ratio(over: Figure, under: Figure) -> Figure:

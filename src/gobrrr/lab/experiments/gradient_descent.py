@@ -38,7 +38,8 @@ def _fitted(torch: Any, x: Any, y: Any, rate: float, least: float) -> float:
         loss = ((line[0] * x + line[1] - y) ** 2).mean()
         (slope,) = torch.autograd.grad(loss, line)
         line = (line - rate * slope).detach().requires_grad_()
-    return float(((line[0] * x + line[1] - y) ** 2).mean()) - least
+    found = line.detach()
+    return float(((found[0] * x + found[1] - y) ** 2).mean()) - least
 
 
 EXPERIMENT = Experiment(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from gobrrr.errors import GobrrrError
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Found, Row
@@ -19,7 +21,9 @@ def measure(bench: Bench) -> Found:
     factor = bench.pair(lambda: dense @ x, lambda: holes[0.9] @ x, of=of)
     rows = []
     for share, weight in holes.items():
-        compressed = weight.to_sparse_csr()
+        with warnings.catch_warnings():  # compressed rows are "in beta" since 2021
+            warnings.simplefilter("ignore", UserWarning)
+            compressed = weight.to_sparse_csr()
         if not torch.allclose(compressed @ x, weight @ x, atol=1e-3):
             raise GobrrrError("the compressed product differs")
         figure = bench.pair(lambda: dense @ x, lambda c=compressed: c @ x, of=of)  # type: ignore[misc]
