@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,11 +65,10 @@ class Bench:
         call()
         calls = self._calls(call)
         ends = self._clock() + 1e9 * self._share(of)
-        logs: list[float] = []
-        while len(logs) < FEWEST or (self._clock() < ends and len(logs) < MOST):
-            logs.append(math.log(self._block(call, calls) / calls))
-        low, high = interval(np.asarray(logs))
-        return Figure(*(math.exp(each) for each in (float(np.median(logs)), low, high)))
+        walls: list[float] = []
+        while len(walls) < FEWEST or (self._clock() < ends and len(walls) < MOST):
+            walls.append(self._block(call, calls) / calls)
+        return middle_of(walls)
 
     def flop_rate(self, dtype: str = "fp32") -> float:
         """This machine's ceiling at torch's threads, FLOP/s; not a number where it was not measured."""
@@ -97,6 +96,13 @@ class Bench:
 
     def _calls(self, call: Call) -> int:
         return 1 if self.tiny else max(1, min(100_000, round(BLOCK_NS / self._block(call, 1))))
+
+
+def middle_of(walls: Sequence[float]) -> Figure:
+    """The median of times with its 95 % interval."""
+    logs = np.log(np.maximum(1.0, np.asarray(walls, float)))
+    low, high = interval(logs)
+    return Figure(*(math.exp(each) for each in (float(np.median(logs)), low, high)))
 
 
 def ratio(over: Figure, under: Figure) -> Figure:

@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from gobrrr.errors import GobrrrError
-from gobrrr.lab.bench import Bench
-from gobrrr.lab.model import Experiment, Figure, Found, Row
+from gobrrr.lab.bench import Bench, middle_of, ratio
+from gobrrr.lab.model import Experiment, Found, Row
 
 RANKS, ROUNDS = 4, 30
 SIZES = (1_000, 10_000, 100_000)
@@ -30,7 +30,7 @@ def measure(bench: Bench) -> Found:
         for process in ranks:
             process.start()
         try:
-            times = queue.get(timeout=WAIT_S)
+            times = {key: middle_of(walls) for key, walls in queue.get(timeout=WAIT_S).items()}
         except Exception:
             raise GobrrrError("the processes did not meet over gloo") from None
         finally:
@@ -42,8 +42,6 @@ def measure(bench: Bench) -> Found:
         for size in sizes
         for way in ("ring", "butterfly")
     )
-    from gobrrr.lab.bench import ratio
-
     steps = 2 * (RANKS - 1) / math.log2(RANKS)
     return Found(ratio(times["ring", sizes[0]], times["butterfly", sizes[0]]), steps, rows)
 
@@ -65,8 +63,7 @@ def _rank(rank: int, store: str, sizes: tuple[int, ...], rounds: int, queue: Any
                 way(torch, dist, x, rank)
                 walls.append(float(time.perf_counter_ns() - began))
                 assert float(x[0]) == float(x[-1]) == RANKS * (RANKS + 1) / 2
-            walls.sort()
-            found[name, size] = Figure(walls[len(walls) // 2], walls[len(walls) // 4], walls[3 * len(walls) // 4])
+            found[name, size] = walls
     if rank == 0:
         queue.put(found)
     dist.destroy_process_group()
@@ -77,7 +74,7 @@ def ring(torch: Any, dist: Any, x: Any, rank: int) -> None:
     parts = list(x.chunk(RANKS))
     for step in range(2 * (RANKS - 1)):
         gathers = step >= RANKS - 1
-        mine, theirs = (rank - step + gathers) % RANKS, (rank - step - 1 + gathers) % RANKS
+        mine, theirs = (rank - step) % RANKS, (rank - step - 1) % RANKS
         came = torch.empty_like(parts[theirs])
         sent = dist.isend(parts[mine].clone(), (rank + 1) % RANKS)
         dist.recv(came, (rank - 1) % RANKS)

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from gobrrr.errors import GobrrrError
-from gobrrr.lab.bench import Bench, ratio
+from gobrrr.lab.bench import Bench, middle_of, ratio
 from gobrrr.lab.model import Experiment, Figure, Found, Row
 
 RANKS, STEPS, WARM, WAIT_S = 2, 20, 4, 90
@@ -37,14 +37,13 @@ def _run(ranks: int, sync: bool, size: int, steps: int) -> Figure:
         for process in started:
             process.start()
         try:
-            walls = sorted(queue.get(timeout=WAIT_S))
+            return middle_of(queue.get(timeout=WAIT_S))
         except Exception:
             raise GobrrrError("the ranks did not meet over gloo") from None
         finally:
             for process in started:
                 process.join(5)
                 process.kill()
-    return Figure(*(walls[int(q * (len(walls) - 1))] for q in (0.5, 0.25, 0.75)))
 
 
 def _rank(rank: int, ranks: int, store: str, sync: bool, size: int, steps: int, queue: Any) -> None:

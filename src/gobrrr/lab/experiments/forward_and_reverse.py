@@ -20,7 +20,7 @@ def measure(bench: Bench) -> Found:
     for inputs, outputs in shapes:
         figure = _compared(bench, inputs, outputs, len(shapes))
         first = figure if (inputs, outputs) == shapes[0] else first
-        rows.append(Row(f"{inputs} inputs, {outputs} outputs", figure, inputs / outputs, x=inputs / outputs, unit="x"))
+        rows.append(Row(f"{inputs} inputs, {outputs} outputs", figure, x=inputs / outputs, unit="x"))
     return Found(first, None, tuple(rows))
 
 

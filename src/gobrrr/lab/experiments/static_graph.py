@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.errors import GobrrrError
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Figure, Found, Row
 
@@ -23,6 +24,8 @@ def measure(bench: Bench) -> Found:
     with torch.no_grad():
         compiled, first = _timed(lambda: _called(torch.compile(net, dynamic=False), x))
         exported, traced = _timed(lambda: torch.export.export(net, (x,)).module())
+        if not all(torch.allclose(way(x), net(x), atol=1e-4) for way in (compiled, exported)):
+            raise GobrrrError("the graph computes something else")
         factor = bench.pair(lambda: net(x), lambda: compiled(x), of=3)
         plain = bench.time(lambda: net(x), of=3)
         graph = bench.pair(lambda: net(x), lambda: exported(x), of=3)
