@@ -13,10 +13,11 @@ from gobrrr.ledger import loadermodel
 from gobrrr.remedies.loader_workers import room
 from gobrrr.remedies.loaders import most_said
 from gobrrr.rules.loading import AHEAD, HELD_BYTES, NUM_WORKERS, WORKERS
+from gobrrr.trial import headspace
 from gobrrr.trial.heat import Heat, Stack
-from gobrrr.trial.receipt import TrialResult
+from gobrrr.trial.receipt import Headspace, TrialResult
 from gobrrr.trial.settings import LoaderSearch, Setting, Tried
-from gobrrr.units import size
+from gobrrr.units import duration, size
 
 if TYPE_CHECKING:
     from gobrrr.remedies.registry import Options
@@ -143,9 +144,16 @@ class Settling:
         self._results: dict[Setting, TrialResult] = {}
         self._longest = 0.0
 
-    def run(self) -> str:
-        """All trials; a sentence of what came of them, empty where there was no time for any."""
+    def run(self, most: Headspace | None = None) -> str:
+        """All trials; a sentence of what came of them, empty where there was no time for any. `most` that a loader can
+        bring: where a setting does nearly all of it the rest are not tried, and none where it is too little."""
         began = self._clock()
+        if most is not None and most.saved_ns is not None and most.saved_ns.high < WORTH * most.step_ns:
+            self._without()
+            return (
+                f"no setting of its loaders was searched for: {duration(most.saved_ns.high)} at most is there to gain"
+            )
+        self._search.enough = headspace.enough(most)
         while began + self._longest < self._until and (setting := self._search.next()) is not None:
             if not self._try(setting):
                 break
@@ -174,6 +182,17 @@ class Settling:
         self._racing.let_go()
         return True
 
+    def _praised(self, shown: bool) -> str:
+        if self._search.has_enough():
+            return f"bring at least {headspace.ENOUGH:.0%} of what any loader fix could, so that no other was tried"
+        return "as good as any" if shown else "may be faster"
+
+    def _settled_by(self, shown: bool) -> tuple[str, ...]:
+        """Remedies that the race has not to look at any more."""
+        if self._search.has_enough():
+            return headspace.LOADERS
+        return (MANY, ONE, STAYING) if shown else self._family.guests
+
     def _said(self, setting: Setting, found: TrialResult) -> str:
         """Which setting it was, its safety class, and what went wrong."""
         named = f"{setting} ({setting.safety(self._search.now)})"
@@ -198,8 +217,8 @@ class Settling:
         self._referee.give({**self._before, **self._family.options(found)})
         self._race.settle((), stack, self._results[found].verdict, mean, mean)
         shown = self._search.best() is not None
-        told += f": {found} {'as good as any' if shown else 'may be faster'}"
-        for name in {*({MANY, ONE, STAYING} if shown else self._family.guests)} - set(stack):
+        told += f": {found} {self._praised(shown)}"
+        for name in {*self._settled_by(shown)} - set(stack):
             self._race.withdraw(name)
         needs = f", {size(self._search.needs(found))} at most" if self._search.needs(found) else ""
         return f"{told} ({found.safety(self._search.now)}{needs})"
