@@ -244,8 +244,9 @@ def test_the_referee_gives_such_an_arm_no_remedies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["tune", "--try", REPLAYED[0]], ["tune", "--only", REPLAYED[0]]])
-def test_nobody_can_name_it(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words, "t.py"]) == 2 and f"no remedy is called {REPLAYED[0]}" in capsys.readouterr().err
+def test_nobody_can_name_it(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (program := tmp_path / "t.py").touch()
+    assert main([*words, str(program)]) == 2 and f"no remedy is called {REPLAYED[0]}" in capsys.readouterr().err
 
 
 def test_an_arm_replays_and_the_program_as_it_is_makes_all_of_its_samples(tmp_path: Path) -> None:
