@@ -18,8 +18,9 @@ from gobrrr.cli.main import main
 from gobrrr.trial import protocol, replay
 from gobrrr.trial.arm import REPLAYING, TIMED, Arm
 from gobrrr.trial.headspace import REPLAYED
+from gobrrr.trial.inside import Inside
 from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.replay import MOST, MOST_LOADERS, Replay
+from gobrrr.trial.replay import MOST, MOST_LOADERS, Replay, Replaying
 from gobrrr.trial.workspace import WORK, mirror_of
 
 MB = 1 << 20
@@ -213,6 +214,16 @@ def test_copying_is_off_the_clock_of_the_steps_that_count(put_in, monkeypatch) -
     assert gauge.end() == {"copied_ns": 3}
     gauge.begin(True)
     assert gauge.end() == {"copied_ns": 0}
+
+
+def test_a_block_is_as_long_as_it_was_without_copying(monkeypatch) -> None:
+    monkeypatch.setattr(Inside, "_block", lambda arm: {"ns": 10, "steps": 1, "copied_ns": 3})
+    assert Replaying._block(object.__new__(Replaying)) == {"ns": 7, "steps": 1}
+
+
+def test_a_process_that_the_program_forks_reads_for_itself(put_in, monkeypatch) -> None:
+    monkeypatch.setattr(replay.os, "getpid", lambda: -1)
+    assert [int(batch) for batch in DataLoader(Rows(20))] == list(range(20)) and not put_in.said
 
 
 PROGRAM = Path(__file__).parent / "programs" / "trains.py"
