@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.pipeline.tuning import recipe_of
+from gobrrr.pipeline.tuning import Wishes, recipe_of, waits_for_loaders
 from gobrrr.report import formats, live
 from gobrrr.report import tuning as shown
 from gobrrr.rules.model import Finding, Quantity, Saving
@@ -18,6 +18,7 @@ from gobrrr.rules.verdict.model import Report, Step, Verdict
 from gobrrr.trial import headspace, receipt
 from gobrrr.trial.headspace import REPLAYED, SHARE, Glimpse
 from gobrrr.trial.heat import Stack
+from gobrrr.trial.objective import MEMORY
 from gobrrr.trial.receipt import Figure, Headspace, Receipt, Samples, Speedup
 from gobrrr.trial.search import Candidate
 from gobrrr.trial.settings import LoaderSearch, Setting, Tried
@@ -102,6 +103,19 @@ def test_the_search_ends_where_nine_tenths_of_it_are_reached(tmp_path: Path) -> 
     assert len([trial for trial in unknown.trials if trial.options]) > 1 and unknown.headspace is None
 
 
+def test_where_the_model_advises_no_workers_the_headspace_decides(tmp_path: Path) -> None:
+    """It is off by so much that workers would never be tried: what was measured says that half of the step is there."""
+    for ready, waits, searched in ((20, True, True), (37, True, False), (20, False, False)):
+        referee = Waits(by_workers, ready=ready)
+        family = Family(LoaderSearch(Setting(1), Setting(0), 8, 1e12), guests=(ONE, MANY), advised=False)
+        candidates = [Candidate(name, Saving(0.0, 9 * MS, 15 * MS)) for name in ("other", ONE, MANY)]
+        tuning = Tuning(candidates, referee.step(()), referee, Journal(tmp_path / f"{ready}{waits}"), seconds=600,
+                        clock=referee.clock, family=family, waits=waits)  # fmt: skip
+        tuning.run()
+        assert any(trial.options for trial in tuning.results) == searched
+        assert any({ONE, MANY} & set(stack) for stack in referee.starts) == searched, "guests of the search alone"
+
+
 def test_what_others_bring_is_no_part_of_it(tmp_path: Path) -> None:
     """Loaders bring 19 of 20 ms, and another remedy 1.25 times."""
     told = tuned(Waits(by_workers, ready=20), tmp_path, MANY, "other").receipt()
@@ -183,7 +197,11 @@ def report(*codes: str) -> Report:
      (("BRR201",), ("compile",), False)],
 )  # fmt: skip
 def test_who_waits_for_a_loader_is_asked(codes: tuple[str, ...], names: tuple[str, ...], wanted: bool) -> None:
-    assert headspace.is_wanted(report(*codes), names) == wanted
+    chosen = [Candidate(name) for name in names]
+    assert waits_for_loaders(report(*codes), chosen, Wishes()) == wanted
+    assert not waits_for_loaders(report(*codes), chosen, Wishes(objective=MEMORY)), "workers only cost memory"
+    assert not waits_for_loaders(report(*codes), chosen, Wishes(only=("compile",))), "nobody would gain by it"
+    assert waits_for_loaders(report(*codes), chosen, Wishes(only=("compile", MANY))) == wanted
 
 
 KNOWN = Headspace(

@@ -104,7 +104,7 @@ def tune(
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
         family = loader_family(report, chosen, wishes)
-        waits = wishes.objective is not MEMORY and headspace.is_wanted(report, [c.name for c in chosen])
+        waits = waits_for_loaders(report, chosen, wishes)
         guests = [registry.remedy(name) for name in family.guests] if family else []
         chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
@@ -192,6 +192,13 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
     risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
     return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
                      frozenset(remedy.overlaps), remedy.unseen)  # fmt: skip
+
+
+def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:
+    """Whether the headspace is to be measured: not for memory, nor where the user lets no loader remedy be tried."""
+    if wishes.objective is MEMORY or (wishes.only and not {*wishes.only} & {*headspace.LOADERS}):
+        return False
+    return headspace.is_wanted(report, [each.name for each in chosen])
 
 
 def loader_family(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> Family | None:

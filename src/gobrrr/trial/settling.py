@@ -85,6 +85,8 @@ class Family(NamedTuple):
     """Of a single worker; MANY where the user leaves ONE out."""
     guests: tuple[str, ...] = ()
     """Remedies that are candidates for the search's sake alone."""
+    advised: bool = True
+    """Whether the loader model advises workers; else only what any loader fix could give, measured, calls for them."""
 
     def stack(self, setting: Setting) -> Stack:
         """The remedies that apply a setting."""
@@ -109,18 +111,20 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     `allowed`: whether the user lets a remedy be tried."""
     advised = most_said(report, CODES, WORKERS)
     worth = max((finding.saving.ceiling_ns for finding in report.findings if finding.code in CODES), default=0.0)
-    if not advised or not allowed(MANY) or worth < WORTH * report.step.plain_wall_ns:
+    if advised is None or not allowed(MANY) or worth < WORTH * report.step.plain_wall_ns:
         return None
     now = Setting(int(most_said(report, CODES, NUM_WORKERS) or 0))
     ahead = int(most_said(report, CODES, AHEAD) or loadermodel.PREFETCH)
     now = now._replace(prefetch=ahead if now.workers else loadermodel.PREFETCH)
     held = most_said(report, CODES, HELD_BYTES) or 0.0
+    first = int(advised) or 1
     search = LoaderSearch(
-        now.with_workers(int(advised)) if now.workers else Setting(int(advised)), now, most_workers(report, now),
+        now.with_workers(first) if now.workers else Setting(first), now, most_workers(report, now),
         room(), batch_bytes=held / ahead, can_batch=BATCHED in names, can_pin=PINNED in names,
     )  # fmt: skip
     bases = [each for each in (MANY, ONE) if allowed(each)]
-    return Family(search, ONE if ONE in bases else MANY, tuple(each for each in bases if each not in names))
+    guests = tuple(each for each in bases if each not in names)
+    return Family(search, ONE if ONE in bases else MANY, guests, advised > 0)
 
 
 def most_workers(report: Report, now: Setting) -> int:
@@ -148,11 +152,13 @@ class Settling:
         """All trials; a sentence of what came of them, empty where there was no time for any. `most` that a loader can
         bring: where a setting does nearly all of it the rest are not tried, and none where it is too little."""
         began = self._clock()
-        if most is not None and most.saved_ns is not None and most.saved_ns.high < WORTH * most.step_ns:
+        saved, worth = (most.saved_ns, WORTH * most.step_ns) if most is not None else (None, 0.0)
+        if saved is not None and saved.high < worth:
             self._without()
-            return (
-                f"no setting of its loaders was searched for: {duration(most.saved_ns.high)} at most is there to gain"
-            )
+            return f"no setting of its loaders was searched for: {duration(saved.high)} at most is there to gain"
+        if not self._family.advised and (saved is None or saved.low < worth):
+            self._without()
+            return ""
         self._search.enough = headspace.enough(most)
         while began + self._longest < self._until and (setting := self._search.next()) is not None:
             if not self._try(setting):
