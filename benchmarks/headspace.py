@@ -71,6 +71,8 @@ def tuned(name: str, minutes: float) -> dict[str, Any]:
         receipt = json.loads(Path(folder, "out", "receipt.json").read_text())
     told = {key: receipt[key] for key in ("kept", "options", "speedup", "step_ns", "seconds", "notes")}
     trials = [{key: each[key] for key in ("remedies", "options", "verdict", "speedup")} for each in receipt["trials"]]
+    if receipt["headspace"] is None:
+        raise SystemExit(f"{name} does not wait for its loader:\n{ran.stdout}")
     headspace = {key: each for key, each in receipt["headspace"].items() if key != "samples"}
     return {**told, "guard": receipt["guard"]["verdict"], "exit_code": ran.returncode, "trials": trials,
             "headspace": headspace, "sweeps": len(receipt["headspace"]["samples"]["arm"]) // 4,
@@ -93,10 +95,8 @@ def within(figure: dict[str, float] | None, scale: float = 1.0) -> str:
 def table(cases: list[dict[str, Any]], where: dict[str, Any], minutes: float) -> str:
     chip = f"{where['cpu']}, {where['cores']} cores, {where['date']}, torch {where['torch']}"
     lines = ["# The headspace: replayed batches beside a loop by hand, and what a tuning reaches of it", ""]
-    lines += [
-        f"{chip}; `python -m benchmarks.headspace --minutes {minutes:g}`. C is the step with its batches ready.",
-        "",
-    ]
+    command = f"OMP_WAIT_POLICY=PASSIVE python -m benchmarks.headspace --minutes {minutes:g}"
+    lines += [f"{chip}; load {where['load']} at the start; `{command}`. C is the step with its batches ready.", ""]
     heads = ("pipeline", "step, ms", "C of the arm, ms", "C by hand before, after, ms", "others' cores by hand",
              "headspace, ms", "kept", "speed-up", "share of the headspace, %", "settings tried")  # fmt: skip
     lines += [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]

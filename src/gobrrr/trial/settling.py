@@ -117,9 +117,8 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     ahead = int(most_said(report, CODES, AHEAD) or loadermodel.PREFETCH)
     now = now._replace(prefetch=ahead if now.workers else loadermodel.PREFETCH)
     held = most_said(report, CODES, HELD_BYTES) or 0.0
-    first = int(advised) or 1
     search = LoaderSearch(
-        now.with_workers(first) if now.workers else Setting(first), now, most_workers(report, now),
+        now.with_workers(int(advised)) if now.workers else Setting(int(advised)), now, most_workers(report, now),
         room(), batch_bytes=held / ahead, can_batch=BATCHED in names, can_pin=PINNED in names,
     )  # fmt: skip
     bases = [each for each in (MANY, ONE) if allowed(each)]
