@@ -75,8 +75,7 @@ def tuned(name: str, minutes: float) -> dict[str, Any]:
         raise SystemExit(f"{name} does not wait for its loader:\n{ran.stdout}")
     headspace = {key: each for key, each in receipt["headspace"].items() if key != "samples"}
     return {**told, "guard": receipt["guard"]["verdict"], "exit_code": ran.returncode, "trials": trials,
-            "headspace": headspace, "sweeps": len(receipt["headspace"]["samples"]["arm"]) // 4,
-            "said": ran.stdout.splitlines() + ran.stderr.splitlines()}  # fmt: skip
+            "headspace": headspace, "sweeps": len(receipt["headspace"]["samples"]["arm"]) // 4}  # fmt: skip
 
 
 def measured(name: str, minutes: float) -> dict[str, Any]:

@@ -27,7 +27,7 @@ REPLAYED: Stack = (protocol.REPLAYED,)
 """An arm that is measured and never kept: no race knows it."""
 SHARE = 0.1
 """Of a tuning's time that its blocks may take. It starts beside the program as it is, which the search needs too."""
-MOST, NARROW = 24, 0.05
+MOST, NARROW = 24, 0.08
 """Sweeps, and half the interval of the log ratio from which on no more are made; 3.2 % of it are the processes' own."""
 ENOUGH = 0.9
 """Of the headspace, what a loader's settings must bring for none of the others to be tried."""
