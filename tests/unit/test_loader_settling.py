@@ -184,7 +184,9 @@ def test_it_begins_where_the_model_says_and_only_where_a_finding_does() -> None:
     assert family(report("BRR201", workers=3), Wishes()) is None
     crowd = family(report("BRR406", workers=2, num_workers=12), Wishes(), ONE)
     assert crowd is not None and crowd.search.next() == Setting(2) and crowd.guests == (MANY,)
-    assert family(report(workers=0), Wishes(), MANY) is None and family(report(), Wishes(), MANY) is None
+    unadvised = family(report(workers=0), Wishes(), MANY)
+    assert unadvised is not None and not unadvised.advised and unadvised.search.next() == Setting(1)
+    assert found.advised and family(report(), Wishes(), MANY) is None, "nobody was asked"
     assert family(report(ceiling=9.0, workers=3), Wishes(), MANY) is None, "of a hundred, which other remedies may need"
     assert family(said, Wishes(objective=MEMORY), MANY) is None, "workers only cost memory"
 

@@ -39,7 +39,7 @@ MEMORY = data.waiting(40, in_memory=True, batch_size=1024, facts={"process_load"
         (READING, "BRR402", (100 - (1 + data.WITHIN) * 50) / 50),
         (waiting(40, STACKED, facts={"process_load": 2.0}), "BRR403", 0.3 / 0.8),
         (data.epochs(), "BRR404", 0.4 / 0.85),
-        (data.slow_ones(200.0, 200.0), "BRR407", 0.3 / 0.8),
+        (data.slow_ones(200.0, 200.0), "BRR407", 0.3),
         (MEMORY, "BRR408", 0.5 / 0.9),
         (data.padded(0.8), "BRR409", 0.4),
         (devices.case(devices.device(syncs=SYNC)), "BRR501", 0.3 / 0.8),

@@ -30,7 +30,7 @@ from gobrrr.remedies.model import SAFETY, Remedy
 from gobrrr.remedies.probing import unable
 from gobrrr.rules.model import Saving
 from gobrrr.rules.verdict.model import Report
-from gobrrr.trial import gauge, limits, settling
+from gobrrr.trial import gauge, headspace, limits, settling
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.family import adopted
@@ -104,13 +104,14 @@ def tune(
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
         family = loader_family(report, chosen, wishes)
+        waits = waits_for_loaders(report, chosen, wishes)
         guests = [registry.remedy(name) for name in family.guests] if family else []
         chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
                           report.threads, report.memory.peak or 0 if report.device is None else 0,
                           options_of([c.name for c in chosen], report))  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
-                         family)  # fmt: skip
+                         family, waits)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     told = msgspec.structs.replace(receipt, seconds=round(clock.spent, 1))
     receipt = _signed(told, report, command, source, wishes)
@@ -124,7 +125,7 @@ def tune(
 
 def _raced(
     chosen: Sequence[Candidate], program: Program, folder: Path, arms: Path, wishes: Wishes, clock: firstrun.Clock,
-    stream: TextIO, stops: Callable[[Callable[[], None]], object], family: Family | None = None,
+    stream: TextIO, stops: Callable[[Callable[[], None]], object], family: Family | None = None, waits: bool = False,
 ) -> Receipt:  # fmt: skip
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
     from gobrrr.report import live
@@ -135,7 +136,7 @@ def _raced(
     stops(referee.stop)
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
-                    listener=listener, objective=wishes.objective, family=family)  # fmt: skip
+                    listener=listener, objective=wishes.objective, family=family, waits=waits)  # fmt: skip
     earlier = tuning.take_over()
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
@@ -191,6 +192,13 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
     risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
     return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
                      frozenset(remedy.overlaps), remedy.unseen)  # fmt: skip
+
+
+def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:
+    """Whether the headspace is to be measured: not for memory, nor where the user lets no loader remedy be tried."""
+    if wishes.objective is MEMORY or (wishes.only and not {*wishes.only} & {*headspace.LOADERS}):
+        return False
+    return headspace.is_wanted(report, [each.name for each in chosen])
 
 
 def loader_family(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> Family | None:

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gobrrr.report import gains
+from gobrrr.report import gains, tuning
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.tuning import STYLES, label, why
 from gobrrr.trial.heat import Heat
 from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
-from gobrrr.trial.receipt import Speedup, TrialResult
+from gobrrr.trial.receipt import Headspace, Speedup, TrialResult
 from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Listener
 
@@ -102,6 +102,10 @@ class PlainLines(Listener):
     def ended(self, result: TrialResult) -> None:
         self._say(f"   {outcome(result)}")
 
+    def headspace(self, found: Headspace) -> None:
+        for line in tuning.headspace(found):
+            self._say(f"   {line}")
+
     def left(self) -> str:
         """How much of the time is left."""
         left = self._seconds - (self._clock() - self._began)
@@ -149,6 +153,10 @@ class LiveView(PlainLines):
     def ended(self, result: TrialResult) -> None:
         shown = label(result) if result.purpose != "add" else result.verdict
         self._console.print(phrase((self._page.clean(outcome(result)), STYLES.get(shown, "red"))))
+
+    def headspace(self, found: Headspace) -> None:
+        for line in tuning.headspace(found):
+            self._console.print(self._page.clean(line))
 
     def _begin(self, line: str) -> None:
         self._line, self._done, self._planned, self._so_far = line, 0, 0, ""

@@ -40,6 +40,7 @@ def _facts(receipt: Receipt) -> list[tuple[str, list[str]]]:
         ("as written", [gains.size(receipt, before)] if before else []),
         ("objective", [] if receipt.objective == "time" else [receipt.objective]),
         ("kept", [" + ".join(receipt.kept)] if receipt.kept else []),
+        ("headspace", tuning.headspace(receipt.headspace)),
         ("start-up", tuning.start_up(receipt)), ("memory", [tuning.peaks(receipt)]), ("pay-back", [paid]),
         ("notes", list(receipt.notes)),
     ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, TextIO
 
 from rich.console import RenderableType
@@ -12,7 +13,7 @@ from gobrrr.report import gains, money
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.trial.objective import BETTER, OBJECTIVES
-from gobrrr.trial.receipt import Compiled, Receipt, TrialResult, is_crowded, is_of
+from gobrrr.trial.receipt import Compiled, Figure, Headspace, Receipt, TrialResult, is_crowded, is_of
 from gobrrr.units import duration
 
 BAR = 24
@@ -51,6 +52,7 @@ def blocks(receipt: Receipt, page: Page) -> list[list[RenderableType]]:
     return [
         [verdict(receipt)],
         _kept(receipt, page),
+        _headspace(receipt, page),
         _lost(receipt, page),
         _costs(receipt, page),
         _notes(receipt, page),
@@ -234,6 +236,31 @@ def peaks(receipt: Receipt) -> str:
     if not before or not after or receipt.objective == "memory":
         return ""
     return f"peak {units.size(before)} before, {units.size(after)} after"
+
+
+def headspace(found: Headspace | None) -> list[str]:
+    """The most that any loader fix could give, and how much of it what was kept does; or why that is not known."""
+    if found is None:
+        return []
+    if found.compute_ns is None or found.saved_ns is None:
+        return [f"what any loader fix could give at most was not measured: {found.reason}"]
+    step, ready, saved = duration(found.step_ns), found.compute_ns, found.saved_ns
+    told = (
+        f"any loader fix could give {_within(saved, duration)} of a step of {step} at most: with batches that are "
+        f"ready it takes {_within(ready, duration)}"
+    )
+    if found.reached is None:
+        return [told]
+    return [told, f"what was kept brings {_within(found.reached, units.share)} of what any loader fix could give"]
+
+
+def _within(found: Figure, said: Callable[[float], str]) -> str:
+    return f"{said(found.value)} ({said(found.low)} to {said(found.high)})"
+
+
+def _headspace(receipt: Receipt, page: Page) -> list[RenderableType]:
+    lines = [Text(page.clean(line)) for line in headspace(receipt.headspace)]
+    return [page.row("headspace", *lines)] if lines else []
 
 
 def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gobrrr.recording.escape import markdown
 from gobrrr.report import gains
-from gobrrr.report.tuning import label, levels, pay_back, peaks, raced, start_up, verdict, why
+from gobrrr.report.tuning import headspace, label, levels, pay_back, peaks, raced, start_up, verdict, why
 from gobrrr.trial.receipt import Receipt
 
 
@@ -44,6 +44,12 @@ def _tried(receipt: Receipt) -> Iterator[str]:
 
 
 def _costs(receipt: Receipt) -> Iterator[str]:
-    for line in (*start_up(receipt), peaks(receipt), pay_back(receipt, receipt.seconds or 0.0), *receipt.notes):
+    for line in (
+        *headspace(receipt.headspace),
+        *start_up(receipt),
+        peaks(receipt),
+        pay_back(receipt, receipt.seconds or 0.0),
+        *receipt.notes,
+    ):
         if line:
             yield f"- {markdown(line)}"

@@ -20,6 +20,8 @@ from gobrrr.rules.waits import Wait
 SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved_by_one", "workers", "held_bytes"
 NUM_WORKERS, AHEAD = "num_workers", "batches_ahead"
 """Names in a finding's evidence that the remedies ask for."""
+EXPECTED_BY = "expected_by"
+"""What the expected saving is of: what was measured, or a guess where nothing was."""
 
 SURE = 1.96
 """Standard errors of a mean's 95 % interval."""

@@ -30,7 +30,8 @@ from gobrrr.trial.workspace import WORK, Workspace, inside
 from gobrrr.trial.writes import FIRST
 
 TIMED, OBSERVED = "gobrrr.trial.inside:Inside", "gobrrr.trial.observing:Observing"
-"""Who watches in its process: for blocks, or for the guard."""
+REPLAYING = "gobrrr.trial.replay:Replaying"
+"""Who watches in its process: for blocks, for the guard, for blocks of batches that are replayed."""
 START_S = 300.0
 """Until the first step: imports, data, a first compilation."""
 PATIENCE = 20.0
@@ -81,12 +82,13 @@ class Arm:
     def __init__(
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
-        objective: Objective = TIME,
+        objective: Objective = TIME, timed: str = TIMED,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
         the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
-        measured of its blocks beside their time."""
+        measured of its blocks beside their time. `timed`: who watches where those are made."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
+        self._timed = timed
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
@@ -105,7 +107,7 @@ class Arm:
 
     def start(self, seconds: float = START_S) -> None:
         """Until its first step has ended; then it stands still. Raises ArmError."""
-        self._launch(TIMED)
+        self._launch(self._timed)
         self.start_seconds = float(self._expect("ready", seconds).get("seconds", 0.0))
         self.pause()
 

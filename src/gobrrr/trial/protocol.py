@@ -18,6 +18,8 @@ from gobrrr.capture.descriptors import Held
 
 ASK, TOLD, OBSERVED, STATES, STDOUT = "ask", "told", "observation", "states", "stdout"
 """Files of an arm's folder: two FIFOs, what the guard saw, the states that it kept, what the program printed."""
+REPLAYED = "replayed batches"
+"""What an arm says took hold whose batches are replayed (replay.py). No remedy can have the name: it is two words."""
 Message = dict[str, Any]
 
 

@@ -70,6 +70,32 @@ class Compiled(msgspec.Struct, frozen=True):
     recompiled: int = 0
 
 
+class Figure(msgspec.Struct, frozen=True):
+    """With its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Headspace(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that any loader fix could give, by an arm whose batches were ready: a few of the program's own, replayed
+    through its step. Nulls, and why, where that could not be measured."""
+
+    reason: str = ""
+    step_ns: float = 0.0
+    """The program as it is, in the same sweeps; the median."""
+    compute_ns: Figure | None = None
+    """The step with its batches ready."""
+    saved_ns: Figure | None = None
+    """step_ns less compute_ns."""
+    reached: Figure | None = None
+    """Share of it that the loader remedies which were kept bring; null where none was, or it may be nothing."""
+    samples: Samples = Samples()
+    """Arm 1 is the one whose batches were replayed."""
+    seconds: float = 0.0
+
+
 class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     """One trial: `remedies` on top of `onto`, measured in pairs against `onto` alone."""
 
@@ -160,6 +186,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Wall time of the tuning, its diagnosis in it; null in receipts of before this was kept."""
     loop: str = ""
     """Whose, in a word: recording.steps.LoopSteps.word."""
+    headspace: Headspace | None = None
+    """Where the program waits for its loader; null in receipts of before this was measured."""
     notes: tuple[str, ...] = ()
     mark: str = ""
     """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""

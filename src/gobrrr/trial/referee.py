@@ -16,9 +16,10 @@ from gobrrr.capture import schedule
 from gobrrr.guard.model import Guarded
 from gobrrr.remedies import registry
 from gobrrr.trial import limits, lockstep
-from gobrrr.trial.arm import SPENT, Arm, ArmError, Block
+from gobrrr.trial.arm import REPLAYING, SPENT, TIMED, Arm, ArmError, Block
 from gobrrr.trial.field import FIRST_STEP, Field
 from gobrrr.trial.guarding import PLAIN, Guarding
+from gobrrr.trial.headspace import REPLAYED
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.lockstep import Progress
@@ -162,7 +163,7 @@ class LiveReferee:
             self._alive[stack] = self.arm(place, stack)
             return self._alive[stack]
 
-        late = {name for name in stack if registry.remedy(name).late}
+        late = {name for name in _remedies(stack) if registry.remedy(name).late}
         return Side(made, folder, stack, late, self._turn)
 
     def is_over(self) -> bool:
@@ -180,10 +181,11 @@ class LiveReferee:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
         if self.is_over():
             raise ArmError(SPENT)
-        program, env = self._program, registry.environment(stack, self._program.options)
+        program, names = self._program, _remedies(stack)
+        env = registry.environment(names, program.options)
         within = program.limits._replace(caches=self._caches)
-        arm = Arm(program.command, folder, stack, source=program.source, env=env, within=within, loop=program.loop,
-                  objective=self._objective)  # fmt: skip
+        arm = Arm(program.command, folder, names, source=program.source, env=env, within=within, loop=program.loop,
+                  objective=self._objective, timed=REPLAYING if stack == REPLAYED else TIMED)  # fmt: skip
         self._all.append(arm)
         return arm
 
@@ -193,3 +195,8 @@ class LiveReferee:
         limits.mend(self._caches)
         found = self.guarding.judged(stack, milder)
         return found if found.green or not self.is_over() else Guarded(reasons=(SPENT,))
+
+
+def _remedies(stack: Stack) -> Stack:
+    """Of an arm: where batches are replayed it has none."""
+    return () if stack == REPLAYED else stack

@@ -12,6 +12,7 @@ to go on from; of what is alike the fewest workers do.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -72,6 +73,8 @@ class LoaderSearch:
         self.now, self._first, self._most = now, first, max(most_workers, now.workers, first.workers)
         self.room, self._batch_bytes, self._worker_bytes = room, batch_bytes, 0.0
         self._can_batch, self._can_pin = can_batch, can_pin
+        self.enough = math.inf
+        """Mean log ratio of a setting that is shown to be faster from which on no other is tried."""
         self.tried: dict[Setting, Tried] = {}
         self.failed: set[Setting] = set()
         self.too_large: set[Setting] = set()
@@ -79,7 +82,7 @@ class LoaderSearch:
 
     def next(self) -> Setting | None:
         """What is to be tried now; None where the walk is over."""
-        if len(self.tried) + len(self.failed) >= MOST_TRIALS:
+        if len(self.tried) + len(self.failed) >= MOST_TRIALS or self.has_enough():
             return None
         known = {self.now, *self.tried, *self.failed}
         return next((each for each in self._walk() if each not in known and self._fits(each)), None)
@@ -99,6 +102,11 @@ class LoaderSearch:
         """None where nothing is shown to be faster than the program as it is, by more than ALIKE."""
         found = self.likely()
         return found if found is not None and self.tried[found].low > 0 else None
+
+    def has_enough(self) -> bool:
+        """Whether what is to be kept is as good as it has to be."""
+        found = self.best()
+        return found is not None and self.tried[found].mean >= self.enough
 
     def likely(self) -> Setting | None:
         """The same where nothing is shown yet, by what was seen so far."""

@@ -13,10 +13,11 @@ from gobrrr.ledger import loadermodel
 from gobrrr.remedies.loader_workers import room
 from gobrrr.remedies.loaders import most_said
 from gobrrr.rules.loading import AHEAD, HELD_BYTES, NUM_WORKERS, WORKERS
+from gobrrr.trial import headspace
 from gobrrr.trial.heat import Heat, Stack
-from gobrrr.trial.receipt import TrialResult
+from gobrrr.trial.receipt import Headspace, TrialResult
 from gobrrr.trial.settings import LoaderSearch, Setting, Tried
-from gobrrr.units import size
+from gobrrr.units import duration, size
 
 if TYPE_CHECKING:
     from gobrrr.remedies.registry import Options
@@ -84,6 +85,8 @@ class Family(NamedTuple):
     """Of a single worker; MANY where the user leaves ONE out."""
     guests: tuple[str, ...] = ()
     """Remedies that are candidates for the search's sake alone."""
+    advised: bool = True
+    """Whether the loader model advises workers; else only what any loader fix could give, measured, calls for them."""
 
     def stack(self, setting: Setting) -> Stack:
         """The remedies that apply a setting."""
@@ -108,7 +111,7 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     `allowed`: whether the user lets a remedy be tried."""
     advised = most_said(report, CODES, WORKERS)
     worth = max((finding.saving.ceiling_ns for finding in report.findings if finding.code in CODES), default=0.0)
-    if not advised or not allowed(MANY) or worth < WORTH * report.step.plain_wall_ns:
+    if advised is None or not allowed(MANY) or worth < WORTH * report.step.plain_wall_ns:
         return None
     now = Setting(int(most_said(report, CODES, NUM_WORKERS) or 0))
     ahead = int(most_said(report, CODES, AHEAD) or loadermodel.PREFETCH)
@@ -119,7 +122,8 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
         room(), batch_bytes=held / ahead, can_batch=BATCHED in names, can_pin=PINNED in names,
     )  # fmt: skip
     bases = [each for each in (MANY, ONE) if allowed(each)]
-    return Family(search, ONE if ONE in bases else MANY, tuple(each for each in bases if each not in names))
+    guests = tuple(each for each in bases if each not in names)
+    return Family(search, ONE if ONE in bases else MANY, guests, advised > 0)
 
 
 def most_workers(report: Report, now: Setting) -> int:
@@ -143,9 +147,18 @@ class Settling:
         self._results: dict[Setting, TrialResult] = {}
         self._longest = 0.0
 
-    def run(self) -> str:
-        """All trials; a sentence of what came of them, empty where there was no time for any."""
+    def run(self, most: Headspace | None = None) -> str:
+        """All trials; a sentence of what came of them, empty where there was no time for any. `most` that a loader can
+        bring: where a setting does nearly all of it the rest are not tried, and none where it is too little."""
         began = self._clock()
+        saved, worth = (most.saved_ns, WORTH * most.step_ns) if most is not None else (None, 0.0)
+        if saved is not None and saved.high < worth:
+            self._without()
+            return f"no setting of its loaders was searched for: {duration(saved.high)} at most is there to gain"
+        if not self._family.advised and (saved is None or saved.low < worth):
+            self._without()
+            return ""
+        self._search.enough = headspace.enough(most)
         while began + self._longest < self._until and (setting := self._search.next()) is not None:
             if not self._try(setting):
                 break
@@ -174,6 +187,17 @@ class Settling:
         self._racing.let_go()
         return True
 
+    def _praised(self, shown: bool) -> str:
+        if self._search.has_enough():
+            return f"bring at least {headspace.ENOUGH:.0%} of what any loader fix could, so that no other was tried"
+        return "as good as any" if shown else "may be faster"
+
+    def _settled_by(self, shown: bool) -> tuple[str, ...]:
+        """Remedies that the race has not to look at any more."""
+        if self._search.has_enough():
+            return headspace.LOADERS
+        return (MANY, ONE, STAYING) if shown else self._family.guests
+
     def _said(self, setting: Setting, found: TrialResult) -> str:
         """Which setting it was, its safety class, and what went wrong."""
         named = f"{setting} ({setting.safety(self._search.now)})"
@@ -198,8 +222,8 @@ class Settling:
         self._referee.give({**self._before, **self._family.options(found)})
         self._race.settle((), stack, self._results[found].verdict, mean, mean)
         shown = self._search.best() is not None
-        told += f": {found} {'as good as any' if shown else 'may be faster'}"
-        for name in {*({MANY, ONE, STAYING} if shown else self._family.guests)} - set(stack):
+        told += f": {found} {self._praised(shown)}"
+        for name in {*self._settled_by(shown)} - set(stack):
             self._race.withdraw(name)
         needs = f", {size(self._search.needs(found))} at most" if self._search.needs(found) else ""
         return f"{told} ({found.safety(self._search.now)}{needs})"

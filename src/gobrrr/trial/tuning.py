@@ -17,13 +17,13 @@ from gobrrr.guard.model import Guarded
 from gobrrr.guard.schedule import twin_steps
 from gobrrr.machine import files
 from gobrrr.rules.model import Saving
-from gobrrr.trial import mark, racing, settling
+from gobrrr.trial import headspace, mark, racing, settling
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.objective import SETTLED, THROUGHPUT, TIME, Objective
 from gobrrr.trial.racing import Arms, Racing
-from gobrrr.trial.receipt import MAX_BYTES, Receipt, Speedup, TrialResult
+from gobrrr.trial.receipt import MAX_BYTES, Headspace, Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
 from gobrrr.trial.search import Candidate, Plan, Race
 from gobrrr.trial.settling import Family, Settled, Settling
@@ -64,6 +64,9 @@ class Listener(racing.Listener):
 
     def ended(self, result: TrialResult) -> None:
         """A trial has ended."""
+
+    def headspace(self, found: Headspace) -> None:
+        """What any loader fix could give was measured, or could not be."""
 
     def began(self, plan: Plan, number: int) -> None:
         """A comparison of fresh processes begins."""
@@ -133,9 +136,10 @@ class Tuning:
     def __init__(
         self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
         seconds: float, seed: int = 0, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
-        objective: Objective = TIME, family: Family | None = None,
+        objective: Objective = TIME, family: Family | None = None, waits: bool = False,
     ) -> None:  # fmt: skip
-        """`family`: settings of the program's loaders to search first."""
+        """`family`: settings of the program's loaders to search first. `waits`: the program waits for its loaders, so
+        that what any of them could bring is measured before."""
         self.race, self._objective = Race(candidates, step_ns, seed, objective), objective
         self._predicted: dict[Stack, Saving] = {(c.name,): c.predicted for c in candidates if not objective.is_peak}
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
@@ -145,7 +149,8 @@ class Tuning:
         self._open = self.race.open()
         until = self._began + settling.SHARE * seconds
         self._settling = family and Settling(family, referee, self._racing, self.race, self._keep, until, clock)
-        self._settled = ""
+        self._settled, self._waits = "", waits
+        self._headspace: Headspace | None = None
         self.results: list[TrialResult] = []
         self.kept: Stack = ()
         self.complete = False
@@ -158,8 +163,11 @@ class Tuning:
     def run(self) -> None:
         """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
         try:
+            if self._waits:
+                self._headspace = headspace.measured(self._racing, headspace.SHARE * self._seconds, self._clock)
+                self._listener.headspace(self._headspace)
             if self._settling is not None:
-                self._settled = self._settling.run()
+                self._settled = self._settling.run(self._headspace)
             self._racing.run()
             self._raced = self._clock() - self._began
             self._confirm(self._affordable(self.race.best()))
@@ -271,9 +279,20 @@ class Tuning:
             step_ns=steps[0] if steps else self._step_ns, diagnosed_step_ns=self._step_ns,
             objective=self._objective.name, speedup=final.speedup if final and self.kept else None,
             memory=final.memory if final and self.kept else None, guard=final.guard if final else Guarded(),
+            headspace=headspace.reached(self._headspace, self._loaders_brought(final)),
             notes=tuple(self._notes()), likely=self._likely if not self.kept else (),
             measured=not self._open or any(r.verdict in SETTLED or r.speedup is not None for r in self.results),
         )  # fmt: skip
+
+    def _loaders_brought(self, final: TrialResult | None) -> Speedup | None:
+        """What the loader remedies that were kept bring: confirmed where nothing else was kept, else in the race."""
+        kept = [name for name in self.kept if name in headspace.LOADERS]
+        if not kept or final is None or set(kept) == set(self.kept):
+            return final.speedup if kept and final else None
+        given = self._referee.options
+        alone = [r for r in self.results if r.purpose == "add" and not r.onto and set(r.remedies) == set(kept)
+                 and is_of(r, kept, given)]  # fmt: skip
+        return alone[-1].speedup if alone else None
 
     def _notes(self) -> Iterator[str]:
         if self._racing.broken:
