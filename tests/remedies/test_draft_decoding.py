@@ -334,3 +334,14 @@ def test_workers_that_start_after_it_was_taken_away_are_plain(tmp_path: Path) ->
         loader = DataLoader(Pictures(tmp_path), num_workers=1)
     (batch,) = loader
     assert torch.equal(batch[0], Pictures(tmp_path)[0]) and pictures._put_in is None
+
+
+def test_how_far_pixels_are_apart_is_a_note_of_the_receipt() -> None:
+    """What the last arm said of a remedy that has something to tell; of others nothing."""
+    from types import SimpleNamespace
+
+    from gobrrr.trial.referee import Referee
+
+    said = [{"draft_decoding": "of 1", "identity": "x"}, {"draft_decoding": "of 4"}]
+    referee = SimpleNamespace(_all=[SimpleNamespace(applied=each) for each in said])
+    assert Referee.notes(referee) == ["draft_decoding: of 4"]  # type: ignore[arg-type]

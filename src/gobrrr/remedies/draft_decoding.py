@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gobrrr.rules.verdict.model import Report
 
 DRAFTED = 0.6
-"""Of decoding, what a draft saves at 1/4: of 1600 x 1200, with its resize, 7.0 ms became TODO."""
+"""Of decoding, what a draft saves at 1/4: of 1600 x 1200 and the resize to 224 x 168, 8.5 ms became 2.6."""
 
 
 class DraftDecoding(Remedy):
