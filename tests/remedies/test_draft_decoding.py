@@ -340,8 +340,8 @@ def test_how_far_pixels_are_apart_is_a_note_of_the_receipt() -> None:
     """What the last arm said of a remedy that has something to tell; of others nothing."""
     from types import SimpleNamespace
 
-    from gobrrr.trial.referee import Referee
+    from gobrrr.trial.referee import LiveReferee
 
     said = [{"draft_decoding": "of 1", "identity": "x"}, {"draft_decoding": "of 4"}]
     referee = SimpleNamespace(_all=[SimpleNamespace(applied=each) for each in said])
-    assert Referee.notes(referee) == ["draft_decoding: of 4"]  # type: ignore[arg-type]
+    assert LiveReferee.notes(referee) == ["draft_decoding: of 4"]  # type: ignore[arg-type]

@@ -28,9 +28,7 @@ class DraftDecoding(Remedy):
     title = "decodes JPEG pictures at a fraction of their size where they are made small next"
     safety = "semantic"
     place = "loader"
-    unseen = (
-        "pictures that are made small have other pixels: smaller averages by the decoder, then the program's filter"
-    )
+    tells = True
     codes = ("BRR401",)
     by_hand = 'picture = Image.open(path)\npicture.draft("RGB", (width, height))  # before convert and resize'
 
