@@ -148,6 +148,7 @@ LEFT = {
     "other mode": lambda data: opened(data).convert("HSV").resize(SMALL),
     "other mode later": lambda data: opened(data).convert("RGB").convert("HSV").resize(SMALL),
     "matrix": lambda data: opened(data).convert("RGB").convert("L", (0.2, 0.5, 0.3, 0)),
+    "matrix in its mode": lambda data: opened(data).convert("RGB").convert("RGB", (0.5, 0, 0, 0) * 3),
     "larger": lambda data: opened(data).convert("RGB").resize((500, 400)),
     "just not half": lambda data: opened(data).convert("RGB").resize((202, 100)),
     "one side": lambda data: opened(data).convert("RGB").resize((20, 300)),
@@ -248,6 +249,20 @@ def test_pictures_equal_each_other_as_before_they_were_read() -> None:
     with applied():
         assert opened(jpeg()).convert("RGB") == opened(jpeg()).convert("RGB")
         assert opened(jpeg()).convert("RGB") != opened(jpeg()).convert("L")
+
+
+def test_what_the_program_wrote_beside_the_pixels_goes_with_them() -> None:
+    with applied():
+        picture = opened(jpeg()).convert("RGB")
+        picture.info["source"] = "mine"
+        assert picture.resize(SMALL).info["source"] == picture.convert("RGB").info["source"] == "mine"
+
+
+def test_a_worker_runs_the_programs_own_function_too() -> None:
+    called: list[int] = []
+    with applied():
+        pictures.InWorker(pictures.Differences(), called.append)(3)
+    assert called == [3]
 
 
 def test_thumbnail_after_convert_is_drafted() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from PIL import Image, ImageChops, ImageFile
+from PIL import Image, ImageChops
 from PIL.JpegImagePlugin import JpegImageFile
 from torch.utils.data import get_worker_info
 
@@ -218,7 +218,7 @@ def whole_data(file: Any) -> bytes | None:
     """All of a file of which nobody has read the pixels or asked a draft, where it comes to its proper end: else
     decoding it says so, now. Of the kinds that libjpeg scales as Pillow says."""
     unread = type(file) is JpegImageFile and file._im is None and len(file.tile) == 1 and file.decoderconfig == ()
-    if not unread or file.mode not in MODES or ImageFile.LOAD_TRUNCATED_IMAGES:
+    if not unread or file.mode not in MODES:
         return None
     try:
         at = file.fp.tell()
