@@ -1,4 +1,4 @@
-"""A program that decodes and resizes JPEG pictures as they come (`gobrrr tune --only draft_decoding`), and with --pairs its
+"""A program that decodes and resizes JPEG pictures as they come, and with --pairs its
 `__getitem__` as it is and under draft_decoding by turns. Needs Pillow; writes its pictures into --folder."""
 
 import argparse
