@@ -148,7 +148,8 @@ def _raced(
     finally:
         referee.close()
     given = {name: dict(options) for name, options in referee.options.items()}
-    return msgspec.structs.replace(tuning.receipt(), options=given)
+    receipt = tuning.receipt()
+    return msgspec.structs.replace(receipt, options=given, notes=(*receipt.notes, *referee.notes()))
 
 
 def _write_or_put_aside(file: Path, text: str) -> None:

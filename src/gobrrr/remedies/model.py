@@ -83,6 +83,8 @@ class Remedy:
     """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
     unseen: ClassVar[str] = ""
     """What it changes that no check of the numbers can see, said where it is kept."""
+    tells: ClassVar[bool] = False
+    """What it says when it takes hold is a note of the receipt, whether it is kept or not: how far pixels are apart."""
     takes: ClassVar[dict[str, tuple[int, int]]] = {}
     """Options that it may be given: whole numbers, with the least and the most of each."""
     by_hand: ClassVar[str] = ""

@@ -15,6 +15,7 @@ from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_lo
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.loading import EXPECTED_BY, Loading, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.pictures import with_pictures
 from gobrrr.rules.waits import Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, period, rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
@@ -92,7 +93,7 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
     "transform-bound-loader",
     "data",
     needs={"plain", "facts"},
-    remedies=("one_worker", "loader_workers"),
+    remedies=("one_worker", "loader_workers", "draft_decoding"),
 )
 def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while samples are computed: the processor is busy in __getitem__."""
@@ -103,7 +104,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     expected = loading.lacks(CHEAPER)
     if not worth_telling(ledger, expected):
         return
-    yield finding(
+    told_of = finding(
         "BRR401",
         ledger,
         low=loading.lacks(LITTLE),
@@ -115,6 +116,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | _by(GUESSED),
     )
+    yield with_pictures(told_of, ledger, found.loader, found.ns)
 
 
 @rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))

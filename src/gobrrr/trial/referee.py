@@ -130,6 +130,11 @@ class LiveReferee:
         """With which they are applied in what starts from now on."""
         self._program = self._program._replace(options=options)
 
+    def notes(self) -> list[str]:
+        """What remedies that have something to tell said last of what they did."""
+        said = {name: detail for arm in self._all for name, detail in arm.applied.items()}
+        return [f"{name}: {detail}" for name, detail in said.items() if registry.remedy(name).tells and detail]
+
     def held(self, stack: Stack) -> int:
         """Bytes that an arm of the race and its workers hold now, what they share counted once."""
         return self.field.side(stack).held() if stack in self.field else 0

@@ -1,0 +1,307 @@
+"""JPEG pictures of Pillow that are decoded when somebody reads their pixels, and small where they are made small.
+
+It imports Pillow, so only what draft_decoding puts in place imports it.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from PIL import Image, ImageChops
+from PIL.JpegImagePlugin import JpegImageFile
+from torch.utils.data import get_worker_info
+
+MODES = ("RGB", "L")
+SCALES = (8, 4, 2)
+"""By which libjpeg divides a picture while it decodes it, the largest first."""
+END = b"\xff\xd9"
+PADDING, PADDED = b"\0\n\r ", 64
+"""What may stand behind the end, and in how many bytes the end is looked for."""
+FEW = 4
+"""Pictures of each process that are decoded both ways, to say how far the pixels are apart."""
+ROWS = 64
+PLAIN = {name: getattr(Image.Image, name) for name in ("convert", "resize", "reduce", "thumbnail")}
+"""As Pillow has them."""
+
+_put_in: Differences | None = None
+
+
+class Differences:
+    """How far the pixels of the first pictures are apart, told by the process that made it; other processes write into
+    the memory that they share with it. A worker that is not forked gets it pickled."""
+
+    def __init__(self, told: Callable[[str], None] | None = None) -> None:
+        self._told, self._pid, self._sum, self.over = told, os.getpid(), 0.0, False
+        self._rows = torch.zeros(ROWS, 4, dtype=torch.float64)  # number, sum of means, most, scale
+        self._rows.share_memory_()  # type: ignore[no-untyped-call]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_told": None, "_pid": 0}
+
+    @property
+    def wanted(self) -> bool:
+        return float(self._rows[_row(), 0]) < FEW
+
+    def note(self, whole: Image.Image, drafted: Image.Image, scale: int) -> None:
+        counts = ImageChops.difference(whole, drafted).histogram()
+        levels = [each % 256 for each, number in enumerate(counts) if number]
+        mean = sum(each % 256 * number for each, number in enumerate(counts)) / sum(counts)
+        row = self._rows[_row()]
+        row[0] += 1
+        row[1] += mean
+        row[2], row[3] = max(float(row[2]), max(levels)), max(float(row[3]), scale)
+        self.tell()
+
+    def tell(self) -> None:
+        """What was seen since it was last asked, if anything; nothing in another process."""
+        number = float(self._rows[:, 0].sum())
+        if self._told is None or os.getpid() != self._pid or number == self._sum:
+            return
+        self._sum = number
+        most, scale = self._rows[:, 2].max(), int(self._rows[:, 3].max())
+        self._told(
+            f"at 1/{scale} of their size; pixels differ by {float(self._rows[:, 1].sum()) / number:.2g} of 255 on "
+            f"average and {most:.0f} at most, in the first {number:.0f} pictures"
+        )
+
+
+def _row() -> int:
+    worker = get_worker_info()
+    return 0 if worker is None else 1 + worker.id % (ROWS - 1)
+
+
+class Later(Image.Image):  # type: ignore[misc, unused-ignore]
+    """A JPEG file's picture in the mode asked for, decoded when its pixels are read: then it is a plain Image, whose
+    pixels are those of convert(). `__class__` says Image all the time; only type() tells it until then."""
+
+    _data: bytes
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return Image.Image
+
+    def load(self) -> Any:
+        become(self, whole(self._data, self._mode)._im)
+        return self.load()  # of a plain Image now
+
+    @property
+    def im(self) -> Any:
+        self.load()
+        return self._im
+
+    @im.setter
+    def im(self, im: Any) -> None:
+        become(self, im)
+
+    def convert(self, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        if mode in (None, self._mode) and not args and not kwargs:
+            return later(self._data, self)
+        self.load()
+        return self.convert(mode, *args, **kwargs)
+
+    def resize(self, *args: Any, **kwargs: Any) -> Any:
+        return self._small("resize", Resized, args, kwargs)
+
+    def reduce(self, *args: Any, **kwargs: Any) -> Any:
+        return self._small("reduce", Reduced, args, kwargs)
+
+    def _small(self, name: str, kind: Any, args: Any, kwargs: Any) -> Any:
+        found = small(kind, args, kwargs, self._data, self)
+        if found is None:
+            self.load()
+            return getattr(self, name)(*args, **kwargs)
+        return found
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        self.load()
+        return self.__reduce_ex__(protocol)
+
+
+def become(picture: Later, im: Any) -> None:
+    """A plain picture with these pixels."""
+    object.__dict__["__class__"].__set__(picture, Image.Image)
+    picture.__dict__.pop("_data", None)
+    picture._im = im
+
+
+def later(data: bytes, like: Any, mode: str = "") -> Later:
+    """The picture of a file's bytes, of the size of another and with what is known of it."""
+    picture = Later()
+    picture._data, picture._mode, picture._size, picture.info = data, mode or like.mode, like.size, known(like)
+    return picture
+
+
+def known(picture: Any) -> dict[Any, Any]:
+    """A copy of what the file says beside its pixels, as Pillow gives it to a picture made of another."""
+    return {name: each.copy() if isinstance(each, list) else each for name, each in picture.info.items()}
+
+
+def whole(data: bytes, mode: str) -> Any:
+    return PLAIN["convert"](JpegImageFile(io.BytesIO(data)), mode)
+
+
+class Resized(NamedTuple):
+    """Arguments of resize()."""
+
+    size: Any
+    resample: Any = None
+    box: Any = None
+    reducing_gap: Any = None
+
+    def scale(self, full: tuple[int, int]) -> int:
+        """The most by which a picture may be divided and have as many pixels as are asked for; 1 for none."""
+        left, top, right, bottom = self.box or (0, 0, *full)
+        width, height = self.size
+        inside = 0 <= left < right <= full[0] and 0 <= top < bottom <= full[1]
+        if not inside or min(width, height) < 1 or self.resample == Image.Resampling.NEAREST:
+            return 1
+        fits = (s for s in SCALES if right - left >= s * width and bottom - top >= s * height)
+        return next(fits, 1)
+
+    def of(self, picture: Any) -> Any:
+        return picture.resize(*self)
+
+    def of_scaled(self, picture: Any, full: tuple[int, int], scale: int) -> Any:
+        """The same of a picture that was divided: its last column and row may stand for less than a pixel."""
+        return self._replace(box=tuple(each / scale for each in self.box or (0, 0, *full))).of(picture)
+
+
+class Reduced(NamedTuple):
+    """Arguments of reduce()."""
+
+    factor: Any
+    box: Any = None
+
+    def factors(self) -> tuple[int, int]:
+        across, down = self.factor if isinstance(self.factor, (list, tuple)) else (self.factor, self.factor)
+        return across, down
+
+    def scale(self, full: tuple[int, int]) -> int:
+        """The most that divides both factors."""
+        across, down = self.factors()
+        fits = (s for s in SCALES if across % s == 0 == down % s)
+        return next(fits, 1) if self.box is None and 1 <= across <= full[0] and 1 <= down <= full[1] else 1
+
+    def of(self, picture: Any) -> Any:
+        return picture.reduce(*self)
+
+    def of_scaled(self, picture: Any, full: tuple[int, int], scale: int) -> Any:
+        across, down = self.factors()
+        return picture.reduce((across // scale, down // scale))
+
+
+def small(kind: Any, args: Any, kwargs: Any, data: bytes, like: Any) -> Any:
+    """The picture of a file's bytes made small, from a draft; None where no draft will do, or Pillow takes no such
+    arguments."""
+    try:
+        asked = kind(*args, **kwargs)
+        scale = asked.scale(like.size)
+    except (TypeError, ValueError):
+        return None
+    file = JpegImageFile(io.BytesIO(data))
+    if scale > 1:
+        file.draft(file.mode, (like.size[0] // scale, like.size[1] // scale))
+    if file.decoderconfig != (scale, 0):
+        return None
+    found = asked.of_scaled(PLAIN["convert"](file, like.mode), like.size, scale)
+    if _put_in is not None and _put_in.wanted:
+        _put_in.note(asked.of(whole(data, like.mode)), found, scale)
+    found.info = known(like)
+    return found
+
+
+def whole_data(file: Any) -> bytes | None:
+    """All of a file of which nobody has read the pixels or asked a draft, where it comes to its proper end: else
+    decoding it says so, now. Of the kinds that libjpeg scales as Pillow says."""
+    unread = type(file) is JpegImageFile and file._im is None and len(file.tile) == 1 and file.decoderconfig == ()
+    if not unread or file.mode not in MODES:
+        return None
+    try:
+        at = file.fp.tell()
+        file.fp.seek(0)
+        data = file.fp.read()
+        file.fp.seek(at)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return data if isinstance(data, bytes) and data[-PADDED:].rstrip(PADDING).endswith(END) else None
+
+
+# What takes the place of JpegImageFile's own
+
+
+def _convert(self: Any, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
+    wanted = mode or self.mode
+    data = None if args or kwargs or wanted not in MODES else whole_data(self)
+    if data is None:
+        return PLAIN["convert"](self, mode, *args, **kwargs)
+    _leave(self, data)
+    return later(data, self, wanted)
+
+
+def _resize(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return _small(self, "resize", Resized, args, kwargs)
+
+
+def _reduce(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return _small(self, "reduce", Reduced, args, kwargs)
+
+
+def _small(self: Any, name: str, kind: Any, args: Any, kwargs: Any) -> Any:
+    data = whole_data(self)
+    found = small(kind, args, kwargs, data, self) if data is not None else None
+    if found is None or data is None:
+        return PLAIN[name](self, *args, **kwargs)
+    _leave(self, data)
+    return found
+
+
+def _thumbnail(self: Any, size: Any, resample: Any = Image.Resampling.BICUBIC, reducing_gap: Any = 2.0) -> None:
+    """Pillow's own, which drafts by itself; without a gap it does not, and puts the small pixels into the file."""
+    if reducing_gap is None:
+        self.load()
+    PLAIN["thumbnail"](self, size, resample, reducing_gap)
+
+
+def _leave(file: Any, data: bytes) -> None:
+    """As load() leaves it: its file is not needed any more, and no draft is possible."""
+    if file._exclusive_fp and file._close_exclusive_fp_after_loading:
+        file.fp.close()
+    file.fp, file.decoderconfig = io.BytesIO(data), (1, 0)
+
+
+OURS = {"convert": _convert, "resize": _resize, "reduce": _reduce, "thumbnail": _thumbnail}
+
+
+def put_in(differences: Differences) -> None:
+    """Into this process."""
+    global _put_in
+    _put_in = differences
+    for name, function in OURS.items():
+        setattr(JpegImageFile, name, function)
+
+
+def take_away() -> None:
+    """Pictures that were opened before are decoded as Pillow does, whenever they are read."""
+    global _put_in
+    if _put_in is not None:
+        _put_in.over = True
+        _put_in = None
+        for name in OURS:
+            delattr(JpegImageFile, name)
+
+
+class InWorker:
+    """A loader's worker_init_fn: what it does in a process that was not forked, and then the program's own."""
+
+    def __init__(self, differences: Differences, own: Any) -> None:
+        self._differences, self._own = differences, own
+
+    def __call__(self, worker: int) -> None:
+        if not self._differences.over:
+            put_in(self._differences)
+        if self._own is not None:
+            self._own(worker)

@@ -1,0 +1,69 @@
+"""BRR401 where Pillow decodes pictures: its share, the draft that it may be, and what it is not told of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.remedies.registry import remedy
+from gobrrr.rules.model import Finding
+from gobrrr.rules.pictures import LEAST
+from tests.unit.handmade import MS, Case
+from tests.unit.rule_lines import GETITEM, LOOP, line, waiting, worker
+
+DECODE, RESIZE, HEADER = "PIL__ImageFile__ImageFile__load", "PIL__Image__Image__resize", "PIL__JpegImagePlugin__f"
+
+
+def told(**libraries: float) -> Finding:
+    case = waiting(40, line(30, GETITEM, LOOP, phase="data", **libraries), facts={"process_load": 2.0})
+    return case.raised("BRR401")[0]
+
+
+def test_decoding_is_named_with_its_share_and_its_draft():
+    found = told(**{DECODE: 15.0, RESIZE: 6.0, HEADER: 1.0})
+    assert "50.0 % of it is Pillow decoding JPEG" in found.message and "Image.draft" in found.advice
+    assert found.remedies == ("one_worker", "loader_workers", "draft_decoding") and found.where == (GETITEM, LOOP)
+    assert found.evidence["decoding"].value == pytest.approx(20 * MS)
+    assert found.evidence["resizing_share"].value == pytest.approx(0.2)
+
+
+def test_what_is_not_resized_is_told_of_arrays_and_has_no_draft():
+    found = told(**{DECODE: 15.0, HEADER: 1.0})
+    assert "simplejpeg" in found.advice and "draft_decoding" not in found.remedies
+
+
+def test_other_pictures_are_not_called_jpeg():
+    assert "Pillow decoding pictures" in told(**{DECODE: 15.0, HEADER: 1.0, "PIL__PngImagePlugin__f": 1.0}).message
+    assert "Pillow decoding pictures" in told(**{DECODE: 15.0}).message
+
+
+@pytest.mark.parametrize("libraries", [{}, {DECODE: 30 * LEAST - 0.1, RESIZE: 20.0}, {"mine__ImageFile__load": 25.0}])
+def test_where_decoding_is_little_nothing_is_said_of_it(libraries: dict[str, float]):
+    found = told(**libraries)
+    assert "Pillow" not in found.message + found.advice and "draft_decoding" not in found.remedies
+    assert "decoding" not in found.evidence
+
+
+def test_workers_are_asked_before_the_main_process():
+    def case(**fields: Any) -> Case:
+        own = line(30, GETITEM, LOOP, phase="data", **{DECODE: 15.0})
+        return waiting(60, own, workers=(replace(worker(100.0), **fields),), num_workers=1, facts={"process_load": 0.8})
+
+    assert "Pillow" not in case().raised("BRR401")[0].message
+    libraries = (("PIL.ImageFile.ImageFile.load", 70.0 * MS), ("PIL.Image.Image.resize", 5.0 * MS))
+    assert "70.0 % of it is Pillow" in case(libraries=libraries).raised("BRR401")[0].message
+
+
+def test_the_remedy_promises_a_part_of_decoding_and_nothing_where_it_is_not_called_for():
+    class Report:
+        findings = (told(**{DECODE: 15.0, RESIZE: 6.0}),)
+
+        class step:
+            plain_wall_ns = 100 * MS
+
+    saving = remedy("draft_decoding").predicts(Report)
+    assert saving.low_ns == 0 and saving.expected_ns == pytest.approx(0.6 * 20 * MS) and saving.ceiling_ns == 40 * MS
+    Report.findings = (told(**{DECODE: 15.0}),)
+    assert remedy("draft_decoding").predicts(Report).ceiling_ns == 0
