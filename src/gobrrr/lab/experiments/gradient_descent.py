@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from gobrrr.lab.bench import Bench
@@ -28,7 +29,24 @@ def measure(bench: Bench) -> Found:
         Row(f"rate {share:.2f} of the limit", Figure.exact(min(max(loss, 1e-16), 1e30)), x=share)
         for share, loss in ends.items()
     )
-    return Found(Figure.exact(diverged), 1.0, told)
+    return Found(Figure.exact(diverged), 1.0, (*told, *_hill(torch)))
+
+
+def _hill(torch: Any) -> list[Row]:
+    """Steps that a ball at (3, -2) needs down the bowl x^2 + 4 y^2 to a millionth of its height, by share of the rate
+    2 / 8 at which it no longer comes down; theory: the flatter side shrinks by 1 - 2 rate a step, the steeper by 8."""
+    rows = []
+    for share in (0.1, 0.5, 0.9):
+        rate, at, steps = share * 2 / 8, torch.tensor([3.0, -2.0], dtype=torch.float64), 0
+        begun = height = 9.0 + 4 * 4.0
+        while height > 1e-6 * begun and steps < STEPS:
+            at, steps = at - rate * torch.stack((2 * at[0], 8 * at[1])), steps + 1
+            height = float(at[0] ** 2 + 4 * at[1] ** 2)
+        shrink = max(abs(1 - 2 * rate), abs(1 - 8 * rate))
+        rows.append(
+            Row(f"steps down a bowl, {share:.1f} of its limit", Figure.exact(steps), math.log(1e-3) / math.log(shrink))
+        )
+    return rows
 
 
 def _fitted(torch: Any, x: Any, y: Any, rate: float, least: float) -> float:

@@ -23,6 +23,12 @@ def measure(bench: Bench) -> Found:
         worst = max(worst, stuck / expected, expected / stuck)
         rows.append(Row(f"{name}: n where n + 1 is n", Figure.exact(stuck), expected))
         rows.append(Row(f"{name}: largest", Figure.exact(float(torch.finfo(dtype).max))))
+    ones = torch.ones(4096, dtype=torch.bfloat16)
+    total = torch.zeros((), dtype=torch.bfloat16)
+    for one in ones:
+        total = total + one
+    rows.append(Row("4,096 ones added up one by one in bf16", Figure.exact(float(total)), 256.0))
+    rows.append(Row("the same by torch.sum, which adds in fp32", Figure.exact(float(ones.sum())), 4096.0))
     return Found(Figure.exact(worst), 1.0, tuple(rows))
 
 

@@ -17,7 +17,7 @@ def measure(bench: Bench) -> Found:
     size, x = bench.size(1024, 16), torch.rand(bench.size(1024, 16), bench.size(64, 4))
     dense = torch.randn(size, size)
     holes = {share: dense * (torch.rand(size, size) >= share) for share in SHARES}
-    of = 1 + len(SHARES)
+    of = 2 + len(SHARES)
     factor = bench.pair(lambda: dense @ x, lambda: holes[0.9] @ x, of=of)
     rows = []
     for share, weight in holes.items():
@@ -28,6 +28,10 @@ def measure(bench: Bench) -> Found:
             raise GobrrrError("the compressed product differs")
         figure = bench.pair(lambda: dense @ x, lambda c=compressed: c @ x, of=of)  # type: ignore[misc]
         rows.append(Row(f"{share:.0%} zeros, compressed rows", figure, x=1 / (1 - share), unit="x"))
+    pattern = dense * (torch.arange(size) % 4 < 2)
+    rows.append(
+        Row("2:4 pattern, dense kernel", bench.pair(lambda: dense @ x, lambda: pattern @ x, of=of), 1.0, unit="x")
+    )
     return Found(factor, 1.0, tuple(rows))
 
 
