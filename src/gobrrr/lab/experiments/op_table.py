@@ -7,7 +7,7 @@ from typing import Any
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Figure, Found, Row
 
-RUNS, TOLD = 5, 8
+RUNS, TOLD = 11, 8
 PRODUCTS = ("addmm", "mm", "bmm", "mkldnn_convolution", "_slow_conv2d_forward", "cudnn_convolution")
 PUBLISHED = {"addmm": 45.6, "mkldnn_convolution": 23.4}
 
@@ -31,9 +31,9 @@ def measure(bench: Bench) -> Found:
 
 
 def _over(tables: list[dict[str, float]], names: tuple[str, ...]) -> Figure:
-    """Their share of all, per cent: the median of the runs, and the least and largest."""
+    """Their share of all, per cent: the median of the runs; second and last but one hold it in 98.8 % of cases."""
     shares = sorted(100 * sum(table.get(name, 0.0) for name in names) / sum(table.values()) for table in tables)
-    return Figure(shares[len(shares) // 2], shares[0], shares[-1])
+    return Figure(shares[len(shares) // 2], shares[1], shares[-2])
 
 
 class _Block:
