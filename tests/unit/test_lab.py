@@ -154,6 +154,24 @@ def test_one_that_ends_badly_is_told_and_the_next_goes_on(tmp_path: Path) -> Non
     assert result.verdict == INCONCLUSIVE and "no_such_experiment" in result.why_not
 
 
+def test_no_code_of_the_users_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("msgspec", "numpy", "torch", "gobrrr"):
+        (tmp_path / f"{name}.py").write_text("open('run', 'w').close(); raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    (result,) = runner.run({"waves": EXPERIMENTS["waves"]}, machine(), 0.1, tiny=True)
+    assert result.verdict == REPRODUCED and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("output", ["x.pdf", "x", "no/such/folder/x.md", "."])
+def test_where_results_cannot_go_is_said_before_anything_is_measured(
+    output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("measured"))
+    assert main(["lab", "waves", "-o", output]) == 2
+    assert "error" in capsys.readouterr().err
+
+
 def test_words_are_names_numbers_and_chapters() -> None:
     name, one = next(iter(EXPERIMENTS.items()))
     assert list(chosen([name])) == [name] == list(chosen([str(one.number)]))

@@ -40,6 +40,10 @@ class Lab:
 
         if args.minutes is not None and not 0 < args.minutes < 1e5:
             raise GobrrrError("--minutes must be a number above 0", "--minutes 20")
+        if args.output is not None:
+            from gobrrr.lab.page import check_target
+
+            check_target(args.output)
         if args.compare is not None:
             return _beside(args.compare, args.output)
         if not args.what and not args.all:

@@ -19,11 +19,19 @@ from gobrrr.report.html import page
 SUFFIXES = (".json", ".md", ".html")
 
 
-def written(results: Sequence[Result], output: str) -> bytes:
-    """The results in the form that the file's suffix names. Raises GobrrrError for any other."""
+def check_target(output: str) -> None:
+    """Before twenty minutes of measuring: raises GobrrrError for a form or a folder that there is not."""
     suffix = PurePath(output).suffix
     if suffix not in SUFFIXES:
         raise GobrrrError(f"{output}: no form of the lab is called '{suffix}'", f"name it {' or '.join(SUFFIXES)}")
+    if not Path(output).parent.is_dir() or Path(output).is_dir():
+        raise GobrrrError(f"{output} cannot be written", "name a file in a folder that is there")
+
+
+def written(results: Sequence[Result], output: str) -> bytes:
+    """The results in the form that the file's suffix names. Raises GobrrrError for any other."""
+    check_target(output)
+    suffix = PurePath(output).suffix
     data = msgspec.json.encode(list(results))
     if suffix == ".json":
         return msgspec.json.format(data) + b"\n"

@@ -87,7 +87,9 @@ def _one(name: str, experiment: Experiment, seconds: float, tiny: bool, machine:
         str(result),
     ]
     said = ""
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+    child = subprocess.Popen(  # in our own folder: -m looks for modules in the current one first
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", cwd=machine.parent
+    )
     try:
         _, told = child.communicate(timeout=3 * seconds + LATE_S)
         said = (told.strip().splitlines() or [f"it ended with exit code {child.returncode}"])[-1]
