@@ -121,6 +121,7 @@ def _table(rows: Sequence[Row], page: Page, ascii_only: bool) -> list[Text]:
     lines = []
     for row, figure, more in zip(rows, figures, said, strict=True):
         drawn = bar(row.measured.value / (peaks[row.unit] or 1.0), BAR, ascii_only=ascii_only)
-        line = f"{page.clean(row.label):<{longest}}  {figure:>{wide}}  {more:<{told_wide}}  {drawn}"
+        line = f"{page.clean(row.label):<{longest}}  {figure:>{wide}}  {more:<{told_wide}}"
+        line += f"  {drawn}" if len(line) + 2 + BAR <= page.body else ""
         lines.append(Text(line.rstrip(), no_wrap=True, overflow="ellipsis"))
     return lines
