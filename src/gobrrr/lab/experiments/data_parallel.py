@@ -23,7 +23,9 @@ def measure(bench: Bench) -> Found:
     scaled = ratio(Figure(*(RANKS * each for each in (one.value, one.low, one.high))), two)
     rows = (Row("step of one process", one, unit="ns"), Row("step of two, summed", two, unit="ns"),
             Row("step of two, no_sync", apart, unit="ns"))  # fmt: skip
-    return Found(scaled, RANKS * one.value / max(one.value, apart.value), rows)
+    summing = 100 * (1 - apart.value / two.value)
+    cause = f"{summing:.0f} % of the step of two is summing gradients, {apart.value / one.value:.2f} times one's step the rest."
+    return Found(scaled, RANKS * one.value / max(one.value, apart.value), rows, cause)
 
 
 def _run(ranks: int, sync: bool, size: int, steps: int) -> Figure:

@@ -15,7 +15,9 @@ def measure(bench: Bench) -> Found:
     small = torch.full((size // 4, size // 4), 1e-39)
     ones = torch.ones(size // 4, size // 4)
     slower = bench.pair(lambda: small * ones, lambda: ones * ones, of=2)
-    return Found(factor, 1.0, (Row("denormals over ones, pointwise", slower, unit="x"),))
+    same = factor.low < 1.05
+    cause = "What the numbers are does not change this processor's clock: no limit of power is reached." if same else ""
+    return Found(factor, 1.0, (Row("denormals over ones, pointwise", slower, unit="x"),), cause)
 
 
 EXPERIMENT = Experiment(
