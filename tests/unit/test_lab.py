@@ -23,6 +23,7 @@ from gobrrr.lab.page import as_markdown, beside, written
 from gobrrr.lab.stage import measured
 from gobrrr.lab.text import figure_text, told, value
 from gobrrr.lab.verdict import CANNOT, INCONCLUSIVE, INVERTED, NOT_HERE, REPRODUCED, VERDICTS, judged
+from tests.planted.catalogue import CATALOGUE
 from tests.unit.handmade import machine
 
 EXPERIMENTS = load()
@@ -61,6 +62,13 @@ def test_an_experiment_says_everything_before_it_is_measured(name: str) -> None:
     assert all(text.strip() for text in (one.title, one.claim, one.source, one.published, one.factor, one.why))
     assert one.reproduced[0] < one.reproduced[1]
     assert len((FOLDER / f"{name}.py").read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize(("name", "one"), [(name, one) for name, one in EXPERIMENTS.items() if one.finding])
+def test_the_illness_of_an_experiment_is_a_planted_one_with_its_code(name: str, one: Experiment) -> None:
+    """tests/planted runs it under `gobrrr run`, and asks for that code at the marked line."""
+    program, code = one.finding or ("", "")
+    assert [ill.codes[0] for ill in CATALOGUE if ill.name == program] == [code], name
 
 
 def test_numbers_are_their_own() -> None:

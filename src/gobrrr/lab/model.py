@@ -80,8 +80,7 @@ class Experiment:
     axis: str = ""
     """What the rows' x is, for a plot; empty: they are a table."""
     finding: tuple[str, str] | None = None
-    """(planted program under benchmarks/programs, code that `gobrrr run` must give it first) where the claim is of an
-    illness."""
+    """(program of tests/planted that has this illness, the code that `gobrrr run` must give it first)."""
     seconds: float = 20.0
     """What it takes by default; under a minute."""
     unit: str = "x"

@@ -76,5 +76,5 @@ EXPERIMENT = Experiment(
     "division, the softmax and the product. In tiles they stay in a cache; what was summed under a lower maximum is "
     "scaled down when a higher one comes. Tiles in Python pay for calls and win only the memory. On a CPU with "
     "large caches short lengths gain less.",
-    measure=measure, axis="positions", seconds=20.0,
+    measure=measure, finding=("hand_made_attention", "BRR105"), axis="positions", seconds=20.0,
 )  # fmt: skip

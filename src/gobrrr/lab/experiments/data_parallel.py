@@ -24,7 +24,8 @@ def measure(bench: Bench) -> Found:
     rows = (Row("step of one process", one, unit="ns"), Row("step of two, summed", two, unit="ns"),
             Row("step of two, no_sync", apart, unit="ns"))  # fmt: skip
     summing = 100 * (1 - apart.value / two.value)
-    cause = f"{summing:.0f} % of the step of two is summing gradients, {apart.value / one.value:.2f} times one's step the rest."
+    rest = apart.value / one.value
+    cause = f"{summing:.0f} % of the step of two is summing gradients; the rest takes {rest:.2f} times one's step."
     return Found(scaled, RANKS * one.value / max(one.value, apart.value), rows, cause)
 
 

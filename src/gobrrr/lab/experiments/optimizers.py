@@ -52,5 +52,5 @@ EXPERIMENT = Experiment(
     "instead of one. foreach makes lists of the calls, which on a GPU become one launch; on a CPU it walks the "
     "list, and gains less. fused reads weight, gradient and both moments once and writes three of them. An "
     "optimizer is a small part of a step that computes a lot.",
-    measure=measure, seconds=14.0,
+    measure=measure, finding=("loop_optimizer", "BRR208"), seconds=14.0,
 )  # fmt: skip

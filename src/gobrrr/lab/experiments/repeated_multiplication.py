@@ -56,5 +56,6 @@ EXPERIMENT = Experiment(
     "second; a CPU has a lower knee because its memory is nearer to its arithmetic. A product counts two FLOPs for "
     "each multiply-add, so multiplications alone reach half of that ceiling. A result that is too large for the "
     "allocator comes in fresh pages, which cost a CPU more than the trip itself.",
-    measure=measure, needs=("torch", "compiler"), axis="multiplications per element", seconds=20.0,
+    measure=measure, finding=("repeated_multiplication", "BRR201"),
+    needs=("torch", "compiler"), axis="multiplications per element", seconds=20.0,
 )  # fmt: skip
