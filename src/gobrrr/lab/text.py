@@ -28,11 +28,12 @@ def listing(
     longest = max(map(len, experiments))
     blocks = []
     for chapter, heading in CHAPTERS.items():
-        rows = [
-            Text.assemble(f"{one.number:>3}  {name:<{longest}}  ", _state(last.get(name), missing.get(name, "")),
-                          f"  {one.title}", overflow="ellipsis", no_wrap=True)
-            for name, one in experiments.items() if one.chapter == chapter
-        ]  # fmt: skip
+        rows = []
+        for name, one in experiments.items():
+            lacks = missing.get(name, "")
+            title = f"{lacks}: {one.title}" if lacks else one.title
+            line = (f"{one.number:>3}  {name:<{longest}}  ", _state(last.get(name), lacks), f"  {title}")
+            rows += [Text.assemble(*line, overflow="ellipsis", no_wrap=True)] if one.chapter == chapter else []
         blocks.append([Text(f"{heading}  (gobrrr lab {chapter})", style="bold"), *rows] if rows else [])
     can = sum(not missing.get(name) for name in experiments)
     end = f"{len(experiments)} experiments, {can} can run here; gobrrr lab NAME, NUMBER or CHAPTER, or --all"
