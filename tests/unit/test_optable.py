@@ -12,7 +12,7 @@ from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.optable import Calls, _distinct, op_groups
 from gobrrr.ledger.places import replay
-from gobrrr.ledger.pricing import ELSEWHERE, Prices
+from gobrrr.ledger.pricing import ELSEWHERE, Prices, dtype_of
 from gobrrr.recording.categories import is_communication
 from tests.unit import timelines
 from tests.unit.handmade import machine
@@ -258,14 +258,30 @@ def test_a_fused_update_over_many_tensors_is_priced_by_what_the_optimizer_holds(
     assert op.bytes is not None and op.bytes >= 4e6
 
 
+@pytest.mark.parametrize(
+    ("inputs", "dtype"),
+    [
+        (("float", "c10::BFloat16"), "fp32"), (("long int", "c10::Half"), "fp16"), (("Scalar", "long int"), "int64"),
+        (("bool", "unsigned char"), "int8"), (("c10::Float8_e5m2fnuz",), "fp8"), (("", "Scalar"), "fp32"), ((), "fp32"),
+    ],
+)  # fmt: skip
+def test_the_dtype_of_an_op_by_its_inputs(inputs: tuple[str, ...], dtype: str) -> None:
+    assert dtype_of(inputs) == dtype
+
+
+def test_fp8_without_units_has_the_rate_of_bf16() -> None:
+    slow = machine(bf16=400)
+    assert Prices(slow, 2, "highest").flop_rate("fp8") == slow.flop_rate("bf16", 2)
+
+
 def test_the_precision_that_is_set_chooses_the_ceiling() -> None:
     slow = machine(fp32=50.0, fp32_medium=100.0, bf16=200.0)
-    assert Prices(slow, 1, "highest").flop_rate(("float", "float")) == 50e9
-    assert Prices(slow, 1, None).flop_rate(("float",)) == 50e9
-    assert Prices(slow, 1, "medium").flop_rate(("float",)) == 100e9
-    assert Prices(slow, 2, "medium").flop_rate(("c10::BFloat16",)) == 400e9
-    assert Prices(slow, 1, "highest").flop_rate(("long int", "Scalar")) == 50e9, "no floating input: fp32"
-    assert Prices(slow, 1, "highest").flop_rate(("signed char",)) == 50e9, "int8 was not measured here"
+    assert Prices(slow, 1, "highest").flop_rate("fp32") == 50e9
+    assert Prices(slow, 1, None).flop_rate("fp32") == 50e9
+    assert Prices(slow, 1, "medium").flop_rate("fp32") == 100e9
+    assert Prices(slow, 2, "medium").flop_rate("bf16") == 400e9
+    assert Prices(slow, 1, "highest").flop_rate("int64") == 50e9, "no floating input: fp32"
+    assert Prices(slow, 1, "highest").flop_rate("int8") == 50e9, "int8 was not measured here"
 
 
 def test_collectives_are_known_by_name() -> None:
