@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +178,28 @@ def test_where_results_cannot_go_is_said_before_anything_is_measured(
     monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("measured"))
     assert main(["lab", "waves", "-o", output]) == 2
     assert "error" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("ends", "code"), [(KeyboardInterrupt(), 130), (GobrrrError("no room", "make some"), 2), (None, 0)]
+)
+def test_what_was_measured_is_told_and_written_however_it_ends(
+    ends: BaseException | None,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    def measuring(*_: object) -> Iterator[Result]:
+        yield Result("waves", 15, REPRODUCED, found=Found(Figure.exact(1.65)), cpu="CPU")
+        if ends is not None:
+            raise ends
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "run", measuring)
+    monkeypatch.setattr("gobrrr.machine.store.load_or_measure", lambda **_: machine())
+    assert main(["lab", "waves", "-o", "x.json"]) == code
+    assert "1 reproduced" in capsys.readouterr().out and runner.kept(tmp_path)[0].name == "waves"
 
 
 def test_words_are_names_numbers_and_chapters() -> None:

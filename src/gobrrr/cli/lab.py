@@ -49,9 +49,11 @@ class Lab:
         if not args.what and not args.all:
             return _list(load(), kept())
         known = load() if args.all else chosen(args.what)
-        results, interrupted = _measured(known, args.minutes)
-        _finish(results, args.output)
-        return 130 if interrupted else 0
+        results: list[Result] = []
+        try:
+            return _measured(known, args.minutes, results)
+        finally:
+            _finish(results, args.output)
 
 
 def _list(known: Mapping[str, Experiment], results: list[Result]) -> int:
@@ -65,8 +67,9 @@ def _list(known: Mapping[str, Experiment], results: list[Result]) -> int:
     return 0
 
 
-def _measured(known: Mapping[str, Experiment], minutes: float | None) -> tuple[list[Result], bool]:
-    """Each result is printed as it comes; True where Ctrl-C ended it."""
+def _measured(known: Mapping[str, Experiment], minutes: float | None, results: list[Result]) -> int:
+    """Each result is printed as it comes, and added; the exit code, which is not 0 where Ctrl-C or SIGTERM ended it."""
+    from gobrrr.cli.interrupts import Interrupts
     from gobrrr.lab.needs import lacking
     from gobrrr.lab.runner import run
     from gobrrr.lab.text import told
@@ -76,17 +79,17 @@ def _measured(known: Mapping[str, Experiment], minutes: float | None) -> tuple[l
     can = [one for one in known.values() if not lacking(one)]
     seconds = max(FEWEST_S, 60.0 * minutes / max(1, len(can))) if minutes else None
     width, color, ascii_only = suited(sys.stdout)
-    results: list[Result] = []
-    try:
-        machine = load_or_measure(notify=_say)
-        _say(f"{len(can)} experiments, about {sum(seconds or one.seconds for one in can) / 60:.1f} minutes")
-        for result in run(known, machine, seconds):
-            results.append(result)
-            sys.stdout.write(told(result, known[result.name], width, color, ascii_only) + "\n")
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        return results, True
-    return results, False
+    with Interrupts() as interrupts:
+        try:
+            machine = load_or_measure(notify=_say)
+            _say(f"{len(can)} experiments, about {sum(seconds or one.seconds for one in can) / 60:.1f} minutes")
+            for result in run(known, machine, seconds):
+                results.append(result)
+                sys.stdout.write(told(result, known[result.name], width, color, ascii_only) + "\n")
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            return interrupts.exit_code
+    return 0
 
 
 def _finish(results: list[Result], output: str | None) -> None:

@@ -29,8 +29,8 @@ def run(
     experiments: Mapping[str, Experiment], machine: Machine, seconds: float | None = None, tiny: bool = False,
     folder: Path = KEPT,
 ) -> Iterator[Result]:  # fmt: skip
-    """The result of each as it comes, kept in `folder`; `seconds` for each instead of its own. What this machine lacks
-    is told and not kept."""
+    """The result of each as it comes, then kept in `folder`; `seconds` for each instead of its own. What this machine
+    lacks is told and not kept."""
     with tempfile.TemporaryDirectory(prefix="gobrrr-lab-") as scratch:
         ceilings = Path(scratch) / "machine.json"
         ceilings.write_bytes(msgspec.json.encode(machine))
@@ -39,9 +39,9 @@ def run(
                 yield Result(name, experiment.number, CANNOT, missing, published=experiment.published, cpu=machine.cpu)
                 continue
             result = _one(name, experiment, seconds or experiment.seconds, tiny, ceilings)
+            yield result  # told before it is kept: a folder without room loses no measurement
             if not tiny:
                 keep(result, folder)
-            yield result
 
 
 def keep(result: Result, folder: Path = KEPT) -> None:
