@@ -102,6 +102,7 @@ CATALOGUE = (
     Illness("single_thread", ("BRR309",), conditional="two threads get more than one"),
     Illness("too_many_threads", ("BRR309",), conditional="32 threads get in each other's way"),
     Illness("second_model", ("BRR311",)),
+    Illness("checked_distributions", ("BRR316",)),
     Illness("evaluates_each_step", ("BRR312",)),
     Illness("denormals", ("BRR310",), kind="inference", conditional="arithmetic on denormals is slow"),
     # Data: waiting for the batch.

@@ -151,6 +151,20 @@ def test_anomaly_mode_goes_off_once_the_program_has_switched_it_on() -> None:
         assert torch.is_anomaly_enabled()
 
 
+def test_distributions_are_unchecked_also_where_a_library_checks_them_again_and_checked_after() -> None:
+    from torch.distributions import Distribution, Normal
+
+    Distribution.set_default_validate_args(True)  # dynamo switches it off for good
+    seams = Seams()
+    seams.install(["unchecked_distributions"])
+    Distribution.set_default_validate_args(True)  # as pyro does when it is imported
+    train(1)
+    assert Normal(torch.zeros(1), -torch.ones(1)).scale.item() == -1
+    seams.remove()
+    with pytest.raises(ValueError):
+        Normal(torch.zeros(1), -torch.ones(1))
+
+
 def test_conflicts_and_unknown_names_are_loud_and_leave_nothing_behind() -> None:
     before = surroundings()
     for names in (["fused_optimizer", "foreach_optimizer"], ["matmul_precision", "elixir"]):

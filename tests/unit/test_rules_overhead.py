@@ -326,3 +326,26 @@ def test_an_op_whose_ceiling_is_not_known_on_all_threads_gains_nothing():
     partly = replace(whole, matmul={"1": whole.matmul["1"]}, copy=())
     mm, copied = product(512, 512, 512), op("mul", (1 << 20,), ms=1, bound="bandwidth", bytes=8e6)
     assert _speed_up(mm, whole, 1) == 2.0 and _speed_up(mm, partly, 1) == _speed_up(copied, partly, 1) == 1.0
+
+
+def checked(made: float = 6.0, asked: float = 4.0, checks: float = 40.0, **fields: Any) -> Case:
+    """A policy whose line makes distributions for `made` ms and asks them for `asked` ms, checks included."""
+    base = "torch.distributions.distribution.Distribution."
+    made_at = replace(line(2 * made, LINE, phase="forward"), libraries=((base + "__init__", made * MS),))
+    asked_at = replace(line(2 * asked, BELOW), libraries=((base + "_validate_sample", asked * MS),))
+    ops = (tiny("_is_all_true", checks),) if checks else (tiny("add", 40),)
+    return Case(ops=ops, extra={"lines": tuple(each for each in (made_at, asked_at) if each.ns)}, **fields)
+
+
+def test_distributions_that_check_their_arguments_are_told_where_most_of_it_is():
+    (found,) = checked().raised("BRR316")
+    assert found.where == (LINE,) and "40 times per step: 10.0 ms (10.0 %)" in found.message
+    assert found.saving.expected_ns == pytest.approx(0.9 * 10 * MS), "made and asked do not nest: they add up"
+    assert found.saving.ceiling_ns == pytest.approx(1.1 * 10 * MS)
+    assert found.remedies == ("unchecked_distributions",)
+
+
+def test_distributions_without_checks_or_cheap_ones_are_silent():
+    assert not checked(checks=0).raised("BRR316"), "what __init__ does beside its checks is no illness"
+    assert not checked(made=0.2, asked=0.1).raised("BRR316")
+    assert checked(made=0.0, asked=4.0).raised("BRR316")[0].where == (BELOW,)

@@ -1,0 +1,49 @@
+"""BRR316: distributions that check every argument, each time they are made and each time they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.lines import SAMPLING, Functions, spent
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.sync import launches
+from gobrrr.units import duration, share
+
+_BASE = ("torch.distributions.distribution.",)
+MADE = (Functions(_BASE, frozenset({"__init__"})),)
+ASKED = (Functions(_BASE, frozenset({"_validate_sample"})),)
+"""The two places where torch checks. They do not nest, so that their times add up."""
+ANSWER = "aten::_is_all_true"
+"""The op that both end with: without it nothing was checked, and what was sampled is the rest of __init__."""
+CHECKS = 0.9
+"""Of the sampled time that goes with the checks: 1.0 to 0.93 of it (Normal, Categorical, MultivariateNormal; what is
+left of __init__ sets two attributes)."""
+
+
+@rule("BRR316", "arguments-checked-again", "overhead", needs={"plain", "ops"}, remedies=("unchecked_distributions",))
+def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """torch.distributions with its checks on, in a step of small ops."""
+    checks = list(ledger.named(ANSWER))
+    found = sorted(spent(ledger, MADE) + spent(ledger, ASKED), key=lambda line: -line.ns)
+    cost = min(ledger.wall, sum(line.ns for line in found))
+    if not checks or not worth_telling(ledger, CHECKS * cost):
+        return
+    calls = sum(op.calls for op in checks)
+    waits = ", and each waits for the device" if ledger.device is not None and launches(ledger) else ""
+    yield finding(
+        "BRR316",
+        ledger,
+        low=0.6 * cost,
+        expected=CHECKS * cost,
+        ceiling=min(ledger.wall, (1 + SAMPLING) * cost),
+        message=f"torch.distributions checks its arguments {calls:.0f} times per step: {duration(cost)} "
+        f"({share(cost / ledger.wall)}){waits}",
+        advice="Once the program works, call torch.distributions.Distribution.set_default_validate_args(False) at "
+        "its start.",
+        where=found[0].where,
+        evidence={"checking": time(cost), "checks": count(calls)},
+        confidence="measured",
+    )
