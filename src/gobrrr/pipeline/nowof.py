@@ -26,13 +26,15 @@ UNTIL = {"watched enough": "gobrrr has seen enough and is gone from the program:
 
 class Surroundings(NamedTuple):
     """What is known here. `clock_s`: Unix seconds; `boot_ns`: Unix time when the steady clock began; `cores`: that a
-    process may use; `tells`: whether this machine shows who runs on it; `alone`: one process is watched."""
+    process may use; `tells`: whether this machine shows who runs on it; `alone`: one process is watched; `met`:
+    it was seen to run before."""
 
     clock_s: float
     boot_ns: int
     cores: int
     tells: bool = True
     alone: bool = True
+    met: bool = False
 
 
 def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process:
@@ -43,12 +45,12 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
     vitals, step_ns = watched.vitals, loop.trend.median or 0.0
     own, others = _loads(watched)
     starved = without_core(own, others or 0.0, vitals.rate(marks.WAITED), vitals.rate(marks.STOLEN))
-    split, num = watched.stretches.split(list(loop.seen))
+    split, num = watched.stretches.split(loop.usual)
     rss, device = vitals.sizes[marks.RSS], vitals.sizes[marks.DEVICE]
     state = _state(watched, here, around)
     return Process(
         start.pid, start.rank, state, _watching(watched), _ran(watched, here, around.clock_s),
-        max(0.0, 1e9 * (around.clock_s - watched.journal.modified_s)),
+        max(0, int(1e9 * (around.clock_s - watched.journal.modified_s))),
         LOOP_NAMES.get(main[0], "steps") if main else "", loop.num, len(loop.late), late_ns, loop.trend.median,
         loop.trend.change, loop.trend.stretches, _rate(watched, loop, late_ns), num, _parts(split, num), start.device,
         here.rss_bytes if here is not None else rss.last, rss.growth(step_ns) if step_ns else None,
@@ -64,7 +66,7 @@ def _state(watched: Watched, here: Here | None, around: Surroundings) -> str:
         return now.ENDED
     unix, steady = watched.start.clock
     known = around.tells and abs(unix - steady - around.boot_ns) < SAME_BOOT_NS
-    if around.clock_s - watched.journal.modified_s < (LAST_S if known else ALIVE_S):
+    if not around.met and around.clock_s - watched.journal.modified_s < (LAST_S if known else ALIVE_S):
         return now.ELSEWHERE
     return now.ENDED if watched.ended is not None else now.CUT
 
@@ -75,12 +77,12 @@ def _watching(watched: Watched) -> str:
     return now.LOOKING if watched.finder.window else now.RESTING if watched.finder.rests else now.WATCHED
 
 
-def _ran(watched: Watched, here: Here | None, clock_s: float) -> float | None:
+def _ran(watched: Watched, here: Here | None, clock_s: float) -> int | None:
     """ns since it was started; of one that has ended, from its first step's time to the last thing that it wrote."""
     if here is not None:
-        return max(0.0, 1e9 * (clock_s - here.began_s))
+        return max(0, int(1e9 * (clock_s - here.began_s)))
     ran = watched.last_ns - watched.start.clock[1]
-    return float(ran) if watched.started and ran > 0 else None
+    return ran if watched.started and ran > 0 else None
 
 
 def _parts(split: dict[str, int | None], num: int) -> tuple[Part, ...]:
@@ -101,7 +103,7 @@ def _loaders(watched: Watched) -> list[dict[str, Any]] | None:
 def _rate(watched: Watched, loop: LoopSoFar, step_ns: float | None) -> float | None:
     """Samples a second: rows of a batch by the loader's word, times the batches of a usual step."""
     sizes = {each.get("batch_size") for each in _loaders(watched) or ()}
-    batches = watched.stretches.batches(list(loop.seen))
+    batches = watched.stretches.batches(loop.usual)
     if len(sizes) != 1 or not step_ns or not batches:  # of several loaders nothing says here which is the step's
         return None
     size = sizes.pop()

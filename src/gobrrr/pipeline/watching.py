@@ -58,6 +58,7 @@ class Watching:
         self._clock, self._proc = clock, proc
         self._watched: dict[str, Watched] = {}
         self._gone: set[str] = set()
+        self._met: set[str] = set()
         self._cores, self._boot_ns = probe.usable_cores(), time.time_ns() - time.perf_counter_ns()
         self._program = ""
 
@@ -74,7 +75,6 @@ class Watching:
             watched = self._watched.setdefault(path.name, Watched(path))
             try:
                 watched.look(AT_ONCE // max(1, len(self._watched)))
-                self._gone.discard(path.name)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -91,7 +91,7 @@ class Watching:
         order = (now.RUNNING, now.WAITING, now.ELSEWHERE, now.CUT)
         over = now.ENDED if told or _pids(self.folder) else now.WAITING
         state = next((state for state in order if any(one.state == state for one in told)), over)
-        shares = [watched.journal.share for watched in self._watched.values() if not watched.journal.damage]
+        shares = [watched.journal.share for watched in self._watched.values() if watched.journal.behind]
         return Now(
             str(self.folder), self._name(told), state, min(shares, default=1.0), tuple(told),
             max(0, len(_journals(self.folder)) - MOST_PROCESSES), self._next(state),
@@ -102,8 +102,11 @@ class Watching:
         if here is not None and not _is_same(here, watched.start.began, watched.start.clock[0] / 1e9):
             here = None
         around = Surroundings(
-            self._clock(), self._boot_ns, self._cores, processes.can_tell(self._proc), len(self._watched) == 1
-        )
+            self._clock(), self._boot_ns, self._cores, processes.can_tell(self._proc), len(self._watched) == 1,
+            name in self._met,
+        )  # fmt: skip
+        if here is not None:
+            self._met.add(name)
         told = now_of(watched, here, around)
         if name in self._gone:
             return _doubting(told, "its journal is gone: nothing new is known")
@@ -112,7 +115,7 @@ class Watching:
     def _waiting(self) -> list[Process]:
         """Processes that have made no step yet."""
         found = (processes.find(pid, self._proc) for pid in sorted(_pids(self.folder)) if _is_there(self.folder, pid, self._proc))
-        return [Process(one.pid, ran_ns=max(0.0, 1e9 * (self._clock() - one.began_s)), rss_bytes=one.rss_bytes)
+        return [Process(one.pid, ran_ns=max(0, int(1e9 * (self._clock() - one.began_s))), rss_bytes=one.rss_bytes)
                 for one in found if one is not None]  # fmt: skip
 
     def _name(self, told: list[Process]) -> str:

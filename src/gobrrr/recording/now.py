@@ -26,8 +26,8 @@ class Process(msgspec.Struct, frozen=True):
     rank: int | None = None
     state: str = WAITING
     watching: str = WATCHED
-    ran_ns: float | None = None
-    silent_ns: float | None = None
+    ran_ns: int | None = None
+    silent_ns: int | None = None
     """Since its recording was written last."""
     kind: str = ""
     """What its steps are: updates, forwards, steps(), batches, backward passes."""
@@ -44,7 +44,7 @@ class Process(msgspec.Struct, frozen=True):
     samples_per_s: float | None = None
     split_steps: int = 0
     parts: tuple[Part, ...] = ()
-    """Of the last steps that were watched, on the host's clock; they add up to these."""
+    """Of the middle half, by length, of the last steps that were watched, on the host's clock; they add up to these."""
     device: str | None = None
     rss_bytes: int | None = None
     rss_growth: float | None = None

@@ -10,6 +10,8 @@ from gobrrr.recording import marks
 from gobrrr.recording.steps import Ints
 from gobrrr.recording.vitals import MAX_SAMPLES, growth
 
+LEAST_STEPS = 16
+"""Steps below which nothing is said of growth: what one of them holds and gives back is none."""
 LATE = 128
 """Readings of late: one each 0.1 s, so of some 13 s."""
 _SIZES = (marks.RSS, marks.DEVICE)
@@ -24,9 +26,11 @@ class Sizes:
         self._kept: list[tuple[int, int]] = []
         self._num, self._every = 0, 1
 
-    def add(self, t: int, value: int) -> None:
-        """`value` bytes at `t` ns."""
+    def add(self, t: int, value: int, alone: bool = False) -> None:
+        """`value` bytes at `t` ns; `alone`: it says nothing of growth."""
         self.last = value
+        if alone:
+            return
         if self._num % self._every == 0:
             self._kept.append((t, value))
         self._num += 1
@@ -39,6 +43,8 @@ class Sizes:
 
     def growth(self, wall: float) -> float | None:
         """Bytes per step of `wall` ns; None of too few readings."""
+        if not self._kept or self._kept[-1][0] - self._kept[0][0] < LEAST_STEPS * wall:
+            return None
         return growth(np.array(self._kept, float).reshape(-1, 2), wall)
 
 
@@ -47,17 +53,19 @@ class Vitals:
 
     def __init__(self) -> None:
         self.sizes: dict[int, Sizes] = {kind: Sizes() for kind in _SIZES}
+        self._looking = False
         self._late: dict[int, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=LATE))
 
     def feed(self, events: Ints) -> None:
         """The next events. A closer look takes memory of its own: growth begins anew behind it."""
-        wanted = events[np.isin(events[:, 1], (*_SIZES, *_COUNTERS, marks.WINDOW_END))]
+        wanted = events[np.isin(events[:, 1], (*_SIZES, *_COUNTERS, marks.WINDOW_BEGIN, marks.WINDOW_END))]
         for t, kind, _, value in wanted.tolist():
-            if kind == marks.WINDOW_END:
+            if kind in (marks.WINDOW_BEGIN, marks.WINDOW_END):
+                self._looking = kind == marks.WINDOW_BEGIN
                 for sizes in self.sizes.values():
                     sizes.again()
             elif kind in self.sizes:
-                self.sizes[kind].add(t, value)
+                self.sizes[kind].add(t, value, self._looking)
             else:
                 self._late[kind].append((t, value))
 

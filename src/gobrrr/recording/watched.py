@@ -47,6 +47,14 @@ class LoopSoFar:
         if step.plain:
             self.seen.append(step)
 
+    @property
+    def usual(self) -> list[Step]:
+        """Of the last that were watched the half whose length is in the middle: one that a checkpoint or a stranger made
+        long is not what a step goes to."""
+        by_length = sorted(self.seen, key=lambda step: step.wall)
+        kept = by_length[len(by_length) // 4 : len(by_length) - len(by_length) // 4]
+        return sorted(kept, key=lambda step: step.start)
+
 
 class Watched:
     """One process, by its journal."""
@@ -118,9 +126,12 @@ class Watched:
 
     def _started(self, record: dict[str, Any]) -> None:
         try:
-            self.start, self.started = msgspec.convert(record, Start), True
+            start = msgspec.convert(record, Start)
         except msgspec.ValidationError as error:
-            self._note(f"how it began cannot be read: {error}")
+            return self._note(f"how it began cannot be read: {error}")
+        if not all(abs(number or 0) < 1 << 62 for number in (*start.clock, start.pid, start.began, start.rank)):
+            return self._note("how it began cannot be read: it holds a number that is none of ours")
+        self.start, self.started = start, True
 
     def _settle(self, record: dict[str, Any]) -> None:
         try:

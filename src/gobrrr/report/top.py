@@ -20,9 +20,9 @@ _SAID = {
     now.ELSEWHERE: "runs where it cannot be seen from here, as its recording says",
     now.CUT: "ended without a word: it was killed, or crashed",
 }
+LEAST = 3
+"""Lines that are kept for the processes, where there are several."""
 _STYLES = {now.RUNNING: "bold green", now.CUT: "bold red"}
-RANKS = 8
-"""Processes that have a line each where there is no terminal that is too small for them."""
 
 
 def show(found: Now, stream: TextIO) -> None:
@@ -47,8 +47,11 @@ def render(
         body += [*toprows.memory(first, page), *toprows.cores(first, page), *_doubts(found, page)]
     text = laid_out([body], page.width, color)
     end = laid_out([[page.row("next", *([Text(KEYS)] if keys else []), Text(page.clean(found.next)))]], page.width, color)
-    room = rows - text.count("\n") - end.count("\n") if rows else len(found.processes)
-    return text + (laid_out([ranks], page.width, color) if (ranks := _ranks(found, page, room)) else "") + end
+    if not rows:
+        return text + _ranks(found, page, len(found.processes), color) + end
+    body_rows = max(1, rows - end.count("\n") - min(LEAST, _num(found)))  # the last lines say how to get out
+    text = "".join(text.splitlines(keepends=True)[:body_rows])
+    return text + _ranks(found, page, rows - text.count("\n") - end.count("\n"), color) + end
 
 
 def _program(found: Now, first: Process | None, page: Page) -> list[Text]:
@@ -69,13 +72,19 @@ def _doubts(found: Now, page: Page) -> list[RenderableType]:
     return [page.row("doubts", *(Text(text) for text in [*said[: 3 if more else 4], *more]))] if said else []
 
 
-def _ranks(found: Now, page: Page, room: int) -> list[RenderableType]:
+def _num(found: Now) -> int:
+    """Processes that have a line each: where there is one alone, none."""
+    num = len(found.processes) + found.more_processes
+    return num if num > 1 else 0
+
+
+def _ranks(found: Now, page: Page, room: int, color: bool) -> str:
     """A line for each process, where there are several: the first of them, as many as there is room for."""
-    told, more = found.processes, found.more_processes
-    if len(told) + more < 2:
-        return []
-    shown = len(told) if len(told) <= room and not more else max(1, room - 1)
+    told, num = found.processes, _num(found)
+    if not num or room < 1:
+        return ""
+    shown = len(told) if num <= room else min(len(told), max(0, room - 1))
     lines = [toprows.rank(one, page) for one in told[:shown]]
-    if shown < len(told) or more:
-        lines.append(Text(f"{len(told) - shown + more} more with --json"))
-    return [page.row("ranks", *lines)]
+    if shown < num:
+        lines.append(Text(f"{num - shown} more with --json"))
+    return laid_out([[page.row("ranks", *lines)]], page.width, color)

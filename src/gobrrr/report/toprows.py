@@ -20,6 +20,8 @@ BAR, HISTORY = 20, 32
 USUAL, FAR = 0.1, 2.0
 """Share of the median that the height of a history spans at least, and times it that is as high as it gets: noise
 does not look like a trend, and one long step does not flatten all others."""
+SAME = 0.0005
+"""A change that is none when it is printed."""
 DOING = {
     now.RESTING: "the hooks rest: steps are counted, parts are those of the last that were watched",
     now.LOOKING: "looked at closely now: such steps take longer and do not count",
@@ -33,7 +35,7 @@ def steps(one: Process, page: Page) -> list[RenderableType]:
     if one.late_ns is not None and one.median_ns is not None:
         first = f"{units.duration(one.late_ns)} now (last {one.late_steps}), {units.duration(one.median_ns)} over the run"
     rate = "" if one.samples_per_s is None else f", {one.samples_per_s:,.0f} samples/s"
-    counted = f"{one.steps:,} steps, by {page.clean(one.kind)}{rate}"
+    counted = f"{one.steps:,} step{'s' if one.steps != 1 else ''}, by {page.clean(one.kind)}{rate}"
     doing = [Text(DOING[one.watching])] if one.watching in DOING and one.state == now.RUNNING else []
     return [page.row("step", Text(first, style="bold"), Text(counted), *doing), page.row("trend", *trend(one, page)), parts(one, page)]
 
@@ -42,9 +44,10 @@ def trend(one: Process, page: Page) -> list[Text]:
     """The history as a row of heights, and what it comes to as a figure."""
     if one.change is None:
         return [Text(UNKNOWN)]
-    way = "longer" if one.change > 0 else "shorter"
     told = f"{units.duration(min(one.history_ns))} to {units.duration(max(one.history_ns))}"
-    said = f"last quarter {units.share(abs(finite(one.change)))} {way} than the first"
+    change = finite(one.change)
+    way = f"{units.share(abs(change))} {'longer than' if change > 0 else 'shorter than'}" if abs(change) >= SAME else "as long as"
+    said = f"last quarter {way} the first"
     drawn = spark(_at_most(one.history_ns, HISTORY), page.ascii_only)
     return [Text(f"{drawn}  {told}"), Text(said)]
 
