@@ -73,7 +73,7 @@ class Screen:
     def draw(self, text: str) -> None:
         """These lines from the top, as many as there is room for, over what stood there. Raises OSError."""
         lines = text.rstrip("\n").split("\n")[: self.size[1]]
-        drawn = f"{_CLEAR_LINE}\r\n".join(lines)
+        drawn = f"{_CLEAR_LINE}\n".join(lines)
         self._stream.write(f"{_HOME}{drawn}{_CLEAR_LINE}{_CLEAR_BELOW}")
         self._stream.flush()
 
@@ -99,13 +99,13 @@ class Screen:
 
     def _end(self) -> None:
         """As it was; a terminal that is gone needs nothing."""
-        with contextlib.suppress(OSError):
-            self._stream.write(_LEAVE)
-            self._stream.flush()
         if self._mode is not None:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._tty, termios.TCSADRAIN, self._mode)
             self._mode = None
+        with contextlib.suppress(OSError):
+            self._stream.write(_LEAVE)
+            self._stream.flush()
 
     def _stop(self, number: int, _: FrameType | None) -> None:
         """Give the terminal back, stop, and take it again when we are continued."""
