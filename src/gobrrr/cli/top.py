@@ -47,10 +47,12 @@ class Top:
 
 def _once(watching: Watching, form: str) -> int:
     from gobrrr.report import formats, top
+    from gobrrr.report.patience import Patience
 
-    watching.look()
-    while watching.behind:
+    with Patience(f"reading the recording in {watching.folder}"):
         watching.look()
+        while watching.behind:
+            watching.look()
     if form == "text":
         top.show(watching.now(), sys.stdout)
     else:
