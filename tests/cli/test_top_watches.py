@@ -33,7 +33,9 @@ def program(gobrrr: Runner, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]
     """It makes steps of some milliseconds until there is a file called enough."""
     (tmp_path / "train\x1b[2Jme.py").write_text(PROGRAM)
     command = [*gobrrr.command, "run", "--no-rehearsal", "train\x1b[2Jme.py", "--token=abc"]
-    with subprocess.Popen(command, cwd=tmp_path, env=gobrrr.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=gobrrr.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as child:
         yield child
         (tmp_path / "enough").touch()
         child.communicate(timeout=PATIENCE_S)

@@ -1,4 +1,4 @@
-"""How much of the device's memory torch has handed out: asked once a second, and never of a torch that does not use it."""
+"""How much of the device's memory torch has handed out: asked once a second, never of one not in use."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,7 +64,7 @@ def test_parts_add_up_to_the_steps_and_are_what_a_plain_count_says(
     times = np.cumsum([gap for gap, _ in gaps]) + 1
     events = np.array([(t, kind, 0, 0) for t, (_, kind) in zip(times, gaps, strict=True)], np.int64)
     edges = np.cumsum([int(times[0]), *walls]).tolist()
-    steps = [Step(a, b, 0) for a, b in zip(edges, edges[1:], strict=False)]
+    steps = [Step(a, b, 0) for a, b in pairwise(edges)]
     split, num = fed(events).split(steps)
     assert num == len(steps) and sum(ns or 0 for ns in split.values()) == sum(walls)
     counted = dict.fromkeys(NAMES, 0)

@@ -87,7 +87,7 @@ def test_a_running_program_is_told_as_its_recording_is(program: Program, tmp_pat
     assert (found.state, found.program, one.pid, one.state) == (now.RUNNING, "train.py --steps 9", PID, now.RUNNING)
     assert told.main is not None and one.steps == len(told.main.steps) == 39
     assert one.late_ns == 10 * MS and one.median_ns == pytest.approx(10 * MS, rel=0.005)
-    assert [(part.name, part.ns) for part in one.parts][0] == ("data wait", 2 * MS)
+    assert (one.parts[0].name, one.parts[0].ns) == ("data wait", 2 * MS)
     assert sum(part.ns or 0 for part in one.parts) == 10 * MS
     assert one.ran_ns == int(1e9 * (NOW_S - BOOTED - TICKS / HZ))
     assert one.rss_bytes == 3000 * PAGE, "of now, as the system has it"
@@ -115,7 +115,8 @@ def test_what_is_not_known_is_null_and_never_zero(tmp_path: Path, here: Path) ->
 
 
 @pytest.mark.parametrize(("change", "state"), [
-    ({}, now.RUNNING), ({"ticks": TICKS + 1}, now.ELSEWHERE), ({"pid": 17}, now.ELSEWHERE), ({"state": "Z"}, now.ELSEWHERE),
+    ({}, now.RUNNING), ({"ticks": TICKS + 1}, now.ELSEWHERE), ({"pid": 17}, now.ELSEWHERE),
+    ({"state": "Z"}, now.ELSEWHERE),
 ])  # fmt: skip
 def test_a_pid_alone_is_nobody(change: dict[str, Any], state: str, program: Program, tmp_path: Path) -> None:
     program.train(5)
@@ -193,7 +194,12 @@ def test_a_shared_machine_is_a_doubt(program: Program, tmp_path: Path, here: Pat
     second = 10**9
     program.train(30)
     program.recorder.flush()
-    program._journal.values[:] = [v for row in np.array(program._journal.values).reshape(-1, 4).tolist() if row[1] not in (marks.CPU, marks.WAITED) for v in row]
+    program._journal.values[:] = [
+        v
+        for row in np.array(program._journal.values).reshape(-1, 4).tolist()
+        if row[1] not in (marks.CPU, marks.WAITED)
+        for v in row
+    ]
     cores = [(program.now + 100 * second + n * second, kind, 0, n * value) for n in range(1, 12)
              for kind, value in ((marks.CPU, second), (marks.BUSY, 2 * second), (marks.WAITED, second))]  # fmt: skip
     run = written(tmp_path / "run", start(), program.events, np.array(cores))
@@ -239,7 +245,11 @@ def test_each_rank_has_a_line_and_the_first_is_told(program: Program, tmp_path: 
     assert [f"pid {PID + rank}" in line for rank, line in enumerate(lines[at : at + 5])] == [True] * 5
     assert "9 steps, 10.0 ms now" in lines[at + 2] and "20.0 % waiting for data" in lines[at]
     short = top.render(found, rows=len(lines) - 1).splitlines()
-    assert len(short) == len(lines) - 1 and any("pid 4244" in line for line in short) and any("2 more with --json" in line for line in short)
+    assert (
+        len(short) == len(lines) - 1
+        and any("pid 4244" in line for line in short)
+        and any("2 more with --json" in line for line in short)
+    )
 
 
 def test_nothing_hostile_reaches_the_terminal(program: Program, tmp_path: Path) -> None:
@@ -254,9 +264,13 @@ def test_nothing_hostile_reaches_the_terminal(program: Program, tmp_path: Path) 
         assert not ascii_only or text.isascii()
 
 
-@given(st.lists(st.tuples(*[st.integers(-(2**63), 2**63 - 1), st.integers(0, 23), st.integers(-1, 3), st.integers(-(2**63), 2**63 - 1)]),
-                max_size=40), st.dictionaries(st.sampled_from(["type", "loaders", "settings", "clock", "pid", "began", "rank", "reason"]),
-                                              st.sampled_from(["start", "facts", "end", [1, 2], [{}], 10**400, None, {"cores": []}, -1])))  # fmt: skip
+ANY = st.integers(-(2**63), 2**63 - 1)
+EVENTS = st.lists(st.tuples(ANY, st.integers(0, 23), st.integers(-1, 3), ANY), max_size=40)
+FIELDS = ["type", "loaders", "settings", "clock", "pid", "began", "rank", "reason"]
+VALUES = ["start", "facts", "end", [1, 2], [{}], 10**400, None, {"cores": []}, -1]
+
+
+@given(EVENTS, st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(VALUES)))
 @settings(deadline=None)
 def test_whatever_a_journal_holds_is_told_or_left_out(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[int, ...]], record: dict[str, Any]
@@ -282,9 +296,11 @@ def test_a_screen_is_no_wider_and_no_higher_than_it_may(width: int, ascii_only: 
     parts = tuple(now.Part(name, 1e6, 0.2) for name in ("data wait", "forward", "backward", "update", "other"))
     one = Process(
         PID, 0, now.RUNNING, now.RESTING, 10**12, 10**9, "updates", 10**6, 32, 1e6, 1.1e6, 0.25, tuple([1e6] * 64),
-        1e5, 16, parts, "NVIDIA H200", 1 << 30, 1024.0, 1 << 34, -3.0, 1.0, 1.0, 0.4, ("a doubt that is long " * 9,) * 6,
+        1e5, 16, parts, "NVIDIA H200", 1 << 30, 1024.0, 1 << 34, -3.0, 1.0, 1.0, 0.4, ("a long doubt " * 15,) * 6,
     )  # fmt: skip
-    found = Now(".gobrrr/run", "train.py " * 30, now.RUNNING, 0.5, (one,) * 20, 3, "gobrrr report .gobrrr/run when it has ended")
+    found = Now(
+        ".gobrrr/run", "train.py " * 30, now.RUNNING, 0.5, (one,) * 20, 3, "gobrrr report .gobrrr/run when it has ended"
+    )
     text = top.render(found, width=width, ascii_only=ascii_only, rows=24, keys=True)
     assert max(map(len, text.splitlines())) <= width
     assert len(text.splitlines()) <= 24
@@ -296,9 +312,15 @@ def test_the_folder_is_only_read(program: Program, tmp_path: Path, here: Path) -
     program.train(10)
     run = written(tmp_path / "run", start(), program.events)
     run.chmod(0o500)
-    before = [(path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(run.iterdir())], run.stat().st_mtime_ns
+    before = (
+        [(path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(run.iterdir())],
+        run.stat().st_mtime_ns,
+    )
     seen(watching(run, here))
-    assert ([(path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(run.iterdir())], run.stat().st_mtime_ns) == before
+    assert (
+        [(path.name, path.stat().st_mtime_ns, path.stat().st_size) for path in sorted(run.iterdir())],
+        run.stat().st_mtime_ns,
+    ) == before
     run.chmod(0o700)
 
 
@@ -326,12 +348,18 @@ def test_what_is_no_run_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.Mo
         assert said in error and hint.startswith("  hint: ")
 
 
-def test_a_snapshot_where_there_is_no_terminal(program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_where_there_is_no_terminal(
+    program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     program.train(30)
     run = written(tmp_path / "run-20260101-000000", start(), program.events, {"type": "end", "reason": "exit"})
     assert main(["top", str(run)]) == 0
     text = capfd.readouterr().out
-    assert text.startswith("program   run\n          ended after ") and "29 steps, by updates" in text and "\x1b" not in text
+    assert (
+        text.startswith("program   run\n          ended after ")
+        and "29 steps, by updates" in text
+        and "\x1b" not in text
+    )
     assert f"gobrrr report {run} as soon as" in " ".join(text.split())
     (run / "report.json").touch()
     for words in (["--json"], ["--format", "json"]):

@@ -174,8 +174,6 @@ def test_colours_say_nothing_and_stay_away_when_they_are_not_wanted(run: Path) -
         assert "running for" in found.shown
 
 
-
-
 def test_a_terminal_that_cannot_be_drawn_over_gets_one_snapshot(run: Path) -> None:
     found = Terminal(run, TERM="dumb")
     assert found.ended() == 0

@@ -34,7 +34,7 @@ def running(home: Path) -> Path:
         if any(_is_there(run, pid) for pid in _pids(run)):
             return run
     raise GobrrrError(f"{home}: no program runs here that gobrrr watches",
-                      "start one in another terminal: gobrrr run script.py; of one that has ended: gobrrr report")  # fmt: skip
+                      "start one elsewhere: gobrrr run script.py; of one that has ended: gobrrr report")  # fmt: skip
 
 
 def folder_of(path: Path) -> Path:
@@ -47,7 +47,9 @@ def folder_of(path: Path) -> Path:
         return path
     if any(child.is_dir() and _pids(child) for child in path.iterdir()):
         return running(path)
-    raise GobrrrError(f"{path} holds no recording", "name a folder that gobrrr run writes into: gobrrr top .gobrrr/NAME")
+    raise GobrrrError(
+        f"{path} holds no recording", "name a folder that gobrrr run writes into: gobrrr top .gobrrr/NAME"
+    )
 
 
 class Watching:
@@ -114,7 +116,11 @@ class Watching:
 
     def _waiting(self) -> list[Process]:
         """Processes that have made no step yet."""
-        found = (processes.find(pid, self._proc) for pid in sorted(_pids(self.folder)) if _is_there(self.folder, pid, self._proc))
+        found = (
+            processes.find(pid, self._proc)
+            for pid in sorted(_pids(self.folder))
+            if _is_there(self.folder, pid, self._proc)
+        )
         return [Process(one.pid, ran_ns=max(0, int(1e9 * (self._clock() - one.began_s))), rss_bytes=one.rss_bytes)
                 for one in found if one is not None]  # fmt: skip
 

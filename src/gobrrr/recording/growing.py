@@ -1,7 +1,7 @@
 """What has a program written since we looked last? A journal that still grows, read on from where the last look ended.
 
-`capture/journal.py` has the format. What `recording/journal.py` reads whole is read here frame by frame, and no more of it
-is held than one frame of events. A frame that is not whole yet is waited for.
+`capture/journal.py` has the format. What `recording/journal.py` reads whole is read here frame by frame, and no more
+of it is held than one frame of events. A frame that is not whole yet is waited for.
 """
 
 from __future__ import annotations

@@ -95,26 +95,28 @@ class Finder:
     def feed(self, events: Ints) -> Iterator[tuple[tuple[int, int], Step]]:
         """(kind and number of the loop, step) of each step that ends in the next piece."""
         self._more_waits(events)
-        for t, kind, number, value in events[_cuts(events)].tolist():
+        cuts = events[_cuts(events)]
+        waited = _until(self._waits, np.append(cuts[:, 0], self._start)).tolist()
+        before = waited.pop()
+        for (t, kind, number, value), now in zip(cuts.tolist(), waited, strict=True):
             if kind == marks.UPDATE_END:
                 self._sizes = value
             elif kind == marks.BOUNDARY:
                 key = (value, number)
                 if self._start and (self._last == key or self._last is None):
-                    yield key, self._step(t, value)
-                self._last, self._start, self._woken = key, t, False
+                    yield key, self._step(t, value, max(0, now - before))
+                self._last, self._start, self._woken, before = key, t, False, now
             elif kind in (marks.REST_BEGIN, marks.REST_END):
                 self.rests, self._woken = kind == marks.REST_BEGIN, kind == marks.REST_END
             elif kind == marks.WINDOW_BEGIN:
-                self._start, self.window = t, value
+                self._start, self.window, before = t, value, now
             else:
-                self._start, self.window, self._doubtful = t, 0, self.settle
+                self._start, self.window, self._doubtful, before = t, 0, self.settle, now
 
-    def _step(self, t: int, kind: int) -> Step:
+    def _step(self, t: int, kind: int, wait: int) -> Step:
         doubt = (self._doubtful > 0 or self._woken) and not self.window
         self._doubtful -= not self.window
-        wait, sizes = _between(self._waits, self._start, t), self._sizes * (kind == 1)
-        return Step(self._start, t, self.window, doubt, wait, self.rests, sizes)
+        return Step(self._start, t, self.window, doubt, wait, self.rests, self._sizes * (kind == 1))
 
     def _more_waits(self, events: Ints) -> None:
         """Begin and end of every wait for a batch, in order; those before the step that is under way are let go."""
@@ -152,10 +154,12 @@ def _cuts(events: Ints) -> npt.NDArray[np.bool_]:
     return cut
 
 
-def _between(waits: Ints, start: int, end: int) -> int:
+def _until(waits: Ints, times: Ints) -> Ints:
+    """ns of waiting before each moment; `waits` are one after the other."""
     if not len(waits):
-        return 0
-    first = int(np.searchsorted(waits[:, 1], start, "right"))
-    last = int(np.searchsorted(waits[:, 0], end, "left"))
-    part = waits[first:last]
-    return int(np.sum(np.minimum(part[:, 1], end) - np.maximum(part[:, 0], start))) if len(part) else 0
+        return np.zeros(len(times), np.int64)
+    lengths = waits[:, 1] - waits[:, 0]
+    at = np.searchsorted(waits[:, 0], times, "right") - 1
+    last = np.maximum(at, 0)
+    told: Ints = np.where(at < 0, 0, np.cumsum(lengths)[last] - np.maximum(0, waits[last, 1] - times))
+    return told

@@ -45,9 +45,10 @@ class Stretches:
         told, edges = self._told(steps)
         if not len(edges):
             return dict.fromkeys(NAMES), 0
-        inside = (told[:, 0] >= edges[0, 0]) & (told[:, 0] <= edges[-1, 1])
-        seen = {_BEGINS[kind] for kind in np.unique(told[inside, 1]).tolist()}
+        first = max(0, int(np.searchsorted(told[:, 0], edges[0, 0])) - 1)  # what was begun before goes on
+        told = told[first : int(np.searchsorted(told[:, 0], edges[-1, 1], "right"))]
         names = np.array([_BEGINS[kind] for kind in told[:, 1].tolist()])
+        seen = set(names[told[:, 0] >= edges[0, 0]].tolist())
         spent = {name: _of(told[:, 0], names == name, edges) for name in NAMES}
         spent[OTHER] = int(np.sum(edges[:, 1] - edges[:, 0])) - sum(spent[name] for name in NAMES if name != OTHER)
         return {name: spent[name] if name in seen or name == OTHER else None for name in NAMES}, len(edges)

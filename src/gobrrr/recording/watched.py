@@ -49,8 +49,8 @@ class LoopSoFar:
 
     @property
     def usual(self) -> list[Step]:
-        """Of the last that were watched the half whose length is in the middle: one that a checkpoint or a stranger made
-        long is not what a step goes to."""
+        """Of the last that were watched the half whose length is in the middle: one that a checkpoint or a stranger
+        made long is not what a step goes to."""
         by_length = sorted(self.seen, key=lambda step: step.wall)
         kept = by_length[len(by_length) // 4 : len(by_length) - len(by_length) // 4]
         return sorted(kept, key=lambda step: step.start)
@@ -108,21 +108,21 @@ class Watched:
     def _record(self, payload: bytes) -> None:
         """One JSON object; those of closer looks say nothing here."""
         try:
-            record = json.loads(payload, parse_constant=lambda _: None) if payload else None
+            record: Any = json.loads(payload, parse_constant=lambda _: None) if payload else None
         except (ValueError, RecursionError):
             return self._note("a record cannot be read")
-        match record:
-            case {"type": "start"}:
-                self._started(record)
-            case {"type": "facts"}:
-                self.facts = record
-                self._settle(record)
-            case {"type": "end"}:
-                self.ended = str(record.get("reason"))
-            case {"type": "failed"}:
-                self._note(f"watching failed inside gobrrr: {record.get('error')}")
-            case {"type": "note"}:
-                self._note(str(record.get("text")))
+        kind = record.get("type") if isinstance(record, dict) else None
+        if kind == "start":
+            self._started(record)
+        elif kind == "facts":
+            self.facts = record
+            self._settle(record)
+        elif kind == "end":
+            self.ended = str(record.get("reason"))
+        elif kind == "failed":
+            self._note(f"watching failed inside gobrrr: {record.get('error')}")
+        elif kind == "note":
+            self._note(str(record.get("text")))
 
     def _started(self, record: dict[str, Any]) -> None:
         try:

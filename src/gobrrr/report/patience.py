@@ -1,4 +1,4 @@
-"""What takes longer than two seconds says what it does, where somebody sits and waits: on a terminal, in whole lines."""
+"""What takes longer than two seconds says what it does where somebody waits: on a terminal, in whole lines."""
 
 from __future__ import annotations
 

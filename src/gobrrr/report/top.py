@@ -34,8 +34,8 @@ def show(found: Now, stream: TextIO) -> None:
 def render(
     found: Now, *, width: int = WIDTH, color: bool = False, ascii_only: bool = False, rows: int = 0, keys: bool = False
 ) -> str:
-    """All of it as text that ends with a newline. `rows`: lines there are for it, 0 for no end; `keys`: with what may be
-    typed. Pure."""
+    """All of it as text that ends with a newline. `rows`: lines there are for it, 0 for no end; `keys`: with what may
+    be typed. Pure."""
     page = Page(max(width, MIN_WIDTH), ascii_only)
     first = found.processes[0] if found.processes else None
     body: list[RenderableType] = [page.row("program", *_program(found, first, page))]
@@ -46,7 +46,9 @@ def render(
     if first is not None:
         body += [*toprows.memory(first, page), *toprows.cores(first, page), *_doubts(found, page)]
     text = laid_out([body], page.width, color)
-    end = laid_out([[page.row("next", *([Text(KEYS)] if keys else []), Text(page.clean(found.next)))]], page.width, color)
+    end = laid_out(
+        [[page.row("next", *([Text(KEYS)] if keys else []), Text(page.clean(found.next)))]], page.width, color
+    )
     if not rows:
         return text + _ranks(found, page, len(found.processes), color) + end
     body_rows = max(1, rows - end.count("\n") - min(LEAST, _num(found)))  # the last lines say how to get out
@@ -62,7 +64,10 @@ def _program(found: Now, first: Process | None, page: Page) -> list[Text]:
     elif first is not None and first.ran_ns is not None and found.state == now.ENDED:
         said += f" after {toprows.long(first.ran_ns)}"
     read = f"; reading its recording: {units.share(found.read)}" if found.read < 1 else ""
-    return [Text(page.clip(found.program, page.body), style="bold"), phrase((said, _STYLES.get(found.state, "bold")), read)]
+    return [
+        Text(page.clip(found.program, page.body), style="bold"),
+        phrase((said, _STYLES.get(found.state, "bold")), read),
+    ]
 
 
 def _doubts(found: Now, page: Page) -> list[RenderableType]:

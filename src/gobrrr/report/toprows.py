@@ -33,11 +33,17 @@ def steps(one: Process, page: Page) -> list[RenderableType]:
     """Now against the run, how many, the trend, the parts."""
     first = f"{UNKNOWN}: no plain step has ended"
     if one.late_ns is not None and one.median_ns is not None:
-        first = f"{units.duration(one.late_ns)} now (last {one.late_steps}), {units.duration(one.median_ns)} over the run"
+        first = (
+            f"{units.duration(one.late_ns)} now (last {one.late_steps}), {units.duration(one.median_ns)} over the run"
+        )
     rate = "" if one.samples_per_s is None else f", {one.samples_per_s:,.0f} samples/s"
     counted = f"{one.steps:,} step{'s' if one.steps != 1 else ''}, by {page.clean(one.kind)}{rate}"
     doing = [Text(DOING[one.watching])] if one.watching in DOING and one.state == now.RUNNING else []
-    return [page.row("step", Text(first, style="bold"), Text(counted), *doing), page.row("trend", *trend(one, page)), parts(one, page)]
+    return [
+        page.row("step", Text(first, style="bold"), Text(counted), *doing),
+        page.row("trend", *trend(one, page)),
+        parts(one, page),
+    ]
 
 
 def trend(one: Process, page: Page) -> list[Text]:
@@ -46,7 +52,11 @@ def trend(one: Process, page: Page) -> list[Text]:
         return [Text(UNKNOWN)]
     told = f"{units.duration(min(one.history_ns))} to {units.duration(max(one.history_ns))}"
     change = finite(one.change)
-    way = f"{units.share(abs(change))} {'longer than' if change > 0 else 'shorter than'}" if abs(change) >= SAME else "as long as"
+    way = (
+        f"{units.share(abs(change))} {'longer than' if change > 0 else 'shorter than'}"
+        if abs(change) >= SAME
+        else "as long as"
+    )
     said = f"last quarter {way} the first"
     drawn = spark(_at_most(one.history_ns, HISTORY), page.ascii_only)
     return [Text(f"{drawn}  {told}"), Text(said)]
@@ -90,7 +100,11 @@ def parts(one: Process, page: Page) -> RenderableType:
 
 def memory(one: Process, page: Page) -> list[RenderableType]:
     """Resident, and of the device where there is one."""
-    size = f"resident: {UNKNOWN}" if one.rss_bytes is None else f"{units.size(one.rss_bytes)} resident{_growing(one.rss_growth)}"
+    size = (
+        f"resident: {UNKNOWN}"
+        if one.rss_bytes is None
+        else f"{units.size(one.rss_bytes)} resident{_growing(one.rss_growth)}"
+    )
     lines = [Text(size)]
     if one.device_bytes is not None:
         lines.append(Text(f"{units.size(one.device_bytes)} of the device's, in tensors{_growing(one.device_growth)}"))
