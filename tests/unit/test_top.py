@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from array import array
@@ -211,13 +212,13 @@ def test_a_shared_machine_is_a_doubt(program: Program, tmp_path: Path, here: Pat
 
 def test_memory_grows_by_the_step_and_a_closer_look_is_not_growth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
                                                                    here: Path) -> None:  # fmt: skip
-    program = Program(monkeypatch, {200: (marks.PROFILE, 3)})
+    program = Program(monkeypatch, {200: (marks.PROFILE, 40)})
     program.rss_per_step = 1 << 20
     program.train(150, wait=100)
     run = written(tmp_path / "run", start(), program.events)
     assert seen(watching(run, here)).processes[0].rss_growth == pytest.approx(1 << 20, rel=0.05)
     program._journal.values.clear()
-    program.train(52, wait=100)
+    program.train(72, wait=100)  # in the middle of it
     written(run, program.events)
     assert seen(watching(run, here)).processes[0].rss_growth is None
 
@@ -258,8 +259,9 @@ def test_nothing_hostile_reaches_the_terminal(program: Program, tmp_path: Path) 
     run = written(tmp_path / "run", start(device=HOSTILE), program.events, note)
     found = seen(watching(run, proc(tmp_path / "proc", command=f"python {HOSTILE} --password=secret")))
     assert "train" in found.program and "secret" not in found.program
-    for ascii_only in (False, True):
-        text = top.render(found, ascii_only=ascii_only)
+    named = msgspec.structs.replace(found, program=HOSTILE, next=HOSTILE)  # as a folder may be
+    for shown, ascii_only in itertools.product((found, named), (False, True)):
+        text = top.render(shown, ascii_only=ascii_only)
         assert not set(text) & set("\x1b\x07\x9b\u202e") and "owned" not in text
         assert not ascii_only or text.isascii()
 
