@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 import gobrrr
-from gobrrr.capture import pacing
+from gobrrr.capture import pacing, rests
 from gobrrr.ledger.stepstats import step_stats
 from gobrrr.recording import marks
+from gobrrr.recording.journal import read_journal
 from gobrrr.recording.run import Recording, load_run
 from tests.transparency.pairs import differences
 from tests.transparency.training import break_, notes, surroundings, train, watched
@@ -52,6 +53,44 @@ def test_rests_change_nothing_and_leave_nothing(tmp_path: Path) -> None:
     assert (main.kind, len(main.steps)) == (1, 4 * 20 - 1), "every step is counted, the first has no beginning"
     assert len(main.resting) > 20
     assert all(step.wall > 0 for step in main.steps)
+
+
+@pytest.mark.usefixtures("restful")
+def test_a_rest_that_tells_of_itself_changes_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rests, "TELL_NS", 0)  # after every step
+    plain, before = train(20), surroundings()
+    with watched(tmp_path):
+        assert differences(plain, train(20)) == []
+    assert differences(before, surroundings()) == []
+    main = resting(tmp_path).main
+    assert main is not None and len(main.steps) == 4 * 20 - 1, "none is missing, and none told twice"
+    assert len(main.resting) > 20 and all(step.wall > 0 for step in main.steps)
+
+
+@pytest.mark.parametrize(("every", "told"), [(0, True), (1 << 60, False)])
+@pytest.mark.usefixtures("restful")
+def test_steps_of_a_rest_are_written_while_it_lasts(
+    every: int, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rests, "TELL_NS", every)
+    with watched(tmp_path) as session:
+        assert session is not None
+        optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
+        while session.rests._pulse is None:
+            optimizer.step()
+        before = num_steps(tmp_path)
+        for _ in range(session.rests._planned - 1):
+            optimizer.step()
+        assert session.rests._pulse is not None
+        assert (num_steps(tmp_path) > before) is told
+        optimizer.step()
+    assert num_steps(tmp_path) == before + session.rests._planned
+
+
+def num_steps(folder: Path) -> int:
+    """Ends of steps that stand in the journal."""
+    (journal,) = folder.glob("rank*.journal")
+    return int(np.count_nonzero(read_journal(journal).events[:, 1] == marks.BOUNDARY))
 
 
 @pytest.mark.usefixtures("restful")

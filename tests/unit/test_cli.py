@@ -254,6 +254,7 @@ SURFACE = {
         "-h",
         "-o",
     },
+    "top": {"--format", "--help", "--json", "--once", "-h"},
     "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
     "compare": {"--format", "--help", "--ops", "--output", "-h", "-o"},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gobrrr.capture.loops import DATA, EXPLICIT, FORWARD, PATIENCE_DATA, PATIENCE_INFERENCE, UPDATE
 from gobrrr.recording import marks
 from gobrrr.recording.run import _settling
-from gobrrr.recording.steps import LoopSteps, find_loops
+from gobrrr.recording.steps import Finder, LoopSteps, find_loops
 from gobrrr.recording.warmup import settling, warmup
 from tests.unit.event_streams import EVALUATION, MS, Program
 
@@ -272,3 +272,24 @@ def test_evaluation_between_updates_is_part_of_the_training_whatever_it_takes(pr
     for _ in range(1000):
         program.forward(4, flags=EVALUATION)
     assert [loop.kind for loop in find_loops(program.events)] == [FORWARD, UPDATE]
+
+
+@given(st.lists(st.integers(0, 400), max_size=6))
+def test_steps_are_the_same_however_the_journal_is_cut_into_pieces(cuts: list[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        program = Program(patch, {7: (marks.PROFILE, 3), 30: (marks.SAMPLE, 2)})
+        program.train(12)
+        program.forward(1, module=5, flags=EVALUATION)
+        program.train(25)
+        program.recorder.rests((UPDATE, 0))
+        program.recorder.rested((UPDATE, 0), 3, [program.now + n * MS for n in range(1, 4)])
+        program.work(4)
+        program.train(6)
+        events = program.events
+    finder, found = Finder(2), []
+    for piece in np.split(events, sorted(min(cut, len(events)) for cut in cuts)):
+        found += list(finder.feed(piece))
+    whole = find_loops(events)
+    assert {key for key, _ in found} == {(loop.kind, loop.number) for loop in whole}
+    for loop in whole:
+        assert [step for key, step in found if key == (loop.kind, loop.number)] == list(loop.steps)

@@ -21,12 +21,24 @@ class Pulse:
     def __init__(self, begun: int, left: int, step_ns: float) -> None:
         self.begun, self.left = begun, left
         self.times: list[int] = []
+        self._told, self.told_ns = 0, begun
         self._longest = int(GAP_STEPS * step_ns) + GAP_NS
 
     @property
     def walls(self) -> list[int]:
         """ns of its steps."""
         return [end - start for start, end in pairwise([self.begun, *self.times])]
+
+    def untold(self) -> list[int]:
+        """The times that were not asked for yet."""
+        times, self._told = self.times[self._told :], len(self.times)
+        self.told_ns = times[-1] if times else self.told_ns
+        return times
+
+    def steps_in(self, ns: int) -> int:
+        """How many of its steps take so long, 1 at least."""
+        each = (self.times[-1] - self.begun) / len(self.times) if self.times else ns
+        return max(1, int(ns / max(1.0, each)))
 
     def beat(
         self, recorder: Recorder, anchor: Callable[[], Any], due: Callable[[bool], object], other: Callable[..., object]

@@ -17,6 +17,7 @@ from typing import Any
 
 from gobrrr.capture import parts, schedule
 from gobrrr.capture.collector import Collections
+from gobrrr.capture.devicememory import Device
 from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.lengths import Lengths
@@ -114,7 +115,7 @@ class Recorder:
         self._stepped = False
         self._last_flush = self._last_vitals = perf_counter_ns()
         self._lock = threading.Lock()
-        self._waited = schedule.Waited()
+        self._waited, self._device = schedule.Waited(), Device()
 
     @property
     def journal(self) -> JournalWriter:
@@ -229,12 +230,16 @@ class Recorder:
         self.note(ev.REST_BEGIN, loop[1], loop[0])
         self.flush()
 
-    def rested(self, loop: tuple[int, int], times: Sequence[int]) -> None:
-        """A rest is over, in which steps ended at `times`."""
+    def rested(self, loop: tuple[int, int], num: int, times: Sequence[int]) -> None:
+        """A rest is over, in which so many steps were counted, the last of them at `times`."""
+        self.counted(loop, times)
+        self.note(ev.REST_END, loop[1], num)
+
+    def counted(self, loop: tuple[int, int], times: Sequence[int]) -> None:
+        """Steps of a rest that ended at `times`."""
         kind, number = loop
         rows = zip(times, repeat(ev.BOUNDARY), repeat(number), repeat(kind), strict=False)
         self._buffer.extend(chain.from_iterable(rows))
-        self.note(ev.REST_END, number, len(times))
 
     def spent(self, moment: int) -> int:
         """Note this thread's CPU time; returns it, in ns."""
@@ -260,7 +265,7 @@ class Recorder:
 
     def _vitals(self, now: int) -> None:
         self._last_vitals = now
-        for kind, value in (*vitals(), *self._waited.marks(now)):
+        for kind, value in (*vitals(), *self._waited.marks(now), *self._device.marks(now)):
             self._buffer.extend((now, kind, 0, value))
 
     def flush(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.unseen import is_the_programs
+from gobrrr.machine import processes
 
 
 def start() -> dict[str, Any]:
@@ -26,6 +27,7 @@ def start() -> dict[str, Any]:
         "type": "start",
         "clock": [time.time_ns(), time.perf_counter_ns()],
         "pid": os.getpid(),
+        "began": processes.began(),
         "rank": _number(os.environ.get("RANK")),
         "world_size": _number(os.environ.get("WORLD_SIZE")),
         "python": sys.version.split()[0],

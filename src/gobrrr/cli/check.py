@@ -172,6 +172,7 @@ def _recorded(word: str) -> Report:
     from gobrrr.pipeline import runs, traces
     from gobrrr.recording.limits import DEFAULT
     from gobrrr.recording.sources import find
+    from gobrrr.report.patience import Patience
 
     path = Path(word)
     if not path.exists():
@@ -184,7 +185,8 @@ def _recorded(word: str) -> Report:
         raise GobrrrError(f"{word}: neither a report of gobrrr nor a trace", MAKE) from None
     if len(sources) > 1:
         raise GobrrrError(f"{word} holds {len(sources)} traces", "name one of them")
-    return traces.diagnosed(sources[0], UNKNOWN, DEFAULT)
+    with Patience(f"reading {word}"):
+        return traces.diagnosed(sources[0], UNKNOWN, DEFAULT)
 
 
 def _holds_report(path: Path) -> bool:

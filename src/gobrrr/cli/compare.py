@@ -29,11 +29,13 @@ class CompareCommand:
         """Read both, compare, tell; raises GobrrrError for what cannot be read."""
         from gobrrr.pipeline.comparing import compare
         from gobrrr.report.comparison import show_comparison
+        from gobrrr.report.patience import Patience
 
         formats.check(form := format_of(args), "comparison")
         per_hour = price.asked(args)
         check_target(args.output, (args.a, args.b))
-        found = compare(args.a, args.b, per_hour)
+        with Patience(f"reading {args.a} and {args.b}"):
+            found = compare(args.a, args.b, per_hour)
         num_ops = max(0, args.ops)
         if form == "text" and not args.output:
             show_comparison(found, sys.stdout, num_ops)

@@ -49,6 +49,7 @@ class DiagnoseCommand:
         from gobrrr.recording.limits import Limits
         from gobrrr.recording.sources import find
         from gobrrr.report.money import priced
+        from gobrrr.report.patience import Patience
 
         _check_form(args, len(args.traces))
         per_hour = price.asked(args)
@@ -58,7 +59,8 @@ class DiagnoseCommand:
         machine = traces.machine_in(args.machine)
         sources = find(args.traces, limits)
         if len(sources) == 1:
-            report, _, recording = traces.judged_trace(sources[0], machine, limits, args.portability)
+            with Patience(f"reading {sources[0]}"):
+                report, _, recording = traces.judged_trace(sources[0], machine, limits, args.portability)
             _tell(redaction.redacted(priced(report, per_hour), args.redact), recording, args)
             return 0
         _check_form(args, len(sources))

@@ -74,6 +74,7 @@ def _measured(known: Mapping[str, Experiment], minutes: float | None, results: l
     from gobrrr.lab.runner import run
     from gobrrr.lab.text import told
     from gobrrr.machine.store import load_or_measure
+    from gobrrr.report import patience
     from gobrrr.report.text import suited
 
     can = [one for one in known.values() if not lacking(one)]
@@ -83,7 +84,7 @@ def _measured(known: Mapping[str, Experiment], minutes: float | None, results: l
         try:
             machine = load_or_measure(notify=_say)
             _say(f"{len(can)} experiments, about {sum(seconds or one.seconds for one in can) / 60:.1f} minutes")
-            for result in run(known, machine, seconds):
+            for result in patience.counted(run(known, machine, seconds), len(known), "measuring"):
                 results.append(result)
                 sys.stdout.write(told(result, known[result.name], width, color, ascii_only) + "\n")
                 sys.stdout.flush()

@@ -41,6 +41,7 @@ VERBS = (
         "gobrrr.cli.check",
         "fail where a program has become slower or has findings, for continuous integration",
     ),
+    Verb("top", "gobrrr.cli.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
     Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("lab", "gobrrr.cli.lab", "measure published figures of efficient deep learning again on this machine"),

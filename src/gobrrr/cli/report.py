@@ -73,13 +73,15 @@ def beside(view: View, file: Path, report: Report) -> View:
     from gobrrr.ledger.timeline import timeline
     from gobrrr.recording.run import load_run
     from gobrrr.report.history import step_times
+    from gobrrr.report.patience import Patience
 
-    try:
-        recordings = load_run(file.parent)
-    except (GobrrrError, OSError):
-        return view
-    own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
-    return view if own is None else view._replace(steps=step_times(own), timeline=timeline(own))
+    with Patience(f"reading the recording in {file.parent}"):
+        try:
+            recordings = load_run(file.parent)
+        except (GobrrrError, OSError):
+            return view
+        own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
+        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(own))
 
 
 def add_formats(parser: argparse.ArgumentParser) -> None:

@@ -34,12 +34,16 @@ def explain(
     verbose, ops as of report.text.show(); `how`: as of report_of()."""
     from gobrrr.recording.run import load_run
     from gobrrr.report.json import to_json
+    from gobrrr.report.patience import Patience
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code)
-    recordings = load_run(folder)
-    first = how.pop("rehearsal", True)  # of many ranks one: they would take each other's cores
-    reports = [_diagnose(r, folder, command, code, rehearsal=first and r is recordings[0], **how) for r in recordings]
+    with Patience("judging what was recorded"):
+        recordings = load_run(folder)
+        first = how.pop("rehearsal", True)  # of many ranks one: they would take each other's cores
+        reports = [
+            _diagnose(r, folder, command, code, rehearsal=first and r is recordings[0], **how) for r in recordings
+        ]
     for recording, report in zip(recordings, reports, strict=True):
         _write(folder / _file(recording, recordings[0]), to_json(report), files.write)
     if json_file:
@@ -48,9 +52,10 @@ def explain(
         raise _cut(folder, code) or _no_whole_step(folder, code)
     mask = redaction.masker(how.get("patterns", ()))
     _show(reports, {**(shown or {}), "mask": mask})
-    for recording, report in zip(recordings, reports, strict=True):
-        file = folder / Path(_file(recording, recordings[0])).with_suffix(".html")
-        _write(file, page_of(report, mask, recording), files.write)
+    with Patience("drawing the page"):
+        for recording, report in zip(recordings, reports, strict=True):
+            file = folder / Path(_file(recording, recordings[0])).with_suffix(".html")
+            _write(file, page_of(report, mask, recording), files.write)
 
 
 def page_of(report: Report, mask: Callable[[str], str], recording: Recording) -> bytes:

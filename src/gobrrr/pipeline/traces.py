@@ -118,11 +118,13 @@ def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> J
 
     from gobrrr.ledger import ranks
     from gobrrr.ledger.calls import calls_each
+    from gobrrr.report.patience import counted
 
     reduce = partial(reduced, machine=machine, limits=limits, most=calls_each(len(sources)))
     count = min(jobs or os.cpu_count() or 1, len(sources))
+    told = partial(counted, num=len(sources), doing=f"reading the traces of {len(sources)} ranks")
     if count <= 1:
-        return ranks.reduced(reduce, sources)
+        return ranks.reduced(reduce, sources, lambda work, every: told(map(work, every)))
     with ProcessPoolExecutor(count) as pool:
         chunk = max(1, min(CHUNK, len(sources) // count))
-        return ranks.reduced(reduce, sources, partial(pool.map, chunksize=chunk))
+        return ranks.reduced(reduce, sources, lambda work, every: told(pool.map(work, every, chunksize=chunk)))

@@ -32,6 +32,8 @@ class Start(msgspec.Struct, frozen=True):
     clock: tuple[int, int] = (0, 0)
     """(unix ns, steady ns) of one moment."""
     pid: int = 0
+    began: int | None = None
+    """When it was started, in the kernel's ticks (machine.processes): a pid alone may be another's by now."""
     rank: int | None = None
     world_size: int | None = None
     python: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,31 +77,67 @@ class LoopSteps:
         return [step for step in self.steps if step.rests]
 
 
+class Finder:
+    """Cuts a journal's events into steps, piece by piece: what one piece has begun a later one may end."""
+
+    def __init__(self, settle: int = 2) -> None:
+        self.settle = settle
+        """Plain steps to doubt after a window."""
+        self.window = 0
+        """Kind of the window that is open, 0 for none."""
+        self.rests = False
+        """Whether hooks rest."""
+        self._last: tuple[int, int] | None = None
+        self._start = self._doubtful = self._sizes = self._asked = 0
+        self._woken = False
+        self._waits = np.empty((0, 2), np.int64)
+
+    def feed(self, events: Ints) -> Iterator[tuple[tuple[int, int], Step]]:
+        """(kind and number of the loop, step) of each step that ends in the next piece."""
+        self._more_waits(events)
+        cuts = events[_cuts(events)]
+        waited = _until(self._waits, np.append(cuts[:, 0], self._start)).tolist()
+        before = waited.pop()
+        for (t, kind, number, value), now in zip(cuts.tolist(), waited, strict=True):
+            if kind == marks.UPDATE_END:
+                self._sizes = value
+            elif kind == marks.BOUNDARY:
+                key = (value, number)
+                if self._start and (self._last == key or self._last is None):
+                    yield key, self._step(t, value, max(0, now - before))
+                self._last, self._start, self._woken, before = key, t, False, now
+            elif kind in (marks.REST_BEGIN, marks.REST_END):
+                self.rests, self._woken = kind == marks.REST_BEGIN, kind == marks.REST_END
+            elif kind == marks.WINDOW_BEGIN:
+                self._start, self.window, before = t, value, now
+            else:
+                self._start, self.window, self._doubtful, before = t, 0, self.settle, now
+
+    def _step(self, t: int, kind: int, wait: int) -> Step:
+        doubt = (self._doubtful > 0 or self._woken) and not self.window
+        self._doubtful -= not self.window
+        return Step(self._start, t, self.window, doubt, wait, self.rests, self._sizes * (kind == 1))
+
+    def _more_waits(self, events: Ints) -> None:
+        """Begin and end of every wait for a batch, in order; those before the step that is under way are let go."""
+        found = []
+        for t, kind in events[np.isin(events[:, 1], (marks.DATA_BEGIN, marks.DATA_END))][:, :2].tolist():
+            if kind == marks.DATA_BEGIN:
+                self._asked = t
+            elif self._asked:
+                found.append((self._asked, t))
+                self._asked = 0
+        kept = self._waits[self._waits[:, 1] > self._start]
+        self._waits = np.concatenate([kept, np.array(found, np.int64).reshape(-1, 2)])
+
+
 def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[LoopSteps]:
     """The loops of a journal, the one that takes most time first; what lies between the steps of a training, evaluation
     say, is part of it. `settle`: plain steps to doubt after a window. `cut_short`: we ended the program early, so that
     those that train come first, whatever was evaluated before."""
     found: dict[tuple[int, int], list[Step]] = defaultdict(list)
-    waits = _waits(events)
-    last: tuple[int, int] | None = None
-    start = window = doubtful = sizes = 0
-    rests = woken = False
-    for t, kind, number, value in events[_cuts(events)].tolist():
-        if kind == marks.UPDATE_END:
-            sizes = value
-        elif kind == marks.BOUNDARY:
-            key = (value, number)
-            if start and (last == key or last is None):
-                doubt = (doubtful > 0 or woken) and not window
-                found[key].append(Step(start, t, window, doubt, _between(waits, start, t), rests, sizes * (value == 1)))
-                doubtful -= not window
-            last, start, woken = key, t, False
-        elif kind in (marks.REST_BEGIN, marks.REST_END):
-            rests, woken = kind == marks.REST_BEGIN, kind == marks.REST_END
-        elif kind == marks.WINDOW_BEGIN:
-            start, window = t, value
-        else:
-            start, window, doubtful = t, 0, settle
+    for key, step in Finder(settle).feed(events):
+        found[key].append(step)
     loops = [LoopSteps(kind, number, tuple(steps)) for (kind, number), steps in found.items()]
     training = max((loop for loop in loops if loop.kind in marks.TRAINS), key=lambda loop: loop.total, default=None)
 
@@ -117,21 +154,12 @@ def _cuts(events: Ints) -> npt.NDArray[np.bool_]:
     return cut
 
 
-def _waits(events: Ints) -> Ints:
-    """(n, 2) begin and end of every wait for a batch, in order."""
-    found = []
-    begin = 0
-    for t, kind in events[np.isin(events[:, 1], (marks.DATA_BEGIN, marks.DATA_END))][:, :2].tolist():
-        if kind == marks.DATA_BEGIN:
-            begin = t
-        elif begin:
-            found.append((begin, t))
-            begin = 0
-    return np.array(found, np.int64).reshape(-1, 2)
-
-
-def _between(waits: Ints, start: int, end: int) -> int:
-    first = int(np.searchsorted(waits[:, 1], start, "right"))
-    last = int(np.searchsorted(waits[:, 0], end, "left"))
-    part = waits[first:last]
-    return int(np.sum(np.minimum(part[:, 1], end) - np.maximum(part[:, 0], start))) if len(part) else 0
+def _until(waits: Ints, times: Ints) -> Ints:
+    """ns of waiting before each moment; `waits` are one after the other."""
+    if not len(waits):
+        return np.zeros(len(times), np.int64)
+    lengths = waits[:, 1] - waits[:, 0]
+    at = np.searchsorted(waits[:, 0], times, "right") - 1
+    last = np.maximum(at, 0)
+    told: Ints = np.where(at < 0, 0, np.cumsum(lengths)[last] - np.maximum(0, waits[last, 1] - times))
+    return told

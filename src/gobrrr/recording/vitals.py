@@ -79,7 +79,11 @@ def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float) -> floa
     """Resident bytes per step over the longest stretch: what both halves of it show. A cache that fills once, or an
     evaluation that allocates, is in one half alone."""
     begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0], default=(0, 0))
-    rows = _samples(events, marks.RSS, begin, end).astype(float)
+    return growth(_samples(events, marks.RSS, begin, end).astype(float), wall)
+
+
+def growth(rows: npt.NDArray[np.float64], wall: float) -> float | None:
+    """Bytes per `wall` ns that both halves of (n, 2) times and sizes show; None of too few."""
     if len(rows) < MIN_SAMPLES:
         return None
     rows = rows[:: -(-len(rows) // MAX_SAMPLES)]

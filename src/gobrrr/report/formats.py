@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gobrrr.ledger.comparison import Comparison
     from gobrrr.ledger.ranks import Job
     from gobrrr.ledger.timeline import Timeline
+    from gobrrr.recording.now import Now
     from gobrrr.report.history import StepTime
     from gobrrr.rules.verdict.model import Report
     from gobrrr.trial.receipt import Receipt
@@ -50,6 +51,7 @@ class Format(NamedTuple):
     receipt: Callable[[Receipt, View], bytes] | None = None
     comparison: Callable[[Comparison, View], bytes] | None = None
     job: Callable[[Job, View], bytes] | None = None
+    view: Callable[[Now, View], bytes] | None = None
 
 
 def _text(report: Report, view: View) -> bytes:
@@ -156,6 +158,18 @@ def _job_html(job: Job, view: View) -> bytes:
     return job_to_html(job).encode("utf-8", "replace")
 
 
+def _now_text(found: Now, view: View) -> bytes:
+    from gobrrr.report.top import render
+
+    return render(found).encode("utf-8", "replace")
+
+
+def _now_json(found: Now, view: View) -> bytes:
+    from gobrrr.report.json import as_json
+
+    return as_json(found)
+
+
 def _sarif(report: Report, view: View) -> bytes:
     from gobrrr.report.sarif import to_sarif
 
@@ -169,8 +183,8 @@ def _github(report: Report, view: View) -> bytes:
 
 
 FORMATS: tuple[Format, ...] = (
-    Format("text", (".txt",), _text, _receipt_text, _comparison_text, _job_text),
-    Format("json", (".json",), _json, _receipt_json, _comparison_json, _job_json),
+    Format("text", (".txt",), _text, _receipt_text, _comparison_text, _job_text, _now_text),
+    Format("json", (".json",), _json, _receipt_json, _comparison_json, _job_json, _now_json),
     Format("markdown", (".md", ".markdown"), _markdown, _receipt_markdown, _comparison_markdown, _job_markdown),
     Format("csv", (".csv",), _csv),
     Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html, _job_html),
@@ -190,11 +204,11 @@ def by_suffix(file: str, default: str = "text") -> str:
     return next((form.name for form in FORMATS if suffix in form.suffixes), default)
 
 
-NOUNS = {"Receipt": "receipt", "Comparison": "comparison", "Job": "job"}
+NOUNS = {"Receipt": "receipt", "Comparison": "comparison", "Job": "job", "Now": "view"}
 """Fields of Format by the type of a noun; all others are reports."""
 
 
-def render(noun: Report | Receipt | Comparison | Job, name: str, view: View) -> bytes:
+def render(noun: Report | Receipt | Comparison | Job | Now, name: str, view: View) -> bytes:
     """A noun in a form. Raises KeyError for a name that is none, GobrrrError for a form that this noun lacks."""
     kind = NOUNS.get(type(noun).__name__, "render")
     check(name, kind)

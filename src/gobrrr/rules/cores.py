@@ -103,13 +103,17 @@ def starved(ledger: Ledger) -> float | None:
     """Of the time that the program's threads wanted a core, the share that they got none: run-queue wait, and what
     the host took, which no run queue shows. None where neither is known."""
     facts = ledger.facts
-    if facts.process_load is None or (facts.waiting_load is None and facts.stolen_load is None):
+    return without_core(facts.process_load, other_load(ledger), facts.waiting_load, facts.stolen_load)
+
+
+def without_core(own: float | None, others: float, waiting: float | None, taken: float | None) -> float | None:
+    """As starved(), of cores that the program and others keep busy, its threads wait for and the host took."""
+    if own is None or (waiting is None and taken is None):
         return None
-    others = other_load(ledger)
-    machine_wide = facts.process_load + others
-    stolen = (facts.stolen_load or 0.0) * (facts.process_load / machine_wide if machine_wide else 0.0)
-    lost = (facts.waiting_load or 0.0) + stolen
-    return lost / (lost + facts.process_load) if lost else 0.0
+    machine_wide = own + others
+    stolen = (taken or 0.0) * (own / machine_wide if machine_wide else 0.0)
+    lost = (waiting or 0.0) + stolen
+    return lost / (lost + own) if lost else 0.0
 
 
 def worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGroup]:

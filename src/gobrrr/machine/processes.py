@@ -1,0 +1,77 @@
+"""Does a process still run, and how large is it: read in /proc, so that neither a signal nor a tracer reaches it.
+
+Standard library only: the watched process notes when it began.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = "/proc"
+_STATE, _STARTED, _RSS = 0, 19, 21
+"""Fields of /proc/PID/stat (man 5 proc), counted from behind the command's name."""
+_MOST = 1 << 16
+"""Bytes of a command line that are read."""
+_GONE = ("Z", "X", "x")
+
+
+class Process(NamedTuple):
+    """One that is there. `began`: ticks since the machine's start, which with the pid names it; `began_s`: the same
+    moment in Unix seconds; `rss_bytes`: resident."""
+
+    pid: int
+    began: int
+    began_s: float
+    rss_bytes: int
+
+
+def began(pid: int | str = "self", proc: str = PROC) -> int | None:
+    """Ticks since the machine's start at which it was started; None where the system does not tell."""
+    try:
+        return int(_stat(pid, proc)[_STARTED])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def can_tell(proc: str = PROC) -> bool:
+    """Whether this system shows its processes: elsewhere nothing is known of any."""
+    return began(proc=proc) is not None
+
+
+def find(pid: int, proc: str = PROC) -> Process | None:
+    """The process of this number, unless it has ended; None where there is none."""
+    try:
+        fields = _stat(pid, proc)
+        if fields[_STATE].decode("ascii", "replace") in _GONE:
+            return None
+        ticks = int(fields[_STARTED])
+        seconds = _booted(proc) + ticks / os.sysconf("SC_CLK_TCK")
+        return Process(pid, ticks, seconds, int(fields[_RSS]) * os.sysconf("SC_PAGE_SIZE"))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def command(pid: int, proc: str = PROC) -> list[str]:
+    """The words it was started with; none where they cannot be read."""
+    try:
+        with Path(proc, str(pid), "cmdline").open("rb") as file:
+            words = file.read(_MOST).split(b"\0")
+    except OSError:
+        return []
+    return [word.decode("utf-8", "replace") for word in words[:-1]]
+
+
+def _stat(pid: int | str, proc: str) -> list[bytes]:
+    with open(f"{proc}/{pid}/stat", "rb") as file:  # noqa: PTH123  (a program's start)
+        return file.read().rpartition(b")")[2].split()
+
+
+def _booted(proc: str) -> float:
+    """Unix seconds of the machine's start. Raises OSError, ValueError where the system does not tell."""
+    with Path(proc, "stat").open("rb") as file:
+        for line in file:
+            if line.startswith(b"btime "):
+                return float(line.split()[1])
+    raise ValueError("no btime")

@@ -1,0 +1,74 @@
+"""What is known of a program while it runs: one type for each form in which it is told (schema gobrrr.top/1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA = "gobrrr.top/1"
+RUNNING, ENDED, CUT, ELSEWHERE, WAITING = "running", "ended", "cut short", "not to be seen from here", "no step yet"
+"""States: it runs; it has ended and said so; it has ended without a word; nothing here tells; it has made no step."""
+WATCHED, RESTING, LOOKING, OVER = "watched", "counted", "looked at closely", "not watched any more"
+"""What gobrrr does meanwhile: all hooks stand; they rest and steps are counted; a window is open; it has finished."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of the step of late. `ns`: per step; None: no mark of it was seen."""
+
+    name: str
+    ns: float | None
+    share: float | None
+
+
+class Process(msgspec.Struct, frozen=True):
+    """One watched process. Times are ns, sizes bytes, loads cores; None is not known."""
+
+    pid: int
+    rank: int | None = None
+    state: str = WAITING
+    watching: str = WATCHED
+    ran_ns: int | None = None
+    silent_ns: int | None = None
+    """Since its recording was written last."""
+    kind: str = ""
+    """What its steps are: updates, forwards, steps(), batches, backward passes."""
+    steps: int = 0
+    late_steps: int = 0
+    late_ns: float | None = None
+    """Median of the last ones."""
+    median_ns: float | None = None
+    """Of all steps that no closer look made longer, within half a percent."""
+    change: float | None = None
+    """What the last quarter of them is longer than the first, as a share of it."""
+    history_ns: tuple[float, ...] = ()
+    """Medians of equal stretches of the run."""
+    samples_per_s: float | None = None
+    split_steps: int = 0
+    parts: tuple[Part, ...] = ()
+    """Of the middle half, by length, of the last steps that were watched, on the host's clock; they add up to these."""
+    device: str | None = None
+    rss_bytes: int | None = None
+    rss_growth: float | None = None
+    """Per step, since the last closer look."""
+    device_bytes: int | None = None
+    """What torch's allocator has handed out."""
+    device_growth: float | None = None
+    busy_cores: float | None = None
+    other_cores: float | None = None
+    """Of the cores that it may use, busy with others' work, its own loader's workers among them."""
+    starved: float | None = None
+    """Of the time that its threads wanted a core, the share that they got none."""
+    doubts: tuple[str, ...] = ()
+
+
+class Now(msgspec.Struct, frozen=True):
+    """A run at this moment. `read`: the share of its recording that was read so far."""
+
+    folder: str
+    program: str
+    state: str
+    read: float
+    processes: tuple[Process, ...]
+    more_processes: int
+    next: str
+    """What to type next."""
+    schema: str = SCHEMA

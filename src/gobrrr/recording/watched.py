@@ -1,0 +1,144 @@
+"""What a journal has told so far: fed frame by frame, in memory that does not grow with the run."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from gobrrr.recording import marks
+from gobrrr.recording.growing import Growing
+from gobrrr.recording.run import Start
+from gobrrr.recording.series import Vitals
+from gobrrr.recording.steps import Finder, Ints, Step
+from gobrrr.recording.stretches import Stretches
+from gobrrr.recording.trend import Trend
+from gobrrr.recording.warmup import settling
+
+LATE = 32
+"""Steps that are 'now': as many as a stretch that is watched between two rests."""
+MOST_LOOPS = 64
+MOST_NOTES = 8
+
+
+class LoopSoFar:
+    """One loop. `late`: its last steps that count; `seen`: its last that were watched, too."""
+
+    def __init__(self) -> None:
+        self.num = self.total = self.first = self.last = 0
+        self.trend = Trend()
+        self.late: deque[int] = deque(maxlen=LATE)
+        self.seen: deque[Step] = deque(maxlen=LATE)
+
+    def add(self, step: Step) -> None:
+        """Its next step."""
+        if step.wall <= 0:
+            return  # no clock of ours runs backwards: a damaged file
+        self.num += 1
+        self.total += step.wall
+        self.first, self.last = self.first or step.start, step.end
+        if step.plain or step.rests:
+            self.trend.add(step.wall)
+            self.late.append(step.wall)
+        if step.plain:
+            self.seen.append(step)
+
+    @property
+    def usual(self) -> list[Step]:
+        """Of the last that were watched the half whose length is in the middle: one that a checkpoint or a stranger
+        made long is not what a step goes to."""
+        by_length = sorted(self.seen, key=lambda step: step.wall)
+        kept = by_length[len(by_length) // 4 : len(by_length) - len(by_length) // 4]
+        return sorted(kept, key=lambda step: step.start)
+
+
+class Watched:
+    """One process, by its journal."""
+
+    def __init__(self, path: Path) -> None:
+        self.journal = Growing(path)
+        self._begin()
+
+    def _begin(self) -> None:
+        self.start = Start()
+        self.started = False
+        self.finder = Finder()
+        self.loops: dict[tuple[int, int], LoopSoFar] = {}
+        self.stretches, self.vitals = Stretches(), Vitals()
+        self.facts: dict[str, Any] = {}
+        self.ended: str | None = None
+        self.notes: list[str] = []
+        self.last_ns = 0
+
+    def look(self, most: int) -> None:
+        """Take in what was written since, some `most` bytes of it. Raises OSError where the journal is gone."""
+        for kind, payload in self.journal.look(most):
+            if kind == b"E":
+                self._events(np.frombuffer(payload, "<i8").reshape(-1, 4).astype(np.int64))
+            elif kind == b"J":
+                self._record(payload)
+            else:
+                self._begin()
+
+    @property
+    def main(self) -> tuple[int, LoopSoFar] | None:
+        """Kind and course of the loop that takes the time, as recording.steps.find_loops() has it."""
+        trains = [(loop.total, key) for key, loop in self.loops.items() if key[0] in marks.TRAINS]
+        training = max(trains, key=lambda each: each[0], default=(0, None))[1]
+
+        def takes(key: tuple[int, int]) -> int:
+            loop = self.loops[key]
+            return loop.last - loop.first if key == training else loop.total
+
+        key = max(self.loops, key=takes, default=None)
+        return None if key is None else (key[0], self.loops[key])
+
+    def _events(self, events: Ints) -> None:
+        for key, step in self.finder.feed(events):
+            if key in self.loops or len(self.loops) < MOST_LOOPS:
+                self.loops.setdefault(key, LoopSoFar()).add(step)
+        self.stretches.feed(events)
+        self.vitals.feed(events)
+        self.last_ns = max(self.last_ns, int(events[:, 0].max(initial=0)))
+
+    def _record(self, payload: bytes) -> None:
+        """One JSON object; those of closer looks say nothing here."""
+        try:
+            record: Any = json.loads(payload, parse_constant=lambda _: None) if payload else None
+        except (ValueError, RecursionError):
+            return self._note("a record cannot be read")
+        kind = record.get("type") if isinstance(record, dict) else None
+        if kind == "start":
+            self._started(record)
+        elif kind == "facts":
+            self.facts = record
+            self._settle(record)
+        elif kind == "end":
+            self.ended = str(record.get("reason"))
+        elif kind == "failed":
+            self._note(f"watching failed inside gobrrr: {record.get('error')}")
+        elif kind == "note":
+            self._note(str(record.get("text")))
+
+    def _started(self, record: dict[str, Any]) -> None:
+        try:
+            start = msgspec.convert(record, Start)
+        except msgspec.ValidationError as error:
+            return self._note(f"how it began cannot be read: {error}")
+        if not all(abs(number or 0) < 1 << 62 for number in (*start.clock, start.pid, start.began, start.rank)):
+            return self._note("how it began cannot be read: it holds a number that is none of ours")
+        self.start, self.started = start, True
+
+    def _settle(self, record: dict[str, Any]) -> None:
+        try:
+            self.finder.settle = max(2, settling(record.get("loaders") or ()))
+        except (AttributeError, TypeError, ValueError):
+            self._note("what is known of its loaders cannot be read")
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes and len(self.notes) < MOST_NOTES:
+            self.notes.append(text)

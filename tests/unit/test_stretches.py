@@ -1,0 +1,84 @@
+"""What a step goes to, by the marks of its hooks: parts that add up to it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gobrrr.recording import marks
+from gobrrr.recording.steps import Step, find_loops
+from gobrrr.recording.stretches import BACKWARD, FORWARD, KEPT, NAMES, OTHER, UPDATE, WAIT, Stretches
+from tests.unit.event_streams import MS, Program
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> Program:
+    return Program(monkeypatch)
+
+
+def fed(events: np.ndarray) -> Stretches:
+    stretches = Stretches()
+    stretches.feed(events)
+    return stretches
+
+
+def test_a_usual_step_is_split_at_its_marks(program: Program) -> None:
+    for _ in range(10):
+        program.wait(0, 2)
+        program.work(0.5)
+        program.forward(3)
+        program.recorder.note(marks.BACKWARD, -1)
+        program.work(4)
+        program.update(1)
+    (loop,) = find_loops(program.events)
+    split, num = fed(program.events).split(loop.steps)
+    told = {WAIT: 2 * MS, FORWARD: 3 * MS, BACKWARD: 4 * MS, UPDATE: MS, OTHER: MS // 2}
+    assert {name: ns / num for name, ns in split.items() if ns is not None} == told
+    assert fed(program.events).batches(loop.steps) == 1
+
+
+def test_what_was_never_marked_is_not_known_rather_than_nothing(program: Program) -> None:
+    program.train(10)
+    (loop,) = find_loops(program.events)
+    split, num = fed(program.events).split(loop.steps)
+    assert split[BACKWARD] is None, "no pass was noted"
+    assert split[FORWARD] == num * 7 * MS
+    assert Stretches().split(loop.steps) == (dict.fromkeys(NAMES), 0)
+    assert Stretches().batches(loop.steps) is None
+
+
+KINDS = [marks.DATA_BEGIN, marks.DATA_END, marks.FORWARD, marks.BACKWARD, marks.UPDATE_BEGIN, marks.UPDATE_END]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.sampled_from(KINDS)), min_size=1, max_size=60),
+    st.lists(st.integers(1, 60), min_size=1, max_size=8),
+)
+def test_parts_add_up_to_the_steps_and_are_what_a_plain_count_says(
+    gaps: list[tuple[int, int]], walls: list[int]
+) -> None:
+    times = np.cumsum([gap for gap, _ in gaps]) + 1
+    events = np.array([(t, kind, 0, 0) for t, (_, kind) in zip(times, gaps, strict=True)], np.int64)
+    edges = np.cumsum([int(times[0]), *walls]).tolist()
+    steps = [Step(a, b, 0) for a, b in pairwise(edges)]
+    split, num = fed(events).split(steps)
+    assert num == len(steps) and sum(ns or 0 for ns in split.values()) == sum(walls)
+    counted = dict.fromkeys(NAMES, 0)
+    begins = {1: WAIT, 2: OTHER, 3: UPDATE, 4: OTHER, 5: FORWARD, 13: BACKWARD}
+    for moment in range(edges[0], edges[-1]):
+        last = [kind for t, kind, *_ in events.tolist() if t <= moment][-1]
+        counted[begins[last]] += 1
+    assert {name: ns or 0 for name, ns in split.items()} == counted
+
+
+def test_only_the_marks_of_late_are_kept() -> None:
+    stretches = Stretches()
+    for first in range(0, 20 * KEPT, 1000):
+        stretches.feed(np.array([(first + n, marks.FORWARD, 0, 0) for n in range(1000)], np.int64))
+    assert KEPT <= stretches._num < KEPT + 1000
+    early, late = Step(5, 10, 0), Step(20 * KEPT - 500, 20 * KEPT - 400, 0)
+    assert stretches.split([early, late])[1] == 1
