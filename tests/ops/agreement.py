@@ -1,4 +1,4 @@
-"""Whether the bytes that an op is priced at fit what its tensors stand for, and for which ops only roughly, with the reason.
+"""Whether the bytes that an op is priced at fit what its tensors stand for, and for which ops only roughly.
 
 Knows neither torch nor the formulas: the live walk over OpInfo and its recording are held to the same."""
 
