@@ -4,6 +4,7 @@ The tests name arguments; their places come from torch. What is expected is comp
 torch.utils.flop_counter, or by hand from the sizes.
 """
 
+# ruff: noqa: E501  (a case is a line)
 from __future__ import annotations
 
 from typing import Any
