@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -52,7 +53,7 @@ def listed(spans: np.ndarray) -> Spans:
 
 def is_tidy(spans: Spans) -> bool:
     """In order, none empty, none over another."""
-    return all(a < b for a, b in spans) and all(x[1] <= y[0] for x, y in zip(spans, spans[1:], strict=False))
+    return all(a < b for a, b in spans) and all(x[1] <= y[0] for x, y in pairwise(spans))
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
@@ -60,7 +61,7 @@ def test_stretches_are_sets_of_moments(seed: int) -> None:
     some, idle, others = drawn(seed), apart(seed), apart(seed + 1000)
     found = listed(merged(array(some)))
     assert moments(found) == moments(some) and is_tidy(found)
-    assert all(x[1] < y[0] for x, y in zip(found, found[1:], strict=False)), "what touches is one"
+    assert all(x[1] < y[0] for x, y in pairwise(found)), "what touches is one"
     times = np.arange(45)
     assert within(times, array(idle)).tolist() == [t in moments(idle) for t in range(45)]
     assert elapsed(times, array(idle)).tolist() == [len([m for m in moments(idle) if m < t]) for t in range(45)]
@@ -97,7 +98,7 @@ def test_steps_that_took_far_longer_are_not_alike() -> None:
     walls, waits = np.array([100, 100, 150, 151, 90]), np.zeros(5)
     assert UNUSUAL == 1.5
     assert alike(walls, waits).tolist() == [True, True, True, False, True]
-    assert alike(walls + [0, 0, 0, 900, 0], waits + [0, 0, 0, 951, 0]).all()
+    assert alike(walls + np.array([0, 0, 0, 900, 0]), np.array([0, 0, 0, 951, 0])).all()
     assert alike(np.array([1, 1, 99]), np.zeros(3)).all()
     assert alike(np.array([1, 1, 1, 99]), np.zeros(4)).tolist() == [True, True, True, False]
     assert alike(np.array([1, 1, 1, 1]), np.array([5, 0, 0, 0])).all()
@@ -304,7 +305,7 @@ def test_bytes_on_the_bus_are_nccl_tests() -> None:
     assert sent(Collective(name="reduce_scatter", dtype="Float", in_elements=28, out_elements=7)) == 112
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 6, 7, 12, 30])
+@pytest.mark.parametrize("n", [2, 3, 6, 7, 12, 30])
 def test_order_statistics_cover_the_median_as_the_binomial_says(n: int) -> None:
     exact = [1 - 2 * sum(math.comb(n, k) for k in range(i + 1)) / 2**n for i in range(n)]
     found = _coverage(n)

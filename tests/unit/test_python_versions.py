@@ -1,4 +1,4 @@
-"""The oldest Python that pyproject.toml promises reads all of src/: its grammar, and what it has of the standard library."""
+"""The oldest Python that pyproject.toml promises reads all of src/, and its standard library has what is used."""
 
 from __future__ import annotations
 

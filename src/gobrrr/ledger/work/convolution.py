@@ -114,8 +114,8 @@ def convolution(call: Call) -> Work:
 
 @formula("mkldnn::_convolution_pointwise")
 def pointwise(call: Call) -> Work:
-    """mkldnn::_convolution_pointwise(x, w, bias, ...). Its overload with another addend has that at 1; in place it is at
-    0, where the result goes: (other, x, w, bias, ...)."""
+    """mkldnn::_convolution_pointwise(x, w, bias, ...). Its overload with another addend has that at 1; in place it is
+    at 0, where the result goes: (other, x, w, bias, ...)."""
     layout = Layout(padding=3, stride=4, groups=6)
     if not call.in_place and len(call.args) < 13:
         return forward(call, layout)
