@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gobrrr.ledger.counterparts import counterparts
+from gobrrr.ledger.hostops import HostOps, _updates
 from gobrrr.ledger.optimes import OpTime
 from gobrrr.ledger.pricing import Prices, dtype_of
 from gobrrr.ledger.serving import serving_classes
@@ -14,7 +15,8 @@ from gobrrr.ledger.shapes import _shapes, in_tf32
 from gobrrr.ledger.stepstats import _drift, levelled
 from gobrrr.ledger.work import Work
 from gobrrr.recording.serving import Iteration
-from gobrrr.recording.trace import Signature
+from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Ops, Signature
+from gobrrr.rules import evidence
 from tests.unit.handmade import machine
 
 
@@ -141,3 +143,32 @@ def test_steps_of_another_kind_are_brought_to_the_usual_length() -> None:
     walls = np.array([30.0, 10, 8, 40, 12, 10, 50])
     assert levelled(walls, begins).tolist() == [7.5, 10, 8, 10, 12, 10, 12.5]
     assert levelled(walls, ~begins & begins) is walls
+
+
+def test_updates_are_annotations_after_each_other() -> None:
+    """One that begins as the one before ends is its own; one inside another (a closure's zero_grad) is not."""
+    names = ("Optimizer.step#SGD.step", "Optimizer.zero_grad#SGD.zero_grad", "aten::add", "other")
+    rows = [(0, 10, 50), (1, 20, 10), (0, 60, 40), (2, 70, 5), (3, 100, 9), (0, 130, 7)]
+    name, start, dur = np.array(rows, np.int64).T
+    kind = np.where(name == 2, CPU_OP, USER_ANNOTATION)
+    zero = np.zeros(len(rows), np.int32)
+    columns = {column: zero for column in Ops.__annotations__} | {
+        "name": name,
+        "start": start,
+        "dur": dur,
+        "kind": kind,
+    }
+    ops = Ops(**columns)  # type: ignore[arg-type]
+    host = HostOps(
+        ops, names, zero - 1, dur, zero == 0, kind == CPU_OP, ("other",) * len(rows), zero, np.array([[0, 200]])
+    )
+    assert _updates(host).tolist() == [[10, 60], [60, 100], [130, 137]]
+
+
+def test_quantities_are_rounded_to_what_is_told() -> None:
+    assert [evidence.ratio(0.123449).value, evidence.count(1.2349).value] == [0.1234, 1.23]
+    assert [(q.value, q.unit) for q in (evidence.time(2.6), evidence.size(2.6), evidence.rate(2.6))] == [
+        (3, "ns"),
+        (3, "B"),
+        (3, "FLOP/s"),
+    ]
