@@ -38,6 +38,12 @@ def counted(name: str, *args: object, **more: object) -> Work:
     return work
 
 
+def check(name: str, args: list[object], flops: float, size: float) -> None:
+    """FLOPs and bytes."""
+    work = counted(name, *args)
+    assert (work.flops, work.bytes) == (pytest.approx(flops), size)
+
+
 @pytest.mark.parametrize(
     ("name", "args", "flops", "size"),
     [
