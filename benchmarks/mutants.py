@@ -1,12 +1,15 @@
 """Do the tests bite? Small faults put into the rooms that judge, one at a time: those that survive are not tested.
 
-    python -m benchmarks.mutants [--sample 50] [--seed 0] [--jobs 2] [--rooms guard trial] [--again FILE] [--out FILE]
+    python -m benchmarks.mutants [--sample 50] [--seed 0] [--jobs 2] [--rooms guard trial] [--again FILE] [--minutes 20]
+                                [--out FILE]
 
 Of each room so many mutants are drawn, always the same ones while their lines stay as they are. Each is put into a copy
-of src/, and the fast tests of its room run against that until one fails, first those that import the file. Killed: a
-test failed, or took three times as long as all of them do without the fault. Equivalent: nothing can kill it, for the
-reason that mutants_equivalent.toml gives by hand; it counts for nothing. --again tries only those that survived in an
-earlier result, once tests were added. Writes benchmarks/results/mutants-DATE.json.
+of src/, and the fast tests of its room run against that until one fails, first those that import the file or its
+folder, by themselves. Killed: a test failed, or took three times as long as all of them do without the fault.
+Equivalent: nothing can kill it, for the reason that mutants_equivalent.toml gives by hand; it counts for nothing.
+--again tries only those that survived in an earlier result, once tests were added. --minutes begins no further mutant
+after so long; what was not tried is left out, and as the order is the draw's, what was tried is a draw too. Writes
+benchmarks/results/mutants-DATE.json.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import datetime
 import hashlib
 import json
+import math
 import os
 import platform
 import queue
@@ -57,7 +61,7 @@ DECIDES = ("statistics", "anytime", "family", "schedule", "rounds", "search", "r
 ROOMS = {
     "ledger": Room(("ledger/*.py", "ledger/work/*.py"),
                    ("unit/test_*.py", *(f"diagnose/test_{name}.py" for name in ("lateness", "files", "compare"))),
-                   ("handmade", "kineto_timelines", "timelines", "event_streams")),
+                   ("handmade", "kineto_timelines", "timelines", "event_streams", "test_work")),
     "rules": Room(("rules/*.py",), ("unit/test_*.py",), ("handmade", "rule_lines")),
     "guard": Room(tuple(f"guard/{name}.py" for name in JUDGE), tuple(f"guard/test_{name}.py" for name in
                   ("closeness", "structure", "worker_draws", "doors", "trajectory"))),
@@ -83,20 +87,22 @@ def drawn(room: Room, num: int, seed: int) -> list[Mutant]:
             seen[words] += 1
             key = hashlib.blake2b(repr((seed, *words, seen[words])).encode()).digest()
             ranked.append((key, mutant))
-    return sorted(mutant for _, mutant in sorted(ranked)[:num] if mutant.of((SRC / mutant.file).read_bytes()))
+    return [mutant for _, mutant in sorted(ranked)[:num] if mutant.of((SRC / mutant.file).read_bytes())]
 
 
-def tests_of(name: str, file: str = "") -> list[str]:
-    """A room's; those that import the file itself come first."""
-    stem, found = Path(file).stem, []
+def tests_of(name: str, file: str = "") -> tuple[list[str], list[str]]:
+    """A room's: those that import the file itself or, where it has one inside the room, its folder; and the others."""
+    stem, folder = Path(file).stem, Path(file).parent.name
+    near = rf"gobrrr\.{name}(\.\w+)*(\.{stem}\b| import .*\b{stem}\b)" if stem else "$^"
+    inside = rf"gobrrr\.{name}\.{folder}\b|test_{folder} import" if folder not in ("", name) else "$^"
+    of_room = rf"gobrrr\.{name}\b|{'|'.join(ROOMS[name].helpers) or name}"
+    found: tuple[list[str], list[str]] = ([], [])
     for path in sorted({path for glob in ROOMS[name].tests for path in (ROOT / "tests").glob(glob)}):
         text = path.read_text()
-        own = re.search(rf"gobrrr\.{name}(\.\w+)*(\.{stem}\b| import .*\b{stem}\b)", text) if stem else None
-        if own or (
-            path.stem not in SLOW and re.search(rf"gobrrr\.{name}\b|{'|'.join(ROOMS[name].helpers) or name}", text)
-        ):
-            found.append((own is None, str(path.relative_to(ROOT))))
-    return [path for _, path in sorted(found)]
+        own = re.search(near, text) or re.search(inside, text)
+        if own or (path.stem not in SLOW and re.search(of_room, text)):
+            found[own is None].append(str(path.relative_to(ROOT)))
+    return found
 
 
 def run(src: Path, tests: list[str], seconds: float) -> str:
@@ -119,13 +125,14 @@ def run(src: Path, tests: list[str], seconds: float) -> str:
             process.wait()
 
 
-def tried(mutant: Mutant, src: Path, tests: list[str], seconds: float) -> str:
-    """What became of a mutant in this copy of src/."""
+def tried(mutant: Mutant, src: Path, stages: tuple[list[str], list[str]], seconds: float) -> str:
+    """What became of a mutant in this copy of src/: most fall to the near tests; collecting the others takes longer."""
     file, plain = src / mutant.file, (SRC / mutant.file).read_bytes()
     try:
         file.write_bytes(mutant.of(plain) or plain)
         _forget(file)
-        return {"passed": "survived", "failed": "killed"}.get(found := run(src, tests, seconds), found)
+        found = next((end for tests in stages if tests and (end := run(src, tests, seconds)) != "passed"), "passed")
+        return {"passed": "survived", "failed": "killed"}.get(found, found)
     finally:
         file.write_bytes(plain)
         _forget(file)
@@ -150,9 +157,9 @@ def known() -> dict[Words, str]:
 class Bench:
     """Copies of src/ in which mutants are tried, as many at once."""
 
-    def __init__(self, folder: Path, jobs: int, spared: set[Words]) -> None:
-        """`spared`: killed before, and not tried again."""
-        self._pool, self._why, self._spared = ThreadPoolExecutor(jobs), known(), spared
+    def __init__(self, folder: Path, jobs: int, spared: set[Words], minutes: float) -> None:
+        """`spared`: killed before, and not tried again. `minutes`: for each room, its plain tests among them."""
+        self._pool, self._why, self._spared, self._minutes = ThreadPoolExecutor(jobs), known(), spared, minutes
         self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
         for number in range(jobs):
             ignored = shutil.ignore_patterns("__pycache__")
@@ -161,14 +168,17 @@ class Bench:
     def room(self, name: str, sample: list[Mutant]) -> list[dict[str, str | int]]:
         """What became of each mutant. Raises RuntimeError where the room's tests fail by themselves."""
         src, start = self._free.get(), time.monotonic()
-        if (found := run(src, tests_of(name), 1200.0)) != "passed":
+        if (found := run(src, [path for stage in tests_of(name) for path in stage], 1200.0)) != "passed":
             raise RuntimeError(f"the tests of {name} have {found} without any fault: mend that first")
         plain = time.monotonic() - start
         self._free.put(src)
         print(f"{name}: its tests take {plain:.0f} s", flush=True)
-        return list(self._pool.map(partial(self._fate, name, max(AT_LEAST, SLOWER * plain)), sample))
+        fate = partial(self._fate, name, max(AT_LEAST, SLOWER * plain), start + 60 * self._minutes)
+        return [found for found in self._pool.map(fate, sample) if found is not None]
 
-    def _fate(self, room: str, seconds: float, mutant: Mutant) -> dict[str, str | int]:
+    def _fate(self, room: str, seconds: float, until: float, mutant: Mutant) -> dict[str, str | int] | None:
+        if time.monotonic() > until:
+            return None
         words = mutant.file, mutant.before, mutant.after
         if words in self._why:
             fate = "equivalent"
@@ -202,13 +212,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
     parser.add_argument("--again", type=Path, help="an earlier result, of which only the survivors are tried")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of each room, after which none is begun")
     parser.add_argument("--out", type=Path, default=RESULTS / f"mutants-{datetime.date.today().isoformat()}.json")
     args = parser.parse_args()
     begun, earlier = time.monotonic(), json.loads(args.again.read_text())["mutants"] if args.again else []
     spared = {(m["file"], m["before"], m["after"]) for m in earlier if m["fate"] in ("killed", "timeout")}
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), args.jobs, spared)
+        bench = Bench(Path(folder), args.jobs, spared, args.minutes)
         for name in args.rooms:
             results += bench.room(name, drawn(ROOMS[name], args.sample, args.seed))
     head = {"date": datetime.date.today().isoformat(), "python": platform.python_version(), "seed": args.seed,

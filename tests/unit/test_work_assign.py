@@ -123,5 +123,20 @@ def test_a_fused_step_over_unrecorded_lists_is_shared_among_its_calls() -> None:
     assert [w is None for w in priced(*tree, updated={"SGD": 1000.0})[0]] == [False, True, False, True, True]
 
 
+def test_the_first_op_of_a_trace_owns_what_is_inside_it() -> None:
+    works, owner = priced(("aten::addmm", -1, tensors(BIAS, (6, 4), (4, 5))), ("aten::clone", 0, tensors((6, 5))))
+    assert [w.bytes if w else None for w in works] == [4 * (5 + 24 + 20 + 30), 0]
+    assert owner == [0, 0]
+
+
+def test_a_fused_step_whose_lists_are_recorded_is_priced_by_them() -> None:
+    """Two tensors of 110 elements in all: 4 lists read, 3 written, whatever its optimizer updates elsewhere."""
+    lists = (((10, 10), (10,)),) * 4
+    row = Row((*lists, (), ()), ("TensorList",) * 6, ("",) * 6)
+    tree = [("Optimizer.step#AdamW.step", -1, None), ("aten::_fused_adamw_", 0, row)]
+    works, _ = priced(*tree, updated={"AdamW": 1e9})
+    assert works[1] is not None and (works[1].bytes, works[1].flops) == (7 * 440, 15 * 110)
+
+
 def test_an_empty_tree() -> None:
     assert priced() == ([], [])

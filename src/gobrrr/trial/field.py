@@ -73,7 +73,10 @@ class Field:
         failed: dict[Stack, str] = {}
         for bring, most in ((Side.start, FIRST_STEP * seconds), (Side.warm, WARMED_UP * seconds)):
             new = sorted(new, key=lambda stack: self._sides[stack].ready_seconds)  # who was slow to come warms up last
-            coming = {stack: self._pool.submit(bring, self._sides[stack]) for stack in new}
+            coming: dict[Stack, Future[None]] = {}
+            for stack in new:
+                before = next(reversed(coming.values()), None) if bring is Side.warm else None
+                coming[stack] = self._pool.submit(_bring, bring, self._sides[stack], before)
             if bring is Side.start:  # in the warm-up one has the turn, and the others stand still
                 self._in_turns({self._sides[s]: future for s, future in coming.items()}, began + most, beside)
             failed |= self._late_or_broken(coming, began + most, f"{LATE} {most:.0f} s", kill)
@@ -144,6 +147,13 @@ class Field:
         self.end()
         self._pool.shutdown()
         clear(self._folder)
+
+
+def _bring(bring: Callable[[Side], None], side: Side, before: Future[None] | None) -> None:
+    """Where one has the turn, after the one before: a lock goes to whom the system wakes (Python 3.13: to the last)."""
+    if before is not None and side.in_turns:
+        wait([before])
+    bring(side)
 
 
 def is_late(reason: str) -> bool:

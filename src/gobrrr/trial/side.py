@@ -82,6 +82,11 @@ class Side:
         self._recompiled = 0
         self._graphs: tuple[int, int] | None = None
 
+    @property
+    def in_turns(self) -> bool:
+        """Others stand still while it warms up."""
+        return self._turn is not AT_ONCE
+
     def start(self) -> None:
         """Up to its first step, where it stands still. Raises ArmError."""
         if self._arm is not None:

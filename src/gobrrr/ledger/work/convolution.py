@@ -27,7 +27,6 @@ class Layout(msgspec.Struct, frozen=True):
 
 LAYOUTS = {
     "mkldnn_convolution": Layout(padding=3, stride=4, groups=6),
-    "mkldnn::_convolution_pointwise": Layout(padding=3, stride=4, groups=6),
     "mkldnn::_convolution_transpose_pointwise": Layout(
         padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True
     ),
@@ -113,11 +112,16 @@ def convolution(call: Call) -> Work:
     return forward(call, Layout(transposed=call.flag(6), output_padding=7, groups=8))
 
 
-@formula("mkldnn::_convolution_pointwise_")
-def convolution_accumulate(call: Call) -> Work:
-    """_convolution_pointwise_(other, x, w, bias, ...): the result is added into `other`."""
-    inner = forward(Call(call.name, False, call.args[1:]), Layout(padding=3, stride=4, dilation=5, groups=6))
-    return work("convolution", inner.flops, inner.bytes, read(call.tensor(0)))
+@formula("mkldnn::_convolution_pointwise")
+def pointwise(call: Call) -> Work:
+    """mkldnn::_convolution_pointwise(x, w, bias, ...). Its overload with another addend has that at 1; in place it is
+    at 0, where the result goes: (other, x, w, bias, ...)."""
+    layout = Layout(padding=3, stride=4, groups=6)
+    if not call.in_place and len(call.args) < 13:
+        return forward(call, layout)
+    other, x = (0, 1) if call.in_place else (1, 0)
+    inner = forward(Call(call.name, False, (call.args[x], *call.args[2:])), layout)
+    return work("convolution", inner.flops, inner.bytes, read(call.tensor(other)))
 
 
 @formula("convolution_backward convolution_backward_overrideable")

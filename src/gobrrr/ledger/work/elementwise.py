@@ -41,12 +41,12 @@ THREE = "where addcmul addcdiv lerp clamp masked_fill rrelu_with_noise_backward 
 
 FLOPS = {
     **{"addcmul": 3, "addcdiv": 3, "lerp": 3, "clamp": 2, "hardtanh": 2, "hypot": 4, "where": 1, "masked_fill": 1},
-    # sigmoid: negate, exp, add, divide; silu one more; gelu: scale, erf, add, two products; mish adds log and tanh
-    **{"sigmoid": 4, "silu": 5, "gelu": 5, "mish": 7, "softplus": 4, "elu": 4, "celu": 4, "selu": 4, "logit": 3},
-    **{"hardswish": 4, "hardsigmoid": 3, "log_sigmoid": 4, "logaddexp": 5, "logaddexp2": 5, "xlogy": 2},
+    # sigmoid: negate, exp, add, divide; silu one more; mish: exp, add, log, tanh, product; as torch documents them
+    **{"sigmoid": 4, "silu": 5, "gelu": 5, "mish": 5, "softplus": 5, "elu": 4, "celu": 5, "selu": 4, "logit": 3},
+    **{"hardswish": 5, "hardsigmoid": 4, "log_sigmoid": 5, "logaddexp": 4, "logaddexp2": 4, "xlogy": 2},
     # grad times the derivative, which is itself a few steps
-    **{"sigmoid_backward": 3, "tanh_backward": 3, "gelu_backward": 10, "silu_backward": 7, "mish_backward": 12},
-    **{"softplus_backward": 5, "hardswish_backward": 4, "logit_backward": 3, "log_sigmoid_backward": 5},
+    **{"sigmoid_backward": 3, "tanh_backward": 3, "gelu_backward": 11, "silu_backward": 9, "mish_backward": 14},
+    **{"softplus_backward": 6, "hardswish_backward": 3, "logit_backward": 3, "log_sigmoid_backward": 6},
     **{"native_dropout_backward": 2, "elu_backward": 4},
 }
 _TABLES = (
@@ -89,7 +89,7 @@ FORMULAS.update(dict.fromkeys(POINTWISE, _listed))
 @formula("elu_backward")
 def elu_backward(call: Call) -> Work:
     """elu_backward(grad, alpha, scale, input_scale, is_result, self_or_result)."""
-    return pointwise(call, 6, flops=4)
+    return pointwise(call, 6, flops=FLOPS["elu_backward"])
 
 
 @formula("frexp")
@@ -132,7 +132,7 @@ def prelu_backward(call: Call) -> Work:
 def log_sigmoid(call: Call) -> Work:
     """The result, and on a CPU a buffer of the same size for backward."""
     x = call.tensor(0)
-    return work("elementwise", 4 * x.numel, read(x), 2 * written(x))
+    return work("elementwise", FLOPS["log_sigmoid"] * x.numel, read(x), 2 * written(x))
 
 
 @formula("rrelu_with_noise")

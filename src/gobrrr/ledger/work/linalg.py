@@ -12,21 +12,33 @@ from gobrrr.ledger.work.model import NotCounted, Work
 from gobrrr.ledger.work.registry import FORMULAS, formula
 from gobrrr.ledger.work.tensor import Tensor, read, written
 
-# FLOPs of one m by n matrix; r is the smaller side. Second figure: results, in multiples of the input's size.
 Count = Callable[[float, float], float]
+
+
+def _lu(m: float, n: float) -> float:
+    """Steps of an outer product each: the sum of 2 (m - k) (n - k) over the r columns of the smaller side."""
+    r = min(m, n)
+    return 2 * m * n * r - (m + n) * r**2 + 2 * r**3 / 3
+
+
+def _reflections(m: float, n: float, k: float) -> float:
+    """k reflections of m rows, each a row shorter, on the n columns that are left: a QR's R; its Q with n = k."""
+    return 4 * m * n * k - 2 * (m + n) * k**2 + 4 * k**3 / 3
+
+
+# FLOPs of one m by n matrix. Second figure: results, in multiples of the input's size.
 FACTORISATIONS: dict[str, tuple[Count, float]] = {
     "linalg_cholesky_ex": (lambda m, n: n**3 / 3, 1),
     "cholesky": (lambda m, n: n**3 / 3, 1),
     "cholesky_inverse": (lambda m, n: 2 * n**3 / 3, 1),
-    "linalg_lu_factor_ex": (lambda m, n: 2 * m * n * min(m, n) - 4 * min(m, n) ** 3 / 3, 1),
-    "linalg_lu": (lambda m, n: 2 * m * n * min(m, n) - 4 * min(m, n) ** 3 / 3, 2),
+    "linalg_lu_factor_ex": (_lu, 1),
+    "linalg_lu": (_lu, 2),
     "_linalg_det": (lambda m, n: 2 * n**3 / 3, 1),
     "_linalg_slogdet": (lambda m, n: 2 * n**3 / 3, 1),
     "linalg_inv_ex": (lambda m, n: 2 * n**3, 1),
     "linalg_ldl_factor_ex": (lambda m, n: n**3 / 3, 1),
-    "linalg_qr": (lambda m, n: 4 * m * n * min(m, n) - 4 * min(m, n) ** 3 / 3, 2),
-    "geqrf": (lambda m, n: 2 * m * n * min(m, n) - 2 * min(m, n) ** 3 / 3, 1),
-    "linalg_householder_product": (lambda m, n: 2 * m * n**2, 1),
+    "linalg_qr": (lambda m, n: _reflections(m, n, min(m, n)) + _reflections(m, min(m, n), min(m, n)), 2),
+    "geqrf": (lambda m, n: _reflections(m, n, min(m, n)), 1),
     "_linalg_eigh": (lambda m, n: 9 * n**3, 1),
     "linalg_eig": (lambda m, n: 25 * n**3, 2),
     "_linalg_svd": (lambda m, n: 4 * max(m, n) ** 2 * min(m, n) + 22 * min(m, n) ** 3, 2),
@@ -99,14 +111,27 @@ def lstsq(call: Call) -> Work:
     """(A, B): by QR."""
     a, b = call.tensor(0), call.tensor(1)
     batch, m, n = _matrices(a)
-    return work("solve", batch * 2 * m * n * n + 4 * n * b.numel, read(a, b), written(b))
+    r, columns = min(m, n), b.shape[-1] if len(b.shape) == len(a.shape) else 1
+    flops = _reflections(m, n, r) + columns * (4 * m * n - r * r)
+    return work("solve", a.madd / 2 * batch * flops, read(a, b), written(b))
+
+
+@formula("linalg_householder_product")
+def householder_product(call: Call) -> Work:
+    """(A (m, n), tau (k)): the first n columns of a product of k reflections."""
+    x, tau = call.tensor(0), call.tensor(1)
+    batch, m, n = _matrices(x)
+    return work("solve", batch * x.madd / 2 * _reflections(m, n, tau.shape[-1]), read(x, tau), written(x))
 
 
 @formula("ormqr")
 def ormqr(call: Call) -> Work:
-    """(A, tau, C): k reflections applied to C."""
+    """(A, tau (k), C, left): k reflections applied to C from one side, along which each is shorter by one."""
     tau, c = call.tensor(1), call.tensor(2)
-    return work("solve", 4 * c.numel * tau.shape[-1], read(call.tensor(0), tau, c), written(c))
+    batch, rows, columns = _matrices(c)
+    side, other, k = (rows, columns, tau.shape[-1]) if call.flag(3, True) else (columns, rows, tau.shape[-1])
+    flops = batch * other * (4 * side * k - 2 * k**2)
+    return work("solve", c.madd / 2 * flops, read(call.tensor(0), tau, c), written(c))
 
 
 @formula("lu_unpack")
@@ -125,12 +150,13 @@ def fft(call: Call) -> Work:
         raise NotCounted("dimensions of the transform were not recorded")
     points, out = x.numel, x.numel * x.itemsize
     last = x.shape[dims[-1] % len(x.shape)]
+    length = math.prod(x.shape[d % len(x.shape)] for d in dims)
     if call.name == "_fft_r2c":
         out = 2 * x.numel * x.itemsize
         out = out // max(last, 1) * (last // 2 + 1) if call.flag(3) else out
     elif call.name == "_fft_c2r":
-        points = x.numel // max(last, 1) * int(call.number(3))
+        whole = int(call.number(3))  # the last dimension holds half of what comes out
+        points, length = x.numel // max(last, 1) * whole, length // max(last, 1) * whole
         out = points * x.itemsize // 2
-    length = math.prod(x.shape[d % len(x.shape)] for d in dims)
     per_point = (5.0 if call.name == "_fft_c2c" else 2.5) * math.log2(max(length, 2))
     return work("fft", per_point * points, read(x), out)

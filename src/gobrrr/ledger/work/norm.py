@@ -46,8 +46,8 @@ def _wanted(mask: list[bool], *gradients: Tensor | None) -> int:
 def batch_norm(call: Call) -> Work:
     """(x, weight, bias, running_mean, running_var, training, ...): in training the running statistics are rewritten
     and the batch's are saved; in evaluation two FLOPs per element would do, counted as the fixed figure."""
-    training = call.flag(5) if call.text(5) else call.flag(3)
-    return _batch_norm(call.tensor(0), call.tensors(1, 5), training)
+    training = call.flags(5) or call.flags(3)  # without running statistics it is the fourth
+    return _batch_norm(call.tensor(0), call.tensors(1, 5), training == [True])
 
 
 @formula("_batch_norm_with_update _native_batch_norm_legit_functional")
