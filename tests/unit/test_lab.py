@@ -17,6 +17,7 @@ from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.lab import chosen, load, runner
 from gobrrr.lab.bench import Bench, ratio
+from gobrrr.lab.chart import curve
 from gobrrr.lab.model import CHAPTERS, NEEDS, Experiment, Figure, Found, Result, Row
 from gobrrr.lab.needs import lacking
 from gobrrr.lab.page import as_markdown, beside, written
@@ -223,6 +224,20 @@ def test_results_are_written_as_their_suffix_says(tmp_path: Path) -> None:
     )
     with pytest.raises(GobrrrError, match="no form of the lab"):
         written([result], "x.pdf")
+
+
+def test_each_series_is_a_curve_of_its_own() -> None:
+    rows = [
+        Row(f"{name} {x}", Figure.exact(x * height), x * height, x=x, unit="ns", series=name)
+        for name, height in (("ring", 1.0), ("<i>", 10.0))
+        for x in (1.0, 10.0, 100.0)
+    ]
+    drawn = str(curve(rows, "numbers"))
+    assert drawn.count("<circle") == 6 and drawn.count('class="roof"') == 4  # no line from one curve to the other
+    assert ">ring<" in drawn and "<i>" not in drawn and "&lt;i&gt;" in drawn
+    fills = [each.split('"')[0] for each in drawn.split("<circle")[1:] for each in each.split('class="')[1:2]]
+    assert fills[:3] == fills[:1] * 3 != fills[3:]
+    assert not curve(rows[:2], "numbers") and not curve(rows, "") and not curve([], "numbers")
 
 
 def test_values_are_in_their_units() -> None:

@@ -44,6 +44,8 @@ class Row(msgspec.Struct, frozen=True):
     """Where it stands on the axis; null in a table."""
     unit: str = ""
     """Of both values: "ns", "FLOP/s", "B/s", "B", "%", "x" or none."""
+    series: str = ""
+    """Of several curves in one picture, the one that it belongs to."""
 
 
 class Found(msgspec.Struct, frozen=True):
