@@ -68,7 +68,7 @@ EXPERIMENT = Experiment(
     why="The compiler joins what is pointwise with its neighbours and calls the library for the convolutions, "
     "which take most of the time in both. So a net of large convolutions gains little, a net of many small ops a "
     "lot. Exporting alone runs the same kernels from a fixed list: hardly faster. An `if` on values breaks the graph "
-    "at each place: the compiler goes back to Python, and joins nothing across; export refuses it. torch.cond "
+    "at each place, in a loop it leaves the whole function to Python; export refuses both. torch.cond "
     "keeps both ways in one graph, at the price of a call for each and of no joining across either.",
     measure=measure, needs=("torch", "compiler"), seconds=20.0,
 )  # fmt: skip
