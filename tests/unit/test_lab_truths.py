@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import queue
 import threading
+from importlib.util import find_spec
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from gobrrr.errors import GobrrrError
-from gobrrr.lab import branches, load
+from gobrrr.lab import branches, decoder, int8, lltm, load
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.experiments import (
     all_reduce,
     attention,
     distillation,
     folded_norm,
+    int8_layers,
+    key_value_cache,
     latency_budget,
     number_formats,
     strassen,
@@ -25,6 +31,7 @@ from gobrrr.lab.experiments import (
     waves,
 )
 from gobrrr.lab.model import Found
+from gobrrr.lab.needs import lacking
 from tests.unit.handmade import machine
 
 EXPERIMENTS = load()
@@ -174,3 +181,127 @@ def test_breaks_are_where_values_are_asked() -> None:
         assert [branches.refused(torch, kinds[name], x) for name in ("if", "torch.cond")] == [True, False]
         for sign in (1, -1):
             assert torch.equal(kinds["if"](sign * x), kinds["torch.cond"](sign * x))
+
+
+def test_whole_numbers_of_a_weight_are_within_half_a_scale() -> None:
+    weight = (
+        torch.randn(6, 3, 3, 3, dtype=torch.float64)
+        * torch.logspace(-3, 3, 6, dtype=torch.float64)[:, None, None, None]
+    )
+    low, scale = int8.quantised(torch, weight)
+    found = low.double() * scale[:, None, None, None]
+    assert low.dtype == torch.int8 and bool((low.flatten(1).abs().amax(1) == 127).all())
+    assert bool(((found - weight).flatten(1).abs().amax(1) <= scale / 2 * (1 + 1e-12)).all())
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_a_weight_only_net_is_that_of_its_rounded_weights(kind: str) -> None:
+    net = int8_layers.nets(torch, 16)[kind].eval().double()
+    x = torch.randn(3, 1, int8_layers.SIDE, int8_layers.SIDE, dtype=torch.float64)
+    low, rounded = int8.weight_only(torch, net), copy.deepcopy(net)
+    with torch.no_grad():
+        for layer in rounded.modules():
+            if isinstance(layer, (torch.nn.Linear, torch.nn.Conv2d)):
+                whole, scale = int8.quantised(torch, layer.weight)
+                layer.weight.copy_(whole.double() * scale.reshape(-1, *[1] * (whole.dim() - 1)))
+        assert torch.allclose(low(x), rounded(x), atol=1e-12) and not torch.equal(net(x), rounded(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_a_static_net_is_the_plain_one_nearly_and_in_whole_numbers(kind: str) -> None:
+    net = int8_layers.nets(torch, 64)[kind].eval()
+    x = torch.randn(64, 1, int8_layers.SIDE, int8_layers.SIDE)
+    try:
+        low = int8.static(torch, net, x)
+    except GobrrrError as error:
+        pytest.skip(error.message)
+    weights = [layer.weight() for layer in low.modules() if callable(getattr(layer, "weight", None))]
+    assert weights and all(weight.dtype == torch.qint8 for weight in weights)
+    assert not any(isinstance(layer, torch.nn.BatchNorm2d) for layer in low.modules())
+    with torch.no_grad():
+        assert 0 < float((low(x) - net(x)).norm() / net(x).norm()) < 0.1
+
+
+def test_a_bootstrap_of_right_answers_is_as_wide_as_the_binomial_says() -> None:
+    right = (torch.arange(2000) % 5 != 0).double()
+    found = int8_layers.bootstrapped(torch, right)
+    assert found.value == 80 and found.high - found.low == pytest.approx(
+        2 * 1.96 * 100 * (0.8 * 0.2 / 2000) ** 0.5, rel=0.1
+    )
+
+
+def test_a_token_costs_what_torchs_counter_says() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    net, x = decoder.Decoder(torch), torch.randn(1, 9, decoder.WIDTH)
+    kept = net.read(x[:, :8])[1]
+    for way, call in {"without": lambda: net.read(x), "with": lambda: net.read(x[:, 8:], kept)}.items():
+        with FlopCounterMode(display=False) as counter:
+            call()
+        pairs = 9 * (
+            9 if way == "without" else 1
+        )  # attention has 4 per pair and channel; torch's counter has none on a CPU
+        attention = 0 if "attention" in str(counter.get_flop_counts()) else 4 * decoder.LAYERS * decoder.WIDTH * pairs
+        assert counter.get_total_flops() + attention == decoder.cost(way, 8)[0]
+    held = sum(each.nbytes for pair in kept for each in pair) + sum(w.nbytes for layer in net._layers for w in layer)
+    assert decoder.cost("with", 8)[1] == held
+    assert torch.allclose(net.anew(x), net.cached(x), atol=1e-5)
+
+
+def test_a_slope_is_the_power() -> None:
+    assert key_value_cache.slope({n: 3.0 * n**1.7 for n in (64, 128, 512)}) == pytest.approx(1.7)
+
+
+def _cell_in_double() -> tuple[dict[str, torch.Tensor], list[torch.Tensor]]:
+    """What the cell is given, and its state and gradients by central differences of a plain formula in NumPy."""
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"x": (2, 3), "h": (2, 4), "c": (2, 4), "weight": (12, 7), "bias": (12,)}
+    given = {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}
+
+    def total(values: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, float]:
+        z = np.concatenate((values["h"], values["x"]), 1) @ values["weight"].T + values["bias"]
+        u, o, g = 1 / (1 + np.exp(-z[:, :4])), 1 / (1 + np.exp(-z[:, 4:8])), z[:, 8:]
+        c = values["c"] + np.where(g > 0, g, np.expm1(g)) * u
+        h = np.tanh(c) * o
+        return h, c, float(2 * h.sum() + 3 * c.sum())
+
+    plain = {name: value.numpy().copy() for name, value in given.items()}
+    found = [torch.tensor(each) for each in total(plain)[:2]]
+    for value in plain.values():
+        slopes = np.empty_like(value)
+        for at in np.ndindex(value.shape):
+            sums = []
+            for step in (1e-6, -2e-6):
+                value[at] += step
+                sums.append(total(plain)[2])
+            value[at] += 1e-6
+            slopes[at] = (sums[0] - sums[1]) / 2e-6
+        found.append(torch.tensor(slopes))
+    return given, found
+
+
+def _held_against_the_formula(cell: lltm.Cell, dtype: torch.dtype, atol: float) -> None:
+    given, expected = _cell_in_double()
+    leaves = [value.to(dtype).requires_grad_() for value in given.values()]
+    h, c = cell(*leaves)
+    slopes = torch.autograd.grad(2 * h.sum() + 3 * c.sum(), leaves)
+    for ours, theirs in zip((h, c, *slopes), expected, strict=True):
+        assert torch.allclose(ours.double(), theirs, atol=atol)
+
+
+def test_the_cell_by_ops_is_the_formula() -> None:
+    _held_against_the_formula(lltm.by_ops, torch.float64, 1e-7)
+
+
+@pytest.mark.slow
+def test_the_cell_in_cpp_is_the_formula(tmp_path: Path) -> None:
+    if missing := lacking(EXPERIMENTS["lstm_like_cell"]):
+        pytest.skip(missing)
+    _held_against_the_formula(lltm.by_cpp(str(tmp_path)), torch.float64, 1e-7)
+
+
+def test_the_cell_in_triton_is_the_formula() -> None:
+    if find_spec("triton") is None:
+        pytest.skip("no triton")
+    _held_against_the_formula(lltm.by_triton(), torch.float32, 1e-4)

@@ -25,9 +25,8 @@ def measured_branches(bench: Bench, of: int) -> list[Row]:
                 continue
             rows.append(Row(f"{name}: graph breaks", Figure.exact(breaks), BRANCHES if name == "if" else 0.0))
         for name in ("if", "torch.cond"):
-            rows.append(
-                Row(f"{name}: export refuses", Figure.exact(refused(torch, kinds[name], x)), float(name == "if"))
-            )
+            no = float(refused(torch, kinds[name], x))
+            rows.append(Row(f"{name}: export refuses", Figure.exact(no), float(name == "if")))
         rows.append(Row("if, eager", bench.time(lambda: kinds["if"](x), of=of), unit="ns"))
         for name in ("if", "torch.cond", "no branch"):
             compiled = torch.compile(kinds[name])
