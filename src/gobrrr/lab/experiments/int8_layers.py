@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gobrrr.errors import GobrrrError
@@ -27,7 +28,7 @@ def measure(bench: Bench) -> Found:
         with torch.no_grad():
             right = (net(far).argmax(1) == truth).double()
             rows.append(Row(f"{kind}, fp32: held-out accuracy", bootstrapped(torch, right), unit="%"))
-            ways = {
+            ways: dict[str, Callable[[], Any]] = {
                 "static": lambda n=net: static(torch, n, x[:256]),
                 "weight-only": lambda n=net: weight_only(torch, n),
             }

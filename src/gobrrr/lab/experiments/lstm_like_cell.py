@@ -18,7 +18,7 @@ def measure(bench: Bench) -> Found:
     """Forward, and forward and backward, of the cell each way; gradients of all must agree with those in Python."""
     torch, state = bench.torch, bench.size(STATE, 8)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shapes = {"x": (BATCH, FEATURES), "h": (BATCH, state), "c": (BATCH, state)}
+    shapes: dict[str, tuple[int, ...]] = {"x": (BATCH, FEATURES), "h": (BATCH, state), "c": (BATCH, state)}
     shapes |= {"weight": (3 * state, FEATURES + state), "bias": (3 * state,)}
     given = {name: (torch.randn(shape, device=device) / 4).requires_grad_() for name, shape in shapes.items()}
     ways: dict[str, Cell] = {"Python": by_ops, "compiled": torch.compile(by_ops)}
@@ -48,7 +48,7 @@ def _timed(bench: Bench, ways: dict[str, Cell], given: dict[str, Any], missing: 
         return call
 
     def step(way: Cell) -> Callable[[], object]:
-        return lambda: sum(each.sum() for each in way(*given.values())).backward()  # type: ignore[union-attr, attr-defined]
+        return lambda: sum(each.sum() for each in way(*given.values())).backward()
 
     of, rows = 3 * len(ways), []
     for name, way in ways.items():
