@@ -15,17 +15,21 @@ import pytest
 import torch
 
 from gobrrr.errors import GobrrrError
-from gobrrr.lab import branches, decoder, int8, lltm, load
+from gobrrr.lab import blocks, branches, decoder, int8, lltm, load
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.experiments import (
     all_reduce,
     attention,
     distillation,
     folded_norm,
+    forward_and_reverse,
+    fused_pointwise,
     int8_layers,
     key_value_cache,
     latency_budget,
+    layer_norm,
     number_formats,
+    optimizers,
     strassen,
     three_derivatives,
     waves,
@@ -305,3 +309,104 @@ def test_the_cell_in_triton_is_the_formula() -> None:
     if find_spec("triton") is None:
         pytest.skip("no triton")
     _held_against_the_formula(lltm.by_triton(), torch.float32, 1e-4)
+
+
+def test_forward_and_reverse_cross_where_inputs_and_outputs_are_as_many() -> None:
+    bench = Bench(machine(), 0.0)
+    assert forward_and_reverse.predicted(bench, 100, 100) == 1.0
+    wide, tall = forward_and_reverse.predicted(bench, 100_000, 100), forward_and_reverse.predicted(bench, 100, 100_000)
+    assert wide == pytest.approx(1000, rel=0.05) and tall == pytest.approx(1 / 1000, rel=0.05)  # no call counts there
+    powers = [(x, 3.0 * x**1.5) for x in (100.0, 1.0, 0.5, 0.1)]
+    assert forward_and_reverse.crossed(powers) == pytest.approx(3 ** (-1 / 1.5))
+    assert forward_and_reverse.crossed([(x, 2.0) for x in (1.0, 2.0)]) is None
+
+
+def test_tf32_rounds_to_the_nearest_of_eleven_bits_and_to_even_between_two() -> None:
+    x = torch.cat((torch.randn(10_000), torch.tensor([1 + 2.0**-11, 1 + 3 * 2.0**-11, 2049.0, 2051.0, 0.0])))
+    fraction, exponent = np.frexp(x.double().numpy())
+    expected = np.ldexp(np.rint(fraction * 2**11), exponent - 11)  # rint is to even
+    assert np.array_equal(number_formats._rounded(torch, x, None).double().numpy(), expected)
+
+
+class Shared(torch.nn.Module):
+    """A layer whose output goes to a norm and elsewhere, and one that is called twice: neither may be folded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice, self.shown, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+        self.one, self.two, self.three = (torch.nn.BatchNorm1d(4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.one(self.twice(self.twice(x)))
+        shown = self.shown(x)
+        return self.three(self.last(self.two(shown) + shown))
+
+
+@pytest.mark.parametrize(("which", "left"), [("ResNet", 0), ("shared", 2)])
+def test_folding_by_fx_changes_no_result_and_folds_only_what_it_may(which: str, left: int) -> None:
+    net = (blocks.residual_net(torch, 4) if which == "ResNet" else Shared()).double().eval()
+    for norm in (each for each in net.modules() if isinstance(each, (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d))):
+        for value in (norm.running_mean, norm.running_var, norm.weight.data, norm.bias.data):
+            value.uniform_(0.5, 2)
+    x = torch.rand(2, 3, 8, 8, dtype=torch.float64) if which == "ResNet" else torch.rand(5, 4, dtype=torch.float64)
+    short = folded_norm.fused(torch, net)
+    kept = sum(isinstance(each, (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)) for each in short.modules())
+    with torch.no_grad():
+        assert torch.allclose(short(x), net(x), atol=1e-12) and kept == left
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_adam_by_hand_is_torchs(weight: float) -> None:
+    ours, theirs = ([torch.full((5,), weight, dtype=torch.float64).requires_grad_()] for _ in range(2))
+    hand, adam = optimizers.ByHand(torch, ours), torch.optim.Adam(theirs)
+    for step in range(20):
+        for one in (*ours, *theirs):
+            one.grad = torch.sin(torch.arange(5.0, dtype=torch.float64) + step)
+        hand.step(), adam.step()
+    assert torch.allclose(ours[0], theirs[0], atol=1e-14) and not torch.allclose(
+        ours[0], torch.full_like(ours[0], weight)
+    )
+
+
+def test_welford_is_the_variance_and_cancels_nothing() -> None:
+    x = torch.randn(7, 50, dtype=torch.float64)
+    exact = torch.tensor(np.var(x.numpy(), axis=1))
+    assert torch.allclose(layer_norm.welford(torch, x), exact, atol=1e-12)
+    assert torch.allclose(layer_norm.welford(torch, x + 1e6), exact, rtol=1e-7)
+    shifted = x + 1e6
+    assert not torch.allclose((shifted**2).mean(1) - shifted.mean(1) ** 2, exact, rtol=1e-5)
+
+
+def test_the_rearranged_backward_is_a_gradient() -> None:
+    x = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(layer_norm.rearranged(torch), (x,), eps=1e-6, atol=1e-6)
+
+
+def test_tiles_move_fewer_bytes_and_hold_a_strip_of_scores() -> None:
+    for length in (256, 2048):
+        (moved, held), (tiled_moved, tiled_held) = (attention.num_bytes(length, tiles) for tiles in (False, True))
+        assert held / tiled_held == length / attention.TILE and moved > tiled_moved
+    whole = attention.num_bytes(2048, False)[0]
+    assert whole / 4 / attention.HEADS == 4 * 2048 * 64 + 6 * 2048**2
+
+
+@pytest.mark.slow
+def test_the_kernel_by_hand_is_two_cosines(tmp_path: Path) -> None:
+    if missing := lacking(EXPERIMENTS["fused_pointwise"]):
+        pytest.skip(missing)
+    x = torch.linspace(-20, 20, 10_001)
+    found = fused_pointwise.by_hand(torch, str(tmp_path))(x)
+    assert np.allclose(found.numpy(), np.cos(np.cos(x.double().numpy())), atol=1e-6)
+    assert float(torch.tensor(1e-39) * 1.0) > 0  # what was loaded flushes no denormals
+
+
+def test_a_compiler_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(GobrrrError, match="was not built"):
+        fused_pointwise.by_hand(torch, str(tmp_path))
+
+
+def test_what_is_kept_under_a_selective_policy_is_inputs_and_hidden_states() -> None:
+    kept = {row.label: row.measured.value for row in tiny("checkpointing").rows if row.unit == "B"}
+    hidden = 4.0 * 2 * 4 * (4 * 8)  # two blocks, four rows, four times the width of 8
+    assert kept["kept, all but products again"] == kept["kept, every block again"] + hidden

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Block:
-    """A Conformer-like one: half a feed-forward, attention, a depthwise convolution, half a feed-forward, with norms."""
+    """Conformer-like: half a feed-forward, attention, a depthwise convolution, half a feed-forward, each normed."""
 
     def __init__(self, torch: Any, width: int) -> None:
         nn = torch.nn
@@ -38,7 +38,7 @@ def residual_net(torch: Any, width: int) -> Any:
     """A stem and two residual blocks, the second at half the size and twice the channels, for evaluation."""
     nn = torch.nn
 
-    class Residual(nn.Module):  # type: ignore[misc]
+    class Residual(torch.nn.Module):  # type: ignore[misc]
         def __init__(self, before: int, after: int, stride: int) -> None:
             super().__init__()
             first, second = (

@@ -56,7 +56,8 @@ def fused(torch: Any, net: Any) -> Any:
     nn, parts = torch.nn, dict(traced.named_modules())
     calls = [node.target for node in traced.graph.nodes if node.op == "call_module"]
     for node in list(traced.graph.nodes):
-        norm, before = parts.get(node.target) if node.op == "call_module" else None, node.args[0] if node.args else None
+        norm = parts.get(node.target) if node.op == "call_module" else None
+        before: Any = node.args[0] if node.args else None
         if not isinstance(norm, (nn.BatchNorm1d, nn.BatchNorm2d)) or getattr(before, "op", "") != "call_module":
             continue
         layer = parts[before.target]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gobrrr.errors import GobrrrError
@@ -29,11 +30,11 @@ def measure(bench: Bench) -> Found:
             right = (net(far).argmax(1) == truth).double()
             rows.append(Row(f"{kind}, fp32: held-out accuracy", bootstrapped(torch, right), unit="%"))
             ways: dict[str, Callable[[], Any]] = {
-                "static": lambda n=net: static(torch, n, x[:256]),
-                "weight-only": lambda n=net: weight_only(torch, n),
+                "static": partial(static, torch, net, x[:256]),
+                "weight-only": partial(weight_only, torch, net),
             }
             if kind == "linear":
-                ways = {"dynamic": lambda n=net: dynamic(torch, n), **ways}
+                ways = {"dynamic": partial(dynamic, torch, net), **ways}
             for way, make in ways.items():
                 try:
                     low = make()
