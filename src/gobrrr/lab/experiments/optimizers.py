@@ -74,8 +74,8 @@ EXPERIMENT = Experiment(
     factor="time of Adam's loop over that of fused Adam, 200 tensors of 4,096 numbers",
     reproduced=(1.3, 100.0),
     why="By hand each formula is an op with a new result. The loop calls nine ops for each tensor: small tensors cost "
-    "calls, large ones nine trips to memory instead of one. foreach makes lists of the calls, which on a GPU become one "
-    "launch; on a CPU it walks the list, and gains less. fused reads weight, gradient and both moments once and writes "
+    "calls, large ones nine trips to memory instead of one. foreach makes lists of the calls, which on a GPU become "
+    "one launch; on a CPU it walks the list, and gains less. fused reads weight, gradient and moments once and writes "
     "three of them; compiling makes such a loop of the formulas, after a minute for 200 tensors, and enters it through "
     "guards on each. An optimizer is a small part of a step that computes a lot.",
     measure=measure, finding=("loop_optimizer", "BRR208"), needs=("torch", "compiler"), seconds=20.0,
