@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -237,6 +238,13 @@ def test_each_series_is_a_curve_of_its_own() -> None:
     assert ">ring<" in drawn and "<i>" not in drawn and "&lt;i&gt;" in drawn
     fills = [each.split('"')[0] for each in drawn.split("<circle")[1:] for each in each.split('class="')[1:2]]
     assert fills[:3] == fills[:1] * 3 != fills[3:]
+    close = [
+        Row(f"{n}", Figure.exact(1.0 + n / 1e3), x=x, unit="ns", series=f"s{n}") for n in range(4) for x in (1, 2, 3)
+    ]
+    heights = [float(y) for y in re.findall(r'y="([\d.]+)" text-anchor="start">s\d', str(curve(close, "numbers")))]
+    assert len(heights) == 4 and all(
+        b - a >= 17 for a, b in itertools.pairwise(sorted(heights))
+    )  # no name over another
     assert not curve(rows[:2], "numbers") and not curve(rows, "") and not curve([], "numbers")
 
 

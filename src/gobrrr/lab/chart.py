@@ -14,11 +14,11 @@ from gobrrr.lab.text import figure_text, value
 from gobrrr.report.svg import WIDTH, line, svg, tag, text, title
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 120, 40, 20, 60, 360
-DOT, LETTER = 5, 8
-"""Radius, and the width of a letter of a curve's name."""
+DOT, LETTER, LINE = 5, 8, 17
+"""Radius, and width and height of a letter of a curve's name."""
 FEWEST = 3
 """Points that make a curve."""
-FILLS = ("phase0", "expected", "least", "phase4", "phase2")
+FILLS = ("phase0", "expected", "least", "phase4", "phase2", "phase6")
 """Of the dots, one for each curve; the page's style has them."""
 
 
@@ -36,9 +36,9 @@ def curve(rows: Sequence[Row], axis: str) -> Markup:
     x = _Scale.over([row.x or 1.0 for row in points], LEFT, WIDTH - RIGHT - named)
     y = _Scale.over(values, HEIGHT - BOTTOM, TOP)
     drawn = [*_ends(points, values, x, y, unit)]
-    for number, (name, ours) in enumerate(curves.items()):
+    for number, ours in enumerate(curves.values()):
         drawn += [*_predicted(ours, x, y), *_measured(ours, x, y, FILLS[number % len(FILLS)])]
-        drawn.append(text(x(ours[-1].x or 1.0) + 2 * DOT, y(ours[-1].measured.value) + DOT, name, "start"))
+    drawn += _names([(x(ours[-1].x or 1.0), y(ours[-1].measured.value), name) for name, ours in curves.items()])
     drawn.append(text(WIDTH - RIGHT, HEIGHT - 8, f"{axis} (dots: measured, line: predicted)", "end"))
     return svg(drawn, HEIGHT, f"What was measured over {axis}", "chart")
 
@@ -74,6 +74,14 @@ def _predicted(points: Sequence[Row], x: _Scale, y: _Scale) -> Iterable[Markup]:
     known = [(x(row.x or 1.0), y(row.predicted)) for row in points if row.predicted]
     for (x1, y1), (x2, y2) in pairwise(known):
         yield line(x1, y1, x2, y2, "roof")
+
+
+def _names(ends: Sequence[tuple[float, float, str]]) -> Iterable[Markup]:
+    """Beside each curve's last dot, none over another: each at least a line below the one above it."""
+    lowest = 0.0
+    for x, y, name in sorted(ends, key=lambda end: end[1]):
+        lowest = max(y + DOT, lowest + LINE)
+        yield text(x + 2 * DOT, lowest, name, "start")
 
 
 def _measured(points: Sequence[Row], x: _Scale, y: _Scale, fill: str) -> Iterable[Markup]:
