@@ -164,6 +164,11 @@ def test_one_that_ends_badly_is_told_and_the_next_goes_on(tmp_path: Path) -> Non
     assert result.verdict == INCONCLUSIVE and "no_such_experiment" in result.why_not
 
 
+def test_a_missing_ninja_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "ninja" else f"/usr/bin/{name}")
+    assert "ninja" in lacking(made(needs=("compiler", "ninja"))) and not lacking(made(needs=("compiler",)))
+
+
 def test_no_code_of_the_users_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("msgspec", "numpy", "torch", "gobrrr"):
         (tmp_path / f"{name}.py").write_text("open('run', 'w').close(); raise SystemExit(3)")

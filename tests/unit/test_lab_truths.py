@@ -355,6 +355,15 @@ def test_folding_by_fx_changes_no_result_and_folds_only_what_it_may(which: str, 
         assert torch.allclose(short(x), net(x), atol=1e-12) and kept == left
 
 
+def test_a_cut_spectrum_errs_by_what_was_cut() -> None:
+    weight = torch.randn(40, 40, dtype=torch.float64)
+    u, s, v = torch.linalg.svd(weight)
+    assert float((weight - u[:, :7] * s[:7] @ v[:7]).norm()) == pytest.approx(float(s[7:].norm()))  # Eckart and Young
+    rows = [row for row in tiny("low_rank").rows if "spectrum" in row.label]
+    assert len(rows) == 4 and all(row.measured.value == pytest.approx(row.predicted, rel=1e-3) for row in rows)
+    assert rows[-1].predicted == pytest.approx(100 * ((256 - 64) / 256) ** 0.5)  # a flat one loses its share
+
+
 @pytest.mark.parametrize("weight", [1.0, 3.0])
 def test_adam_by_hand_is_torchs(weight: float) -> None:
     ours, theirs = ([torch.full((5,), weight, dtype=torch.float64).requires_grad_()] for _ in range(2))
