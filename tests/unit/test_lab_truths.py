@@ -318,6 +318,7 @@ def test_forward_and_reverse_cross_where_inputs_and_outputs_are_as_many() -> Non
     assert wide == pytest.approx(1000, rel=0.05) and tall == pytest.approx(1 / 1000, rel=0.05)  # no call counts there
     powers = [(x, 3.0 * x**1.5) for x in (100.0, 1.0, 0.5, 0.1)]
     assert forward_and_reverse.crossed(powers) == pytest.approx(3 ** (-1 / 1.5))
+    assert forward_and_reverse.crossed([(2.0, 3.0), (1.0, 1.0), (0.5, 0.2)]) == pytest.approx(1.0)
     assert forward_and_reverse.crossed([(x, 2.0) for x in (1.0, 2.0)]) is None
 
 

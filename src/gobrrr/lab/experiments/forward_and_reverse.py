@@ -11,7 +11,8 @@ from gobrrr.errors import GobrrrError
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Figure, Found, Row
 
-HIDDEN = 256
+HIDDEN, LARGE = 256, 1 << 15
+"""Of the net between its products; inputs of one so large that its weights are all of its time."""
 OPS = 30
 """Calls in a Jacobian by torch.func, either way: its four ops, their derivatives, and the batching of them."""
 
@@ -31,7 +32,7 @@ def measure(bench: Bench) -> Found:
     if crossing:
         by_formula = crossed([(n / m, predicted(bench, n, m)) for n, m in shapes])
         rows.append(Row("inputs over outputs where both cost the same", Figure.exact(crossing), by_formula))
-    return Found(found[shapes[0]], predicted(bench, *shapes[0]), (*rows, *_passes(bench, many, of)))
+    return Found(found[shapes[0]], predicted(bench, *shapes[0]), (*rows, *_passes(bench, bench.size(LARGE, 4), of)))
 
 
 def predicted(bench: Bench, inputs: int, outputs: int) -> float:
@@ -45,7 +46,7 @@ def predicted(bench: Bench, inputs: int, outputs: int) -> float:
 def crossed(points: list[tuple[float, float]]) -> float | None:
     """Where a falling or rising line through logarithms passes 1; none where it does not."""
     for (x1, y1), (x2, y2) in itertools.pairwise(points):
-        if (y1 - 1) * (y2 - 1) < 0:
+        if (y1 - 1) * (y2 - 1) <= 0 and y1 != y2:
             share = math.log(y1) / (math.log(y1) - math.log(y2))
             return math.exp(math.log(x1) + share * math.log(x2 / x1))
     return None
