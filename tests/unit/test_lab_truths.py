@@ -354,6 +354,7 @@ def test_folding_by_fx_changes_no_result_and_folds_only_what_it_may(which: str, 
     kept = sum(isinstance(each, (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d)) for each in short.modules())
     with torch.no_grad():
         assert torch.allclose(short(x), net(x), atol=1e-12) and kept == left
+        assert float((net(x)[0] - net(x)[1]).abs().max()) > 1e-3  # no dead net, which any fold agrees with
 
 
 def test_a_cut_spectrum_errs_by_what_was_cut() -> None:

@@ -42,7 +42,7 @@ def _through_fx(bench: Bench, image: Any) -> Figure:
     torch, width = bench.torch, image.shape[1]
     net = residual_net(torch, width)
     for norm in (each for each in net.modules() if isinstance(each, torch.nn.BatchNorm2d)):
-        norm.running_mean.uniform_(), norm.running_var.uniform_(0.5, 2)
+        norm.running_mean.normal_(0, 0.1), norm.running_var.uniform_(0.05, 0.2)  # or every ReLU is off
     x, short = image[:, :3].contiguous(), fused(torch, net)
     if not torch.allclose(net(x), short(x), atol=1e-4):
         raise GobrrrError("the net with folded norms differs")
