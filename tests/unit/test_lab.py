@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.lab import chosen, load, runner
 from gobrrr.lab.bench import Bench, ratio
+from gobrrr.lab.chart import curve
 from gobrrr.lab.model import CHAPTERS, NEEDS, Experiment, Figure, Found, Result, Row
 from gobrrr.lab.needs import lacking
 from gobrrr.lab.page import as_markdown, beside, written
@@ -162,6 +164,11 @@ def test_one_that_ends_badly_is_told_and_the_next_goes_on(tmp_path: Path) -> Non
     assert result.verdict == INCONCLUSIVE and "no_such_experiment" in result.why_not
 
 
+def test_a_missing_ninja_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None if name == "ninja" else f"/usr/bin/{name}")
+    assert "ninja" in lacking(made(needs=("compiler", "ninja"))) and not lacking(made(needs=("compiler",)))
+
+
 def test_no_code_of_the_users_folder_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("msgspec", "numpy", "torch", "gobrrr"):
         (tmp_path / f"{name}.py").write_text("open('run', 'w').close(); raise SystemExit(3)")
@@ -223,6 +230,27 @@ def test_results_are_written_as_their_suffix_says(tmp_path: Path) -> None:
     )
     with pytest.raises(GobrrrError, match="no form of the lab"):
         written([result], "x.pdf")
+
+
+def test_each_series_is_a_curve_of_its_own() -> None:
+    rows = [
+        Row(f"{name} {x}", Figure.exact(x * height), x * height, x=x, unit="ns", series=name)
+        for name, height in (("ring", 1.0), ("<i>", 10.0))
+        for x in (1.0, 10.0, 100.0)
+    ]
+    drawn = str(curve(rows, "numbers"))
+    assert drawn.count("<circle") == 6 and drawn.count('class="roof"') == 4  # no line from one curve to the other
+    assert ">ring<" in drawn and "<i>" not in drawn and "&lt;i&gt;" in drawn
+    fills = [each.split('"')[0] for each in drawn.split("<circle")[1:] for each in each.split('class="')[1:2]]
+    assert fills[:3] == fills[:1] * 3 != fills[3:]
+    close = [
+        Row(f"{n}", Figure.exact(1.0 + n / 1e3), x=x, unit="ns", series=f"s{n}") for n in range(4) for x in (1, 2, 3)
+    ]
+    heights = [float(y) for y in re.findall(r'y="([\d.]+)" text-anchor="start">s\d', str(curve(close, "numbers")))]
+    assert len(heights) == 4 and all(
+        b - a >= 17 for a, b in itertools.pairwise(sorted(heights))
+    )  # no name over another
+    assert not curve(rows[:2], "numbers") and not curve(rows, "") and not curve([], "numbers")
 
 
 def test_values_are_in_their_units() -> None:

@@ -14,21 +14,31 @@ from gobrrr.lab.text import figure_text, value
 from gobrrr.report.svg import WIDTH, line, svg, tag, text, title
 
 LEFT, RIGHT, TOP, BOTTOM, HEIGHT = 120, 40, 20, 60, 360
-DOT = 5
+DOT, LETTER, LINE = 5, 8, 17
+"""Radius, and width and height of a letter of a curve's name."""
 FEWEST = 3
 """Points that make a curve."""
+FILLS = ("phase0", "expected", "least", "phase4", "phase2", "phase6")
+"""Of the dots, one for each curve; the page's style has them."""
 
 
 def curve(rows: Sequence[Row], axis: str) -> Markup:
-    """On logarithmic axes; empty where fewer than three rows of one unit stand on the axis."""
+    """On logarithmic axes, each series a curve of its own; empty where none has three rows of the first row's unit."""
     unit = rows[0].unit if rows else ""
     points = [row for row in rows if row.x and row.x > 0 and row.measured.low > 0 and row.unit == unit]
-    if not axis or len(points) < FEWEST:
+    curves: dict[str, list[Row]] = {}
+    for row in points:
+        curves.setdefault(row.series, []).append(row)
+    if not axis or max(map(len, curves.values()), default=0) < FEWEST:
         return Markup()
     values = [v for row in points for v in (row.measured.low, row.measured.high, row.predicted or row.measured.value)]
-    x = _Scale.over([row.x or 1.0 for row in points], LEFT, WIDTH - RIGHT)
+    named = LETTER * max(map(len, curves))
+    x = _Scale.over([row.x or 1.0 for row in points], LEFT, WIDTH - RIGHT - named)
     y = _Scale.over(values, HEIGHT - BOTTOM, TOP)
-    drawn = [*_ends(points, values, x, y, unit), *_predicted(points, x, y), *_measured(points, x, y)]
+    drawn = [*_ends(points, values, x, y, unit)]
+    for number, ours in enumerate(curves.values()):
+        drawn += [*_predicted(ours, x, y), *_measured(ours, x, y, FILLS[number % len(FILLS)])]
+    drawn += _names([(x(ours[-1].x or 1.0), y(ours[-1].measured.value), name) for name, ours in curves.items()])
     drawn.append(text(WIDTH - RIGHT, HEIGHT - 8, f"{axis} (dots: measured, line: predicted)", "end"))
     return svg(drawn, HEIGHT, f"What was measured over {axis}", "chart")
 
@@ -55,8 +65,9 @@ def _ends(points: Sequence[Row], values: Sequence[float], x: _Scale, y: _Scale, 
     yield line(LEFT, TOP, LEFT, HEIGHT - BOTTOM, "grid")
     for end in (min(values), max(values)):
         yield text(LEFT - 8, y(end) + 5, value(end, unit), "end")
-    for row in (points[0], points[-1]):
-        yield text(x(row.x or 1.0), HEIGHT - BOTTOM + 22, row.label, "start" if row is points[0] else "end")
+    ordered = sorted(points, key=lambda row: row.x or 1.0)
+    for row, side in ((ordered[0], "start"), (ordered[-1], "end")):
+        yield text(x(row.x or 1.0), HEIGHT - BOTTOM + 22, f"{row.x:.4g}" if row.series else row.label, side)
 
 
 def _predicted(points: Sequence[Row], x: _Scale, y: _Scale) -> Iterable[Markup]:
@@ -65,9 +76,17 @@ def _predicted(points: Sequence[Row], x: _Scale, y: _Scale) -> Iterable[Markup]:
         yield line(x1, y1, x2, y2, "roof")
 
 
-def _measured(points: Sequence[Row], x: _Scale, y: _Scale) -> Iterable[Markup]:
+def _names(ends: Sequence[tuple[float, float, str]]) -> Iterable[Markup]:
+    """Beside each curve's last dot, none over another: each at least a line below the one above it."""
+    lowest = 0.0
+    for x, y, name in sorted(ends, key=lambda end: end[1]):
+        lowest = max(y + DOT, lowest + LINE)
+        yield text(x + 2 * DOT, lowest, name, "start")
+
+
+def _measured(points: Sequence[Row], x: _Scale, y: _Scale, fill: str) -> Iterable[Markup]:
     for row in points:
         at, figure = x(row.x or 1.0), row.measured
         yield line(at, y(figure.low), at, y(figure.high), "whisker")
-        dot: dict[str, float | str] = {"cx": at, "cy": y(figure.value), "r": DOT, "class": "dot compute"}
+        dot: dict[str, float | str] = {"cx": at, "cy": y(figure.value), "r": DOT, "class": fill}
         yield tag("circle", title(f"{row.label}: {figure_text(figure, row.unit)}"), dot)

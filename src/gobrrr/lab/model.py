@@ -17,8 +17,9 @@ CHAPTERS = {
     "time": "Where time goes", "products": "Matrix products", "derivatives": "Derivatives", "formats": "Number formats",
     "kernels": "Fusion and kernels", "data": "Data", "smaller": "Smaller models", "cost": "Many, and what it costs",
 }  # fmt: skip
-NEEDS = ("torch", "device", "compiler", "pillow", "simplejpeg", "gloo", "energy")
-"""What an experiment may need: an accelerator, a C++ compiler, a library, processes that talk, a counter of joules."""
+NEEDS = ("torch", "device", "compiler", "ninja", "pillow", "simplejpeg", "gloo", "energy")
+"""What an experiment may need: an accelerator, a compiler of C++ and what drives it, a library, processes that talk, a
+counter of joules."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -44,6 +45,8 @@ class Row(msgspec.Struct, frozen=True):
     """Where it stands on the axis; null in a table."""
     unit: str = ""
     """Of both values: "ns", "FLOP/s", "B/s", "B", "%", "x" or none."""
+    series: str = ""
+    """Of several curves in one picture, the one that it belongs to."""
 
 
 class Found(msgspec.Struct, frozen=True):

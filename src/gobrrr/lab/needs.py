@@ -31,6 +31,10 @@ def _compiler() -> str:
     return "" if found else "no C++ compiler (g++ or clang++)"
 
 
+def _ninja() -> str:
+    return "" if shutil.which("ninja") else "no ninja, which builds C++ extensions (pip install ninja)"
+
+
 def _pillow() -> str:
     return "" if find_spec("PIL") else "Pillow is not installed"
 
@@ -48,6 +52,6 @@ def _energy() -> str:
 
 
 _MISSING = {
-    "torch": _torch, "device": _device, "compiler": _compiler, "pillow": _pillow, "simplejpeg": _simplejpeg,
-    "gloo": _gloo, "energy": _energy,
+    "torch": _torch, "device": _device, "compiler": _compiler, "ninja": _ninja, "pillow": _pillow,
+    "simplejpeg": _simplejpeg, "gloo": _gloo, "energy": _energy,
 }  # fmt: skip

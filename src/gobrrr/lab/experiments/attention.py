@@ -12,7 +12,7 @@ HEADS, WIDTH, TILE = 8, 64, 128
 
 
 def measure(bench: Bench) -> Found:
-    """Forward for lengths up to 2048; the scores' bytes that each way holds; all three must agree."""
+    """Forward for lengths up to 2048; time, bytes moved and scores held by each way; all three must agree."""
     torch = bench.torch
     lengths = (256, 512, 1024, 2048) if not bench.tiny else (16, 32, 64)
     rows, factor = [], Figure.exact(1.0)
@@ -24,15 +24,38 @@ def measure(bench: Bench) -> Found:
         factor = bench.pair(
             lambda q=q, k=k, v=v: naive(q, k, v),  # type: ignore[misc]
             lambda q=q, k=k, v=v: torch.nn.functional.scaled_dot_product_attention(q, k, v),  # type: ignore[misc]
-            of=len(lengths) + 1,
+            of=2 * len(lengths),
         )
         rows.append(Row(f"{length} positions", factor, _predicted(bench, length), x=length, unit="x"))
-    by_tiles = bench.pair(lambda: naive(q, k, v), lambda: tiled(q, k, v), of=len(lengths) + 1)
+    by_tiles = bench.pair(lambda: naive(q, k, v), lambda: tiled(q, k, v), of=2 * len(lengths))
     rows.append(Row(f"{lengths[-1]} positions, tiles by hand", by_tiles, unit="x"))
-    scores = 4.0 * HEADS * lengths[-1]
-    rows.append(Row("scores held, written out", Figure.exact(scores * lengths[-1]), unit="B"))
-    rows.append(Row("scores held, by tiles", Figure.exact(scores * TILE), unit="B"))
+    ways = {"written out": naive, "tiles by hand": tiled, "torch's kernel": _kernel}
+    for name, way in ways.items():
+        for n in lengths:
+            parts = (q[..., :n, :], k[..., :n, :], v[..., :n, :])
+            ns = bench.time(lambda w=way, p=parts: w(*p), of=16)  # type: ignore[misc]
+            rows.append(Row(f"{n} positions, {name}: time", ns, unit="ns"))
+    for n in lengths:
+        for name, (moved, held) in {"written out": num_bytes(n, False), "in tiles": num_bytes(n, True)}.items():
+            rows.append(Row(f"{n} positions, {name}: bytes moved", Figure.exact(moved), unit="B"))
+            rows.append(Row(f"{n} positions, {name}: scores held", Figure.exact(held), unit="B"))
     return Found(factor, _predicted(bench, lengths[-1]), tuple(rows))
+
+
+def num_bytes(length: int, in_tiles: bool) -> tuple[float, float]:
+    """(moved between memory and a core, scores held), all heads. Written out: q, k, v in and the result out, scores
+    through a product, a division, a softmax and a product: written and read three times. In tiles no score leaves, but
+    for each tile of queries keys and values come once more."""
+    row, scores = 4.0 * HEADS * length * WIDTH, 4.0 * HEADS * length
+    if in_tiles:
+        return 2 * row + 2 * row * -(-length // TILE), scores * min(TILE, length)
+    return 4 * row + 6 * scores * length, scores * length
+
+
+def _kernel(q: Any, k: Any, v: Any) -> Any:
+    from torch.nn.functional import scaled_dot_product_attention
+
+    return scaled_dot_product_attention(q, k, v)
 
 
 def naive(q: Any, k: Any, v: Any) -> Any:
@@ -76,5 +99,5 @@ EXPERIMENT = Experiment(
     "division, the softmax and the product. In tiles they stay in a cache; what was summed under a lower maximum is "
     "scaled down when a higher one comes. Tiles in Python pay for calls and win only the memory. On a CPU with "
     "large caches short lengths gain less.",
-    measure=measure, finding=("hand_made_attention", "BRR105"), axis="positions", seconds=20.0,
+    measure=measure, finding=("hand_made_attention", "BRR105"), axis="positions", seconds=25.0,
 )  # fmt: skip

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import tempfile
 import time
-from typing import Any
 
-from gobrrr.errors import GobrrrError
 from gobrrr.lab.bench import Bench, middle_of, ratio
 from gobrrr.lab.model import Experiment, Figure, Found, Row
+from gobrrr.lab.ranks import meet
 
-RANKS, STEPS, WARM, WAIT_S = 2, 20, 4, 90
+RANKS, STEPS, WARM = 2, 20, 4
 
 
 def measure(bench: Bench) -> Found:
     """Samples per second of two ranks with one thread each over those of one; the same without summing (no_sync)."""
     size, steps = bench.size(512, 8), bench.size(STEPS, 2)
-    times = {(n, sync): _run(n, sync, size, steps) for n, sync in ((1, True), (RANKS, True), (RANKS, False))}
+    times = {
+        (n, sync): middle_of(meet(_steps, n, sync, size, steps))
+        for n, sync in ((1, True), (RANKS, True), (RANKS, False))
+    }
     one, two, apart = times[1, True], times[RANKS, True], times[RANKS, False]
     scaled = ratio(Figure(*(RANKS * each for each in (one.value, one.low, one.high))), two)
     rows = (Row("step of one process", one, unit="ns"), Row("step of two, summed", two, unit="ns"),
@@ -29,31 +29,10 @@ def measure(bench: Bench) -> Found:
     return Found(scaled, RANKS * one.value / max(one.value, apart.value), rows, cause)
 
 
-def _run(ranks: int, sync: bool, size: int, steps: int) -> Figure:
-    context = multiprocessing.get_context("spawn")
-    queue: Any = context.Queue()
-    with tempfile.TemporaryDirectory(prefix="gobrrr-lab-") as folder:
-        started = [
-            context.Process(target=_rank, args=(r, ranks, f"{folder}/store", sync, size, steps, queue))
-            for r in range(ranks)
-        ]
-        for process in started:
-            process.start()
-        try:
-            return middle_of(queue.get(timeout=WAIT_S))
-        except Exception:
-            raise GobrrrError("the ranks did not meet over gloo") from None
-        finally:
-            for process in started:
-                process.join(5)
-                process.kill()
-
-
-def _rank(rank: int, ranks: int, store: str, sync: bool, size: int, steps: int, queue: Any) -> None:
+def _steps(rank: int, sync: bool, size: int, steps: int) -> list[float]:
+    """Nanoseconds of each step of a net of four layers."""
     import torch
 
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
     layers = [part for _ in range(4) for part in (torch.nn.Linear(size, size), torch.nn.ReLU())]
     net = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
     x, walls = torch.rand(64, size), []
@@ -63,9 +42,7 @@ def _rank(rank: int, ranks: int, store: str, sync: bool, size: int, steps: int, 
         with contextlib.nullcontext() if sync else net.no_sync():
             net(x).sum().backward()
         walls.append(float(time.perf_counter_ns() - began))
-    if rank == 0:
-        queue.put(walls[WARM:])
-    torch.distributed.destroy_process_group()
+    return walls[WARM:]
 
 
 EXPERIMENT = Experiment(

@@ -8,7 +8,7 @@ from typing import Any
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Figure, Found, Row
 
-STEPS, POINTS = 400, 64
+STEPS, POINTS, CLIMB = 400, 64, 20
 SHARES = (0.1, 0.3, 0.5, 0.8, 0.95, 0.99, 1.01, 1.05, 1.2)
 """Of the rate from which it diverges by theory."""
 
@@ -35,8 +35,8 @@ def measure(bench: Bench) -> Found:
 def _hill(torch: Any) -> list[Row]:
     """Steps that a ball at (3, -2) needs down the bowl x^2 + 4 y^2 to a millionth of its height, by share of the rate
     2 / 8 at which it no longer comes down; theory: the flatter side shrinks by 1 - 2 rate a step, the steeper by 8."""
-    rows = []
-    for share in (0.1, 0.5, 0.9):
+    rows: list[Row] = []
+    for share in (0.03, 0.1, 0.3, 0.5, 0.9, 0.97):
         rate, at, steps = share * 2 / 8, torch.tensor([3.0, -2.0], dtype=torch.float64), 0
         begun = height = 9.0 + 4 * 4.0
         while height > 1e-6 * begun and steps < STEPS:
@@ -46,7 +46,12 @@ def _hill(torch: Any) -> list[Row]:
         rows.append(
             Row(f"steps down a bowl, {share:.1f} of its limit", Figure.exact(steps), math.log(1e-3) / math.log(shrink))
         )
-    return rows
+    rate, at = 1.1 * 2 / 8, torch.tensor([3.0, -2.0], dtype=torch.float64)
+    for _ in range(CLIMB):
+        at = at - rate * torch.stack((2 * at[0], 8 * at[1]))
+    height = (3 * (1 - 2 * rate) ** CLIMB) ** 2 + 4 * (2 * (1 - 8 * rate) ** CLIMB) ** 2
+    climbed = Figure.exact(float(at[0] ** 2 + 4 * at[1] ** 2))
+    return [*rows, Row(f"height after {CLIMB} steps from 25, 1.1 of its limit", climbed, height)]
 
 
 def _fitted(torch: Any, x: Any, y: Any, rate: float, least: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Figure, Found, Row
 
@@ -10,7 +12,8 @@ JUDGED = 64
 
 
 def measure(bench: Bench) -> Found:
-    """A weight whose spectrum falls as 1/k, cut after r singular values: error of the weight, time of the layer."""
+    """A weight whose spectrum falls as 1/k, cut after r singular values: error of the weight, time of the layer;
+    and the error for spectra that fall otherwise."""
     torch = bench.torch
     size, x = bench.size(1024, 256), torch.rand(bench.size(512, 8), bench.size(1024, 256))
     u, v = (torch.linalg.qr(torch.randn(size, size))[0] for _ in range(2))
@@ -25,7 +28,18 @@ def measure(bench: Bench) -> Found:
         left_out = float(spectrum[rank:].norm() / spectrum.norm())
         rows.append(Row(f"rank {rank}: times as fast", figure, size / (2 * rank), x=rank, unit="x"))
         rows.append(Row(f"rank {rank}: error of the weight", Figure.exact(100 * error), 100 * left_out, unit="%"))
+    for name, other in spectra(torch, size).items():
+        whole = u * other @ v.T
+        error = 100 * float((whole - (u[:, :JUDGED] * other[:JUDGED]) @ v.T[:JUDGED]).norm() / whole.norm())
+        left_out = 100 * float(other[JUDGED:].norm() / other.norm())
+        rows.append(Row(f"rank {JUDGED} of a spectrum {name}: error", Figure.exact(error), left_out, unit="%"))
     return Found(factor, size / (2 * JUDGED), (*rows, *_convolution(bench)))
+
+
+def spectra(torch: Any, size: int) -> dict[str, Any]:
+    """Singular values that fall in several ways."""
+    k = torch.arange(1, size + 1, dtype=torch.float32)
+    return {"1 / k^2": k**-2, "1 / sqrt(k)": k**-0.5, "exp(-k / 64)": (-k / 64).exp(), "flat": torch.ones(size)}
 
 
 def _convolution(bench: Bench) -> list[Row]:

@@ -9,6 +9,7 @@ from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Found, Row
 
 COUNTS = (1, 4, 16, 64, 128)
+EAGER = (1, 4, 16)
 JUDGED = 16
 
 
@@ -18,15 +19,17 @@ def measure(bench: Bench) -> Found:
     x = torch.rand(bench.size(1 << 24, 1 << 10))
     counts = COUNTS if not bench.tiny else (1, JUDGED)
     calls = {count: _compiled(bench, count, x) for count in counts}
-    of = len(counts) + 3
+    of = len(counts) + len(EAGER) + 1
     factor = bench.pair(calls[JUDGED], calls[1], of=of)
     floor = 1e9 * 8 * x.numel() / bench.byte_rate(8.0 * x.numel()) + bench.fresh_ns(4.0 * x.numel())
     each = 1e9 * x.numel() / (bench.flop_rate() / 2)
     rows = [
-        Row(f"{n}, compiled", bench.time(call, of=of), max(floor, n * each), x=n, unit="ns")
+        Row(f"{n}, compiled", bench.time(call, of=of), max(floor, n * each), x=n, unit="ns", series="compiled")
         for n, call in calls.items()
     ]
-    rows += [Row(f"{n}, eager", bench.time(lambda n=n: _times(x, n), of=of), n * floor, unit="ns") for n in (1, 4)]  # type: ignore[misc]
+    for n in EAGER:
+        eager = bench.time(lambda n=n: _times(x, n), of=of)  # type: ignore[misc]
+        rows.append(Row(f"{n}, eager", eager, n * floor, n, "ns", "eager"))
     knee = floor / each
     return Found(factor, max(1.0, JUDGED / knee), tuple(rows), f"The knee lies at {knee:.0f} multiplications here.")
 

@@ -21,6 +21,8 @@ def measure(bench: Bench) -> Found:
             ns = bench.time(lambda x=x: net(x), of=len(BATCHES))  # type: ignore[misc]
             rates.append(Figure(*(1e9 * batch / each for each in (ns.value, ns.high, ns.low))))
             rows.append(Row(f"batch {batch}: latency", ns, _predicted(bench, batch), x=batch, unit="ns"))
+            said = 1e9 * batch / _predicted(bench, batch)
+            rows.append(Row(f"batch {batch}: samples per second", rates[-1], said))
     return Found(
         ratio(rates[-1], rates[0]), BATCHES[-1] * _predicted(bench, 1) / _predicted(bench, BATCHES[-1]), tuple(rows)
     )
