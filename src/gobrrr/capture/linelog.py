@@ -49,6 +49,7 @@ class LineLog:
         self.events = array("q")
         self.codes: list[tuple[str, str, int]] = []
         self.modules: list[str] = []
+        self.types: list[str] = []
         self.running = False
         self._user, self._clock = user, clock
         self._on_module, self._on_result, self._on_backward = on_module, on_result, on_backward
@@ -194,7 +195,8 @@ class LineLog:
         number = self._module_numbers.get(id(module))
         if number is None:
             number = self._module_numbers[id(module)] = len(self.modules)
-            self.modules.append(self._names.get(id(module)) or type(module).__name__)
+            self.types.append(type(module).__name__)
+            self.modules.append(self._names.get(id(module)) or self.types[-1])
         return number
 
     def _user_local(self, frame: FrameType, event: str, _arg: Any) -> Any:
@@ -237,6 +239,7 @@ class LineLog:
         return {
             "codes": self.codes,
             "modules": self.modules,
+            "types": self.types,
             "t": columns[0::4].tolist(),
             "op": columns[1::4].tolist(),
             "number": columns[2::4].tolist(),
