@@ -43,7 +43,9 @@ def _shell(trace: Path, queries: tuple[str, ...]) -> list[list[Row]]:
     found = []
     for query in queries:
         assert SHELL is not None
-        done = subprocess.run([SHELL, "-Q", query, str(trace)], capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            [SHELL, "-Q", query, str(trace)], capture_output=True, text=True, timeout=300, check=False
+        )
         if done.returncode:
             raise RuntimeError(done.stderr[-2000:])
         found.append([tuple(row) for row in csv.reader(io.StringIO(done.stdout))][1:])
@@ -52,9 +54,8 @@ def _shell(trace: Path, queries: tuple[str, ...]) -> list[list[Row]]:
 
 def _wasm(trace: Path, queries: tuple[str, ...]) -> list[list[Row]]:
     assert ENGINE is not None and NODE is not None
-    data, sent = trace.read_bytes(), []
-    for at in range(0, len(data), 1 << 20):
-        sent.append(_field(2, APPEND) + _field(101, data[at : at + (1 << 20)]))
+    data, most = trace.read_bytes(), 1 << 20
+    sent = [_field(2, APPEND) + _field(101, data[at : at + most]) for at in range(0, len(data), most)]
     sent.append(_field(2, FINALIZE))
     sent += [_field(2, QUERY) + _field(103, _field(1, query.encode())) for query in queries]
     stream = b"".join(_field(1, _field(1, number) + message) for number, message in enumerate(sent, 1))

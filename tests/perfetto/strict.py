@@ -1,4 +1,4 @@
-"""The Chrome Trace Event Format as its document states it, checked without mercy: written without looking at who writes.
+"""The Chrome Trace Event Format as its document states it, checked by who does not look at how it is written.
 
 Times are taken as decimal text in microseconds, so that no double rounds a nanosecond.
 """

@@ -41,7 +41,11 @@ def same_as_the_file(target: Path) -> None:
     slices, errors, arrows, counters = ask(target, SLICES, ERRORS, ARROWS, COUNTERS)
     assert errors == []
     tracks = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
-    said = sorted((e["pid"], tracks[e["tid"]], int(e["ts"] * 1000), int(e["dur"] * 1000), e["name"]) for e in events if e["ph"] == "X")
+    said = sorted(
+        (e["pid"], tracks[e["tid"]], int(e["ts"] * 1000), int(e["dur"] * 1000), e["name"])
+        for e in events
+        if e["ph"] == "X"
+    )
     assert sorted(row[:5] for row in as_numbers(slices)) == said
     ends = {e["id"]: int(e["ts"] * 1000) for e in events if e["ph"] == "f"}
     linked = sorted((int(e["ts"] * 1000), ends[e["id"]]) for e in events if e["ph"] == "s")
@@ -56,7 +60,8 @@ def test_a_training_on_a_gpu(tmp_path: Path) -> None:
     arrows, args = ask(target, ARROWS, ARGS)
     assert [(a[1], a[3]) for a in arrows[:2]] == [
         ("cudaLaunchKernel", "volta_sgemm_128x64"), ("cudaLaunchKernel", "ncclDevKernel_AllReduce_Sum_f32")]  # fmt: skip
-    assert {"args.code", "args.sentence", "args.place", "args.expected back, ms per step"} <= {key for _, key, _ in args}
+    wanted = {"args.code", "args.sentence", "args.place", "args.expected back, ms per step"}
+    assert wanted <= {key for _, key, _ in args}
 
 
 def test_ops_are_nested_as_they_ran(tmp_path: Path) -> None:

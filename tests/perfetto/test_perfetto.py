@@ -1,4 +1,4 @@
-"""Recordings as a trace for ui.perfetto.dev, read back by a strict reader of the format; by Perfetto's own next door."""
+"""Recordings as a trace for ui.perfetto.dev, read back by a strict reader; by Perfetto's own next door."""
 
 from __future__ import annotations
 
@@ -118,19 +118,34 @@ def judged(*findings: Finding) -> Report:
 def test_a_line_is_found_in_its_backward_too_and_a_finding_without_a_place_is_told_so(tmp_path: Path) -> None:
     from gobrrr.recording.facts import Span
 
-    at_line = Finding("BRR101", "a", "compute", "note", Saving(0, MS, 2 * MS), "It is slow.", where=(Span(FILE, 11, "main"),))
+    at_line = Finding(
+        "BRR101", "a", "compute", "note", Saving(0, MS, 2 * MS), "It is slow.", where=(Span(FILE, 11, "main"),)
+    )
     nowhere = Finding("BRR601", "b", "memory", "note", Saving(0, MS, 2 * MS), "It is large.")
     collective = Finding("BRR701", "c", "communication", "note", Saving(0, MS, MS), "It waits.")
     target = tmp_path / "x"
     target.write_bytes(b"".join(to_perfetto(judged(at_line, nowhere, collective), of_cpu(tmp_path))))
     found = check(read(target))
-    told = [(float(e["ts"]), float(e["dur"]), e["args"]["place"], e["args"]["code"]) for e in found if "code" in e.get("args", {})]
+    told = [
+        (float(e["ts"]), float(e["dur"]), e["args"]["place"], e["args"]["code"])
+        for e in found
+        if "code" in e.get("args", {})
+    ]
     zero = min(t for t, _, place, _ in told if place == NOWHERE)
     assert [(t - zero, d, p, c) for t, d, p, c in told] == [
         (0, 100, NOWHERE, "BRR601"), (0, 100, NOWHERE, "BRR701"), (40, 50, LINE, "BRR101")]  # fmt: skip
-    assert tracks(found)["phases"][:3] == [(zero - 100, 40, "data"), (zero - 60, 20, "forward"), (zero - 40, 30, "backward")]
+    assert tracks(found)["phases"][:3] == [
+        (zero - 100, 40, "data"),
+        (zero - 60, 20, "forward"),
+        (zero - 40, 30, "backward"),
+    ]
     args = {e["name"]: e["args"] for e in found if e["name"] in ("aten::mm", "MmBackward0")}
-    assert args["aten::mm"] == {"shapes": "8x16 16x4", "line": "train.py:11 in main", "file": "train.py", "module": "Net.head"}
+    assert args["aten::mm"] == {
+        "shapes": "8x16 16x4",
+        "line": "train.py:11 in main",
+        "file": "train.py",
+        "module": "Net.head",
+    }
     assert args["MmBackward0"] == {"line": "train.py:11 in main", "file": "train.py", "module": "Net.head"}
 
 
@@ -152,11 +167,19 @@ def test_real_traces_are_sound_and_no_event_is_lost(trace: Path, tmp_path: Path)
     found = drawn(tmp_path, str(trace), name="x.perfetto.json.gz")
     given = json.loads(gzip.decompress(trace.read_bytes()), strict=False)
     given = given["traceEvents"] if isinstance(given, dict) else given
-    on_device = [e for e in given if str(e.get("cat", "")).lower() in ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")]
-    streams = {name: slices for name, slices in tracks(found).items() if name.startswith("device 0 stream") or " stream " in name}
+    on_device = [
+        e for e in given if str(e.get("cat", "")).lower() in ("kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset")
+    ]
+    streams = {
+        name: slices
+        for name, slices in tracks(found).items()
+        if name.startswith("device 0 stream") or " stream " in name
+    }
     drawn_ = [each for name, slices in streams.items() if "annotations" not in name for each in slices]
     assert len(drawn_) == len([e for e in on_device if e.get("ph") == "X"])
-    assert sum(d for _, d, _ in drawn_) == pytest.approx(sum(float(e["dur"]) for e in on_device if e["ph"] == "X"), rel=1e-6)
+    assert sum(d for _, d, _ in drawn_) == pytest.approx(
+        sum(float(e["dur"]) for e in on_device if e["ph"] == "X"), rel=1e-6
+    )
 
 
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=60)
@@ -177,7 +200,10 @@ def test_whatever_overlaps_is_put_on_tracks_that_nest(spans: list[tuple[int, int
 def test_what_has_no_room_is_counted_and_has_no_arrow(tmp_path: Path) -> None:
     events = [event("ProfilerStep#0", 0, 1000, "user_annotation"), event("aten::mm", 1, 900)]
     for i in range(LANES + 3):  # each outlives the one before, on one stream
-        events += [event("cudaLaunchKernel", 10 + 5 * i, 2, "cuda_runtime", correlation=i), kernel("k", 200 + i, 300 + i, i)]
+        events += [
+            event("cudaLaunchKernel", 10 + 5 * i, 2, "cuda_runtime", correlation=i),
+            kernel("k", 200 + i, 300 + i, i),
+        ]
     found = drawn(tmp_path, str(write(tmp_path / "t.json", events)))
     assert sum(e["ph"] == "s" for e in found) == LANES
     assert any(e["name"] == "process_labels" and "3 events have no room" in e["args"]["labels"] for e in found)
@@ -249,7 +275,9 @@ def test_ranks_are_processes_on_one_clock(tmp_path: Path) -> None:
 
 
 def test_a_rank_with_another_clock_begins_with_the_first_and_says_so(tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{i}.json", [e | {"ts": e["ts"] + i * 1e10} for e in training(comm=50)]) for i in range(2)]
+    files = [
+        write(tmp_path / f"{i}.json", [e | {"ts": e["ts"] + i * 1e10} for e in training(comm=50)]) for i in range(2)
+    ]
     found = drawn(tmp_path, *map(str, files))
     first = {pid: min(e["ts"] for e in found if e["ph"] == "X" and e["pid"] == pid) for pid in (1, 2)}
     assert first[1] == first[2]
@@ -262,7 +290,9 @@ def test_a_rank_that_cannot_be_read_is_left_out_and_named(tmp_path: Path, capsys
     bad.write_text("{}")
     drawn(tmp_path, str(good), str(bad))
     assert "gobrrr: left out: " in capsys.readouterr().err
-    assert main(["diagnose", str(bad), str(bad.rename(tmp_path / "c.json")), "-o", str(tmp_path / "y.perfetto.json")]) == 2
+    assert (
+        main(["diagnose", str(bad), str(bad.rename(tmp_path / "c.json")), "-o", str(tmp_path / "y.perfetto.json")]) == 2
+    )
     assert not (tmp_path / "y.perfetto.json").exists()
 
 
@@ -305,9 +335,11 @@ def test_what_is_masked_is_masked_everywhere(tmp_path: Path) -> None:
 
 def test_the_memory_that_tensors_held_is_a_counter(tmp_path: Path) -> None:
     rows = [(10, 1 << 20, 1 << 20), (1500, -(1 << 19), 1 << 19)]
-    memory = [{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 1, "tid": 1, "ts": t, "args": {
-        "Device Type": 1, "Device Id": 0, "Addr": 7, "Bytes": change, "Total Allocated": total, "Total Reserved": 4 << 20,
-    }} for t, change, total in rows]  # fmt: skip
+    first = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "pid": 1, "tid": 1}
+    of = {"Device Type": 1, "Device Id": 0, "Addr": 7, "Total Reserved": 4 << 20}
+    memory = [
+        {**first, "ts": t, "args": {**of, "Bytes": change, "Total Allocated": total}} for t, change, total in rows
+    ]
     found = drawn(tmp_path, str(write(tmp_path / "t.json", [*training(), *memory])))
     assert counters(found)["device memory held by tensors"] == [(10, 1 << 20), (1500, 1 << 19)]
 
@@ -315,4 +347,6 @@ def test_the_memory_that_tensors_held_is_a_counter(tmp_path: Path) -> None:
 def test_zero_of_the_file_is_the_first_event(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"".join(job_to_perfetto([(None, of_cpu(tmp_path))], alone=True)))
     found = check(read(tmp_path / "x"))
-    assert min(e["ts"] for e in found if e["ph"] == "X") == Decimal(0) and OFFSET > 0 and np.iinfo(np.int64).max > OFFSET
+    assert (
+        min(e["ts"] for e in found if e["ph"] == "X") == Decimal(0) and OFFSET > 0 and np.iinfo(np.int64).max > OFFSET
+    )

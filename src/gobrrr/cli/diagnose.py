@@ -43,7 +43,7 @@ class DiagnoseCommand:
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
-        add_options(parser)
+        add_options(parser, tables=True)
         price.add_option(parser)
         redact.add_option(parser)
         for field in fields(Limits):

@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import nouns, price, redact, streams
+from gobrrr.cli import nouns, numbers, price, redact, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.names import RECEIPT, REPORT
 from gobrrr.report import formats
 from gobrrr.report.formats import View
+from gobrrr.report.sorts import SORTS, WAYS
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
     from gobrrr.recording.run import Recording
@@ -22,6 +23,8 @@ if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --h
     from gobrrr.trial.receipt import Receipt
 
 RUNS = ".gobrrr"
+TEN = 10
+"""Ops where no number is said."""
 
 
 class ReportCommand:
@@ -36,7 +39,7 @@ class ReportCommand:
             "run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)"
         )
         add_formats(parser)
-        add_options(parser)
+        add_options(parser, tables=True)
         price.add_option(parser)
         redact.add_option(parser)
 
@@ -120,19 +123,45 @@ def format_of(args: argparse.Namespace) -> str:
     return args.format or formats.by_suffix(args.output or "")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """How much of a report is shown as text."""
+def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
+    """How much of a report is shown as text; `tables`: or one table of all its ops."""
     parser.add_argument("-v", "--verbose", action="store_true", help="the whole report, not its first 30 lines")
-    parser.add_argument("--ops", action="store_true", help="the ten most expensive ops, not three")
+    ten = "the ten most expensive ops, not three"
+    if not tables:
+        parser.add_argument("--ops", action="store_true", help=ten)
+        return
+    parser.add_argument(
+        "--ops",
+        nargs="?",
+        type=numbers.at_least_one,
+        const=TEN,
+        default=0,
+        metavar="N",
+        help=f"{ten}; N: a table of so many",
+    )
+    parser.add_argument("--by", choices=WAYS, help="a table of all ops instead, summed by op, shape, line or module")
+    parser.add_argument(
+        "--sort", choices=SORTS, help="what that table is sorted by (self; where a device works, device)"
+    )
+
+
+def wants_table(args: argparse.Namespace) -> bool:
+    """Whether one table of ops was asked for, and not the report."""
+    return bool(args.by or args.sort or args.ops not in (0, TEN))
 
 
 def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     """Into the file of -o, or to stdout: text as it suits the terminal, other forms as they are."""
     form = format_of(args)
-    if form == "text" and not args.output:
+    if form == "text" and wants_table(args):
+        from gobrrr.report import optables
+
+        shown = optables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, args.ops or TEN)
+        put(shown.encode("utf-8", "replace"), args.output)
+    elif form == "text" and not args.output:
         from gobrrr.report import text
 
-        text.show(report, sys.stdout, verbose=args.verbose, ops=args.ops, mask=view.mask)
+        text.show(report, sys.stdout, verbose=args.verbose, ops=bool(args.ops), mask=view.mask)
     elif formats.draws(form):
         put(formats.pieces(report, form, view, args.output or ""), args.output)
     else:

@@ -44,7 +44,7 @@ def modules(host: HostOps, places: Places) -> list[str]:
         module = runs[place]
         if phase == "backward" and not module:
             module = made.get(sequence, "") or (found[above] if above >= 0 else "")
-        elif sequence >= 0 and not is_backward:
+        elif sequence >= 0 and (module or not is_backward):
             made[sequence] = module
         found.append(module)
     return found

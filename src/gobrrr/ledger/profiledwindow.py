@@ -1,4 +1,4 @@
-"""Everything that was recorded of the profiled steps, on the trace's clock: for whoever draws all of it, not one step."""
+"""All that was recorded of the profiled steps, on the trace's clock: for whoever draws all of it, not one step."""
 
 from __future__ import annotations
 
@@ -64,8 +64,7 @@ class ProfiledWindow:
         return modules(self.host, self.places)
 
     def phases(self) -> list[Piece]:
-        """Phases of each step by its outermost ops and its waits for data, where they are of one; one that goes on is one
-        piece."""
+        """Phases of each step by its outermost ops and its waits for data; one that goes on is one piece."""
         found: list[Piece] = []
         host, steps = self.host, np.searchsorted(self.spans[:, 0], self.host.ops.start, "right")
         begins, ends = host.ops.start.tolist(), (host.ops.start + host.ops.dur).tolist()

@@ -96,7 +96,7 @@ Step = tuple[int, int, int, str]
 
 
 def _steps(report: Report | None, recording: Recording | None) -> list[Step]:
-    """Every step of the main loop; where no recording is at hand one of median length; none where not even that is known."""
+    """Every step of the main loop; without a recording one of median length; none where not even that is known."""
     main = recording.main if recording is not None else None
     if main is not None and main.steps:
         many = main.steps[:MOST_STEPS]

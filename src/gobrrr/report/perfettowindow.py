@@ -13,7 +13,7 @@ from gobrrr.ledger.places import Place
 from gobrrr.ledger.profiledwindow import ProfiledWindow
 from gobrrr.ledger.slices import Track
 from gobrrr.recording.facts import Span
-from gobrrr.recording.trace import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Kernels, Ops, Runtime, launch_rows
+from gobrrr.recording.trace import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Kernels, Ops, launch_rows
 from gobrrr.recording.trace import lanes as streams
 from gobrrr.report.traceevents import Process, arguments, lanes
 from gobrrr.rules.verdict.place import short
@@ -129,7 +129,9 @@ class WindowEvents:
         """Of each op of a thread the place and the module that it belongs to; 0 and '' where neither is known."""
         host = self.window.host
         mine = np.flatnonzero(host.ops.thread == thread)
-        keys = list(zip(*(column[mine].tolist() for column in (host.ops.start, host.ops.dur, host.ops.name)), strict=True))
+        keys = list(
+            zip(*(column[mine].tolist() for column in (host.ops.start, host.ops.dur, host.ops.name)), strict=True)
+        )
         rows: dict[tuple[int, int, int], int] = dict(zip(keys, mine.tolist(), strict=True))
         place, module = [0] * len(ops), [""] * len(ops)
         for at, key in enumerate(zip(ops.start.tolist(), ops.dur.tolist(), ops.name.tolist(), strict=True)):
@@ -158,7 +160,9 @@ class WindowEvents:
         for rows, lane in _by_stream(trace.device_annotations):
             yield from self._stream(trace.device_annotations, "annotations of stream", rows, lane, {})
 
-    def _stream(self, table: Kernels, word: str, rows: Rows, lane: list[int], arrows: Mapping[int, int]) -> Iterator[str]:
+    def _stream(
+        self, table: Kernels, word: str, rows: Rows, lane: list[int], arrows: Mapping[int, int]
+    ) -> Iterator[str]:
         first = int(rows[0])
         tracks, head = self.process.tracks(f"device {table.device[first]} {word} {table.stream[first]}", lane)
         yield from head
@@ -172,7 +176,9 @@ class WindowEvents:
 
     def _counters(self) -> Iterator[str]:
         times, queued = self.window.queue()
-        yield from self.process.counter("launched, not begun by the device", "launches", times.tolist(), queued.tolist())
+        yield from self.process.counter(
+            "launched, not begun by the device", "launches", times.tolist(), queued.tolist()
+        )
         times, held, totals = self.window.memory()
         name = "device memory held by tensors" + ("" if totals else ", above what was there at first")
         yield from self.process.counter(name, "bytes", times.tolist(), held.tolist())

@@ -37,19 +37,22 @@ def lanes(start: Sequence[int], end: Sequence[int]) -> list[int]:
     open_: list[list[int]] = []
     found = []
     for begin, finish in zip(start, end, strict=True):
-        for number, ends in enumerate(open_):
-            while ends and ends[-1] <= begin:
-                ends.pop()
-            if not ends or finish <= ends[-1]:
-                break
+        number = next((at for at, ends in enumerate(open_) if _fits(ends, begin, finish)), len(open_))
+        if number == LANES:
+            number = -1
+        elif number == len(open_):
+            open_.append([finish])
         else:
-            number = len(open_) if len(open_) < LANES else -1
-            if number >= 0:
-                open_.append([])
-        if number >= 0:
             open_[number].append(finish)
         found.append(number)
     return found
+
+
+def _fits(ends: list[int], begin: int, end: int) -> bool:
+    """Whether an event lies within what is open on a track when it begins; what is over then is taken off."""
+    while ends and ends[-1] <= begin:
+        ends.pop()
+    return not ends or end <= ends[-1]
 
 
 class Process:
@@ -77,7 +80,7 @@ class Process:
         known = self._texts.get(words)
         if known is None:
             known = text(words, self.mask)
-            if len(self._texts) < KEPT:
+            if len(self._texts) < KEPT and len(words) <= NAME:
                 self._texts[words] = known
         return known
 
@@ -90,7 +93,8 @@ class Process:
     def tracks(self, name: str, lane: Sequence[int]) -> tuple[list[int], list[str]]:
         """The track of each event by its number of lanes(), as many as are needed, and what names them; -1 stays."""
         self.dropped += lane.count(-1)
-        numbers, heads = [], []
+        numbers: list[int] = []
+        heads: list[str] = []
         for number in range(max(lane, default=-1) + 1):
             tid, head = self.track(name if not number else f"{name} ({number + 1})")
             numbers.append(tid)
@@ -100,12 +104,15 @@ class Process:
     def slice(self, tid: int, start: int, end: int, name: str, args: str = "") -> str:
         """A complete event; `name` and `args` are JSON."""
         told = f',"args":{args}' if args else ""
-        return f'{{"ph":"X","pid":{self.pid},"tid":{tid},"ts":{self.at(start)},"dur":{micros(end - start)},"name":{name}{told}}}'
+        when = f'"ts":{self.at(start)},"dur":{micros(end - start)}'
+        return f'{{"ph":"X","pid":{self.pid},"tid":{tid},{when},"name":{name}{told}}}'
 
     def flow(self, number: int, tid: int, time: int, begins: bool) -> str:
         """One end of an arrow; it belongs to the slice that is open on its track then."""
         ends = '"ph":"s"' if begins else '"ph":"f","bp":"e"'
-        return f'{{{ends},"id":{number},"pid":{self.pid},"tid":{tid},"ts":{self.at(time)},"cat":"launch","name":"launch"}}'
+        return (
+            f'{{{ends},"id":{number},"pid":{self.pid},"tid":{tid},"ts":{self.at(time)},"cat":"launch","name":"launch"}}'
+        )
 
     def counter(self, name: str, unit: str, times: Iterable[int], values: Iterable[int]) -> Iterator[str]:
         """A counter's values from each moment on."""
