@@ -59,7 +59,9 @@ def test_a_training_on_a_gpu(tmp_path: Path) -> None:
     same_as_the_file(target)
     arrows, args = ask(target, ARROWS, ARGS)
     assert [(a[1], a[3]) for a in arrows[:2]] == [
-        ("cudaLaunchKernel", "volta_sgemm_128x64"), ("cudaLaunchKernel", "ncclDevKernel_AllReduce_Sum_f32")]  # fmt: skip
+        ("cudaLaunchKernel", "volta_sgemm_128x64"),
+        ("cudaLaunchKernel", "ncclDevKernel_AllReduce_Sum_f32"),
+    ]
     wanted = {"args.code", "args.sentence", "args.place", "args.expected back, ms per step"}
     assert wanted <= {key for _, key, _ in args}
 

@@ -21,6 +21,7 @@ CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
 _LIBRARY, _USER, _MODULE, _BACKWARD = range(4)
 # A line costs some microseconds to note: a loop over the items of a batch would take most of the step. So many lines
 # and calls per function and window are followed; what runs on is the sampler's.
+_CLASS_NAME = type.__dict__["__name__"].__get__  # whatever a metaclass of the program's says of itself
 MAX_LINES, LINES_AFTER, MAX_CALLS = 5000, 100, 5000
 
 
@@ -195,7 +196,7 @@ class LineLog:
         number = self._module_numbers.get(id(module))
         if number is None:
             number = self._module_numbers[id(module)] = len(self.modules)
-            self.types.append(type(module).__name__)
+            self.types.append(_CLASS_NAME(type(module)))
             self.modules.append(self._names.get(id(module)) or self.types[-1])
         return number
 

@@ -11,6 +11,7 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.ledger.groupedmodel import OpRow, OpTable
 from gobrrr.report.page import Page
+from gobrrr.report.sections import several
 from gobrrr.report.text import WIDTH, laid_out, suited
 from gobrrr.rules.verdict.model import Report
 from gobrrr.rules.verdict.place import short
@@ -120,7 +121,7 @@ def _lines(table: OpTable | None, report: Report, page: Page, sort: str | None, 
         if gap
         else page.width
     )
-    steps = f" ({report.step.profiled_count} steps)" if report.step.profiled_count else ""
+    steps = f" ({several('step', report.step.profiled_count)})" if report.step.profiled_count else ""
     told = [f"{title(table)}{steps}, by {key}", "", *_placed([table.by], [head], widths, room, gap)]
     cut = _ended if table.by in ("line", "module") else Page.clip
     told += _placed([cut(page, name, room) for name in names], figures, widths, room, gap)
