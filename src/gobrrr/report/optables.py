@@ -75,7 +75,7 @@ def cells(table: OpTable, row: OpRow) -> list[tuple[str, float | None]]:
         *name,
         _time(row.self_ns),
         *device,
-        (units.share(share), share),
+        (units.share(share) if share else "", share),
         _time(row.total_ns),
         _time(row.average_ns),
         calls,
