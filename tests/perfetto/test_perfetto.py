@@ -20,7 +20,7 @@ from gobrrr.report import formats
 from gobrrr.report.formats import View
 from gobrrr.report.perfetto import WHOLE, job_to_perfetto, to_perfetto
 from gobrrr.report.perfettofindings import KIND, LINE, NOWHERE, WAITS
-from gobrrr.report.traceevents import LANES, document, lanes, text
+from gobrrr.report.traceevents import LANES, document, lanes, micros, text
 from gobrrr.rules.model import Finding, Saving
 from gobrrr.rules.verdict.model import Report
 from tests.diagnose.test_files import NUM, Event, event, kernel, training, write
@@ -331,6 +331,14 @@ def test_what_is_masked_is_masked_everywhere(tmp_path: Path) -> None:
     view = View(mask=lambda words: words.replace("train", "xxxxx"), ranks=[(samples.starved(), of_cpu(tmp_path))])
     told = b"".join(formats.pieces(samples.starved(), "perfetto", view, "x.perfetto.json"))
     assert b"xxxxx.py" in told and b"train.py" not in told
+
+
+def test_times_are_microseconds_with_their_nanoseconds(tmp_path: Path) -> None:
+    assert [micros(ns) for ns in (0, 5, 50, 1_002_003, 10**18 + 1)] == [
+        "0.000", "0.005", "0.050", "1002.003", "1000000000000000.001"]  # fmt: skip
+    events = [event("ProfilerStep#0", 0, 100, "user_annotation"), event("aten::mm", 1.007, 2.03)]
+    found = drawn(tmp_path, str(write(tmp_path / "t.json", events)))
+    assert [(e["ts"], e["dur"]) for e in found if e["name"] == "aten::mm"] == [(Decimal("1.007"), Decimal("2.030"))]
 
 
 def test_the_memory_that_tensors_held_is_a_counter(tmp_path: Path) -> None:

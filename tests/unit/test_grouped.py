@@ -111,6 +111,23 @@ def test_what_runs_again_in_backward_belongs_to_the_module_that_runs(tmp_path: P
     assert {name: row.self_ns / US for name, row in found.items()} == {"Net.head": 30, "Net": 6}
 
 
+def test_a_backward_within_a_module_is_of_the_modules_whose_forward_made_it(tmp_path: Path) -> None:
+    clock = Timeline()
+    with clock.window(), clock.frame("main"):
+        for _ in range(2):
+            with clock.module("Penalty"):
+                with clock.module("Penalty.net"):
+                    node = clock.node()
+                    clock.leaf("aten::mm", 10 * US, sequence=node)
+                with clock.backward():
+                    clock.run(US)
+                    clock.leaf("MmBackward0", 20 * US, sequence=node, is_backward=True)
+                clock.leaf("aten::mul", 5 * US)
+            clock.boundary()
+    found = rows(tables(clock.recording(tmp_path))["module"])
+    assert {name: row.self_ns / US for name, row in found.items()} == {"Penalty.net": 30, "Penalty": 5}
+
+
 def test_an_op_that_calls_itself_has_its_time_once_in_its_total(tmp_path: Path) -> None:
     clock = Timeline()
     with clock.window():
