@@ -21,6 +21,7 @@ CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
 _LIBRARY, _USER, _MODULE, _BACKWARD = range(4)
 # A line costs some microseconds to note: a loop over the items of a batch would take most of the step. So many lines
 # and calls per function and window are followed; what runs on is the sampler's.
+_CLASS_NAME = type.__dict__["__name__"].__get__  # whatever a metaclass of the program's says of itself
 MAX_LINES, LINES_AFTER, MAX_CALLS = 5000, 100, 5000
 
 
@@ -49,6 +50,7 @@ class LineLog:
         self.events = array("q")
         self.codes: list[tuple[str, str, int]] = []
         self.modules: list[str] = []
+        self.types: list[str] = []
         self.running = False
         self._user, self._clock = user, clock
         self._on_module, self._on_result, self._on_backward = on_module, on_result, on_backward
@@ -194,7 +196,8 @@ class LineLog:
         number = self._module_numbers.get(id(module))
         if number is None:
             number = self._module_numbers[id(module)] = len(self.modules)
-            self.modules.append(self._names.get(id(module)) or type(module).__name__)
+            self.types.append(_CLASS_NAME(type(module)))
+            self.modules.append(self._names.get(id(module)) or self.types[-1])
         return number
 
     def _user_local(self, frame: FrameType, event: str, _arg: Any) -> Any:
@@ -237,6 +240,7 @@ class LineLog:
         return {
             "codes": self.codes,
             "modules": self.modules,
+            "types": self.types,
             "t": columns[0::4].tolist(),
             "op": columns[1::4].tolist(),
             "number": columns[2::4].tolist(),

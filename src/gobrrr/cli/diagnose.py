@@ -8,16 +8,22 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import price, redact
+from gobrrr.cli import price, redact, streams
 from gobrrr.cli.report import add_formats, add_options, check_target, format_of, put, tell
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import redaction
+from gobrrr.recording.escape import plain
 from gobrrr.report import formats
 from gobrrr.report.formats import View
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
+    from collections.abc import Iterator
+
     from gobrrr.ledger.ranks import Job
+    from gobrrr.machine.model import Machine
+    from gobrrr.recording.limits import Limits
     from gobrrr.recording.run import Recording
+    from gobrrr.recording.sources import Source
     from gobrrr.rules.verdict.model import Report
 
 
@@ -37,7 +43,7 @@ class DiagnoseCommand:
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
-        add_options(parser)
+        add_options(parser, tables=True)
         price.add_option(parser)
         redact.add_option(parser)
         for field in fields(Limits):
@@ -64,6 +70,10 @@ class DiagnoseCommand:
             _tell(redaction.redacted(priced(report, per_hour), args.redact), recording, args)
             return 0
         _check_form(args, len(sources))
+        if formats.draws(form := format_of(args)):
+            drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args))
+            put(formats.pieces(None, form, drawn, args.output or ""), args.output)
+            return 0
         job = traces.job(sources, machine, limits, args.jobs)
         if all(each.error for each in job.ranks):
             raise GobrrrError(job.ranks[0].error, "none of these files could be read")
@@ -77,8 +87,31 @@ def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> Non
 
     if args.json:
         _write(args.json, to_json(report))
-    drawn = timeline(recording) if format_of(args) == "html" else None
-    tell(report, View(str(Path.cwd()), mask=redaction.masker(args.redact), timeline=drawn), args)
+    form = format_of(args)
+    view = View(str(Path.cwd()), mask=redaction.masker(args.redact),
+                timeline=timeline(recording) if form == "html" else None,
+                ranks=[(report, recording)] if formats.draws(form) else ())  # fmt: skip
+    tell(report, view, args)
+
+
+def _ranks(
+    sources: list[Source], machine: Machine, limits: Limits, args: argparse.Namespace
+) -> Iterator[tuple[Report, Recording]]:
+    """Each trace with what is found in it, one after another; those that cannot be read are named, and left out.
+    Raises GobrrrError where none can be."""
+    from gobrrr.pipeline.traces import judged_trace
+
+    failed = []
+    for source in sources:
+        try:
+            report, _, recording = judged_trace(source, machine, limits, args.portability)
+        except GobrrrError as error:
+            failed.append(error)
+            streams.say(f"gobrrr: left out: {plain(error.message)}")
+            continue
+        yield redaction.redacted(report, args.redact), recording
+    if len(failed) == len(sources):
+        raise GobrrrError(failed[0].message, "none of these files could be read")
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:

@@ -120,7 +120,7 @@ def load(verb: Verb) -> Command:
 def _parse(parser: argparse.ArgumentParser, command: Command, words: list[str]) -> argparse.Namespace:
     try:
         if not getattr(command, "takes_program", False):
-            return parser.parse_args(words)
+            return parser.parse_args(_with_numbers(parser, words))
         own, program = split_program(parser, words)
         args = parser.parse_args(own)
         args.program = program
@@ -128,6 +128,20 @@ def _parse(parser: argparse.ArgumentParser, command: Command, words: list[str]) 
     except SystemExit as leaving:  # only --help gets here: _Parser raises for errors
         sys.stdout.flush()
         raise leaving
+
+
+def _with_numbers(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
+    """An option whose number may be left out takes the next word only where that is one: what follows `--ops` else is a
+    file."""
+    found: list[str] = []
+    for word in words:
+        action = parser._option_string_actions.get(found[-1]) if found else None
+        if action is not None and action.nargs == "?" and isinstance(action.const, int):
+            found[-1] += f"={word}" if word.isdecimal() else f"={action.const}"
+            if word.isdecimal():
+                continue
+        found.append(word)
+    return found
 
 
 def split_program(parser: argparse.ArgumentParser, words: list[str]) -> tuple[list[str], list[str]]:

@@ -8,19 +8,23 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import nouns, price, redact
+from gobrrr.cli import nouns, numbers, price, redact, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.names import RECEIPT, REPORT
 from gobrrr.report import formats
 from gobrrr.report.formats import View
+from gobrrr.report.sorts import SORTS, WAYS
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
+    from gobrrr.recording.run import Recording
     from gobrrr.rules.verdict.model import Report
     from gobrrr.trial.receipt import Receipt
 
 RUNS = ".gobrrr"
+TEN = 10
+"""Ops where no number is said."""
 
 
 class ReportCommand:
@@ -35,7 +39,7 @@ class ReportCommand:
             "run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)"
         )
         add_formats(parser)
-        add_options(parser)
+        add_options(parser, tables=True)
         price.add_option(parser)
         redact.add_option(parser)
 
@@ -50,6 +54,8 @@ class ReportCommand:
             return _tell_other(redaction.redacted(noun, args.redact), args)
         report, form = redaction.redacted(priced(load(file), price.asked(args)), args.redact), format_of(args)
         view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
+        if formats.draws(form):
+            view = view._replace(ranks=ranks_beside(file, report, args))
         tell(report, beside(view, file, report) if form == "html" else view, args)
         return 0
 
@@ -84,6 +90,29 @@ def beside(view: View, file: Path, report: Report) -> View:
         return view if own is None else view._replace(steps=step_times(own), timeline=timeline(own))
 
 
+def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[tuple[Report | None, Recording | None]]:
+    """Every rank's recording that lies beside the first one's report, each with its own report; the report alone where
+    there is none, which is said."""
+    from gobrrr.pipeline.runs import file_of, load
+    from gobrrr.recording.run import load_run
+    from gobrrr.report.perfetto import WHOLE
+
+    try:
+        recordings = load_run(file.parent)
+    except (GobrrrError, OSError):
+        recordings = []
+    found: list[tuple[Report | None, Recording | None]] = []
+    for recording in recordings:
+        own = file.parent / file_of(recording, recordings[0])
+        told = redaction.redacted(load(own), args.redact) if own != file and own.is_file() else None
+        found.append((report if own == file else told, recording))
+    if file.name != REPORT and found:  # one rank's own report was named
+        found = [(told, recording) for told, recording in found if told is report]
+    if not found or not any(recording and recording.window("profile") for _, recording in found):
+        streams.say(f"gobrrr: {WHOLE}")
+    return found or [(report, None)]
+
+
 def add_formats(parser: argparse.ArgumentParser) -> None:
     """--format and -o."""
     parser.add_argument("--format", choices=formats.names(), help="default: by -o, or text")
@@ -96,19 +125,47 @@ def format_of(args: argparse.Namespace) -> str:
     return args.format or formats.by_suffix(args.output or "")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """How much of a report is shown as text."""
+def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
+    """How much of a report is shown as text; `tables`: or one table of all its ops."""
     parser.add_argument("-v", "--verbose", action="store_true", help="the whole report, not its first 30 lines")
-    parser.add_argument("--ops", action="store_true", help="the ten most expensive ops, not three")
+    ten = "the ten most expensive ops, not three"
+    if not tables:
+        parser.add_argument("--ops", action="store_true", help=ten)
+        return
+    parser.add_argument(
+        "--ops",
+        nargs="?",
+        type=numbers.at_least_one,
+        const=TEN,
+        default=0,
+        metavar="N",
+        help=f"{ten}; N: a table of so many",
+    )
+    parser.add_argument("--by", choices=WAYS, help="a table of all ops instead, summed by op, shape, line or module")
+    parser.add_argument(
+        "--sort", choices=SORTS, help="what that table is sorted by (self; where a device works, device)"
+    )
+
+
+def wants_table(args: argparse.Namespace) -> bool:
+    """Whether one table of ops was asked for, and not the report."""
+    return bool(args.by or args.sort or args.ops not in (0, TEN))
 
 
 def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     """Into the file of -o, or to stdout: text as it suits the terminal, other forms as they are."""
     form = format_of(args)
-    if form == "text" and not args.output:
+    if form == "text" and wants_table(args):
+        from gobrrr.report import optables
+
+        shown = optables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, args.ops or TEN)
+        put(shown.encode("utf-8", "replace"), args.output)
+    elif form == "text" and not args.output:
         from gobrrr.report import text
 
-        text.show(report, sys.stdout, verbose=args.verbose, ops=args.ops, mask=view.mask)
+        text.show(report, sys.stdout, verbose=args.verbose, ops=bool(args.ops), mask=view.mask)
+    elif formats.draws(form):
+        put(formats.pieces(report, form, view, args.output or ""), args.output)
     else:
         put(formats.render(report, form, view), args.output)
 
@@ -124,12 +181,12 @@ def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
     return 0
 
 
-def put(content: bytes, output: str | None) -> None:
-    """Into the file of -o, or to stdout."""
+def put(content: bytes | Iterable[bytes], output: str | None) -> None:
+    """Into the file of -o, or to stdout; `content` may come in pieces."""
     if output:
         write(Path(output), content)
     else:
-        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.writelines([content] if isinstance(content, bytes) else content)
 
 
 def check_target(output: str | None, inputs: Iterable[str]) -> None:
@@ -143,7 +200,7 @@ def same(a: Path, b: Path) -> bool:
     return b.exists() and a.samefile(b)
 
 
-def write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes | Iterable[bytes]) -> None:
     """All or nothing: an interrupted write leaves the older file as it was."""
     try:
         files.put(path, content)

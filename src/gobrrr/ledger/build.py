@@ -14,6 +14,8 @@ from gobrrr.ledger.datalines import data_lines
 from gobrrr.ledger.device import device_ledger, launches
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.devicework import device_ops, device_work
+from gobrrr.ledger.grouped import op_tables
+from gobrrr.ledger.groupedmodel import OpTable
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.hotpaths import Frames
 from gobrrr.ledger.lengths import sequences
@@ -53,7 +55,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = waited(recording, plain)
-    profiled, device, launched, waits = _window(recording, prices, machine, facts)
+    profiled, device, launched, waits, tables = _window(recording, prices, machine, facts)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)
@@ -89,6 +91,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         signals=_signals(recording, stats, facts),
         device=device,
         device_ops=launched,
+        tables=tables,
         serving=serving_classes([step.wall for step in recording.main.steps], recording.serving)
         if recording.main and recording.serving
         else (),
@@ -107,12 +110,13 @@ def _accounts(
 
 def _window(
     recording: Recording, prices: Prices, machine: Machine, facts: Facts
-) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...], tuple[LineGroup, ...]]:
+) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...], tuple[LineGroup, ...], tuple[OpTable, ...]]:
     window, trace = recording.window("profile"), recording.trace
     if window is None or trace is None or not window.steps:
-        return NOTHING_SEEN, None, (), ()
+        return NOTHING_SEEN, None, (), (), ()
     places = replay(window.lines, window.offset)
     host = host_ops(recording, window, trace, places)
+    whole = host
     name = recording.start.device or (machine.device.name if machine.device else "device")
     capability = _capability(trace) or (machine.device.capability if machine.device else "")
     device, idle = device_ledger(trace, host, places, host.num_steps, name, capability) or (None, None)
@@ -124,13 +128,14 @@ def _window(
     launched: list[OpGroup] = []
     if device is not None:
         ceilings = of_device(name, machine)
-        launched, kernel_ns, tf32, shaped = device_ops(trace, host, places, ceilings, updated, grouping)
+        launched, kernel_ns, tf32, shaped, on_device = device_ops(trace, host, places, ceilings, updated, grouping)
         work = device_work(launched, kernel_ns, tf32, ceilings, shaped) if ceilings else None
         device = msgspec.structs.replace(device, work=work, memory=device_memory(trace, host, places))
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
     frames = Frames.of(trace, np.unique(host.ops.thread).tolist(), places) if recording.offline else None
     waits = data_lines(host, places, idle, frames) if frames is not None else ()
-    return seen(calls, host, places, machine.dispatch.median, idle, frames), device, tuple(launched), waits
+    tables = op_tables(whole, trace, places, calls.priced if device is None else on_device, device is not None)
+    return seen(calls, host, places, machine.dispatch.median, idle, frames), device, tuple(launched), waits, tables
 
 
 def _capability(trace: Trace) -> str:

@@ -18,7 +18,7 @@ from gobrrr.ledger.launchers import launchers
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.pricing import Prices, dtype_of
+from gobrrr.ledger.pricing import Prices, RowPrices, dtype_of
 from gobrrr.ledger.shapes import PRODUCTS, by_shape, in_tf32
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
@@ -35,10 +35,11 @@ def device_ops(
     device: Machine | None,
     updated: Mapping[str, float],
     grouping: Grouping | None = None,
-) -> tuple[list[OpGroup], float, bool, tuple[DeviceOp, ...]]:
+) -> tuple[list[OpGroup], float, bool, tuple[DeviceOp, ...], RowPrices]:
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
     first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32;
-    products, convolutions and attention by their shapes. Without a `device` no work is priced."""
+    products, convolutions and attention by their shapes; what each row must cost. Without a `device` no work is
+    priced."""
     begun = (trace.kernels.start >= host.spans[0, 0]) & (trace.kernels.start < host.end)
     kernels = trace.kernels.take((trace.kernels.kind == KERNEL) & begun)
     row = launchers(kernels, trace.runtime, host.ops, host.parent)
@@ -51,7 +52,7 @@ def device_ops(
     calls = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts)
     groups = [op for op in calls.groups if op.ns or op.flops or op.bytes]
     shaped = by_shape(host, trace, ns, calls.priced, prices, tf32)
-    return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped
+    return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped, calls.priced
 
 
 def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> bool:

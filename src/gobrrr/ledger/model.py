@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceMemory
+from gobrrr.ledger.groupedmodel import OpTable
 from gobrrr.ledger.serving import ServingClass
 from gobrrr.recording.facts import Facts, InputFacts, Span
 
@@ -293,6 +294,8 @@ class Ledger(msgspec.Struct, frozen=True):
     device: DeviceLedger | None = None
     device_ops: tuple[OpGroup, ...] = ()
     """As `ops`, with the time of the kernels that each launched and its floor on the device."""
+    tables: tuple[OpTable, ...] = ()
+    """All ops of the profiled steps by op, shape, line and module, as they were under the profiler."""
     serving: tuple[ServingClass, ...] = ()
     """Steps of a serving engine by kind, where it has marked them."""
     of_device: bool = False

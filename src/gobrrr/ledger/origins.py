@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.places import Places
 from gobrrr.recording.categories import STEP
 
 DEEP = 64
@@ -30,6 +31,23 @@ def origins(host: HostOps) -> npt.NDArray[np.int32]:
         elif sequence >= 0 and not is_backward:
             made[sequence] = found[row]
     return np.array(found, np.int32)
+
+
+def modules(host: HostOps, places: Places) -> list[str]:
+    """The innermost module whose forward each row is part of; of a backward row that of the forward op that made its
+    node, where none runs again (checkpoints); '' outside of all modules, and where they were not recorded."""
+    runs = [place.module for place in places.places]
+    made: dict[int, str] = {}
+    found: list[str] = []
+    rows = zip(host.parent.tolist(), host.phase, host.ops.sequence.tolist(), host.place.tolist(), strict=True)
+    for (above, phase, sequence, place), is_backward in zip(rows, host.ops.is_backward.tolist(), strict=True):
+        module = runs[place]
+        if phase == "backward" and not module:
+            module = made.get(sequence, "") or (found[above] if above >= 0 else "")
+        elif sequence >= 0 and (module or not is_backward):
+            made[sequence] = module
+        found.append(module)
+    return found
 
 
 def chains(host: HostOps) -> list[tuple[str, ...]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,8 @@ class Places:
     times: Ints
     states: npt.NDArray[np.int32]
     places: tuple[Place, ...]
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Of modules by name, where recorded: 'GPT.blocks.0' is a 'Block'."""
 
     @property
     def known(self) -> bool:
@@ -61,7 +64,8 @@ class _Replay:
         self.numbers: dict[tuple[int, int, int], int] = {}
         self.stack = 0
         self.modules: list[int] = []
-        self.backward = 0
+        self.before: list[int] = []
+        """Modules that were open when each backward pass began: it is part of none, what runs again in it is."""
         self.known: dict[tuple[int, int, bool], int] = {(0, -1, False): 0}
         self.places = [NOWHERE]
 
@@ -77,8 +81,11 @@ class _Replay:
             self.modules.append(number)
         elif op == MODULE_END and self.modules:
             self.modules.pop()
-        elif op in (BACKWARD, BACKWARD_END):
-            self.backward = max(0, self.backward + (1 if op == BACKWARD else -1))
+        elif op == BACKWARD:
+            self.before.append(len(self.modules))
+            self.modules.append(-1)
+        elif op == BACKWARD_END and self.before:
+            del self.modules[self.before.pop() :]
         return self._state()
 
     def _push(self, outside: int, code: int, line: int) -> None:
@@ -90,7 +97,7 @@ class _Replay:
         self.stack = number
 
     def _state(self) -> int:
-        key = (self.stack, self.modules[-1] if self.modules else -1, self.backward > 0)
+        key = (self.stack, self.modules[-1] if self.modules else -1, bool(self.before))
         known = self.known.get(key)
         if known is None:
             known = self.known[key] = len(self.places)
@@ -117,4 +124,5 @@ def replay(log: LineLog | None, offset: int) -> Places:
     replayed = _Replay(log)
     events = zip(log.op, log.number, log.line, strict=True)
     states = np.fromiter((replayed.step(*event) for event in events), np.int32, len(log.t))
-    return Places(np.array(log.t, np.int64) + offset, states, tuple(replayed.places))
+    types = {name: kind for name, kind in zip(log.modules, log.types, strict=False) if kind}
+    return Places(np.array(log.t, np.int64) + offset, states, tuple(replayed.places), types)

@@ -71,7 +71,7 @@ def timeline(recording: Recording, most: int = MOST) -> Timeline | None:
     begin, end = (int(edge) for edge in host.spans[number])
     if end <= begin:
         return None
-    step = _Step(trace, host, places, begin, end)
+    step = Stretch(trace, host, places, begin, end)
     named = [(name, tracks) for name, tracks in step.lanes() if any(len(track.start) for track in tracks)]
     tracks = [track for _, found in named for track in found]
     width = width_for(tracks, end - begin, most)
@@ -83,7 +83,7 @@ def timeline(recording: Recording, most: int = MOST) -> Timeline | None:
                     tuple(step.idle.items()), step.memory())  # fmt: skip
 
 
-class _Step:
+class Stretch:
     """What lies in [begin, end) of a trace, by lane."""
 
     def __init__(self, trace: Trace, host: HostOps, places: Places, begin: int, end: int) -> None:
@@ -95,12 +95,9 @@ class _Step:
         """(name, rows), from the cause to the effect."""
         ops = self._ops()
         threads = self._busiest(ops.thread, ops.dur, THREADS)
-        yield "your lines", [self._lines()]
-        if len(self.trace.kernels):
-            yield "device idle", [self._idle()]
-        else:
-            yield "no op runs", [self._gaps()]
-        main = self._main()
+        yield "your lines", [self.lines()]
+        yield self.idle_name, [self.idle_pieces()]
+        main = self.main_thread()
         for thread in sorted(threads, key=lambda thread: thread != main):
             name = "main thread" if thread == main else f"thread {self.trace.threads[thread].tid}"
             yield name, self._nested(ops.take(ops.thread == thread))
@@ -125,7 +122,7 @@ class _Step:
         self.left_out += int(count[order[most:]].sum())
         return [int(each) for each in distinct[order[:most]]]
 
-    def _main(self) -> int:
+    def main_thread(self) -> int:
         """The thread that makes the steps: of the host's ops, which the backward's thread may make more of."""
         own = self.host.ops.thread[~self.host.ops.is_backward]
         return int(np.bincount(own).argmax()) if len(own) else -1
@@ -163,6 +160,15 @@ class _Step:
                  for kind in rows.kind.tolist()]  # fmt: skip
         return self._track(rows.start, rows.start + rows.dur, kinds, lambda row: Said(self.trace.names[rows.name[row]]))
 
+    @property
+    def idle_name(self) -> str:
+        """What idle_pieces() tells of."""
+        return "device idle" if len(self.trace.kernels) else "no op runs"
+
+    def idle_pieces(self) -> Track:
+        """When nothing runs, by who is blamed."""
+        return self._idle() if len(self.trace.kernels) else self._gaps()
+
     def _idle(self) -> Track:
         """When no stream works, by who is blamed."""
         begin, end = int(self.host.spans[0, 0]), int(self.host.spans[-1, 1])
@@ -196,7 +202,7 @@ class _Step:
         return self._track(edges[:, 0], edges[:, 1], kinds,
                            lambda row: Said(CAUSES[kinds[row]], "", self._where(int(at[row]))))  # fmt: skip
 
-    def _lines(self) -> Track:
+    def lines(self) -> Track:
         """The user's innermost line at each moment, where lines were recorded."""
         times = self.places.times
         first, last = int(np.searchsorted(times, self.begin, "right")), int(np.searchsorted(times, self.end))

@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -38,13 +39,14 @@ def read(path: Path, most: int) -> bytes:
         return file.read(most + 1)
 
 
-def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
-    """Whole or not at all, by way of a new file beside it; a link at `path` is replaced. Raises OSError."""
+def write(path: Path, data: bytes | Iterable[bytes], mode: int = PRIVATE) -> None:
+    """Whole or not at all, by way of a new file beside it; a link at `path` is replaced. `data` may come in pieces.
+    Raises OSError."""
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OURS | _NOFOLLOW, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
         part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -52,12 +54,12 @@ def write(path: Path, data: bytes, mode: int = PRIVATE) -> None:
         raise
 
 
-def put(path: Path, data: bytes) -> None:
+def put(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Into the file that the user has named: whole or not at all where it is or becomes a plain file; a pipe or a
     device is written into, a link followed that is the user's or the computer's own. Raises OSError."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
     else:
         write(path.resolve() if path.is_symlink() and path.lstat().st_uid in _OWN else path, data, AS_USUAL)
 

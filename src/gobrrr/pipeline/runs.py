@@ -45,7 +45,7 @@ def explain(
             _diagnose(r, folder, command, code, rehearsal=first and r is recordings[0], **how) for r in recordings
         ]
     for recording, report in zip(recordings, reports, strict=True):
-        _write(folder / _file(recording, recordings[0]), to_json(report), files.write)
+        _write(folder / file_of(recording, recordings[0]), to_json(report), files.write)
     if json_file:
         _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
     if not reports[0].step.count:
@@ -54,7 +54,7 @@ def explain(
     _show(reports, {**(shown or {}), "mask": mask})
     with Patience("drawing the page"):
         for recording, report in zip(recordings, reports, strict=True):
-            file = folder / Path(_file(recording, recordings[0])).with_suffix(".html")
+            file = folder / Path(file_of(recording, recordings[0])).with_suffix(".html")
             _write(file, page_of(report, mask, recording), files.write)
 
 
@@ -128,7 +128,8 @@ def tell(folder: Path, command: list[str], code: int, **how: Any) -> None:
         say(f"a defect of gobrrr kept it from judging this run: {at}; the recording is kept in {folder}")
 
 
-def _file(recording: Recording, first: Recording) -> str:
+def file_of(recording: Recording, first: Recording) -> str:
+    """The name of a rank's report in the run's folder."""
     return REPORT if recording is first else f"report.rank{recording.start.rank}-{recording.start.pid}.json"
 
 

@@ -52,6 +52,8 @@ class LineLog(msgspec.Struct, frozen=True):
     op: list[int] = []
     number: list[int] = []
     line: list[int] = []
+    types: tuple[str, ...] = ()
+    """Classes of `modules`; empty in recordings of before, and in files."""
 
 
 class Samples(msgspec.Struct, frozen=True):

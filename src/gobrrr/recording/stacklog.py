@@ -23,6 +23,8 @@ WAITS = re.compile(r"^<built-in (?:function|method) (sleep|acquire|select|poll|r
 """C functions of Python that wait, as the profiler names them; with a library's they are what a line spends."""
 BUILT_IN = "built-in "
 MAX_DEPTH = 64
+MAX_MODULES, MODULE_CHARS = 10_000, 100
+"""Modules of a file, and characters of one's name: a program has some thousand, of some twenty."""
 LIBRARIES = frozenset(
     "torch torchvision torchaudio torchtext torchrec torchtitan functorch triton transformers accelerate datasets "
     "diffusers timm lightning pytorch_lightning deepspeed apex megatron xformers flash_attn peft trl numpy scipy PIL "
@@ -50,6 +52,8 @@ class _Writer:
     def __init__(self) -> None:
         self._codes: dict[tuple[str, str], int] = {}
         self._modules: dict[str, int] = {}
+        self._paths: list[str] = []
+        self._types: list[str] = []
         self.t: list[int] = []
         self.op: list[int] = []
         self.number: list[int] = []
@@ -64,12 +68,23 @@ class _Writer:
     def code(self, file: str, function: str) -> int:
         return self._codes.setdefault((file, function), len(self._codes))
 
-    def module(self, name: str) -> int:
-        return self._modules.setdefault(name, len(self._modules))
+    def module(self, name: str, outer: int) -> int:
+        """The number of a module by its path: Net_0.Linear_3. Files name a module by its class and a number; which one
+        it is part of is told by what is open around it."""
+        name = name[:MODULE_CHARS]
+        path = f"{self._paths[outer]}.{name}" if outer >= 0 else name
+        if path not in self._modules:
+            if len(self._modules) >= MAX_MODULES:
+                return outer
+            self._modules[path] = len(self._modules)
+            self._paths.append(path)
+            self._types.append(name.rpartition("_")[0])
+        return self._modules[path]
 
     def log(self) -> LineLog | None:
         codes = tuple((file, function, 0) for file, function in self._codes)
-        return LineLog(codes, tuple(self._modules), self.t, self.op, self.number, self.line) if self.t else None
+        columns = (self.t, self.op, self.number, self.line)
+        return LineLog(codes, tuple(self._modules), *columns, tuple(self._types)) if self.t else None
 
 
 def line_log(trace: Trace, thread: int) -> LineLog | None:
@@ -87,15 +102,25 @@ def line_log(trace: Trace, thread: int) -> LineLog | None:
 def _by_functions(trace: Trace, names: np.ndarray, starts: np.ndarray, ends: np.ndarray, writer: _Writer) -> None:
     """Enter and leave of every user function and module, in order of time."""
     known = {number: _frame(trace.names[number], writer) for number in np.unique(names).tolist()}
+    paths: dict[tuple[int, int], int] = {}
     open_: list[tuple[int, int]] = []
+    modules = [-1]
     for number, start, end in zip(names.tolist(), starts.tolist(), ends.tolist(), strict=True):
         frame = known[number]
         if frame is None:
             continue
         while open_ and open_[-1][0] <= start:
+            if open_[-1][1] == MODULE_END:
+                modules.pop()
             writer.add(*open_.pop())
         if len(open_) < MAX_DEPTH:
             op, which, line = frame
+            if op == MODULE:
+                key = (modules[-1], number)
+                if key not in paths:
+                    paths[key] = writer.module(trace.names[number].removeprefix(MODULE_FRAME), modules[-1])
+                which = paths[key]
+                modules.append(which)
             writer.add(start, op, which, line)
             open_.append((end, RETURN if op == CALL else MODULE_END))
     while open_:
@@ -105,7 +130,7 @@ def _by_functions(trace: Trace, names: np.ndarray, starts: np.ndarray, ends: np.
 def _frame(name: str, writer: _Writer) -> tuple[int, int, int] | None:
     """What an event's name says: a user's function, a module, or neither."""
     if name.startswith(MODULE_FRAME):
-        return MODULE, writer.module(name.removeprefix(MODULE_FRAME)), 0
+        return MODULE, -1, 0
     found = FRAME.match(name)
     if found is None or not is_user(found[1]):
         return None

@@ -5,7 +5,7 @@ Renderers are imported when one is used: `gobrrr --help` must not wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gobrrr.ledger.ranks import Job
     from gobrrr.ledger.timeline import Timeline
     from gobrrr.recording.now import Now
+    from gobrrr.recording.run import Recording
     from gobrrr.report.history import StepTime
     from gobrrr.rules.verdict.model import Report
     from gobrrr.trial.receipt import Receipt
@@ -40,6 +41,9 @@ class View(NamedTuple):
     """What to type now, where the verb knows it."""
     num_ops: int = 12
     """Ops of a comparison that are listed as text."""
+    ranks: Iterable[tuple[Report | None, Recording | None]] = ()
+    """Every rank's report and recording, for a form that draws recordings themselves; of a job one is read after
+    another."""
 
 
 class Format(NamedTuple):
@@ -52,6 +56,8 @@ class Format(NamedTuple):
     comparison: Callable[[Comparison, View], bytes] | None = None
     job: Callable[[Job, View], bytes] | None = None
     view: Callable[[Now, View], bytes] | None = None
+    draws: Callable[[Report | None, View], Iterator[bytes]] | None = None
+    """Of a form that draws the recordings of View.ranks, in pieces: they may be too large to hold."""
 
 
 def _text(report: Report, view: View) -> bytes:
@@ -84,6 +90,20 @@ def _html(report: Report, view: View) -> bytes:
     from gobrrr.report.html import to_html
 
     return to_html(report, view).encode("utf-8", "replace")
+
+
+def _perfetto(report: Report | None, view: View) -> Iterator[bytes]:
+    from gobrrr.report.perfetto import job_to_perfetto, to_perfetto
+
+    if report is None or (isinstance(view.ranks, Sequence) and len(view.ranks) > 1):
+        return job_to_perfetto(view.ranks, view.mask)
+    return to_perfetto(report, next((recording for _, recording in view.ranks), None), view.mask)
+
+
+def _perfetto_whole(noun: Report | Job, view: View) -> bytes:
+    from gobrrr.rules.verdict.model import Report
+
+    return b"".join(_perfetto(noun if isinstance(noun, Report) else None, view))
 
 
 def _receipt_text(receipt: Receipt, view: View) -> bytes:
@@ -190,6 +210,7 @@ FORMATS: tuple[Format, ...] = (
     Format("html", (".html", ".htm"), _html, _receipt_html, _comparison_html, _job_html),
     Format("sarif", (".sarif",), _sarif),
     Format("github", (), _github),
+    Format("perfetto", (".perfetto.json.gz", ".perfetto.json"), _perfetto_whole, job=_perfetto_whole, draws=_perfetto),
 )
 
 
@@ -199,9 +220,29 @@ def names() -> tuple[str, ...]:
 
 
 def by_suffix(file: str, default: str = "text") -> str:
-    """The form that a file's name asks for."""
-    suffix = PurePath(file).suffix.lower()
-    return next((form.name for form in FORMATS if suffix in form.suffixes), default)
+    """The form that a file's name asks for: of several suffixes that it ends with the longest counts."""
+    name = PurePath(file).name.lower()
+    fitting = [(len(suffix), form.name) for form in FORMATS for suffix in form.suffixes if name.endswith(suffix)]
+    return max(fitting, default=(0, default))[1]
+
+
+def draws(name: str) -> bool:
+    """Whether a form draws recordings themselves, which View.ranks must then have."""
+    return form_of(name).draws is not None
+
+
+def pieces(noun: Report | None, name: str, view: View, file: str) -> Iterator[bytes]:
+    """What is to be written into `file`, of a form that draws; compressed where the file's name says so."""
+    from gobrrr.report.traceevents import gzipped
+
+    found = form_of(name).draws
+    assert found is not None
+    return gzipped(found(noun, view)) if file.endswith(".gz") else found(noun, view)
+
+
+def form_of(name: str) -> Format:
+    """The row of a name. Raises KeyError for one that is none."""
+    return {form.name: form for form in FORMATS}[name]
 
 
 NOUNS = {"Receipt": "receipt", "Comparison": "comparison", "Job": "job", "Now": "view"}
@@ -212,11 +253,11 @@ def render(noun: Report | Receipt | Comparison | Job | Now, name: str, view: Vie
     """A noun in a form. Raises KeyError for a name that is none, GobrrrError for a form that this noun lacks."""
     kind = NOUNS.get(type(noun).__name__, "render")
     check(name, kind)
-    return getattr({form.name: form for form in FORMATS}[name], kind)(noun, view)  # type: ignore[no-any-return]
+    return getattr(form_of(name), kind)(noun, view)  # type: ignore[no-any-return]
 
 
 def check(name: str, kind: str) -> None:
     """Raises GobrrrError for a form that a kind of noun, a field of Format, does not have."""
-    if getattr({form.name: form for form in FORMATS}[name], kind) is None:
+    if getattr(form_of(name), kind) is None:
         known = ", ".join(form.suffixes[0] for form in FORMATS if getattr(form, kind) is not None)
         raise GobrrrError(f"a {kind} has no {name} form", f"write it with -o as one of {known}")

@@ -38,6 +38,7 @@ def to_html(report: Report, view: View) -> str:
         ledger=pagetime.ledger(report), phases=pagetime.phases(report), history=pagetime.history(report, view.steps),
         timeline=pagetimeline.timeline(view.timeline, view.mask),
         roofline=pagetables.roofline(report), memory=pagetables.memory(report), tables=pagetables.ops(report),
+        unknown=pagetables.unknown(report),
         findings=pagefindings.findings(report, view), doubts=[f for f in report.findings if is_doubt(f)],
         skipped=pagetables.skipped(report), about=pagetables.about(report),
         next_command=pagefindings.next_command(report),

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.ledger.groupedmodel import OpTable
 from gobrrr.recording.escape import cleaned_command
-from gobrrr.report import charts
+from gobrrr.report import charts, optables
 from gobrrr.report.charts import Part, Point
 from gobrrr.report.money import sentences
 from gobrrr.report.resources import CONVENTION, MEMORY, saver
@@ -33,6 +34,8 @@ class Table(NamedTuple):
     title: str
     heads: tuple[tuple[str, bool], ...]
     rows: tuple[tuple[Cell, ...], ...]
+    folded: bool = False
+    """Shown when it is asked for."""
 
 
 def facts(report: Report) -> list[tuple[str, list[str]]]:
@@ -144,7 +147,27 @@ def _at(op: OpShare | None) -> str:
 
 
 def ops(report: Report) -> list[Table]:
-    """The costliest ops; on a device by op and again by shape."""
+    """The costliest ops; on a device by op and again by shape. Then all of the profiled steps, each way."""
+    return [*_costliest(report), *(_grouped(table) for table in report.tables if table.rows)]
+
+
+def unknown(report: Report) -> list[str]:
+    """Why there are no ops by line or by module."""
+    return [f"No ops by {table.by}: {optables.because(table, report)}." for table in report.tables if table.why]
+
+
+def _grouped(table: OpTable) -> Table:
+    rows = [*table.rows, *([table.others] if table.others else [])]
+    heads = tuple((head, head not in (table.by, "op", "shapes", "class")) for head in optables.heads(table))
+    cells = tuple(tuple(_cell(*each) for each in optables.cells(table, row)) for row in rows)
+    return Table(optables.title(table), heads, cells, folded=True)
+
+
+def _cell(words: str, value: float | None) -> Cell:
+    return Cell(words, value)
+
+
+def _costliest(report: Report) -> list[Table]:
     device, wall = report.device, report.step.plain_wall_ns or 1
     if device is None or not device.work:
         return [_host(report.ops)] if report.ops else []

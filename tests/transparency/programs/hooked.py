@@ -12,10 +12,21 @@ torch.manual_seed(2)
 calls = []
 
 
+class Watchful(type(nn.Module)):
+    @property
+    def __name__(cls):  # who asks for it is noticed
+        calls.append("asked for a name")
+        return "Nobody"
+
+
+class Embedding(nn.Embedding, metaclass=Watchful):
+    pass
+
+
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed = nn.Embedding(32, 16)
+        self.embed = Embedding(32, 16)
         self.lazy = nn.LazyLinear(16)
         self.head = nn.Linear(16, 32, bias=False)
         self.head.weight = self.embed.weight

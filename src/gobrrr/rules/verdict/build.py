@@ -61,6 +61,7 @@ def build(
         findings=ranked,
         phases=ledger.phases,
         ops=_ops(ledger),
+        tables=ledger.tables,
         lines=line_times(ledger),
         loops=tuple(sorted(ledger.loops, key=lambda loop: (-loop.share, loop.name))),
         serving=ledger.serving,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gobrrr.ledger.devicemodel import DeviceMemory, DeviceOp
+from gobrrr.ledger.groupedmodel import OpTable
 from gobrrr.ledger.model import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.ledger.serving import ServingClass
 from gobrrr.recording.facts import SavedTensor
@@ -171,6 +172,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[tuple[str, float], ...] = ()
     ops: tuple[OpShare, ...] = ()
     """The ops that take most of the step, the first ten."""
+    tables: tuple[OpTable, ...] = ()
+    """Of the profiled steps all ops by op, by shape, by line and by module."""
     lines: tuple[LineTime, ...] = ()
     """What takes most by op and function, ops and what lies between them: more than `ops` shows, for `gobrrr check`."""
     loops: tuple[OtherLoop, ...] = ()

@@ -1,0 +1,47 @@
+"""Tables of all ops, by op, by shape, by line or by module. A part of the Ledger noun."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.recording.facts import Span
+
+WAYS = ("op", "shape", "line", "module")
+
+
+class OpRow(msgspec.Struct, frozen=True):
+    """Ops of one group, per profiled step, in ns. Self time is without the ops that they call; `total_ns` is with them,
+    of a module with the modules below it. `device_ns`: the kernels that they launched themselves."""
+
+    name: str
+    calls: float
+    self_ns: float
+    total_ns: float
+    device_ns: float | None = None
+    """Null where no device works, or none was recorded."""
+    device_total_ns: float | None = None
+    flops_per_s: float | None = None
+    """On the device where one works; null where no work of them is modelled, or the time is too short to tell."""
+    of_peak: float | None = None
+    """Of their time what the work takes at least at the ceilings that were measured."""
+    detail: str = ""
+    """Shapes of its tensors, the class of a module, the function that a line is in."""
+    where: Span | None = None
+
+    @property
+    def average_ns(self) -> float:
+        """Total of one call."""
+        return self.total_ns / self.calls if self.calls else 0.0
+
+
+class OpTable(msgspec.Struct, frozen=True):
+    """Rows by one of WAYS, those that take most first. Self times and calls of the rows and of `others` add up to those
+    of all ops, whatever the way."""
+
+    by: str
+    rows: tuple[OpRow, ...] = ()
+    others: OpRow | None = None
+    num_others: int = 0
+    why: str = ""
+    """Why there is nothing to group by."""
+    on_device: bool = False
