@@ -61,5 +61,5 @@ EXPERIMENT = Experiment(
     "without Python, which hardly matters; CUDA joins them. torch.compile writes that joined kernel itself, in C++ "
     "on a CPU and in Triton on a GPU: an extension by hand is rarely needed for pointwise chains today. C++ by hand "
     "and Triton were not measured here.",
-    measure=measure, needs=("torch", "compiler"), seconds=12.0,
+    measure=measure, finding=("cell_in_python", "BRR301"), needs=("torch", "compiler"), seconds=12.0,
 )  # fmt: skip
