@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.capture.held import Held
 from gobrrr.capture.sampler import Sampler
+from gobrrr.capture.threadcalls import ThreadCalls
 from gobrrr.ledger.model import LineGroup
 from gobrrr.recording.facts import Facts, Span
 from gobrrr.recording.marks import RUNS, UNKNOWN, WAITS, WRITES
@@ -90,7 +90,7 @@ def test_a_wait_promises_no_more_than_the_rest_of_the_step_can_hide() -> None:
 
 def kinds(work: Callable[[], object]) -> list[int]:
     """What a sampler of this thread said while it worked."""
-    if Held(os.getpid()).kind() == UNKNOWN:
+    if ThreadCalls(os.getpid()).kind() == UNKNOWN:
         pytest.skip("this system does not say what holds a thread")
     sampler = Sampler(threading.get_ident(), 0.002, lambda file: file == __file__)
     sampler.start()
@@ -136,7 +136,7 @@ def test_a_full_pipe_is_a_write() -> None:
 
 
 def test_written_bytes_are_counted_for_this_thread(tmp_path: Path) -> None:
-    held = Held(os.getpid())
+    held = ThreadCalls(os.getpid())
     before = held.written()
     if before < 0:
         pytest.skip("this system does not count them")

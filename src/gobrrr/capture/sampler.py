@@ -17,7 +17,7 @@ import time
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.held import Held
+from gobrrr.capture.threadcalls import ThreadCalls
 
 MAX_DEPTH = 200
 MAX_LIBRARY_FRAMES = 40
@@ -64,21 +64,21 @@ class Sampler:
             self._runner.join(timeout=2.0)
 
     def _run(self) -> None:
-        held = Held(_native(self.thread))
+        calls: ThreadCalls | None = None
         try:
-            self._sample(held)
+            calls = ThreadCalls(_native(self.thread))
+            self._sample(calls)
         except BaseException as error:  # the interpreter would print it among the program's own words
             self.error = repr(error)
         finally:
-            held.close()
+            if calls is not None:
+                calls.close()
 
-    def _sample(self, held: Held) -> None:
+    def _sample(self, calls: ThreadCalls) -> None:
         while not self._stop.wait(self.interval):
             began = time.thread_time_ns()
-            kind, wrote = (
-                held.kind(),
-                held.written(),
-            )  # the interpreter's lock is dropped here: before the stack is read
+            kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
+            wrote = calls.written()
             frame = sys._current_frames().get(self.thread)
             if frame is None:
                 return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 
+from gobrrr.capture.descriptors import Held
 from gobrrr.recording.marks import RUNS, UNKNOWN, WAITS, WRITES
 
 WRITING = {
@@ -21,7 +22,7 @@ WRITING = {
 file on a network is written at (Linux: syscall_64.tbl, asm-generic/unistd.h)."""
 
 
-class Held:
+class ThreadCalls:
     """One thread of this process. Where /proc does not tell (another system, no right), everything is unknown."""
 
     def __init__(self, thread: int) -> None:
@@ -48,19 +49,18 @@ class Held:
         """Give the files back; may be called twice."""
         for file in (self._call, self._io):
             if file is not None:
-                os.close(file)
-        self._call = self._io = None
+                file.close()
 
 
-def _opened(path: str) -> int | None:
+def _opened(path: str) -> Held | None:
     try:
-        return os.open(path, os.O_RDONLY)
+        return Held(os.open(path, os.O_RDONLY))
     except OSError:
         return None
 
 
-def _read(file: int | None) -> bytes:
+def _read(file: Held | None) -> bytes:
     try:
-        return os.pread(file, 512, 0) if file is not None else b""
-    except OSError:
+        return os.pread(file.fd, 512, 0) if file is not None else b""
+    except OSError:  # closed, by us or by the program, or the thread is gone
         return b""
