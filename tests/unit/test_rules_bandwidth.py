@@ -83,6 +83,10 @@ def test_a_short_chain_is_told_where_it_alone_is_worth_it():
     both = (*error(9), apart, *error(9, replace(LINE, line=LINE.line + 40)))
     assert not Case(ops=both, ms=440).raised("BRR201"), "each by itself is not worth a word"
     assert not Case(ops=tuple(error(9)[:1]), ms=20).raised("BRR201"), "one op is no chain"
+    further = replace(LINE, line=LINE.line + 40)
+    long = (*gelu_by_hand(), apart, *gelu_by_hand(where=(further,)))
+    assert not Case(ops=tuple(gelu_by_hand()), ms=900).raised("BRR201")
+    assert Case(ops=long, ms=900).raised("BRR201"), "expressions count together"
 
 
 def test_chains_that_a_compiler_should_have_fused_are_not_this_rules():

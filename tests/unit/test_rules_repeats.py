@@ -153,6 +153,8 @@ def test_an_optimizer_that_the_program_wrote_is_an_update_by_hand(where: tuple[S
         ops = [replace(group, parents=parents, phase="optimizer", where=where) for group in made()]
         case = Case(ops=(gradients(), *ops), ms=40, facts=Facts(optimizers=(optimizer,)))
         assert bool(case.raised("BRR209")) == told
+        unknown = Case(ops=(gradients(), *ops), ms=40, facts=Facts(optimizers=(replace(optimizer, span=None),)))
+        assert not unknown.raised("BRR209"), "whose step it is nobody knows"
 
 
 def decoding(*lengths: int, calls: float = 0.25, where: tuple[Span, ...] = (LINE,)) -> tuple[OpGroup, ...]:
