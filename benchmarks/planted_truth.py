@@ -54,9 +54,10 @@ class Truth:
     healthy: list[Timing] = field(default_factory=list)
 
     def step_ns(self, who: str) -> float:
-        """Median over the runs of the step that the illness is judged by."""
+        """Median over the runs of the step that the illness is judged by, of the twin for as much work."""
         mean = self.illness.statistic == "mean"
-        return statistics.median(run.mean_ns if mean else run.median_ns for run in self._runs(who))
+        step = statistics.median(run.mean_ns if mean else run.median_ns for run in self._runs(who))
+        return step / self.illness.steps_in_one if who == "healthy" else step
 
     def growth_bytes(self, who: str) -> float:
         """Median over the runs of the bytes by which the process grows per step."""

@@ -37,6 +37,8 @@ class Illness:
     """Executables that the program cannot do without."""
     modules: tuple[str, ...] = ()
     """Packages that it imports beside torch and NumPy."""
+    steps_in_one: int = 1
+    """Steps of the sick program that one of its twin does."""
     num_steps: int | None = None
     """Fewer steps than the program's own default, for a quick look."""
 
@@ -79,18 +81,26 @@ CATALOGUE = (
     # Bandwidth: bytes that need not move.
     Illness("hand_written_gelu", ("BRR201",)),
     Illness("repeated_multiplication", ("BRR201",), kind="inference"),
+    Illness("swish_by_hand", ("BRR201",), kind="inference"),
+    Illness("norm_by_hand", ("BRR201",)),
+    Illness("epilogue_by_hand", ("BRR201",), kind="inference"),
     Illness("fresh_score_matrix", ("BRR202",), kind="inference"),
     Illness("logits_for_every_frame", ("BRR203",)),
     Illness("layout_flips", ("BRR204",)),
     Illness("weights_cast_each_call", ("BRR205",), kind="inference"),
+    Illness("fp8_emulated", ("BRR205",), kind="inference"),
     Illness("dense_embedding_gradients", ("BRR206",)),
     Illness("zero_grad_writes_zeros", ("BRR207",)),
     Illness("loop_optimizer", ("BRR208",)),
     Illness("norms_by_themselves", ("BRR210",), kind="inference"),
     Illness("adam_by_hand", ("BRR209",), kind="backward"),
+    Illness("adam_subclass", ("BRR209",)),
     Illness("decodes_anew", ("BRR314",), kind="inference"),
     # Overhead and host: everything around the operators.
     Illness("loop_over_samples", ("BRR301",)),
+    Illness("cell_in_python", ("BRR301",)),
+    Illness("small_batch", ("BRR301",)),
+    Illness("serves_one_by_one", ("BRR313",), kind="inference", steps_in_one=32),
     Illness("python_metric", ("BRR302",)),
     Illness("deepcopy_every_step", ("BRR303",)),
     Illness("checkpoint_every_step", ("BRR304",)),
@@ -104,10 +114,12 @@ CATALOGUE = (
     Illness("second_model", ("BRR311",)),
     Illness("checked_distributions", ("BRR316",)),
     Illness("evaluates_each_step", ("BRR312",)),
+    Illness("waits_for_simulator", ("BRR315",)),
     Illness("denormals", ("BRR310",), kind="inference", conditional="arithmetic on denormals is slow"),
     # Data: waiting for the batch.
     Illness("python_transform", ("BRR401",)),
     Illness("slow_storage", ("BRR402",)),
+    Illness("small_files", ("BRR401",)),
     Illness("slow_collate", ("BRR403",)),
     Illness("workers_each_epoch", ("BRR404",), statistic="mean"),
     Illness("no_workers", ("BRR405", "BRR402")),

@@ -204,4 +204,6 @@ def test_programs_are_marked_parse_and_know_nothing_of_us(illness: Illness):
     assert ("optim" in sick) == (illness.kind == "training")
     ours, theirs = set(MARK.sub("", sick).split("\n")), set(healthy.split("\n"))
     changed = len({line.rstrip() for line in ours} ^ {line.rstrip() for line in theirs})
-    assert 0 < changed <= 14, "a twin differs in the mended lines only"
+    assert 0 < changed <= 20, (
+        "a twin differs in the mended lines only; a class that torch has goes with all of its lines"
+    )

@@ -64,14 +64,29 @@ def test_runs_of_one_expression_in_several_layers_are_one_chain():
     assert found.evidence["backward"].value == 20 * MS, "not once per layer"
 
 
-def test_a_squared_error_is_no_chain():
-    error = [
-        op("sub", TENSOR, TENSOR, ms=9),
-        op("square", TENSOR, ms=0.1, floor_ns=7 * MS),
-        op("pow", TENSOR, (), ms=9, parents=("aten::square",)),
-        op("mean", TENSOR, ms=9),
-    ]
-    assert not Case(ops=tuple(error)).raised("BRR201")
+def test_a_short_chain_is_told_where_it_alone_is_worth_it():
+    """(a - b).square().mean(): of three ops one pass stays, 10.07 ms by the copy rate, 1.2 to 2 of the slowest."""
+
+    def error(ms: float, line: Span = LINE) -> list[OpGroup]:
+        return [
+            op("sub", TENSOR, TENSOR, ms=ms, where=(line,)),
+            op("square", TENSOR, ms=0.1, floor_ns=7 * MS, where=(line,)),
+            op("pow", TENSOR, (), ms=ms, parents=("aten::square",), where=(line,)),
+            op("mean", TENSOR, ms=ms, where=(line,)),
+        ]
+
+    (found,) = Case(ops=tuple(error(9))).raised("BRR201")
+    assert found.evidence["ops_in_chain"].value == 3
+    assert found.saving.expected_ns == pytest.approx(0.8 * (27 - 1.2 * 9) * MS, rel=0.02)
+    assert Case(ops=tuple(error(9)), ms=420).raised("BRR201") and not Case(ops=tuple(error(9)), ms=440).raised("BRR201")
+    apart = op("mm", (8, 8), (8, 8), ms=1, where=(OTHER_LINE,))
+    both = (*error(9), apart, *error(9, replace(LINE, line=LINE.line + 40)))
+    assert not Case(ops=both, ms=440).raised("BRR201"), "each by itself is not worth a word"
+    assert not Case(ops=tuple(error(9)[:1]), ms=20).raised("BRR201"), "one op is no chain"
+    further = replace(LINE, line=LINE.line + 40)
+    long = (*gelu_by_hand(), apart, *gelu_by_hand(where=(further,)))
+    assert not Case(ops=tuple(gelu_by_hand()), ms=900).raised("BRR201")
+    assert Case(ops=long, ms=900).raised("BRR201"), "expressions count together"
 
 
 def test_chains_that_a_compiler_should_have_fused_are_not_this_rules():
@@ -270,6 +285,13 @@ def test_casts_back_and_forth_are_told():
     assert "back and forth" in found.message and "bfloat16 and float32" in found.message
     assert found.where == (OTHER_LINE,)
     assert found.saving.expected_ns == pytest.approx(0.8 * 15 * MS)
+
+
+def test_formats_of_eight_bits_are_floating_ones():
+    there = copy(source=(8192, 128, 1), dtypes=("c10::Float8_e4m3fn", "float"), ms=6)
+    back = copy(source=(8192, 128, 1), dtypes=("float", "c10::Float8_e4m3fn"), ms=8)
+    (found,) = Case(ops=(there, back)).raised("BRR205")
+    assert "float32 and float8_e4m3fn, back and forth" in found.message
 
 
 def test_casts_of_autocast_are_its_price():

@@ -487,6 +487,14 @@ def test_padding_is_priced_by_what_the_model_does_on_it():
     assert found.saving.expected_ns == pytest.approx((0.84 - 0.15) / 0.85 * 85 * MS)
 
 
+def test_a_text_that_grows_by_one_word_again_and_again_is_not_padded():
+    def said(*lengths: int) -> list[Any]:
+        return [op("embedding", (2000, 64), (16, length), ms=0.1, calls=1 / len(lengths)) for length in lengths]
+
+    assert padded(0.84, *said(512)).raised("BRR409")
+    assert not padded(0.84, *said(511, 512, 513)).raised("BRR409")
+
+
 def test_padding_to_the_longest_of_the_batch_brings_no_more_than_that():
     """Half is padding, and the longest row fills three quarters: the rest takes sorting or packing."""
     (found,) = padded(0.5, longest=384).raised("BRR409")

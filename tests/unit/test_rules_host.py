@@ -143,14 +143,14 @@ def test_saving_a_state_dict_is_writing_and_not_copying():
 
 def test_a_loop_that_stands_still_waits_for_a_file_or_a_timer():
     idle = host(28, LOOP)
-    (found,) = Case(extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}).raised("BRR304")
-    assert found.confidence == "inferred" and "stands still" in found.message
+    (found,) = Case(extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}).raised("BRR315")
+    assert found.confidence == "inferred" and "the loop waits" in found.message
     forward = {"lines": (line(30, LOOP, waiting=True, phase="forward"),), "host": (idle,)}
-    assert not Case(extra=forward).raised("BRR304"), "the model's own business"
+    assert not Case(extra=forward).raised("BRR315"), "the model's own business"
     barrier = op("mm", (8, 8), ms=20, where=(LOOP,))
-    assert not Case(ops=(barrier,), extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}).raised("BRR304")
+    assert not Case(ops=(barrier,), extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}).raised("BRR315")
     crowded = Case(extra={"lines": (line(30, LOOP, waiting=True),), "host": (idle,)}, facts=Facts(other_load=1.5))
-    assert not crowded.raised("BRR304"), "it only waits its turn"
+    assert not crowded.raised("BRR315"), "it only waits its turn"
 
 
 @pytest.mark.parametrize(

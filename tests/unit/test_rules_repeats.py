@@ -15,7 +15,7 @@ from gobrrr.integrations import watch as api
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model import Account, OpGroup, StepStats
 from gobrrr.machine.unknown import UNKNOWN
-from gobrrr.recording.facts import Facts, InputFacts, ModuleFacts, Span
+from gobrrr.recording.facts import Facts, InputFacts, ModuleFacts, OptimizerFacts, Span
 from gobrrr.recording.run import load_run
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
@@ -113,6 +113,48 @@ def test_an_update_by_hand_is_one_and_no_loop_over_samples() -> None:
 )
 def test_what_is_no_update_by_hand(ops: list[OpGroup]) -> None:
     assert not Case(ops=tuple(ops), ms=40).raised("BRR209")
+
+
+STEP = Span("adam.py", 20, "step")
+
+
+def out_of_place(**fields: object) -> list[OpGroup]:
+    """m = b * m + (1 - b) * g and what follows: nothing is written in place."""
+    given: dict[str, object] = {"phase": "other", "where": (UPDATE,), "calls": 10, "floor_ns": 0.2 * MS, **fields}
+    names = ("mul", "add", "pow", "div", "sqrt", "sub")
+    return [op(name, WEIGHT, WEIGHT, ms=2, **given) for name in names]  # type: ignore[arg-type]
+
+
+def test_an_update_by_hand_need_not_write_in_place() -> None:
+    case = Case(ops=(gradients(), *out_of_place()), ms=40)
+    (found,) = case.raised("BRR209")
+    moved = (2 * 3 + 1) * 10 * 512 * 512 * 4  # the weight and two moments
+    rate = case.machine.byte_rate(moved, 2)
+    assert found.evidence["one_pass"].value == pytest.approx(moved / rate * 1e9 + 10 * 3.5e3, rel=1e-6)
+    assert not case.raised("BRR201") and not case.raised("BRR301"), "told once"
+
+
+def test_gradients_that_are_not_accumulated_are_those_of_the_products_weights() -> None:
+    product = op("mm", (32, 512), (512, 512), ms=1, calls=10)
+    passed = op("mm", (512, 32), (32, 512), ms=1, calls=10, phase="backward")
+    assert Case(ops=(product, passed, *out_of_place()), ms=40).raised("BRR209")
+    assert not Case(ops=(product, *out_of_place()), ms=40).raised("BRR209"), "nothing was differentiated"
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [((STEP, UPDATE), True), ((Span("adam.py", 40, "moments"), STEP, UPDATE), True), ((UPDATE,), False)],
+    ids=["its step", "what its step calls", "torch's own, which has no line of the user's"],
+)
+def test_an_optimizer_that_the_program_wrote_is_an_update_by_hand(where: tuple[Span, ...], told: bool) -> None:
+    parents = ("Optimizer.step#MyAdam.step",)
+    optimizer = OptimizerFacts(id=0, kind="MyAdam", num_tensors=10, num_elements=10 * 512 * 512, span=UPDATE)
+    for made in (adam, out_of_place):
+        ops = [replace(group, parents=parents, phase="optimizer", where=where) for group in made()]
+        case = Case(ops=(gradients(), *ops), ms=40, facts=Facts(optimizers=(optimizer,)))
+        assert bool(case.raised("BRR209")) == told
+        unknown = Case(ops=(gradients(), *ops), ms=40, facts=Facts(optimizers=(replace(optimizer, span=None),)))
+        assert not unknown.raised("BRR209"), "whose step it is nobody knows"
 
 
 def decoding(*lengths: int, calls: float = 0.25, where: tuple[Span, ...] = (LINE,)) -> tuple[OpGroup, ...]:

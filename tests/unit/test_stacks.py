@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gobrrr.ledger.model import LineGroup
 from gobrrr.ledger.stacks import MAX_LIBRARIES, line_groups, qualified, read_stack, weighted
 from gobrrr.ledger.workers import kind_of, worker_groups
+from gobrrr.recording.marks import RUNS, UNKNOWN, WAITS, WRITES
 from gobrrr.recording.run import Samples
 from tests.unit.timelines import sampled, worker
 
@@ -65,6 +67,18 @@ def test_samples_of_before_and_after_count_for_what_lies_inside() -> None:
 def test_one_sample_stands_for_everything() -> None:
     (group,) = groups((50, (TRAIN,), 0))
     assert group.ns == 100.0 and not group.waiting, "its CPU time is not known"
+
+
+def test_what_the_system_said_of_a_line_is_added_up() -> None:
+    """Bytes are counted when a call ends, so they are those of the sample before."""
+    rows = [(20, (TRAIN,), 20), (40, (LOSS,), 40), (60, (LOSS,), 60), (100, (TRAIN,), 100)]
+    given = replace(samples(*rows), held=[RUNS, WRITES, WAITS, RUNS], wrote=[5, 5, 12, 1012])
+    found = {group.where[0].line: group for group in line_groups(given, SPAN)}
+    assert (found[20].held, found[20].writing, found[20].written) == (20.0, 20.0, 1007.0)
+    assert (found[10].held, found[10].writing, found[10].written) == (0.0, 0.0, 0.0)
+    unknown = line_groups(replace(given, held=[UNKNOWN, WRITES, WAITS, RUNS]), SPAN)
+    assert {group.where[0].line: group.held for group in unknown} == {10: None, 20: 20.0}
+    assert all(group.held is None for group in line_groups(replace(given, held=[], wrote=[]), SPAN))
 
 
 def test_no_samples_are_no_lines() -> None:

@@ -1,7 +1,8 @@
 """A light sampler: a thread that reads another thread's Python stack every few milliseconds, in unprofiled steps.
 
 It is unbiased where the profiler is not: it costs the same whatever runs. Each sample carries the time since the last
-one and the CPU time that the watched thread spent in it, so that waiting can be told from working.
+one and the CPU time that the watched thread spent in it, so that waiting can be told from working, and what of the
+system holds it, so that waiting can be told from writing.
 
 Python gives the interpreter's lock away after 5 ms, and starts to count anew at each op that drops it for a moment: a
 loop in pure Python would be seen only at its tensor ops. While a sampler runs, the lock is given away after SWITCH.
@@ -9,11 +10,14 @@ loop in pure Python would be seen only at its tensor ops. While a sampler runs, 
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from types import FrameType
 from typing import Any
+
+from gobrrr.capture.threadcalls import ThreadCalls
 
 MAX_DEPTH = 200
 MAX_LIBRARY_FRAMES = 40
@@ -31,6 +35,8 @@ class Sampler:
         self.t: list[int] = []
         self.stack: list[int] = []
         self.cpu: list[int] = []
+        self.held: list[int] = []
+        self.wrote: list[int] = []
         self.cost_ns = 0
         self.error = ""
         self._is_user = is_user
@@ -58,19 +64,28 @@ class Sampler:
             self._runner.join(timeout=2.0)
 
     def _run(self) -> None:
+        calls: ThreadCalls | None = None
         try:
-            self._sample()
+            calls = ThreadCalls(_native(self.thread))
+            self._sample(calls)
         except BaseException as error:  # the interpreter would print it among the program's own words
             self.error = repr(error)
+        finally:
+            if calls is not None:
+                calls.close()
 
-    def _sample(self) -> None:
+    def _sample(self, calls: ThreadCalls) -> None:
         while not self._stop.wait(self.interval):
             began = time.thread_time_ns()
+            kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
+            wrote = calls.written()
             frame = sys._current_frames().get(self.thread)
             if frame is None:
                 return
             self.t.append(time.perf_counter_ns())
             self.cpu.append(time.clock_gettime_ns(self._clock) if self._clock is not None else -1)
+            self.held.append(kind)
+            self.wrote.append(wrote)
             self.stack.append(self._intern(frame))
             del frame
             self.cost_ns += time.thread_time_ns() - began
@@ -106,9 +121,18 @@ class Sampler:
             "t": self.t,
             "stack": self.stack,
             "cpu": self.cpu,
+            "held": self.held,
+            "wrote": self.wrote,
             "cost_ns": self.cost_ns,
             "interval": self.interval,
         }
+
+
+def _native(thread: int) -> int:
+    """The system's number of a Python thread; 0, of which nothing is known, where it is gone."""
+    if thread == threading.main_thread().ident:
+        return os.getpid()
+    return next((each.native_id or 0 for each in threading.enumerate() if each.ident == thread), 0)
 
 
 def _cpu_clock(thread: int) -> int | None:

@@ -104,6 +104,13 @@ class LineGroup(msgspec.Struct, frozen=True):
     waiting: bool = False
     num_samples: int | None = None
     """That it is made of; null where nobody counted."""
+    held: float | None = None
+    """Of `ns`, held by a call of the system that waits (a timer, a lock, a pipe, a socket, another process) and writes
+    nothing; null where nobody looked. So are the next two."""
+    writing: float | None = None
+    """Held by a call that writes."""
+    written: float | None = None
+    """Bytes handed to calls that write."""
     hot: tuple[tuple[str, float], ...] = ()
     """As a HostGroup has it."""
 

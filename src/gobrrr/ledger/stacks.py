@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from gobrrr.ledger.model import LineGroup
 from gobrrr.ledger.spans import elapsed
+from gobrrr.recording import marks
 from gobrrr.recording.facts import Span
 from gobrrr.recording.run import Samples
 
@@ -19,6 +22,18 @@ _HOOKS = re.compile(r"/gobrrr/(?:capture|inside)/")
 MAX_LIBRARIES = 24
 # Below this share of CPU the thread was waiting (sleep, I/O, a queue), not working.
 WAITING = 0.2
+
+
+class Sample(NamedTuple):
+    """One sample: the time since the one before it, as far as it lies in the sampled steps."""
+
+    stack: int
+    ns: float
+    cpu: float
+    """-1 where it is not known."""
+    held: int = marks.UNKNOWN
+    wrote: float = 0.0
+    """Bytes until the next sample: a long call is counted when it ends."""
 
 
 @dataclass
@@ -30,10 +45,15 @@ class Sum:
     num_samples: int = 0
     innermost: dict[tuple[str, ...], float] = field(default_factory=lambda: defaultdict(float))
     inclusive: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    held: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    wrote: float = 0.0
 
-    def add(self, stack: Stack, ns: float, cpu: float) -> None:
+    def add(self, stack: Stack, sample: Sample) -> None:
         """Take in one sample."""
+        ns, cpu = sample.ns, sample.cpu
         self.ns += ns
+        self.held[sample.held] += ns
+        self.wrote += sample.wrote
         self.num_samples += 1
         self.cpu += cpu if cpu >= 0 else ns
         self.innermost[stack.libraries] += ns
@@ -62,11 +82,11 @@ def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGrou
     """Main-thread wall time per step by innermost user line and phase, most first. `spans` are the sampled steps."""
     stacks = [read_stack(samples, stack) for stack in samples.stacks]
     sums: dict[tuple[tuple[Span, ...], str], Sum] = defaultdict(Sum)
-    for number, ns, cpu in weighted(samples, spans):
-        stack = stacks[number]
+    for sample in weighted(samples, spans):
+        stack = stacks[sample.stack]
         if stack.watches:
             continue  # our own hooks: the plain step has them not
-        sums[(stack.where, stack.phase)].add(stack, ns, cpu)
+        sums[(stack.where, stack.phase)].add(stack, sample)
     groups = [_line_group(where, phase, total, len(spans)) for (where, phase), total in sums.items()]
     return sorted(groups, key=lambda g: -g.ns)
 
@@ -74,12 +94,17 @@ def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGrou
 def _line_group(where: tuple[Span, ...], phase: str, total: Sum, num_steps: int) -> LineGroup:
     top = max(total.innermost.items(), key=lambda item: item[1])[0]
     waiting = total.cpu < WAITING * total.ns
-    return LineGroup(where, total.ns / num_steps, phase, top, total.libraries(num_steps), waiting, total.num_samples)
+    libraries = total.libraries(num_steps)
+    group = LineGroup(where, total.ns / num_steps, phase, top, libraries, waiting, total.num_samples)
+    if total.held[marks.UNKNOWN] > 0:
+        return group
+    held, writing = (total.held[kind] / num_steps for kind in (marks.WAITS, marks.WRITES))
+    return replace(group, held=held, writing=writing, written=total.wrote / num_steps)
 
 
-def weighted(samples: Samples, spans: npt.NDArray[np.int64]) -> list[tuple[int, float, float]]:
-    """(stack, ns, CPU ns) of each sample: the time since the one before it, as far as it lies in `spans`. What
-    follows the last sample is that one's too. CPU is -1 where it is not known."""
+def weighted(samples: Samples, spans: npt.NDArray[np.int64]) -> list[Sample]:
+    """The samples with the time that each stands for, as far as it lies in `spans`. What follows the last one is that
+    one's too."""
     if not samples.t or not len(spans):
         return []
     times = np.array([spans[0, 0], *samples.t[:-1], max(samples.t[-1], int(spans[-1, 1]))])
@@ -89,9 +114,17 @@ def weighted(samples: Samples, spans: npt.NDArray[np.int64]) -> list[tuple[int, 
     worked = np.concatenate(([-1], np.where((cpu[1:] >= 0) & (cpu[:-1] >= 0), np.diff(cpu), -1)))
     known = (worked >= 0) & (whole > 0)
     worked_share = np.where(known, np.minimum(1.0, worked / np.maximum(whole, 1)), -1.0)
-    rows = zip(samples.stack, ns.tolist(), worked_share.tolist(), strict=True)
+    held = samples.held or [marks.UNKNOWN] * len(samples.t)
+    rows = zip(samples.stack, ns.tolist(), worked_share.tolist(), held, _wrote(samples), strict=True)
     count = len(samples.stacks)
-    return [(n, float(t), t * s if s >= 0 else -1.0) for n, t, s in rows if t > 0 and 0 <= n < count]
+    return [Sample(n, t, t * s if s >= 0 else -1.0, h, w) for n, t, s, h, w in rows if t > 0 and 0 <= n < count]
+
+
+def _wrote(samples: Samples) -> list[float]:
+    """Bytes between each sample and the next one; none after the last, and none where that is not known."""
+    wrote = np.array(samples.wrote or [-1] * len(samples.t))
+    known = (wrote[:-1] >= 0) & (wrote[1:] >= 0)
+    return [*np.where(known, np.maximum(np.diff(wrote), 0), 0).astype(float).tolist(), 0.0]
 
 
 def read_stack(samples: Samples, numbers: tuple[int, ...]) -> Stack:

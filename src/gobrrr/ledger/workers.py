@@ -25,9 +25,9 @@ def worker_groups(
         samples = worker.samples
         stacks = [read_stack(samples, stack) for stack in samples.stacks]
         sampled = np.array([[samples.t[0], samples.t[-1]]]) if samples.t else np.zeros((0, 2), np.int64)
-        for number, ns, cpu in weighted(samples, sampled):
-            stack = stacks[number]
-            sums[(kind_of(stack, collates), stack.where)].add(stack, ns, cpu)
+        for sample in weighted(samples, sampled):
+            stack = stacks[sample.stack]
+            sums[(kind_of(stack, collates), stack.where)].add(stack, sample)
     groups = [
         WorkerGroup(loader, kind, where, total.ns / batches, total.libraries(batches), min(1.0, total.cpu / total.ns))
         for (kind, where), total in sums.items()

@@ -29,6 +29,10 @@ WAITED = 20  # value: ns that the process's threads were ready to run and had no
 STOLEN = 21  # value: jiffies of those CPUs that the host took for others, in ns
 DEVICE = 22  # value: bytes that torch's allocator has handed out on the current device
 
+UNKNOWN, RUNS, WRITES, WAITS = -1, 0, 1, 2
+"""What a sampled thread does: it runs or wants a core; a call of the system that writes holds it; any other call does
+(a timer, a lock, a pipe, a socket, another process). One that wants its turn at Python is never seen held: the sampler
+has let go of it by then."""
 PROFILE, SAMPLE, COUNT = 1, 2, 3
 WINDOW_NAMES = {PROFILE: "profile", SAMPLE: "sample", COUNT: "count"}
 NO_WINDOW = "no profiled window"

@@ -64,6 +64,10 @@ class Samples(msgspec.Struct, frozen=True):
     t: list[int] = []
     stack: list[int] = []
     cpu: list[int] = []
+    held: list[int] = []
+    """What it did: marks.RUNS and the others. Empty where nobody looked."""
+    wrote: list[int] = []
+    """Bytes that it had handed to calls that write, -1 unknown."""
     cost_ns: int = 0
     interval: float = 0.0
 
@@ -188,7 +192,14 @@ def _windows(records: tuple[dict[str, Any], ...], missing: list[str]) -> tuple[W
 def _whole(window: Window) -> bool:
     log, samples = window.lines or LineLog(), window.samples or Samples()
     one_length = len(log.t) == len(log.op) == len(log.number) == len(log.line)
-    return one_length and len(samples.t) == len(samples.stack) == len(samples.cpu) and window.ended >= window.began
+    return one_length and whole_samples(samples) and window.ended >= window.began
+
+
+def whole_samples(samples: Samples) -> bool:
+    """Its columns are of one length; those that older recordings lack may be empty."""
+    length = len(samples.t)
+    looked = all(len(column) in (0, length) for column in (samples.held, samples.wrote))
+    return length == len(samples.stack) == len(samples.cpu) and looked
 
 
 def _settling(records: tuple[dict[str, Any], ...]) -> int:
@@ -250,10 +261,14 @@ def _workers(folder: Path, missing: list[str], limits: Limits) -> tuple[Worker, 
 
 def _worker(path: Path, missing: list[str], limits: Limits) -> Worker | None:
     try:
-        return msgspec.json.decode(files.read(path, limits.journal_frame_bytes), type=Worker)
+        worker = msgspec.json.decode(files.read(path, limits.journal_frame_bytes), type=Worker)
     except (msgspec.DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
         missing.append(f"{path.name} could not be read: {error}")
         return None
+    if not whole_samples(worker.samples):
+        missing.append(f"{path.name} could not be read: its columns are torn")
+        return None
+    return worker
 
 
 def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | None:

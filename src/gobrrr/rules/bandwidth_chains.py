@@ -8,6 +8,7 @@ import msgspec
 
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
+from gobrrr.rules.by_hand import by_hand
 from gobrrr.rules.compile import left_eager
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
@@ -21,7 +22,10 @@ IDLE = (*FUSIBLE, "view", None)
 # One op for whoever calls it, though torch hands it to another.
 ALIASES = frozenset(f"aten::{name}{end}" for name in ("relu", "square", "clip", "silu", "abs") for end in ("", "_"))
 # Two ops in a row are in every program, three are the squared error that everybody writes; four are an expression.
-MIN_CHAIN = 4
+EXPRESSION = 4
+# Shorter chains (x * sigmoid(x), relu(x + y)) are told where one of them by itself is worth it: they are everywhere,
+# and next to nothing nearly everywhere.
+MIN_CHAIN = 2
 # Lines of one expression that a person wrote below each other.
 ADJACENT = 2
 # Tensors below this stay in a core's own cache, and their chain costs dispatch, not traffic.
@@ -84,8 +88,12 @@ class Spent(msgspec.Struct, frozen=True):
     on_device=True,
 )
 def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Four or more elementwise ops in a row, each of which reads and writes the whole tensor."""
-    chains = [spent for chain in _chains(ledger) if (spent := _spent(chain, ledger, machine)).saved > 0]
+    """Elementwise ops in a row, each of which reads and writes the whole tensor."""
+    every = [_spent(chain, ledger, machine) for chain in _chains(ledger)]
+    chains = [
+        spent for spent in every
+        if spent.saved > 0 and (spent.chain.length >= EXPRESSION or worth_telling(ledger, 0.8 * spent.saved))
+    ]  # fmt: skip
     saved, fused = sum(each.saved for each in chains), sum(each.fused for each in chains)
     if not worth_telling(ledger, 0.8 * saved):
         return
@@ -120,9 +128,9 @@ def _spent(chain: Chain, ledger: Ledger, machine: Machine) -> Spent:
 def _chains(ledger: Ledger) -> Iterable[Chain]:
     """Chains of the forward pass; the runs of one expression (in every layer, say) are one chain.
 
-    What torch.compile should have fused is BRR802's, or BRR803's.
+    What torch.compile should have fused is BRR802's, or BRR803's; an optimizer written out is BRR209's.
     """
-    meant = {op.order for op in left_eager(ledger)}
+    meant = {op.order for op in left_eager(ledger)} | {op.order for ops in by_hand(ledger).values() for op in ops}
     merged: dict[tuple[frozenset[tuple[str, int]], int], Chain] = {}
     for chain in _runs(ledger):
         if chain.length < MIN_CHAIN or ledger.facts.compile.limit_hit or any(op.order in meant for op in chain.ops):

@@ -12,6 +12,8 @@ from gobrrr.rules.shapes import CONVOLUTIONS, FLOATS, MODEL, by_line, costliest_
 from gobrrr.units import duration, share
 
 COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
+EIGHT_BITS = tuple(f"c10::Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"))
+"""Where no unit computes with them they are cast to and from: emulated."""
 
 
 @rule(
@@ -106,7 +108,7 @@ def _casts(op: OpGroup) -> bool:
     if op.name != "aten::copy_" or len(op.shapes) < 2 or not op.shapes[0] or inside(op, "Optimizer."):
         return False
     formats = set(op.dtypes[:2])
-    return len(formats) == 2 and formats <= set(FLOATS) - {"double"}
+    return len(formats) == 2 and formats <= {*FLOATS, *EIGHT_BITS} - {"double"}
 
 
 def _round_trip(casts: list[OpGroup]) -> bool:
@@ -116,7 +118,8 @@ def _round_trip(casts: list[OpGroup]) -> bool:
 
 def _formats(casts: list[OpGroup]) -> str:
     names = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
-    return " and ".join(sorted({names.get(dtype, dtype) for op in casts for dtype in op.dtypes[:2]}))
+    formats = {dtype for op in casts for dtype in op.dtypes[:2]}
+    return " and ".join(sorted(names.get(dtype, dtype.removeprefix("c10::").lower()) for dtype in formats))
 
 
 def _shape(op: OpGroup) -> str:

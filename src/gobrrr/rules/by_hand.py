@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterator
 from math import prod
 
@@ -11,49 +12,94 @@ from gobrrr.rules.bandwidth_updates import ACCUMULATE, FUSED_PER_TENSOR, STEP
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import Key, key
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import FLOATS, costliest_line, float_dtype, inside, total
+from gobrrr.rules.shapes import FLOATS, costliest_line, factors, float_dtype, inside, kind, total
 from gobrrr.units import duration, share
 
 ZEROING = ("aten::zero_", "aten::fill_", "aten::detach_", "aten::requires_grad_")
 """In place, and no update."""
 MOST = 0.8
-"""Share of the gradients' elements that a function writes in place to be the one that updates the weights: some may
-have no gradient this time, or a rule of their own."""
+"""Share of the gradients' elements that a function passes over to be the one that updates the weights: some may have no
+gradient this time, or a rule of their own."""
 FEWEST = 3
 """Ops per tensor from which a fused update is worth its name: p -= lr * grad are two."""
+STATE = 3.0
+"""Tensors that a fused update writes for each weight, where it is not known: the weight and two moments."""
+Shape = tuple[int, ...]
 
 
 def by_hand(ledger: Ledger) -> dict[Key, list[OpGroup]]:
     """Ops by line of the function that updates the weights, where no optimizer of torch's does: outside the backward it
-    writes in place to tensors of the gradients' shapes, to most of them."""
-    gradients = [op for op in ledger.named(ACCUMULATE) if op.shapes and op.shapes[0]]
-    elements = sum(op.calls * prod(op.shapes[0]) for op in gradients)
-    if not elements or any(inside(op, STEP) or op.name.startswith(STEP) for op in ledger.ops):
-        return {}
-    shapes = {op.shapes[0] for op in gradients}
-    functions: dict[tuple[str, str], list[OpGroup]] = {}
+    computes, in place or not, with tensors of the gradients' shapes, with most of them, FEWEST times each."""
+    weights = _weights(ledger)
+    steps = any(inside(op, STEP) or op.name.startswith(STEP) for op in ledger.ops)
+    functions: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)
     for op in ledger.ops:
-        if op.phase == "other" and op.where and shapes & set(op.shapes):
-            functions.setdefault((op.where[0].file, op.where[0].function), []).append(op)
-    for ops in functions.values():
-        written: dict[tuple[int, ...], float] = {}  # an update writes to one tensor more than once: by its busiest op
-        for op in ops:
-            if _writes(op, shapes):
-                written[op.shapes[0]] = max(written.get(op.shapes[0], 0.0), op.calls)
-        if sum(calls * prod(shape) for shape, calls in written.items()) >= MOST * elements:
-            lines: dict[Key, list[OpGroup]] = {}
-            for op in ops:
-                if (place := key(op.where)) is not None:
-                    lines.setdefault(place, []).append(op)
-            return lines
-    return {}
+        if (
+            op.where
+            and weights.keys() & set(op.shapes)
+            and (_in_written_step(ledger, op) if steps else op.phase == "other")
+        ):
+            functions[(op.where[0].file, op.where[0].function)].append(op)
+    updating = [ops for ops in functions.values() if _updates(ops, weights)]
+    lines: dict[Key, list[OpGroup]] = {}
+    for op in max(updating, key=total, default=[]):
+        if (place := key(op.where)) is not None:
+            lines.setdefault(place, []).append(op)
+    return lines
 
 
-def _writes(op: OpGroup, shapes: Container[tuple[int, ...]]) -> bool:
-    """In place to a tensor of such a shape, called by the program itself."""
-    in_place = op.name.endswith("_") and not op.name.endswith("__") and op.name not in ZEROING
-    own = not any(parent.startswith("aten::") for parent in op.parents)
-    return in_place and own and bool(op.shapes) and op.shapes[0] in shapes
+def _weights(ledger: Ledger) -> Counter[Shape]:
+    """Tensors that get a gradient, by shape: those that torch accumulates, else (torch.autograd.grad) those that
+    forward products multiply by. A layer multiplies by its weight's transpose: both count, for the same weight."""
+    found: Counter[Shape] = Counter()
+    for op in ledger.named(ACCUMULATE):
+        if op.shapes and op.shapes[0]:
+            found[op.shapes[0]] += round(op.calls)
+    if found or not any(op.phase == "backward" for op in ledger.ops):
+        return found
+    for op in ledger.ops:
+        pair = factors(op) if op.phase != "backward" else None
+        if pair is not None and len(pair[1]) == 2:
+            found[pair[1]] += round(op.calls)
+    return found
+
+
+def _in_written_step(ledger: Ledger, op: OpGroup) -> bool:
+    """It runs in an optimizer's step that the program itself has written: torch's own have no line of the user's below
+    the one that calls step()."""
+    called = {each.span.place for each in ledger.facts.optimizers if each.span is not None}
+    own = op.phase == "optimizer" and op.where[0].place not in called
+    return own and any(span.place in called for span in op.where[1:])
+
+
+def _updates(ops: list[OpGroup], weights: Counter[Shape]) -> bool:
+    """It passes over most of the weights' elements, by the busiest op of each shape, and FEWEST times over each."""
+    passes = [op for op in ops if _passes(op, weights)]
+    busiest: dict[Shape, float] = {}
+    for op in passes:
+        busiest[op.shapes[0]] = max(busiest.get(op.shapes[0], 0.0), op.calls)
+    tensors = sum(min(calls, weights[shape]) for shape, calls in busiest.items())
+    reached = sum(min(calls, weights[shape]) * prod(shape) for shape, calls in busiest.items())
+    return reached >= MOST * _elements(weights) > 0 and sum(op.calls for op in passes) >= FEWEST * tensors
+
+
+def _elements(weights: Counter[Shape]) -> float:
+    return sum(number * prod(shape) for shape, number in weights.items())
+
+
+def _own(op: OpGroup) -> bool:
+    """The program itself calls it."""
+    return not any(parent.startswith("aten::") for parent in op.parents)
+
+
+def _passes(op: OpGroup, weights: Container[Shape]) -> bool:
+    """Arithmetic on a tensor of such a shape."""
+    works = op.name not in ZEROING and not op.name.endswith("__") and kind(op) == "elementwise"
+    return works and _own(op) and bool(op.shapes) and op.shapes[0] in weights
+
+
+def _in_place(op: OpGroup) -> bool:
+    return op.name.endswith("_") and not op.name.endswith("__")
 
 
 @rule("BRR209", "update-by-hand", "bandwidth", needs={"plain", "ops", "shapes"})
@@ -61,14 +107,13 @@ def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """An optimizer written out: each op passes over a weight or its state, and is dispatched, by itself."""
     lines = by_hand(ledger)
     ops = [op for at_line in lines.values() for op in at_line]
-    gradients = [op for op in ledger.named(ACCUMULATE) if op.shapes and op.shapes[0]]
-    tensors = sum(op.calls for op in gradients)
-    calls = sum(op.calls for op in ops if not any(parent.startswith("aten::") for parent in op.parents))
-    if not ops or calls < FEWEST * tensors:
+    if not ops:
         return
-    host = [group for group in ledger.host if key(group.where) in lines and group.phase == "other"]
+    weights = _weights(ledger)
+    tensors, calls = weights.total(), sum(op.calls for op in ops if _own(op))
+    host = [group for group in ledger.host if key(group.where) in lines and group.phase in ("other", "optimizer")]
     spent = total(ops) + sum(group.ns for group in host)
-    fused = _fused(ledger, machine, gradients, ops) + tensors * FUSED_PER_TENSOR * machine.dispatch.median
+    fused = _fused(ledger, machine, weights, ops) + tensors * FUSED_PER_TENSOR * machine.dispatch.median
     saved = spent - fused
     if not worth_telling(ledger, 0.8 * saved):
         return
@@ -89,11 +134,10 @@ def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _fused(ledger: Ledger, machine: Machine, gradients: list[OpGroup], ops: list[OpGroup]) -> float:
-    """One pass: what is written in place is read and written once, gradients are read once."""
-    size = sum(op.calls * prod(op.shapes[0]) * FLOATS.get(float_dtype(op) or "", 4) for op in gradients)
-    elements = sum(op.calls * prod(op.shapes[0]) for op in gradients)
-    shapes = {op.shapes[0] for op in gradients}
-    written = sum(op.calls * prod(op.shapes[0]) for op in ops if _writes(op, shapes)) / elements
-    moved = (2 * max(1.0, written) + 1) * size
+def _fused(ledger: Ledger, machine: Machine, weights: Counter[Shape], ops: list[OpGroup]) -> float:
+    """One pass: what is written is read and written once, gradients are read once."""
+    size = sum(number * prod(shape) for shape, number in weights.items()) * FLOATS.get(float_dtype(ops[0]) or "", 4)
+    passes = [op for op in ops if _passes(op, weights)]
+    written = sum(op.calls * prod(op.shapes[0]) for op in passes if _in_place(op)) / _elements(weights)
+    moved = (2 * (written if written >= 1 else STATE) + 1) * size
     return moved / machine.byte_rate(moved, ledger.threads) * 1e9

@@ -12,6 +12,7 @@ from gobrrr.ledger.model import Ledger, Sequences, Ways
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
 from gobrrr.rules.cores import first_span, main_loader
+from gobrrr.rules.decoding import growing
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
@@ -37,8 +38,8 @@ class Padded(NamedTuple):
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
     padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(ledger)
-    if padded is None or padded.share <= PADDED:
-        return
+    if padded is None or padded.share <= PADDED or growing(ledger) is not None:
+        return  # a text that grows by its own end may repeat one word: that is no padding
     pad, ways = padded.share, ledger.sequences.ways if ledger.sequences is not None else None
     work = sum(ledger.phase(phase) for phase in MODEL)
     attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, padded.given)))

@@ -10,7 +10,7 @@ from gobrrr.ledger.model import HostGroup, Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.recording.stacklog import BUILT_IN
-from gobrrr.rules.cores import crowded, recovers
+from gobrrr.rules.cores import recovers
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import (
     COPYING,
@@ -33,6 +33,7 @@ from gobrrr.rules.lines import (
 from gobrrr.rules.loops import NEAR, loops
 from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
+from gobrrr.rules.standing import standing, stands
 from gobrrr.rules.sync import between_launches, launches
 from gobrrr.units import duration, share
 
@@ -140,8 +141,8 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
     between = sum(g.ns for g in groups if g.phase != "backward" or not _is_engine(in_backward))
     if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
         between = 0.0
-    if not crowded(ledger, machine) and sum(line.ns for line in sampled if line.waiting) > 0.5 * between:
-        between = 0.0  # it sleeps or waits for a file
+    if sum(stands(line, ledger, machine) for line in sampled) > 0.5 * between:
+        between = 0.0  # it sleeps, waits or writes
     others = [line for line in sampled if line.phase != "backward"] or sampled
     most = max(groups, key=lambda g: g.ns)
     hot = tuple((name, part * most.ns) for name, part in most.hot) if between else ()
@@ -233,37 +234,16 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             message=f"{line.function} takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) of every step",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
-    for line in telling(ledger, _blocked(ledger, machine)):
+    for line in telling(ledger, [each.line for each in standing(ledger, machine) if each.writes]):
         yield _rare(
             "BRR304",
             ledger,
             machine,
             line,
-            message=f"the loop stands still {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here: "
-            "it waits for a file, a pipe or a timer, and no op runs",
-            advice="Do it every few hundred steps, or in a background thread.",
-            confidence="inferred",
+            message=f"the loop writes for {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here, and no "
+            "op runs",
+            advice="Write every few hundred steps, or hand it to a background thread.",
         )
-
-
-def _blocked(ledger: Ledger, machine: Machine) -> list[Spent]:
-    """User lines of the loop, not of the model, where the main thread is off the processor, and no op or library runs.
-
-    Where other programs take the cores, being off the processor means nothing.
-    """
-    if crowded(ledger, machine):
-        return []
-    found = []
-    taken = claimed(ledger)
-    for line in body(ledger):
-        place = key(line.where)
-        if not line.waiting or line.phase != "other" or line.libraries or place is None or place in taken:
-            continue
-        ops = total(op for op in ledger.ops if key(op.where) == place)
-        between = sum(group.ns for group in ledger.host if key(group.where) == place)
-        if ops <= 0.1 * line.ns and between >= 0.5 * line.ns:
-            found.append(Spent(line.where, line.ns - ops, "", line.ns))
-    return sorted(found, key=lambda line: -line.ns)
 
 
 @rule("BRR305", "formatting-tensors", "host", needs={"plain"})

@@ -51,9 +51,8 @@ WRITING = (
     Functions(("torch.distributed.checkpoint.", "safetensors.", "h5py.", "zipfile.", "gzip.", "shutil.", "tempfile.")),
     Functions(("pickle.",), frozenset({"dump", "dumps", "_dump", "_dumps", "save"})),
     Functions(("json.",), frozenset({"dump", "dumps", "encode", "iterencode", "_iterencode"})),
-    Functions(("csv.", "yaml.", "logging.", "matplotlib.", "PIL.Image.Image.save", "sqlite3.", "subprocess.")),
+    Functions(("csv.", "yaml.", "logging.", "matplotlib.", "PIL.Image.Image.save", "sqlite3.")),
     Functions(("torch.utils.tensorboard.", "tensorboard.", "tensorboardX.", "wandb.", "mlflow.", "comet_ml.", "aim.")),
-    Functions(("requests.", "urllib3.", "urllib.request.", "http.client.", "socket.")),
     Functions(("numpy.",), frozenset({"save", "savez", "savez_compressed", "savetxt", "tofile"})),
     Functions(("pandas.",), frozenset({"to_csv", "to_parquet", "to_json", "to_pickle"})),
     Functions(("pathlib.",), frozenset({"write_text", "write_bytes"})),
@@ -67,6 +66,12 @@ WRITING = (
         frozenset({"_save_checkpoint", "save_checkpoint", "save_state", "save_model", "save_pretrained"}),
     ),
 )
+WAITING = (
+    Functions(("requests.", "urllib3.", "urllib.request.", "http.client.", "httpx.", "httpcore.", "aiohttp.", "ssl.")),
+    Functions(("socket.", "socketserver.", "selectors.", "asyncio.", "zmq.", "grpc.", "redis.", "paramiko.")),
+    Functions(("subprocess.", "multiprocessing.", "concurrent.futures.", "threading.", "queue.")),
+)
+"""Libraries that talk to another thread, process or machine: what they do is wait for it."""
 TRACEBACKS = (Functions(("traceback.", "linecache.", "torch.fx.traceback.", "torch.utils._traceback.")),)
 LOADING = (Functions(("torch.utils.data.",)),)
 

@@ -49,5 +49,5 @@ EXPERIMENT = Experiment(
     "device and autograd, allocates a tensor and calls a kernel: the price is for the call, not for the numbers in "
     "it. So it vanishes in tensors of a million elements and is everything in tensors of ten. Newer Pythons add "
     "faster, newer versions of torch start ops faster: the ratio moves, the order stays.",
-    measure=measure, seconds=9.0,
+    measure=measure, finding=("small_batch", "BRR301"), seconds=9.0,
 )  # fmt: skip

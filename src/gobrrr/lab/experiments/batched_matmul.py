@@ -66,5 +66,5 @@ EXPERIMENT = Experiment(
     "than a microsecond of one core's peak. With a batch the cost is paid once and all cores work. On a CPU the "
     "gain is the cores plus the call; on a GPU, where a launch costs 5 us and one product fills a hundredth of the "
     "device, it is tens of times.",
-    measure=measure, axis="products in a call",
+    measure=measure, finding=("loop_over_samples", "BRR301"), axis="products in a call",
 )  # fmt: skip

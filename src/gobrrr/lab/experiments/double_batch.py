@@ -58,5 +58,5 @@ EXPERIMENT = Experiment(
     why="A call of torch costs a microsecond or more whatever it is given. Eight rows of 64 numbers are less work "
     "than that, so sixteen are free. Layers of width 1024 with a batch of 256 take twice as long with 512, for "
     "there the arithmetic is all. The rule fails where more work fits another cache or wakes another thread.",
-    measure=measure, seconds=12.0,
+    measure=measure, finding=("small_batch", "BRR301"), seconds=12.0,
 )  # fmt: skip

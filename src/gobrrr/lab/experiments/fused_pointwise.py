@@ -87,5 +87,5 @@ EXPERIMENT = Experiment(
     why="Both versions compute the same cosines. Eager writes the first result to memory and reads it back: 16 "
     "bytes per element instead of 8. That halves the time only where bytes are what it waits for: on a GPU. On a "
     "few cores a cosine of some 20 instructions takes longer than its trip to memory, so fusing alone gains little.",
-    measure=measure, finding=("hand_written_gelu", "BRR201"), needs=("torch", "compiler"), seconds=15.0,
+    measure=measure, finding=("swish_by_hand", "BRR201"), needs=("torch", "compiler"), seconds=15.0,
 )  # fmt: skip

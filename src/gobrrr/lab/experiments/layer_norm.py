@@ -105,5 +105,5 @@ EXPERIMENT = Experiment(
     "in registers or a cache between its passes. E[x^2] - E[x]^2 needs one pass only, and is wrong where the mean "
     "is large beside the spread: both sums agree in their leading digits, which cancel. Welford's update, or "
     "subtracting a first guess of the mean, keeps them.",
-    measure=measure, needs=("torch", "compiler"), seconds=15.0,
+    measure=measure, finding=("norm_by_hand", "BRR201"), needs=("torch", "compiler"), seconds=15.0,
 )  # fmt: skip

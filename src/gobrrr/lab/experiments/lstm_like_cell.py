@@ -85,5 +85,5 @@ EXPERIMENT = Experiment(
     "Python and without autograd's node for each, its backward is written out; CUDA and Triton join all between the "
     "products. torch.compile writes that joined kernel itself, in C++ on a CPU and in Triton on a GPU, and checks "
     "its guards at each call: an extension by hand is rarely needed for pointwise chains today.",
-    measure=measure, needs=("torch", "compiler", "ninja"), seconds=15.0,
+    measure=measure, finding=("cell_in_python", "BRR301"), needs=("torch", "compiler", "ninja"), seconds=15.0,
 )  # fmt: skip

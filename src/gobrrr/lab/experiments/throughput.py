@@ -45,5 +45,5 @@ EXPERIMENT = Experiment(
     why="With one sample every weight is read for one multiply-add. A batch shares that trip, and the calls, so it "
     "is nearly free up to the roofline's knee. Beyond it latency grows with the batch and throughput stays. Serving "
     "chooses the largest batch whose latency users bear.",
-    measure=measure, axis="batch", seconds=10.0,
+    measure=measure, finding=("serves_one_by_one", "BRR313"), axis="batch", seconds=10.0,
 )  # fmt: skip

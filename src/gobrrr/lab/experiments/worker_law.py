@@ -66,5 +66,5 @@ EXPERIMENT = Experiment(
     why="Workers make batches side by side, so waits shrink with their number until the step itself is longer. CPU "
     "time shrinks only until the cores are busy, which is why this test sleeps. Without workers the two add up. "
     "More workers than that cost memory and start-up and give nothing.",
-    measure=measure, axis="workers + 1", seconds=8.0,
+    measure=measure, finding=("no_workers", "BRR405"), axis="workers + 1", seconds=8.0,
 )  # fmt: skip

@@ -1,0 +1,152 @@
+"""Lines at which the loop stands: what waits, what writes, and what is neither."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.capture.sampler import Sampler
+from gobrrr.capture.threadcalls import ThreadCalls
+from gobrrr.ledger.model import LineGroup
+from gobrrr.recording.facts import Facts, Span
+from gobrrr.recording.marks import RUNS, UNKNOWN, WAITS, WRITES
+from tests.unit.handmade import MS, Case, op
+from tests.unit.rule_lines import LOOP, host, line
+
+CROWD = Facts(process_load=0.2, other_load=1.9, waiting_load=1.0)
+NEXT = Span("train.py", 72, "main")
+
+
+def seen(
+    ms: float = 20.0, held: float = 0.0, writing: float = 0.0, written: float = 0.0, **fields: object
+) -> LineGroup:
+    """A line of which the system said what it did: ms held, ms in writes, MB."""
+    made = line(ms, LOOP, **fields)  # type: ignore[arg-type]
+    return replace(made, held=held * MS, writing=writing * MS, written=written * 1e6)
+
+
+def codes(*lines: LineGroup, facts: Facts | None = None, **fields: object) -> list[str]:
+    case = Case(ms=100, facts=facts or Facts(), extra={"lines": lines}, **fields)  # type: ignore[arg-type]
+    return [code for code in ("BRR302", "BRR304", "BRR315") for _ in case.raised(code)]
+
+
+@pytest.mark.parametrize("facts", [Facts(), CROWD])
+@pytest.mark.parametrize(
+    ("there", "told"),
+    [
+        (seen(held=19), "BRR315"),
+        (seen(held=19, queue__Queue__get=19.0), "BRR315"),
+        (seen(held=19, subprocess__run=20.0, warnings__warn=1.0), "BRR315"),
+        (seen(held=19, phase="forward"), "BRR315"),
+        (seen(writing=15), "BRR304"),
+        (seen(held=2, writing=9, written=0.01), "BRR304"),
+        (seen(held=4, writing=16), "BRR304"),
+        (seen(held=11, writing=7), "BRR315"),
+        (seen(held=4, writing=5), ""),
+        (seen(written=40), "BRR304"),  # into the system's cache: nothing holds it
+        (seen(written=1), ""),  # 0.05 bytes per ns: Python that makes text
+        (seen(held=9), ""),
+        (seen(held=19, some__library__call=20.0), ""),  # its own business
+        (seen(ms=2, held=2), ""),
+        (seen(held=19, phase="data"), ""),
+    ],
+)
+def test_what_waits_and_what_writes(there: LineGroup, told: str, facts: Facts) -> None:
+    assert codes(there, facts=facts) == ([told] if told else [])
+
+
+def test_a_line_of_ops_does_not_stand() -> None:
+    assert codes(seen(held=19), ops=(op("mm", (8, 8), ms=1, where=(LOOP,)),)) == ["BRR315"]
+    assert codes(seen(held=19), ops=(op("mm", (8, 8), ms=3, where=(LOOP,)),)) == []
+
+
+def test_where_a_file_is_opened_and_closed_belongs_to_its_writing() -> None:
+    opened = replace(seen(held=12), where=(NEXT,))
+    assert codes(seen(writing=18), opened) == ["BRR304", "BRR304"]
+    elsewhere = replace(opened, where=(Span("train.py", 72, "other"),))
+    assert sorted(codes(seen(writing=18), elsewhere)) == ["BRR304", "BRR315"]
+
+
+@pytest.mark.parametrize(("facts", "told"), [(Facts(), ["BRR315"]), (CROWD, [])])
+def test_where_the_system_says_nothing_a_crowd_leaves_it_open(facts: Facts, told: list[str]) -> None:
+    there = Case(ms=100, facts=facts, extra={"lines": (line(20, LOOP, waiting=True),), "host": (host(18, LOOP),)})
+    assert [code for code in ("BRR304", "BRR315") if there.raised(code)] == told
+
+
+def test_a_wait_promises_no_more_than_the_rest_of_the_step_can_hide() -> None:
+    (found,) = Case(ms=100, extra={"lines": (seen(80, held=80),)}).raised("BRR315")
+    assert found.saving.low_ns == pytest.approx(0.3 * 20 * MS)
+    assert found.saving.expected_ns == pytest.approx(40 * MS)
+    (short,) = Case(ms=100, extra={"lines": (seen(20, held=20),)}).raised("BRR315")
+    assert short.saving.expected_ns == pytest.approx(20 * MS)
+
+
+def kinds(work: Callable[[], object]) -> list[int]:
+    """What a sampler of this thread said while it worked."""
+    if ThreadCalls(os.getpid()).kind() == UNKNOWN:
+        pytest.skip("this system does not say what holds a thread")
+    sampler = Sampler(threading.get_ident(), 0.002, lambda file: file == __file__)
+    sampler.start()
+    until = time.perf_counter() + 0.4
+    while time.perf_counter() < until:
+        work()
+    sampler.stop()
+    return sampler.held
+
+
+def most(found: list[int], kind: int) -> bool:
+    return len(found) > 3 and found.count(kind) > 0.7 * len(found)
+
+
+def test_a_sleep_a_lock_and_a_pipe_are_waits_and_python_is_none() -> None:
+    taken, (reader, writer) = threading.Lock(), os.pipe()
+    taken.acquire()
+    assert most(kinds(lambda: time.sleep(0.05)), WAITS)
+    assert most(kinds(lambda: taken.acquire(timeout=0.05)), WAITS)
+    assert most(kinds(lambda: sum(range(10_000))), RUNS)
+    timer = threading.Timer(0.3, os.write, (writer, b"x"))
+    timer.start()
+    once = iter([lambda: os.read(reader, 1)])
+    assert most(kinds(lambda: next(once, lambda: time.sleep(0.01))()), WAITS)
+    timer.join()
+    os.close(reader), os.close(writer)
+
+
+def test_a_full_pipe_is_a_write() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    timer = threading.Timer(0.3, os.read, (reader, 1 << 20))
+    timer.start()
+    once = iter([lambda: os.write(writer, b"x" * 4096)])
+    found = kinds(lambda: next(once, lambda: time.sleep(0.01))())
+    timer.join()
+    assert found.count(WRITES) > 0.5 * len(found)
+    os.close(reader), os.close(writer)
+
+
+def test_written_bytes_are_counted_for_this_thread(tmp_path: Path) -> None:
+    held = ThreadCalls(os.getpid())
+    before = held.written()
+    if before < 0:
+        pytest.skip("this system does not count them")
+    (tmp_path / "x").write_bytes(bytes(1 << 20))
+    assert held.written() - before >= 1 << 20
+    other = threading.Thread(target=lambda: (tmp_path / "y").write_bytes(bytes(1 << 20)))
+    now = held.written()
+    other.start()
+    other.join()
+    assert held.written() - now < 1 << 20
+    held.close()
+    held.close()
+    assert held.written() == -1 and held.kind() == UNKNOWN
