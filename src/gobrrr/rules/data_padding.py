@@ -33,7 +33,7 @@ class Padded(NamedTuple):
     evidence: dict[str, Quantity]
 
 
-@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing"))
+@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing", "packing"))
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
     padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(ledger)
