@@ -24,6 +24,8 @@ TOLERANCE = 0.02
 """And so much of their spread in any case."""
 MOVES_APART = 0.05
 """Relative difference between the movements of two copies that rounding explains many times over."""
+LESS = 0.95
+"""Of the baseline's elements per call: with fewer, padding has gone. Random batches of 30 steps differ by less."""
 CUT = 2
 """Lines of one kind from which one more or less is where the run was cut off."""
 LINES = 2
@@ -159,7 +161,7 @@ def _stale(ours: Sequence[str], theirs: Sequence[str], precision: str) -> bool:
 
 
 def _epochs(
-    baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool, near: Near | None
+    baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool, near: Near | None = None
 ) -> Check:
     """Whole epochs as sets: their indices, and items fetched from fixed random states."""
     name = "epochs"
@@ -237,8 +239,21 @@ def _moments(baseline: Observation, candidate: Observation) -> Check:
             continue
         (our, our_error), (their, their_error) = _weighted(ours), _weighted(theirs)
         if abs(our - their) > max(DEVIATIONS * math.hypot(our_error, their_error), TOLERANCE * spread):
-            return Check(name, "wrong", f"the {word} of what models are given is {their:.3g}, the baseline's {our:.3g}")
+            said = f"the {word} of what models are given is {their:.3g}, the baseline's {our:.3g}"
+            return Check(name, "wrong", said + _less_padding(ours, theirs))
     return Check(name, "exact")
+
+
+def _less_padding(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> str:
+    """Why so, where as many samples come with fewer elements: what no mask shows as padding counts as data."""
+    had, given = (sum(weight for _, weight in side) / len(side) for side in (ours, theirs))
+    if given >= LESS * had:
+        return ""
+    return (
+        f": it is given {1 - given / had:.0%} fewer elements, as if padding had gone, and no mask says which are "
+        "padding. A model that pools or attends over padding gives other numbers with less of it; where yours does "
+        "not, give it a mask, or make such batches by hand"
+    )
 
 
 def _weighted(values: list[tuple[float, float]]) -> tuple[float, float]:

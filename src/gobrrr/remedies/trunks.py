@@ -120,7 +120,8 @@ def _unfit(trunk: Any, given: dict[str, Any]) -> str:
         or getattr(trunk, "pooler", None) is not None
     ):
         return "it is asked for more than its last layer"
-    return "" if bool(mask.any(1).all()) else "a sequence has no token"
+    first = (mask[:, 0] == 0).any() | ((mask[:, 1:] != 0) & (mask[:, :-1] == 0)).any()
+    return "padding comes before a token, which may be predicted from there" if bool(first) else ""
 
 
 def rows_of(mask: Tensor) -> Rows:
