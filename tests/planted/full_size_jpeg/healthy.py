@@ -24,17 +24,17 @@ def photographs(folder: Path) -> list[Path]:
 
 class Photographs(Dataset):
     def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
+        self.pictures = [self.small(path) for path in paths]
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.pictures)
+
+    def small(self, path: Path) -> np.ndarray:
+        picture = Image.open(path).convert("RGB")
+        return np.array(picture.resize(SEEN))
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        picture = Image.open(self.paths[index])
-        picture.draft("RGB", SEEN)
-        picture = picture.convert("RGB")
-        picture = picture.resize(SEEN)
-        pixels = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+        pixels = torch.from_numpy(self.pictures[index]).permute(2, 0, 1)
         return pixels.float() / 255, index % 4
 
 
@@ -51,13 +51,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         loader = DataLoader(Photographs(photographs(Path(folder))), batch_size=8, shuffle=True)
         model = nn.Sequential(
-            nn.Conv2d(3, 16, 5, stride=4),
+            nn.Conv2d(3, 64, 5, stride=2),
             nn.ReLU(),
-            nn.Conv2d(16, 32, 3, stride=2),
+            nn.Conv2d(64, 128, 3, stride=2),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
-            nn.Linear(32, 4),
+            nn.Linear(128, 4),
         )
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         for step, (pixels, labels) in zip(range(args.steps), forever(loader)):
