@@ -490,6 +490,19 @@ def test_means_of_inputs_count_each_call_by_its_elements() -> None:
     assert sidedoors._moments(mixed, run(*[(4.0, 1.0, 40.0), (4.2, 1.0, 42.0)] * 15)).verdict == "wrong"
 
 
+@pytest.mark.parametrize(("elements", "told"), [(93.0, True), (98.0, False)])
+def test_padding_that_no_mask_shows_is_named_where_it_has_gone(elements: float, told: bool) -> None:
+    """Zeros that are gone move the mean, as other samples would: only the second is a riddle."""
+
+    def run(mean: float, num: float) -> Observation:
+        calls = [Call("m", True, Data("d", moments=(mean + 0.01 * n, 1.0, num))) for n in range(30)]
+        return Observation(steps=tuple(Step(calls=(call,)) for call in calls))
+
+    found = sidedoors._moments(run(1.0, 100.0), run(2.0, elements))
+    assert found.verdict == "wrong" and "the mean of what models are given is 2.1" in found.reason
+    assert ("it is given 7% fewer elements, as if padding had gone" in found.reason) == told
+
+
 def test_the_error_of_equal_weights_is_the_usual_one() -> None:
     values = [1.0, 2.0, 4.0, 9.0]
     mean, error = sidedoors._weighted([(value, 3.0) for value in values])

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import pickle
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from gobrrr.remedies import pictures  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
 
+NAME = "draft_decoding"
 FULL, SMALL = (403, 301), (50, 37)
 
 
@@ -360,3 +363,66 @@ def test_how_far_pixels_are_apart_is_a_note_of_the_receipt() -> None:
     said = [{"draft_decoding": "of 1", "identity": "x"}, {"draft_decoding": "of 4"}]
     referee = SimpleNamespace(_all=[SimpleNamespace(applied=each) for each in said])
     assert LiveReferee.notes(referee) == ["draft_decoding: of 4"]  # type: ignore[arg-type]
+
+
+PROGRAM = """
+import io
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+from torch.utils.data import DataLoader, Dataset
+
+TEXT = {text}
+
+
+def jpeg(number):
+    rng = np.random.default_rng(number)
+    picture = Image.fromarray(rng.integers(0, 255, (9, 12, 3), dtype=np.uint8)).resize((400, 304), 3)
+    for line in range(0, 304, 12) if TEXT else ():
+        ImageDraw.Draw(picture).text((0, line), f"a line of small text {{number}} " * 9, fill="white")
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+class Photographs(Dataset):
+    files = [jpeg(number) for number in range(24)]
+
+    def __len__(self):
+        return len(self.files)
+
+    def __getitem__(self, index):
+        picture = Image.open(io.BytesIO(self.files[index])).convert("RGB").resize((50, 38))
+        return torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 127.5 - 1, index % 5
+
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 50 * 38, 5))
+optimizer = torch.optim.SGD(net.parameters(), 0.001)
+for _ in range(12):
+    for pictures, labels in DataLoader(Photographs(), 8, shuffle=True):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(pictures), labels).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "consented", "verdict", "said"), [
+    (False, (NAME,), "bounded", "data: pixels differ by "),
+    (False, (), "wrong", "is another from the same random state"),
+    (True, (NAME,), "wrong", "of 255 away from the baseline's on average, 4 is consented to"),
+])  # fmt: skip
+def test_the_guard_takes_it_for_what_was_consented_to(
+    text: bool, consented: tuple[str, ...], verdict: str, said: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text(PROGRAM.format(text=text))
+    program = Program((sys.executable, "train.py"), source, 5e6, threads=1, consented=consented)
+    referee = LiveReferee(program, tmp_path / "arms")
+    try:
+        found = referee.guard((NAME,))
+    finally:
+        referee.close()
+    assert found.verdict == verdict and any(said in reason for reason in found.reasons), found

@@ -12,6 +12,7 @@ import pytest
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.schedule import FEWEST_TWINS, TWIN_STEPS, twin_steps
+from gobrrr.remedies import registry
 from gobrrr.trial import guarding
 from gobrrr.trial.arm import SPENT, ArmError
 from gobrrr.trial.guarding import PLAIN, Guarding, Watched
@@ -58,8 +59,9 @@ class FakeArm:
     def observe(
         self, steps: int, *, seed: int, float64: bool, without_dropout: bool, keeps: bool, **options: Any
     ) -> Observation:
-        again = not (self.stack or float64 or seed or keeps)
-        wanted = Watched(self.stack, float64, again, seed, without_dropout)
+        again = not (self.stack or float64 or seed or keeps or options["pictures"])
+        looked = {name: options.pop(name) for name in ("pictures", "real_tokens")}
+        wanted = Watched(self.stack, float64, again, seed, without_dropout, **looked)
         self.means.watched.append(wanted)
         self.means.options[wanted] = {**options, "steps": steps}
         reason = self.means.fails(wanted)
@@ -256,3 +258,50 @@ def test_long_steps_are_watched_less_often(step_ns: float, steps: int, means: Me
     assert twin_steps(step_ns) == steps
     Guarding(means, tmp_path, step_ns).ahead(20)
     assert means.options[PLAIN]["steps"] == steps
+
+
+DRAFT = "draft_decoding"
+PICTURES = Watched(pictures=True)
+
+
+def with_consent(means: Means, folder: Path, stack: tuple[str, ...], *answers: Guarded) -> Guarded:
+    guarding.answers[:] = answers  # type: ignore[attr-defined]
+    return Guarding(means, folder, 1e6, consented=(DRAFT, "fused_optimizer")).judged(stack)
+
+
+def test_without_consent_pixels_are_judged_as_anything_is(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    assert judged(means, tmp_path, (DRAFT,), RED) is RED
+    assert not any(each.pictures for each in means.watched) and not any("near" in given for given in asked)
+
+
+def test_with_consent_they_are_judged_by_how_much_it_declares(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    bounded = Guarded("bounded", ("data: so much",))
+    assert with_consent(means, tmp_path, (DRAFT,), bounded) is bounded
+    assert set(means.watched) == {PICTURES, PICTURES._replace(stack=(DRAFT,)), PLAIN, *SEEDS}
+    (given,) = asked
+    assert tuple(given["near"]) == registry.remedy(DRAFT).pixels and len(given["seeds"]) == len(SEEDS)
+    changed = means.options[PICTURES._replace(stack=(DRAFT,))]
+    assert changed["states"] is None  # it walks its own way
+
+
+def test_the_rest_of_its_stack_answers_for_itself(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    """Against the program with its pixels, as strictly as ever."""
+    stack, base = (DRAFT, "fused_optimizer"), Watched((DRAFT,))
+    bounded = Guarded("bounded", ("data: so much",))
+    found = with_consent(means, tmp_path, stack, bounded, RED, GREEN)
+    assert found.verdict == "bounded" and found.reasons == ("data: so much",)
+    assert {base, base._replace(stack=stack), base._replace(float64=True)} <= set(means.watched)
+    assert [("near" in given) for given in asked] == [True, False, False]
+    assert means.options[base._replace(stack=stack)]["states"].name == f"states-{DRAFT}"
+    assert with_consent(Means(), tmp_path / "second", stack, bounded, RED).verdict == "changed"
+
+
+def test_where_its_pixels_are_too_far_nothing_else_is_watched(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    assert with_consent(means, tmp_path, (DRAFT, "fused_optimizer"), RED) is RED
+    assert not any(each.stack == (DRAFT, "fused_optimizer") for each in means.watched)
+
+
+def test_packing_is_judged_at_real_tokens_and_without_dropout(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    found = judged(means, tmp_path, ("packing",), EXACT)
+    assert found.verdict == "equivalent" and guarding.AT_TOKENS in found.reasons
+    assert {(each.without_dropout, each.real_tokens) for each in means.watched} == {(True, True)}

@@ -67,3 +67,23 @@ def test_the_remedy_promises_a_part_of_decoding_and_nothing_where_it_is_not_call
     assert saving.low_ns == 0 and saving.expected_ns == pytest.approx(0.6 * 20 * MS) and saving.ceiling_ns == 40 * MS
     Report.findings = (told(**{DECODE: 15.0}),)
     assert remedy("draft_decoding").predicts(Report).ceiling_ns == 0
+
+
+CROP, FLIP = (
+    "torchvision__transforms__transforms__RandomCrop__forward",
+    "torchvision__transforms__v2__a__Flip__transform",
+)
+COMPOSE = "torchvision__transforms__transforms__Compose__forward"
+
+
+def test_transforms_of_one_line_are_named_apart():
+    found = told(**{COMPOSE: 30.0, CROP: 15.0, CROP.replace("forward", "transform"): 12.0, FLIP: 6.0})
+    assert found.message.endswith("; of its transforms RandomCrop 50.0 %, Flip 20.0 %")
+    assert found.evidence["transform Flip"].value == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    "few", [{COMPOSE: 30.0, CROP: 15.0}, {CROP: 15.0, FLIP: 1.4}, {CROP: 15.0, "mine__a__Flip__forward": 6.0}]
+)
+def test_one_transform_is_not_told_apart_from_nothing(few: dict[str, float]):
+    assert "transforms" not in told(**few).message

@@ -116,7 +116,9 @@ def _typed(before: Receipt, words: list[str]) -> Program:
     workspace.check(Path.cwd())
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
     _tell_of_the_script(before, command, Path.cwd())
-    return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop, options=before.options)
+    return Program(
+        tuple(command), Path.cwd(), _step_ns(before), before.loop, options=before.options, consented=before.kept
+    )
 
 
 def _as_typed(command: Sequence[str]) -> list[str]:
@@ -156,7 +158,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     _tell_of_the_script(before, before.command, source)
     if not args.yes and not receipts.is_own(before):
         consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
-    return Program(before.command, source, _step_ns(before), before.loop, options=before.options)
+    return Program(before.command, source, _step_ns(before), before.loop, options=before.options, consented=before.kept)
 
 
 def _can_start(words: Sequence[str]) -> bool:

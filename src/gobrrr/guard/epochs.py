@@ -18,6 +18,7 @@ import msgspec
 
 from gobrrr.guard.observation import Epoch
 from gobrrr.guard.padding import cut_of
+from gobrrr.guard.pixels import given_of
 from gobrrr.guard.randomness import restore, streams
 from gobrrr.guard.rows import fingerprint
 
@@ -31,7 +32,9 @@ SECONDS = 5.0
 class Epochs:
     """Notes the loaders that are iterated over between `start` and `stop`; `read` asks them for their epochs."""
 
-    def __init__(self) -> None:
+    def __init__(self, pictures: bool = False) -> None:
+        """`pictures`: the pixels of fetched items are kept too."""
+        self._pictures = pictures
         self._loaders: list[Any] = []
         self._undo: Callable[[], None] | None = None
 
@@ -62,12 +65,12 @@ class Epochs:
         before, loaders = streams(), self._loaders
         self._loaders = []
         try:
-            return tuple(_epoch(loader) for loader in loaders)
+            return tuple(_epoch(loader, self._pictures) for loader in loaders)
         finally:
             restore(before)
 
 
-def _epoch(loader: Any) -> Epoch:
+def _epoch(loader: Any, pictures: bool) -> Epoch:
     found = Epoch(
         type(loader.dataset).__name__, getattr(loader, "batch_size", None), workers=getattr(loader, "num_workers", 0),
         workers_stay=bool(getattr(loader, "persistent_workers", False)), workers_seeded=_seeds_workers(loader),
@@ -78,11 +81,14 @@ def _epoch(loader: Any) -> Epoch:
         indices = _indices(loader)
         drawn = random.Random(0).sample(sorted(set(indices)), min(ITEMS, len(set(indices))))
         items, digests = _items(loader.dataset, drawn)
+        batch = None if digests is None else _collated(loader, items)
         return msgspec.structs.replace(
             found, num=len(indices), unique=len(set(indices)),
             indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
-            items=digests or {}, batch=None if digests is None else _collated(loader, items),
+            items=digests or {}, batch=None if batch is None else fingerprint(batch, cut_of((batch,), {})),
             draws_alone=digests is None,
+            given={i: given_of(item, False) for i, item in zip(digests or {}, items, strict=False)} if pictures else {},
+            batch_given=given_of(batch, True) if pictures and batch is not None else None,
         )  # fmt: skip
     except Exception:  # the program's own code, asked for what it does not do by itself
         return found
@@ -130,12 +136,11 @@ def _items(dataset: Any, drawn: list[Any]) -> tuple[list[Any], dict[str, str] | 
     return found, digests
 
 
-def _collated(loader: Any, items: list[Any]) -> str | None:
+def _collated(loader: Any, items: list[Any]) -> Any:
     if not items or loader.collate_fn is None:
         return None
     _seed(1000)
-    batch = loader.collate_fn(items)
-    return fingerprint(batch, cut_of((batch,), {}))
+    return loader.collate_fn(items)
 
 
 def _seed(number: int) -> None:

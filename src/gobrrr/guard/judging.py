@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from gobrrr.guard import closeness, sidedoors, structure, trajectory
+from gobrrr.guard import closeness, pictures, sidedoors, structure, trajectory
 from gobrrr.guard.model import GREEN, Check, Guarded, worst
 from gobrrr.guard.observation import Observation
+from gobrrr.guard.pictures import Near
 
 LOOKED = 2
 """Steps that must have been looked at: a wrong update shows in the second one."""
@@ -17,14 +18,15 @@ LOOKED = 2
 def judge(
     baseline: Observation, candidate: Observation, *, again: Observation | None, reference: Observation | None = None,
     naive: Observation | None = None, is_naive: bool = False, seeds: Sequence[Observation] = (), precision: str = "",
-    order_may_change: bool = False,
+    order_may_change: bool = False, near: Near | None = None,
 ) -> Guarded:  # fmt: skip
     """What a candidate did to the numbers.
 
     again: the baseline once more, the noise floor. reference: the same program in float64. naive: the program with
     nothing but the candidate's lower `precision` (bfloat16, float16 or tf32); is_naive: the candidate is that. seeds:
     the baseline from other seeds.
-    order_may_change: other draws or another order of samples are what was asked for.
+    order_may_change: other draws or another order of samples are what was asked for. near: by how much pixels may
+    differ, where the user has consented to that; baseline and candidate were then watched with their pixels.
 
     Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
     """
@@ -34,7 +36,7 @@ def judge(
     found = list(_diverges(sane, baseline, candidate))
     baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
-    found += _checks(runs, seeds, order_may_change, evidence)
+    found += _checks(runs, seeds, order_may_change, near, evidence)
     verdict = worst(found, evidence)
     if lost and verdict.verdict not in (*GREEN, "unverified"):
         said = f"observed: {lost}: the program diverges by itself, and no change of it can be told from that"
@@ -57,16 +59,21 @@ def _up_to(num: int, run: Observation) -> Observation:
 
 
 def _checks(
-    runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, evidence: dict[str, float | None]
-) -> Iterator[Check]:
+    runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, near: Near | None,
+    evidence: dict[str, float | None],
+) -> Iterator[Check]:  # fmt: skip
     baseline, candidate = runs.baseline, runs.candidate
     yield from _seen_enough(runs)
-    yield from structure.checks(baseline, candidate, order_may_change)
-    yield from sidedoors.checks(baseline, candidate, runs.again, order_may_change, runs.precision)
+    yield from structure.checks(baseline, candidate, order_may_change, near is not None)
+    yield from sidedoors.checks(baseline, candidate, runs.again, order_may_change, runs.precision, near)
+    if near is not None:
+        yield from pictures.checks(baseline, candidate, near, evidence)
     if not structure.same_data(baseline, candidate):
         # Tensors of other data cannot be compared; what is left is where the losses go.
         if order_may_change:
             yield trajectory.check(baseline, candidate, seeds, None, evidence, same_data=False)
+        elif near is not None:  # nearly the same in the same order: nearer than any other seed
+            yield trajectory.check(baseline, candidate, seeds, None, evidence)
         return
     yield from closeness.checks(runs, evidence)
     yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart, naive=runs.naive)

@@ -13,6 +13,23 @@ from gobrrr.guard.seen import Seen
 MAX_BYTES = 4 << 30
 
 
+class Pixels(msgspec.Struct, frozen=True):
+    """A picture, or a batch of them."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    kept: tuple[int, int, int]
+    """Rows, places of each, channels: of `values`, float32."""
+    values: bytes
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A sample or a batch: its pictures, and a digest of the rest with their shapes and dtypes."""
+
+    rest: str
+    pixels: tuple[Pixels, ...] = ()
+
+
 class Epoch(msgspec.Struct, frozen=True):
     """What one loader gives in an epoch, whatever its order. What could not be had is null."""
 
@@ -27,6 +44,9 @@ class Epoch(msgspec.Struct, frozen=True):
     """Digest of some items by their index."""
     batch: str | None = None
     """Digest of those items collated."""
+    given: dict[str, Given] = {}
+    batch_given: Given | None = None
+    """The same items and their batch with their pixels, where those were to be kept."""
     draws_alone: bool = False
     """An item fetched twice from the same random state was another: it has a state of its own, and no digest."""
     workers: int = 0
@@ -46,6 +66,8 @@ class Data(msgspec.Struct, frozen=True):
     """It was another after the call than before."""
     moments: tuple[float, ...] = ()
     """Mean, standard deviation and number of elements of the first tensor, padding left out where a mask shows it."""
+    given: Given | None = None
+    """With its pixels, where those were to be kept."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -98,6 +120,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     epochs: tuple[Epoch, ...] = ()
     planned: int = TWIN_STEPS
     """Steps that were to be watched."""
+    drawn: tuple[Given, ...] = ()
+    """What loaders handed out, in that order, where pixels were to be kept."""
     printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
     """Numbers in the lines on stdout, line by line, by what stays of a line without them."""
 

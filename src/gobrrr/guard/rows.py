@@ -15,12 +15,18 @@ MOST_ROWS = 4096
 """Samples of one call that are told apart; of longer batches the first ones."""
 
 
-def tensors_of(value: Any) -> list[Any]:
-    """All tensors in a nest of tuples, lists, mappings and dataclass-like outputs, in a fixed order."""
-    import torch
+def leaves_of(value: Any) -> list[Any]:
+    """All that lies in a nest of tuples, lists, mappings and dataclass-like outputs, in a fixed order."""
     from torch.utils._pytree import tree_leaves
 
-    found = [leaf for leaf in tree_leaves(_opened(value)) if isinstance(leaf, torch.Tensor)]
+    return tree_leaves(_opened(value))
+
+
+def tensors_of(value: Any) -> list[Any]:
+    """All tensors among them."""
+    import torch
+
+    found = [leaf for leaf in leaves_of(value) if isinstance(leaf, torch.Tensor)]
     # Outputs that a remedy has not computed yet say so by having this method.
     return [leaf.materialise() if hasattr(leaf, "materialise") else leaf for leaf in found]
 
@@ -73,8 +79,7 @@ def data_of(
     `cut` takes padding off each tensor, `tokens` leaves the elements of which the moments are. What a model computed
     (it asks for gradients, or lies in a storage of `computed`) differs between runs by rounding, and is left out.
     """
-    everything = tensors_of(arguments)
-    given = [cut(t) for t in everything if not t.requires_grad and not (computed is not None and computed.holds(t))]
+    given = [cut(tensor) for tensor in own_of(arguments, computed)]
     found = [part for tensor in given for part in _strided(tensor)]
     whole = hashlib.blake2b(digest_size=12)
     for tensor in found:
@@ -85,6 +90,12 @@ def data_of(
     each = _rows(plain, num) if rows and num else ()
     moments = _moments(tokens(plain[0])) if rows and plain else ()
     return Data(whole.hexdigest(), each, sum(tensor.numel() for tensor in found), moments=moments)
+
+
+def own_of(arguments: Any, computed: Computed | None) -> list[Any]:
+    """The tensors among the arguments that no model computed."""
+    every = tensors_of(arguments)
+    return [t for t in every if not t.requires_grad and not (computed is not None and computed.holds(t))]
 
 
 def _strided(tensor: Any) -> list[Any]:
@@ -127,10 +138,9 @@ def _moments(tensor: Any) -> tuple[float, ...]:
 def fingerprint(value: Any, cut: Cut = lambda tensor: tensor) -> str:
     """Of an item of a data set or a batch: arrays and images by their bytes, anything else by its words or its type."""
     import torch
-    from torch.utils._pytree import tree_leaves
 
     found = hashlib.blake2b(digest_size=12)
-    for leaf in tree_leaves(_opened(value)):
+    for leaf in leaves_of(value):
         if isinstance(leaf, torch.Tensor):
             for part in _strided(cut(leaf)):
                 found.update(f"{tuple(part.shape)}{part.dtype}".encode())

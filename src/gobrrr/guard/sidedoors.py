@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gobrrr.guard.model import Check
 from gobrrr.guard.observation import Epoch, Observation
+from gobrrr.guard.pictures import Near, other_batch, other_item
 from gobrrr.guard.seen import Seen
 
 DEVIATIONS = 5.0
@@ -23,6 +24,8 @@ TOLERANCE = 0.02
 """And so much of their spread in any case."""
 MOVES_APART = 0.05
 """Relative difference between the movements of two copies that rounding explains many times over."""
+LESS = 0.95
+"""Of the baseline's elements per call: with fewer, padding has gone. Random batches of 30 steps differ by less."""
 CUT = 2
 """Lines of one kind from which one more or less is where the run was cut off."""
 LINES = 2
@@ -32,15 +35,17 @@ EQUAL, LOWERED = 1e-3, 0.05
 
 
 def checks(
-    baseline: Observation, candidate: Observation, again: Observation | None, order_may_change: bool, precision: str
-) -> Iterator[Check]:
+    baseline: Observation, candidate: Observation, again: Observation | None, order_may_change: bool, precision: str,
+    near: Near | None = None,
+) -> Iterator[Check]:  # fmt: skip
     """One check per side door."""
     known = baseline if again is None or again is candidate else again
+    other_data = order_may_change or near is not None
     yield _random(baseline, candidate, known, order_may_change)
-    yield _copies(baseline, candidate, known, order_may_change, precision)
+    yield _copies(baseline, candidate, known, other_data, precision)
     yield _files(baseline, candidate, known)
-    yield _printed(baseline, candidate, known, order_may_change, precision)
-    yield _epochs(baseline, candidate, known, order_may_change)
+    yield _printed(baseline, candidate, known, other_data, precision)
+    yield _epochs(baseline, candidate, known, order_may_change, near)
     if order_may_change:
         yield _moments(baseline, candidate)
 
@@ -56,7 +61,7 @@ def _random(baseline: Observation, candidate: Observation, again: Observation, o
 
 
 def _copies(
-    baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool, precision: str
+    baseline: Observation, candidate: Observation, again: Observation, other_data: bool, precision: str
 ) -> Check:
     """Copies of the weights that move in the baseline (an EMA) move here too, and as far if the data are the same."""
     name, last = "copies", None
@@ -67,7 +72,7 @@ def _copies(
             now = b.copies, c.copies, a.copies
             for shape in b.copies:
                 sides = [(x.get(shape, ()), y.get(shape, ())) for x, y in zip(last, now, strict=True)]
-                if reason := _stopped(sides[0], sides[1], sides[2], how_far=not (order_may_change or precision)):
+                if reason := _stopped(sides[0], sides[1], sides[2], how_far=not (other_data or precision)):
                     return Check(name, "wrong", f"{reason} (shape {shape}) by step {number + 1}")
         last = b.copies, c.copies, a.copies
     return Check(name, "exact")
@@ -120,7 +125,7 @@ def _files(baseline: Observation, candidate: Observation, again: Observation) ->
 
 
 def _printed(
-    baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool, precision: str
+    baseline: Observation, candidate: Observation, again: Observation, other_data: bool, precision: str
 ) -> Check:
     """As many lines of each kind, and on the same data the numbers in them those of the baseline, not of the line
     before."""
@@ -135,7 +140,7 @@ def _printed(
         if abs(len(found) - len(rows)) > max(unsteady, len(rows) > CUT):  # the last of many may be cut off
             reason = f"{len(found)} lines like {line[:60]!r} are printed, the baseline prints {len(rows)}"
             return Check(name, "changed", reason)
-        columns = [] if order_may_change else [list(zip(*r, strict=False)) for r in (rows, same, found)]
+        columns = [] if other_data else [list(zip(*r, strict=False)) for r in (rows, same, found)]
         for ours, own, theirs in zip(*columns, strict=False):
             num = min(map(len, (ours, own, theirs)))
             if num > LINES and ours[:num] == own[:num] and _stale(ours[:num], theirs[:num], precision):
@@ -155,7 +160,9 @@ def _stale(ours: Sequence[str], theirs: Sequence[str], precision: str) -> bool:
     return not (away <= least or away <= moves / 2) and math.isfinite(moves)
 
 
-def _epochs(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:
+def _epochs(
+    baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool, near: Near | None = None
+) -> Check:
     """Whole epochs as sets: their indices, and items fetched from fixed random states."""
     name = "epochs"
     if not len(baseline.epochs) == len(candidate.epochs) == len(again.epochs):
@@ -165,7 +172,7 @@ def _epochs(baseline: Observation, candidate: Observation, again: Observation, o
         if order_may_change and b.indices is not None and c.indices is None:
             return Check(name, "unverified", f"the samples of {c.dataset} can't be listed as the baseline's can")
     for b, c, a in zip(baseline.epochs, candidate.epochs, again.epochs, strict=True):
-        if reason := _other_epoch(b, c, a):
+        if reason := _other_epoch(b, c, a, near):
             return Check(name, "wrong", reason)
         if reason := _same_draws(b, c):
             return Check(name, "changed", reason)
@@ -193,8 +200,8 @@ def _same_draws(b: Epoch, c: Epoch) -> str:
     return ""
 
 
-def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
-    """How an epoch differs in what two runs of the baseline agree on; or nothing."""
+def _other_epoch(b: Epoch, c: Epoch, a: Epoch, near: Near | None) -> str:
+    """How an epoch differs in what two runs of the baseline agree on, beyond pixels that may be `near`; or nothing."""
     if b.num is not None and c.num is not None and b.num == a.num != c.num:
         return f"an epoch of {b.dataset} has {c.num} samples, the baseline's {b.num}"
     if b.unique is not None and c.unique is not None and b.unique == a.unique != c.unique:
@@ -206,6 +213,10 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
         return f"samples of {b.dataset} {said} from the same random state"
     for index in b.items.keys() & c.items.keys():
         if b.items[index] == a.items.get(index) != c.items[index]:
+            if near is not None and index in b.given and index in c.given:
+                if reason := other_item(b, c, index, near):
+                    return reason
+                continue
             return f"sample {index} of {b.dataset} is another from the same random state"
     if (
         b.batch is not None
@@ -213,7 +224,7 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
         and b.batch == a.batch != c.batch
         and b.items.keys() == c.items.keys()
     ):
-        return f"the same samples of {b.dataset} make another batch"
+        return other_batch(b, c, near) if near is not None else f"the same samples of {b.dataset} make another batch"
     return ""
 
 
@@ -228,8 +239,21 @@ def _moments(baseline: Observation, candidate: Observation) -> Check:
             continue
         (our, our_error), (their, their_error) = _weighted(ours), _weighted(theirs)
         if abs(our - their) > max(DEVIATIONS * math.hypot(our_error, their_error), TOLERANCE * spread):
-            return Check(name, "wrong", f"the {word} of what models are given is {their:.3g}, the baseline's {our:.3g}")
+            said = f"the {word} of what models are given is {their:.3g}, the baseline's {our:.3g}"
+            return Check(name, "wrong", said + _less_padding(ours, theirs))
     return Check(name, "exact")
+
+
+def _less_padding(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> str:
+    """Why so, where as many samples come with fewer elements: what no mask shows as padding counts as data."""
+    had, given = (sum(weight for _, weight in side) / len(side) for side in (ours, theirs))
+    if given >= LESS * had:
+        return ""
+    return (
+        f": it is given {1 - given / had:.0%} fewer elements, as if padding had gone, and no mask says which are "
+        "padding. A model that pools or attends over padding gives other numbers with less of it; where yours does "
+        "not, give it a mask, or make such batches by hand"
+    )
 
 
 def _weighted(values: list[tuple[float, float]]) -> tuple[float, float]:

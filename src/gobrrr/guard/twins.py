@@ -11,6 +11,7 @@ from gobrrr.guard.float64 import in_float64
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Observation
+from gobrrr.guard.pictures import Near
 from gobrrr.guard.seeds import shifted
 from gobrrr.guard.states import States
 from gobrrr.guard.witness import Witness
@@ -20,21 +21,21 @@ NUM_SEEDS = 2
 
 def compare(
     baseline: Callable[[], object], candidate: Callable[[], object], *, precision: str = "",
-    order_may_change: bool = False, float64: bool = True,
+    order_may_change: bool = False, near: Near | None = None, float64: bool = True,
 ) -> Guarded:  # fmt: skip
     """Run a training as it is (twice, in float64, and from two other seeds) and changed, and judge the change.
 
     Both callables make their model and train it for at least 30 steps from seeds that they set, in this thread. All
-    runs but those from other seeds begin each step from the state of the first. Raises whatever they raise; only the
+    runs but those from other seeds begin each step from the state of the first. `near`: by how much pixels may differ;
+    such a run, as one whose order may change, walks its own way. Raises whatever they raise; only the
     float64 run may fail, which the verdict says.
     """
     with tempfile.TemporaryDirectory(prefix="gobrrr-states-") as folder:
-        plain = observe(baseline, states=States(Path(folder), keeps=True))
+        pictures = near is not None
+        plain = observe(baseline, states=States(Path(folder), keeps=True), pictures=pictures)
         states = States(Path(folder), keeps=False)
         again = observe(baseline, states=states)
-        changed = observe(
-            candidate, states=None if order_may_change else states
-        )  # with other data it walks its own way
+        changed = observe(candidate, states=None if order_may_change or pictures else states, pictures=pictures)
         reference = None
         if float64:
             try:
@@ -44,16 +45,17 @@ def compare(
     others = [observe(baseline, seed=number + 1) for number in range(NUM_SEEDS)]
     return judge(
         plain, changed, again=again, reference=reference, seeds=others, precision=precision,
-        order_may_change=order_may_change,
+        order_may_change=order_may_change, near=near,
     )  # fmt: skip
 
 
 def observe(
-    run: Callable[[], object], *, seed: int = 0, in_double: bool = False, states: States | None = None
-) -> Observation:
-    """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from. Raises
-    TorchMissing, and whatever it raises."""
+    run: Callable[[], object], *, seed: int = 0, in_double: bool = False, states: States | None = None,
+    pictures: bool = False,
+) -> Observation:  # fmt: skip
+    """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from.
+    `pictures`: with the pixels of what it is given. Raises TorchMissing, and whatever it raises."""
     need_torch()
-    with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states) as witness:
+    with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states, pictures=pictures) as witness:
         run()
     return witness.observation()

@@ -28,9 +28,10 @@ from gobrrr.guard import dropout
 from gobrrr.guard.book import Book
 from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.modules import watching
-from gobrrr.guard.observation import Call, Epoch, Observation, Step
+from gobrrr.guard.observation import Call, Epoch, Given, Observation, Step
 from gobrrr.guard.padding import cut_of, tokens_of
-from gobrrr.guard.rows import Computed, data_of, tensors_of
+from gobrrr.guard.pixels import given_of
+from gobrrr.guard.rows import Computed, data_of, own_of, tensors_of
 from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.seen import Seen
 from gobrrr.guard.states import States
@@ -48,18 +49,22 @@ class Witness:
 
     def __init__(
         self, prepare: Prepare | None = None, after_step: AfterStep | None = None, states: States | None = None,
-        expected: int = TWIN_STEPS, without_dropout: bool = False,
+        expected: int = TWIN_STEPS, without_dropout: bool = False, pictures: bool = False,
+        real_tokens: bool = False,
     ) -> None:  # fmt: skip
         """`prepare` may change a model and its arguments before each call: a float64 reference does. `after_step` is
         told of updates made and of calls since the last one, and may end the program. `states`: of the baseline, kept
         by its own run, and begun from by others. `expected`: steps that are planned for. `without_dropout`: there is
-        none while it watches."""
+        none while it watches. `pictures`: their pixels are kept, of what models are given and loaders hand out.
+        `real_tokens`: of outputs those are looked at, and nothing at padding."""
         self._prepare, self._after_step = prepare, after_step
         self._undo: list[Callable[[], object]] = []
         self._expected = expected
         self._dropout = dropout.none if without_dropout else dropout.same_masks_in_any_layout
         self.book = Book(expected, states)
-        self._epochs = Epochs()
+        self._pictures, self._drawn = pictures, list[Given]()
+        self._real_tokens = real_tokens
+        self._epochs = Epochs(pictures)
         self._seen_epochs: tuple[Epoch, ...] | None = None
         self._computed = Computed()
         self._scaled: dict[int, tuple[weakref.ref[Any], float]] = {}
@@ -83,6 +88,8 @@ class Witness:
             self._watch_updates()
             self._undo += [self._epochs.stop, self.book.writes.stop, self._dropout()]
             self._epochs.start()
+            if self._pictures:
+                self._watch_loaders()
             self.book.writes.start()
         except BaseException:
             self.remove()
@@ -117,7 +124,7 @@ class Witness:
         return Observation(
             steps=steps, trainable=self.book.trainable(), training=training, complete=self.complete,
             remarks=tuple(dict.fromkeys(self.remarks)), epochs=self._seen_epochs, printed=self.printed,
-            planned=self._expected,
+            planned=self._expected, drawn=tuple(self._drawn),
         )  # fmt: skip
 
     def _close(self) -> None:
@@ -163,8 +170,10 @@ class Witness:
     def _called(self, model: Any, call: Any, args: Any, kwargs: Any) -> Any:
         self._close()
         label, inside = self.book.label(model), self._inside
-        cut = cut_of(args, kwargs)
-        before = data_of((args, kwargs), self._computed, cut=cut, tokens=tokens_of(args, kwargs))
+        cut, tokens = cut_of(args, kwargs), tokens_of(args, kwargs)
+        before = data_of((args, kwargs), self._computed, cut=cut, tokens=tokens)
+        if self._pictures:
+            before = msgspec.structs.replace(before, given=given_of(own_of((args, kwargs), self._computed), batch=True))
         self._depth += 1
         try:
             with self._prepared(model, args, kwargs) as (given, named), watching(model, label, inside):
@@ -173,7 +182,7 @@ class Witness:
             self._depth -= 1
             self._module_call.again()
         self.book.name(model, label)
-        found = [cut(tensor) for tensor in tensors_of(result)]
+        found = [tokens(each) if self._real_tokens else cut(each) for each in tensors_of(result)]
         after = data_of((args, kwargs), self._computed, rows=False, cut=cut)
         self._computed.add(found)
         data = before if after.digest == before.digest else msgspec.structs.replace(before, mutated=True)
@@ -185,6 +194,21 @@ class Witness:
 
     def _prepared(self, model: Any, args: Any, kwargs: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
         return self._prepare(model, args, kwargs) if self._prepare else contextlib.nullcontext((args, kwargs))
+
+    # loaders
+
+    def _watch_loaders(self) -> None:
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        plain, witness = _BaseDataLoaderIter.__next__, self
+
+        def __next__(self: Any) -> Any:
+            batch = plain(self)
+            witness._drawn.append(given_of(batch, batch=True))
+            return batch
+
+        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
+        self._undo.append(lambda: setattr(_BaseDataLoaderIter, "__next__", plain))
 
     # backward
 

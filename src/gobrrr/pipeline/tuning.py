@@ -109,7 +109,7 @@ def tune(
         chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
                           report.threads, report.memory.peak or 0 if report.device is None else 0,
-                          options_of([c.name for c in chosen], report))  # fmt: skip
+                          options_of([c.name for c in chosen], report), (*wishes.named, *wishes.only))  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))

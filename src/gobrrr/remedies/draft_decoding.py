@@ -29,6 +29,7 @@ class DraftDecoding(Remedy):
     safety = "semantic"
     place = "loader"
     tells = True
+    pixels = (4.0, 0.01, 32.0)
     codes = ("BRR401",)
     by_hand = 'picture = Image.open(path)\npicture.draft("RGB", (width, height))  # before convert and resize'
 

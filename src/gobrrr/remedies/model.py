@@ -81,10 +81,17 @@ class Remedy:
     """It may lower the peak of a step's memory: tried whatever the findings say where that is the objective."""
     judged_without_dropout: ClassVar[bool] = False
     """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
+    leaves_padding: ClassVar[bool] = False
+    """What the model gives at padding, by its own mask, is another: of outputs real tokens are compared, of all else
+    (losses, gradients, updates) everything as ever."""
     unseen: ClassVar[str] = ""
     """What it changes that no check of the numbers can see, said where it is kept."""
     tells: ClassVar[bool] = False
     """What it says when it takes hold is a note of the receipt, whether it is kept or not: how far pixels are apart."""
+    pixels: ClassVar[tuple[float, float, float] | None] = None
+    """It changes pixels, and so much of them at most, in levels of 255: of a picture on average, and the share of all
+    pixels that may change by more than so many. The guard takes that for consented to where the user named the remedy,
+    and for wrong elsewhere."""
     takes: ClassVar[dict[str, tuple[int, int]]] = {}
     """Options that it may be given: whole numbers, with the least and the most of each."""
     by_hand: ClassVar[str] = ""

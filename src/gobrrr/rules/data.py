@@ -15,7 +15,7 @@ from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_lo
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.loading import EXPECTED_BY, Loading, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.pictures import with_pictures
+from gobrrr.rules.pictures import with_pictures, with_transforms
 from gobrrr.rules.waits import Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, period, rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
@@ -116,7 +116,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | _by(GUESSED),
     )
-    yield with_pictures(told_of, ledger, found.loader, found.ns)
+    yield with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
 
 
 @rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))

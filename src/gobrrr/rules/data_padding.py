@@ -34,7 +34,7 @@ class Padded(NamedTuple):
     evidence: dict[str, Quantity]
 
 
-@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing"))
+@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing", "packing"))
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
     padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(ledger)
@@ -126,7 +126,11 @@ def _advice(padded: Padded, found: Sequences | None) -> str:
     if ways.nothing_to_gain:
         packs = f"Nothing to gain by packing: {share(ways.long_share)} of the sequences exceed half of {found.widest}."
         return " ".join([*first, f"{sampler}.", reached, packs])
-    return " ".join([*first, f"{sampler}, or pack several into one row (gobrrr.data.pack).", reached])
+    packs = (
+        f"DataLoader(PackedDataset(dataset, pack(lengths, {found.widest})), "
+        f"collate_fn=PackingCollate({found.widest})), all of gobrrr.data"
+    )
+    return " ".join([*first, f"{sampler}, or pack several into one row: {packs}.", reached])
 
 
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:

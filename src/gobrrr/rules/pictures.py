@@ -20,6 +20,13 @@ RESIZING = Functions(("PIL.Image.",), frozenset({"resize", "reduce", "thumbnail"
 JPEG, OTHERS = "PIL.JpegImagePlugin.", ("PIL.PngImagePlugin.", "PIL.WebPImagePlugin.", "PIL.TiffImagePlugin.")
 LEAST = 0.2
 """Share of the loading from which decoding is named: what a draft saves of less is hardly a tenth of the wait."""
+TRANSFORMS = Functions(("torchvision.transforms.", "albumentations."), frozenset({"forward", "transform", "__call__"}))
+WRAPPERS = frozenset(
+    {"Compose", "Transform", "BasicTransform", "RandomApply", "RandomOrder", "RandomChoice", "Sequential"}
+)
+"""Transforms that call others."""
+TELLING = 0.05
+"""Share of the loading from which a transform is named."""
 DECODED, DRAFT = "decoding", "draft_decoding"
 
 
@@ -34,9 +41,7 @@ class Pictures(NamedTuple):
 
 def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
     """Of the sampled lines of the loader, or of its workers; None where none were, or decoding is little of them."""
-    groups = worker_groups(ledger, loader) if loader.num_workers else []
-    ours = [group for group in groups if group.kind in ("getitem", "collate")]
-    lines: Sequence[WorkerGroup | LineGroup] = ours or [line for line in ledger.lines if line.phase == "data"]
+    lines = _lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     if everything <= 0:
         return None
@@ -47,6 +52,37 @@ def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
     names = {name for line in lines for name, _ in line.libraries}
     only = any(name.startswith(JPEG) for name in names) and not any(name.startswith(OTHERS) for name in names)
     return Pictures(min(1.0, decoding), min(1.0, resizing), only) if decoding >= LEAST else None
+
+
+def _lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGroup]:
+    """Sampled lines of the loader's workers, or of the main process where they were not sampled."""
+    groups = worker_groups(ledger, loader) if loader.num_workers else []
+    ours = [group for group in groups if group.kind in ("getitem", "collate")]
+    return ours or [line for line in ledger.lines if line.phase == "data"]
+
+
+def transforms(ledger: Ledger, loader: LoaderFacts) -> dict[str, float]:
+    """Shares of the loading that a library's transforms have, by their class, the largest first: those of one Compose
+    are one line of the user's."""
+    lines = _lines(ledger, loader)
+    everything = sum(line.ns for line in lines)
+    found: dict[str, float] = {}
+    for line in lines:
+        named = [(name.split(".")[-2], ns) for name, ns in line.libraries if TRANSFORMS.has(name)]
+        most = {kind: max(ns for each, ns in named if each == kind) for kind, _ in named if kind not in WRAPPERS}
+        for kind, ns in most.items():
+            found[kind] = found.get(kind, 0.0) + ns / everything
+    return {kind: each for kind, each in sorted(found.items(), key=lambda item: -item[1]) if each >= TELLING}
+
+
+def with_transforms(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Finding:
+    """The finding, with each transform's share where a library has two or more of them."""
+    shares = transforms(ledger, loader)
+    if len(shares) < 2:
+        return found
+    told = ", ".join(f"{kind} {share(each)}" for kind, each in shares.items())
+    evidence = found.evidence | {f"transform {kind}": ratio(each) for kind, each in shares.items()}
+    return msgspec.structs.replace(found, message=f"{found.message}; of its transforms {told}", evidence=evidence)
 
 
 def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: float) -> Finding:

@@ -111,15 +111,17 @@ class Arm:
         self.start_seconds = float(self._expect("ready", seconds).get("seconds", 0.0))
         self.pause()
 
-    def observe(self, steps: int, *, seed: int = 0, float64: bool = False, without_dropout: bool = False,
-                states: Path | None = None, keeps: bool = False, seconds: float = START_S) -> Observation:  # fmt: skip
+    def observe(self, steps: int, *, seed: int = 0, states: Path | None = None, keeps: bool = False,
+                seconds: float = START_S, **how: bool) -> Observation:  # fmt: skip
         """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
 
-        `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder."""
+        `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder.
+        `how`: float64, without_dropout, pictures, real_tokens, as in capture.config."""
         folder = self._folder / protocol.STATES if keeps else states
         self._launch(
-            OBSERVED, observe=steps, seed=seed, float64=int(float64), without_dropout=int(without_dropout),
-            keeps=int(keeps), states=str(folder.resolve()) if folder is not None else None,
+            OBSERVED, observe=steps, seed=seed, keeps=int(keeps),
+            states=str(folder.resolve()) if folder is not None else None,
+            **{name: int(value) for name, value in how.items()},
         )  # fmt: skip
         self._expect("ended", seconds)
         assert self._process is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from gobrrr.guard.judging import judge
-from gobrrr.guard.model import Guarded
+from gobrrr.guard.model import VERDICTS, Guarded
 from gobrrr.guard.observation import Observation
+from gobrrr.guard.pictures import Near
 from gobrrr.guard.schedule import twin_steps
 from gobrrr.guard.structure import same_data
 from gobrrr.remedies import registry
@@ -36,10 +37,13 @@ class Watched(NamedTuple):
     again: bool = False
     seed: int = 0
     without_dropout: bool = False
+    pictures: bool = False
+    real_tokens: bool = False
 
 
 PLAIN = Watched()
 WITHOUT_DROPOUT = "its numbers were compared without dropout, whose masks it changes"
+AT_TOKENS = "of what the model gives, real tokens were compared and nothing at padding"
 Judged = Callable[[Observation, Sequence[Observation]], Guarded]
 """The verdict, from a second run of the baseline and from other seeds of it."""
 
@@ -63,8 +67,10 @@ class Means(Protocol):
 class Guarding:
     """Judges stacks against the untouched program, whose plain step takes `step_ns`. Its own runs are taken once."""
 
-    def __init__(self, means: Means, folder: Path, step_ns: float) -> None:
+    def __init__(self, means: Means, folder: Path, step_ns: float, consented: Collection[str] = ()) -> None:
+        """`consented`: remedies that the user named; those of them that change pixels are judged by how much."""
         self._means, self._folder, self._step_ns = means, folder, step_ns
+        self._consented = frozenset(name for name in consented if registry.remedy(name).pixels is not None)
         self._num = itertools.count()
         self._running: list[Arm] = []
         self.seen: dict[Watched, Observation | ArmError] = {}
@@ -85,20 +91,48 @@ class Guarding:
     def judged(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """What the numbers of a stack are; unverified where the program could not be watched. `milder`, which may be
         asked for next, is watched at once where a core has nothing else to do: a check of its own takes a minute."""
-        if draws_other_masks(milder) != draws_other_masks(stack):
+        pixels = tuple(name for name in stack if name in self._consented)
+        if not pixels:
+            return self._of_equal_data(stack, PLAIN, milder)
+        first = self._of_other_pixels(pixels)
+        if not first.green or pixels == stack:
+            return first
+        # All else of the stack answers for itself, against the program with these pixels, as strictly as ever.
+        rest = self._of_equal_data(stack, PLAIN._replace(stack=pixels), milder if {*pixels} <= {*milder} else ())
+        verdict = max(first.verdict, rest.verdict, key=VERDICTS.index)
+        return Guarded(verdict, (*first.reasons, *rest.reasons), rest.first_module, rest.evidence | first.evidence)
+
+    def _of_other_pixels(self, stack: Stack) -> Guarded:
+        """Of remedies that change nothing but pixels, and to whose changes the user has consented."""
+        plain = PLAIN._replace(pictures=True)
+        changed, others = plain._replace(stack=stack), [PLAIN._replace(seed=seed) for seed in SEEDS]
+        try:
+            self.together([plain, changed, PLAIN, *others])
+            seeds = [run for other in others if (run := self._tried(other)) is not None]
+            baseline, candidate = self._observe(plain), self._observe(changed)
+            declared = [Near(*each) for name in stack if (each := registry.remedy(name).pixels) is not None]
+            near = Near(*(max(limits) for limits in zip(*declared, strict=True)))
+            return judge(baseline, candidate, again=self._observe(PLAIN), seeds=seeds, near=near)
+        except ArmError as error:
+            return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
+
+    def _of_equal_data(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
+        if (draws_other_masks(milder), _leaves_padding(milder)) != (draws_other_masks(stack), _leaves_padding(stack)):
             milder = ()
         if not draws_other_masks(stack):
-            return self._judged(stack, PLAIN, milder)
-        found = self._judged(stack, PLAIN._replace(without_dropout=True), milder)
+            return self._judged(stack, plain, milder)
+        found = self._judged(stack, plain._replace(without_dropout=True, real_tokens=_leaves_padding(stack)), milder)
         verdict = "equivalent" if found.verdict == "exact" else found.verdict
-        return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, WITHOUT_DROPOUT))
+        remarks = (WITHOUT_DROPOUT, *([AT_TOKENS] if _leaves_padding(stack) else []))
+        return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, *remarks))
 
     def _judged(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
+        is_exact = _is_exact([name for name in stack if name not in plain.stack])
         try:
             baseline = self._observe(plain)
-            wanted = [changed, *([] if _is_exact(stack) else [true, *_naive(changed)])]
-            idle = milder and not _is_exact(stack) and self._means.at_once() > len(wanted)
+            wanted = [changed, *([] if is_exact else [true, *self._naive(changed)])]
+            idle = milder and not is_exact and self._means.at_once() > len(wanted)
             self.together([*wanted, *([plain._replace(stack=milder)] if idle else [])])
             candidate = self._observe(changed)
             equal = judge(baseline, candidate, again=baseline, reference=baseline)
@@ -122,7 +156,7 @@ class Guarding:
         plain = partial(
             judge, baseline, candidate, reference=self._tried(true), order_may_change=_draws_otherwise(stack)
         )
-        wanted = _naive(changed)
+        wanted = self._naive(changed)
         lowered = partial(plain, naive=next(map(self._tried, wanted), None), is_naive=not wanted)
 
         def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:
@@ -178,15 +212,20 @@ class Guarding:
 
     def _watched(self, wanted: Watched) -> Observation | ArmError:
         folder = self._folder / f"guard{next(self._num)}"
-        keeps, states = wanted._replace(without_dropout=False) == PLAIN, self._states(wanted)
+        base = tuple(name for name in wanted.stack if name in self._consented)
+        keeps, states = (
+            wanted._replace(without_dropout=False, real_tokens=False) == PLAIN._replace(stack=base),
+            self._states(wanted, base),
+        )
         steps = twin_steps(self._step_ns)
-        walks_alone = wanted.seed or _draws_otherwise(wanted.stack)
+        walks_alone = wanted.seed or wanted.pictures or _draws_otherwise(wanted.stack)
         arm = None
         try:
             arm = self._means.arm(folder, wanted.stack)
             self._running.append(arm)
             found = arm.observe(
                 steps, seed=wanted.seed, float64=wanted.float64, without_dropout=wanted.without_dropout,
+                pictures=wanted.pictures, real_tokens=wanted.real_tokens,
                 states=None if walks_alone else states, keeps=keeps,
                 seconds=START_S + DETAIL_FACTOR * steps * self._step_ns / 1e9,
             )  # fmt: skip
@@ -205,9 +244,18 @@ class Guarding:
         for arm in list(self._running):
             arm.kill()
 
-    def _states(self, wanted: Watched) -> Path:
-        """The baseline's own states, kept by its first watched run; those from other seeds have other ones."""
-        return self._folder / f"{protocol.STATES}{'-without-dropout' if wanted.without_dropout else ''}"
+    def _states(self, wanted: Watched, base: Stack) -> Path:
+        """The baseline's own states, kept by its first watched run; those from other seeds have other ones, and so has
+        the program with other pixels."""
+        without = ("without-dropout",) if wanted.without_dropout else ()
+        tokens = ("real-tokens",) if wanted.real_tokens else ()
+        return self._folder / "-".join((protocol.STATES, *without, *tokens, *base))
+
+    def _naive(self, changed: Watched) -> list[Watched]:
+        """The naive version at a lower precision: those of the remedies that lower it, alone."""
+        lowering = [name for name in changed.stack if registry.remedy(name).precision]
+        naive = tuple(name for name in changed.stack if name in lowering or name in self._consented)
+        return [changed._replace(stack=naive)] if lowering and naive != changed.stack else []
 
 
 def draws_other_masks(stack: Stack) -> bool:
@@ -215,15 +263,14 @@ def draws_other_masks(stack: Stack) -> bool:
     return any(registry.remedy(name).judged_without_dropout for name in stack)
 
 
-def _is_exact(stack: Stack) -> bool:
+def _leaves_padding(stack: Stack) -> bool:
+    """Whether something else may come out at padding: such remedies draw other masks, too."""
+    return any(registry.remedy(name).leaves_padding for name in stack)
+
+
+def _is_exact(stack: Collection[str]) -> bool:
     """Whether its remedies promise equal bits: then nothing is needed beside the stack itself."""
     return all(registry.remedy(name).safety == "exact" for name in stack)
-
-
-def _naive(changed: Watched) -> list[Watched]:
-    """The naive version at a lower precision: those of the remedies that lower it, alone."""
-    lowering = tuple(name for name in changed.stack if registry.remedy(name).precision)
-    return [changed._replace(stack=lowering)] if lowering not in ((), changed.stack) else []
 
 
 def _draws_otherwise(stack: Stack) -> bool:

@@ -53,6 +53,8 @@ class Observing:
                 states=states,
                 expected=self.config.observe,
                 without_dropout=bool(self.config.without_dropout),
+                pictures=bool(self.config.pictures),
+                real_tokens=bool(self.config.real_tokens),
             )
         )
 
