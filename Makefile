@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-zoo mutants gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-lab bench-zoo mutants gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -52,6 +52,11 @@ bench-packing: $(READY)  ## packing and bucketing on six laws of lengths, a minu
 
 bench-cache: $(READY)  ## samples computed once, beside Hugging Face's map, a minute (PEERS=python with gobrrr, tokenizers, datasets, Pillow)
 	HF_HUB_OFFLINE=1 $(or $(PEERS),$(BIN)/python) -m benchmarks.cache
+
+bench-lab: $(READY)  ## all experiments of the lab that run here, and the pages made of them, half an hour (AS=a name for the machine)
+	$(BIN)/gobrrr lab --all -o benchmarks/results/lab/$(or $(AS),here).json
+	$(BIN)/python -m benchmarks.lab benchmarks/results/lab/$(or $(AS),here).json
+	$(BIN)/python -m benchmarks.claims
 
 bench-zoo: $(READY)  ## programs of some thirty libraries (those of benchmarks/zoo/requirements.txt that are installed), an hour
 	$(BIN)/python -m benchmarks.zoo --truth --run

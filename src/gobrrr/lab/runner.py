@@ -58,13 +58,13 @@ def kept(folder: Path = KEPT) -> list[Result]:
     found = []
     for path in sorted(folder.rglob("*.json")) if folder.is_dir() else []:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            found += _read(files.read(path, MOST_BYTES))
+            found += read(path)
     return sorted(found, key=lambda result: (result.number, result.cpu))
 
 
-def _read(data: bytes) -> list[Result]:
-    """One receipt, or a list of them as `-o FILE.json` writes it."""
-    found = msgspec.json.decode(data, type=Result | list[Result])
+def read(path: Path) -> list[Result]:
+    """One receipt, or a list of them as `-o FILE.json` writes it. Raises OSError or MsgspecError."""
+    found = msgspec.json.decode(files.read(path, MOST_BYTES), type=Result | list[Result])
     results = found if isinstance(found, list) else [found]
     return [one for one in results if _is_whole(one)]
 
