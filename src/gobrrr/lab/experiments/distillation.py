@@ -10,6 +10,7 @@ from gobrrr.lab.model import Experiment, Figure, Found, Row
 from gobrrr.trial.statistics import student_quantile
 
 SEEDS, STEPS, FAR, CLASSES, TURN, WIDE = 12, 200, 2000, 3, 1.2, 64
+FRESH = 1000  # the settings below were chosen on seeds 0 to 11: these were never looked at
 WARMTH, SOFT = 3.0, 0.9
 """Temperature of the soft targets and their weight; the labels get what is left (Hinton: "considerably lower")."""
 
@@ -35,7 +36,7 @@ def measure(bench: Bench) -> Found:
     same first weights, order and steps for each seed, so that a pair differs in its targets alone."""
     rows, gains = [], []
     for said, case in CASES.items():
-        scores = [accuracies(bench, case, seed) for seed in range(bench.size(SEEDS, 3))]
+        scores = [accuracies(bench, case, seed) for seed in range(FRESH, FRESH + bench.size(SEEDS, 3))]
         names = ("teacher", "labels alone", "labels and teacher")
         for name, column in zip(names, zip(*scores, strict=True), strict=True):
             rows.append(Row(f"{said}: {name}", _mean(column), unit="%"))
