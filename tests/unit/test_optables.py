@@ -14,6 +14,11 @@ from tests.diagnose.test_files import NUM, event, training, write
 from tests.unit.page_samples import HOSTILE
 
 
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 @pytest.fixture
 def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
