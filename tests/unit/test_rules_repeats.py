@@ -18,6 +18,7 @@ from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.facts import Facts, InputFacts, ModuleFacts, OptimizerFacts, Span
 from gobrrr.recording.run import load_run
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
+from tests.unit.rule_lines import host
 
 TENSOR = (64, 1024, 256)
 WEIGHT, BIAS = (512, 512), (512,)
@@ -139,6 +140,34 @@ def test_gradients_that_are_not_accumulated_are_those_of_the_products_weights() 
     passed = op("mm", (512, 32), (32, 512), ms=1, calls=10, phase="backward")
     assert Case(ops=(product, passed, *out_of_place()), ms=40).raised("BRR209")
     assert not Case(ops=(product, *out_of_place()), ms=40).raised("BRR209"), "nothing was differentiated"
+    batched = replace(product, name="aten::bmm", shapes=((8, 32, 512), (8, 512, 512)))  # attention's: no weight
+    assert not Case(ops=(batched, passed, *out_of_place()), ms=40).raised("BRR209")
+
+
+@pytest.mark.parametrize(("fan_in", "fan_out"), [(512, 256), (256, 512)])
+def test_a_layer_multiplies_by_the_transpose_of_the_weight_that_is_updated(fan_in: int, fan_out: int) -> None:
+    product = op("addmm", (fan_out,), (32, fan_in), (fan_in, fan_out), ms=1, calls=10)
+    passed = op("mm", (fan_out, 32), (32, fan_in), ms=1, calls=10, phase="backward")
+    updates = [replace(group, shapes=((fan_out, fan_in),) * 2) for group in out_of_place()]
+    (found,) = Case(ops=(product, passed, *updates), ms=40).raised("BRR209")
+    assert found.evidence["tensors"].value == 10
+
+
+@pytest.mark.parametrize(("updated", "times", "told"), [(8, 3, True), (7, 3, False), (10, 2, False)])
+def test_the_edges_of_an_update(updated: int, times: int, told: bool) -> None:
+    """Eight of ten tensors, three ops each; a tensor that is passed over again stands for no other."""
+    ops = [replace(group, calls=updated, ns=6 * MS) for group in out_of_place()[:times]]
+    assert bool(Case(ops=(gradients(), *ops), ms=40).raised("BRR209")) == told
+    again = [replace(group, shapes=(BIAS, BIAS), calls=5000) for group in ops]
+    both = (gradients(), gradients(BIAS, calls=1.0), *ops, *again)
+    assert not Case(ops=both, ms=40).raised("BRR209") or updated > 7
+
+
+def test_pythons_time_between_the_ops_of_an_update_goes_with_it() -> None:
+    for phase, more in (("other", 5), ("optimizer", 5), ("forward", 0)):
+        case = Case(ops=(gradients(), *adam()), ms=40, extra={"host": (host(5, UPDATE, phase=phase),)})
+        (found,) = case.raised("BRR209")
+        assert found.evidence["update"].value == pytest.approx((12 + more) * MS)
 
 
 @pytest.mark.parametrize(

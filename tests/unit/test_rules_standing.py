@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gobrrr.capture.descriptors import Held
 from gobrrr.capture.sampler import Sampler
 from gobrrr.capture.threadcalls import ThreadCalls
 from gobrrr.ledger.model import LineGroup
@@ -50,6 +51,9 @@ def codes(*lines: LineGroup, facts: Facts | None = None, **fields: object) -> li
         (seen(held=4, writing=16), "BRR304"),
         (seen(held=11, writing=7), "BRR315"),
         (seen(held=4, writing=5), ""),
+        (seen(held=8, writing=8), "BRR304"),  # as much in writes as elsewhere
+        (seen(written=1.9), ""),  # 0.095 bytes per ns
+        (seen(held=19, some__library__call=9.0, queue__Queue__get=11.0), "BRR315"),
         (seen(written=40), "BRR304"),  # into the system's cache: nothing holds it
         (seen(written=1), ""),  # 0.05 bytes per ns: Python that makes text
         (seen(held=9), ""),
@@ -72,6 +76,31 @@ def test_where_a_file_is_opened_and_closed_belongs_to_its_writing() -> None:
     assert codes(seen(writing=18), opened) == ["BRR304", "BRR304"]
     elsewhere = replace(opened, where=(Span("train.py", 72, "other"),))
     assert sorted(codes(seen(writing=18), elsewhere)) == ["BRR304", "BRR315"]
+
+
+def test_a_neighbour_of_writing_that_is_hardly_held_computes() -> None:
+    assert codes(seen(writing=18), replace(seen(held=2), where=(NEXT,), held=1.9 * MS)) == ["BRR304"]
+
+
+def test_a_wait_that_writes_now_and_then_holds_the_time_of_both() -> None:
+    (found,) = Case(ms=100, extra={"lines": (seen(held=11, writing=7),)}).raised("BRR315")
+    assert found.evidence["time"].value == pytest.approx(18 * MS)
+
+
+def test_blocked_outside_any_call_is_no_wait(tmp_path: Path) -> None:
+    """A page that is read from its file: proc_pid_syscall(5) gives -1."""
+    told = ThreadCalls(os.getpid())
+    for words, kind in (
+        ("-1 0x7ffd 0x7f11", RUNS),
+        ("running", RUNS),
+        ("1 0x1", WRITES),
+        ("230 0x1", WAITS),
+        ("", UNKNOWN),
+    ):
+        (tmp_path / "syscall").write_text(words)
+        told._call = Held(os.open(tmp_path / "syscall", os.O_RDONLY))
+        assert told.kind() == kind or told._writing is None
+    told.close()
 
 
 @pytest.mark.parametrize(("facts", "told"), [(Facts(), ["BRR315"]), (CROWD, [])])

@@ -35,9 +35,9 @@ class ThreadCalls:
         word = _read(self._call).split(b" ", 1)[0].strip()
         if not word:
             return UNKNOWN
-        if word == b"running":
+        if word in (b"running", b"-1"):  # -1: blocked outside any call, in a page fault say
             return RUNS
-        number = int(word) if word.lstrip(b"-").isdigit() else -1
+        number = int(word) if word.isdigit() else -1
         return WRITES if number in (self._writing or ()) else WAITS
 
     def written(self) -> int:

@@ -27,6 +27,11 @@ STATE = 3.0
 Shape = tuple[int, ...]
 
 
+def _form(shape: Shape) -> Shape:
+    """A shape and its transpose are one weight's: a layer multiplies by the transpose of what is updated."""
+    return tuple(sorted(shape))
+
+
 def by_hand(ledger: Ledger) -> dict[Key, list[OpGroup]]:
     """Ops by line of the function that updates the weights, where no optimizer of torch's does: outside the backward it
     computes, in place or not, with tensors of the gradients' shapes, with most of them, FEWEST times each."""
@@ -36,7 +41,7 @@ def by_hand(ledger: Ledger) -> dict[Key, list[OpGroup]]:
     for op in ledger.ops:
         if (
             op.where
-            and weights.keys() & set(op.shapes)
+            and weights.keys() & set(map(_form, op.shapes))
             and (_in_written_step(ledger, op) if steps else op.phase == "other")
         ):
             functions[(op.where[0].file, op.where[0].function)].append(op)
@@ -49,18 +54,18 @@ def by_hand(ledger: Ledger) -> dict[Key, list[OpGroup]]:
 
 
 def _weights(ledger: Ledger) -> Counter[Shape]:
-    """Tensors that get a gradient, by shape: those that torch accumulates, else (torch.autograd.grad) those that
-    forward products multiply by. A layer multiplies by its weight's transpose: both count, for the same weight."""
+    """Tensors that get a gradient, by form: those that torch accumulates, else (torch.autograd.grad) those that
+    forward products multiply by."""
     found: Counter[Shape] = Counter()
     for op in ledger.named(ACCUMULATE):
         if op.shapes and op.shapes[0]:
-            found[op.shapes[0]] += round(op.calls)
+            found[_form(op.shapes[0])] += round(op.calls)
     if found or not any(op.phase == "backward" for op in ledger.ops):
         return found
     for op in ledger.ops:
         pair = factors(op) if op.phase != "backward" else None
         if pair is not None and len(pair[1]) == 2:
-            found[pair[1]] += round(op.calls)
+            found[_form(pair[1])] += round(op.calls)
     return found
 
 
@@ -78,8 +83,11 @@ def _updates(ops: list[OpGroup], weights: Counter[Shape]) -> bool:
     busiest: dict[Shape, float] = {}
     for op in passes:
         busiest[op.shapes[0]] = max(busiest.get(op.shapes[0], 0.0), op.calls)
-    tensors = sum(min(calls, weights[shape]) for shape, calls in busiest.items())
-    reached = sum(min(calls, weights[shape]) * prod(shape) for shape, calls in busiest.items())
+    calls: Counter[Shape] = Counter()
+    for shape, most in busiest.items():
+        calls[_form(shape)] += round(most)
+    tensors = sum(min(number, weights[form]) for form, number in calls.items())
+    reached = sum(min(number, weights[form]) * prod(form) for form, number in calls.items())
     return reached >= MOST * _elements(weights) > 0 and sum(op.calls for op in passes) >= FEWEST * tensors
 
 
@@ -95,11 +103,11 @@ def _own(op: OpGroup) -> bool:
 def _passes(op: OpGroup, weights: Container[Shape]) -> bool:
     """Arithmetic on a tensor of such a shape."""
     works = op.name not in ZEROING and not op.name.endswith("__") and kind(op) == "elementwise"
-    return works and _own(op) and bool(op.shapes) and op.shapes[0] in weights
+    return works and _own(op) and bool(op.shapes) and _form(op.shapes[0]) in weights
 
 
 def _in_place(op: OpGroup) -> bool:
-    return op.name.endswith("_") and not op.name.endswith("__")
+    return op.name.endswith("_")
 
 
 @rule("BRR209", "update-by-hand", "bandwidth", needs={"plain", "ops", "shapes"})

@@ -93,7 +93,11 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     sure = {key(each.line.where) for each in waits if each.sure}
     for line in telling(ledger, [each.line for each in waits]):
         beside = min(line.ns, max(0.0, ledger.wall - line.ns))
-        what = f"for {line.function}" if line.function else "for a timer, a lock, a pipe or another process"
+        what = (
+            f"for {line.function}"
+            if line.function
+            else "for a timer, a lock, a file that it reads, a pipe or another process"
+        )
         yield finding(
             "BRR315",
             ledger,
