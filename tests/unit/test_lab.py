@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -156,7 +157,39 @@ def test_each_receipt_is_kept_and_what_is_missing_is_told(tmp_path: Path, monkey
     assert [result.name for result in runner.kept(tmp_path)] == ["here"]
     (tmp_path / "lab" / "other.json").write_text('{"not": "a receipt"}')
     (tmp_path / "lab" / "broken.json").write_bytes(b"\xff{")
-    assert len(runner.kept(tmp_path)) == 1
+    (tmp_path / "lab" / "text.json").write_bytes(b'[{"name": "\xff\xfe", "number": 1, "verdict": "reproduced"}]')
+    (tmp_path / "lab" / "deep.json").write_bytes(b"[" * 100_000)
+    assert len(runner.kept(tmp_path)) == 1 == len(runner.kept(tmp_path / "lab" / "here.json"))
+    assert not runner.kept(tmp_path / "lab" / "gone.json")
+
+
+def test_none_is_begun_when_the_time_is_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clock = itertools.count(0.0, 40.0)
+    monkeypatch.setattr("gobrrr.lab.runner.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(runner, "_one", lambda name, one, *rest: Result(name, one.number, REPRODUCED, cpu="CPU"))
+    monkeypatch.setattr("gobrrr.machine.store.load_or_measure", lambda **_: machine())
+    assert main(["lab", "waves", "low_rank", "strassen", "--minutes", "1"]) == 0
+    told = capsys.readouterr()
+    assert "1 reproduced" in told.out and "before the last 2" in told.err
+
+
+def test_a_stage_that_is_told_to_end_clears_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_in = tmp_path / "stage.py"
+    made_in.write_text(
+        "import signal, sys, tempfile, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
+        f"with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}, prefix='left-'):\n"
+        "    print('begun', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    child = subprocess.Popen([sys.executable, str(made_in)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stdout.readline() == "begun\n" and list(tmp_path.glob("left-*"))
+    runner._end(child)
+    assert child.returncode == 143 and not list(tmp_path.glob("left-*"))
+    child.stdout.close()
 
 
 def test_one_that_ends_badly_is_told_and_the_next_goes_on(tmp_path: Path) -> None:
@@ -182,7 +215,7 @@ def test_where_results_cannot_go_is_said_before_anything_is_measured(
     output: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runner, "run", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(runner, "run", lambda *_, **__: pytest.fail("measured"))
     assert main(["lab", "waves", "-o", output]) == 2
     assert "error" in capsys.readouterr().err
 
@@ -197,7 +230,7 @@ def test_what_was_measured_is_told_and_written_however_it_ends(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    def measuring(*_: object) -> Iterator[Result]:
+    def measuring(*_: object, **__: object) -> Iterator[Result]:
         yield Result("waves", 15, REPRODUCED, found=Found(Figure.exact(1.65)), cpu="CPU")
         if ends is not None:
             raise ends
@@ -225,6 +258,9 @@ def test_results_are_written_as_their_suffix_says(tmp_path: Path) -> None:
     assert "CPU <b>" not in html and "CPU &lt;b&gt;" in html and one.title.split()[0] in html
     assert msgspec.json.decode(written([result], "x.json"), type=list[Result]) == [result]
     assert "| reproduced |" in written([result], "x.md").decode()
+    hostile = Row("l", Figure.exact(1.0), 1.0, unit="<script>x</script>\x1b[2J")
+    page = written([msgspec.structs.replace(result, found=Found(Figure.exact(2.0), None, (hostile,)))], "x.md").decode()
+    assert "<script>" not in page and "\x1b" not in page
     assert (
         beside([result, msgspec.structs.replace(result, cpu="Other", verdict=NOT_HERE)]).count("2x (1.9x to 2.1x)") == 2
     )
@@ -243,6 +279,9 @@ def test_each_series_is_a_curve_of_its_own() -> None:
     assert ">ring<" in drawn and "<i>" not in drawn and "&lt;i&gt;" in drawn
     fills = [each.split('"')[0] for each in drawn.split("<circle")[1:] for each in each.split('class="')[1:2]]
     assert fills[:3] == fills[:1] * 3 != fills[3:]
+    for bad in (Figure(1, 1, -1), Figure(-1, 1, 1), Figure(1, 1, math.inf), Figure.exact(1.0)):
+        odd = [Row("odd", bad, -1.0 if bad.high == 1.0 else None, x=x, unit="ns") for x in (1, 2, 3)]
+        assert not curve(odd, "numbers")
     close = [
         Row(f"{n}", Figure.exact(1.0 + n / 1e3), x=x, unit="ns", series=f"s{n}") for n in range(4) for x in (1, 2, 3)
     ]

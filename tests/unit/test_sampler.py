@@ -71,3 +71,39 @@ def test_a_shorter_interval_of_the_programs_own_is_kept() -> None:
         sampler.stop()
     finally:
         sys.setswitchinterval(before)
+
+
+def test_a_thread_that_has_ended_is_sampled_without_a_crash() -> None:
+    """pthread_getcpuclockid() on the number of an ended thread reads where nothing is: the program dies by SIGSEGV."""
+    for _ in range(30):
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        number = thread.ident or 0
+        thread.join()
+        sampler = Sampler(number, 0.001, lambda file: True)
+        assert sampler._clock is None
+        sampler.start()
+        sampler.stop()
+        assert not sampler.error
+
+
+def test_the_clock_of_a_thread_is_that_threads_own() -> None:
+    """As time.thread_time_ns() has it, and not that of the thread that asks."""
+    told: list[int] = []
+    done, worked = threading.Event(), threading.Event()
+
+    def work() -> None:
+        in_python(time.perf_counter() + 0.2)
+        told.append(time.thread_time_ns())
+        worked.set()
+        done.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    worked.wait()
+    sampler = Sampler(thread.ident or 0, 0.002, lambda file: True)
+    found = sampler._worked()
+    done.set()
+    thread.join()
+    assert found == -1 or told[0] <= found <= told[0] + 50_000_000
+    assert sampler._worked() == -1

@@ -41,7 +41,7 @@ class Sampler:
         self.error = ""
         self._is_user = is_user
         self._stop = threading.Event()
-        self._clock = _cpu_clock(thread)
+        self._clock = _cpu_clock(_native(thread))
         self._switch: tuple[float, float] | None = None  # the program's, and ours
         self._runner = threading.Thread(target=self._run, name="gobrrr-sampler", daemon=True)
 
@@ -83,12 +83,19 @@ class Sampler:
             if frame is None:
                 return
             self.t.append(time.perf_counter_ns())
-            self.cpu.append(time.clock_gettime_ns(self._clock) if self._clock is not None else -1)
+            self.cpu.append(self._worked())
             self.held.append(kind)
             self.wrote.append(wrote)
             self.stack.append(self._intern(frame))
             del frame
             self.cost_ns += time.thread_time_ns() - began
+
+    def _worked(self) -> int:
+        """CPU ns of the thread so far, -1 where that is not known or it has just ended."""
+        try:
+            return time.clock_gettime_ns(self._clock) if self._clock is not None else -1
+        except OSError:
+            return -1
 
     def _intern(self, frame: FrameType | None) -> int:
         """Number of the stack, innermost first: user frames all, library frames up to a bound."""
@@ -135,8 +142,14 @@ def _native(thread: int) -> int:
     return next((each.native_id or 0 for each in threading.enumerate() if each.ident == thread), 0)
 
 
-def _cpu_clock(thread: int) -> int | None:
-    try:
-        return time.pthread_getcpuclockid(thread)
-    except (AttributeError, OSError):
+def _cpu_clock(native: int) -> int | None:
+    """The clock of a thread's CPU time, by the system's number of it. pthread_getcpuclockid() takes Python's number,
+    which is an address, and reads there: of a thread that has ended it crashes the program."""
+    if not native or sys.platform != "linux":
         return None
+    clock = (~native << 3) | 6  # CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED: linux/posix-timers.h
+    try:
+        time.clock_gettime_ns(clock)
+    except OSError:  # it has ended
+        return None
+    return clock

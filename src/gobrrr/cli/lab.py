@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,9 @@ class Lab:
         parser.add_argument("--all", action="store_true", help="all that can run here")
         parser.add_argument("--minutes", type=float, help="for all that is measured (default: some 20 s each)")
         parser.add_argument("-o", "--output", metavar="FILE", help="the results as .json, .md or .html")
-        parser.add_argument("--compare", metavar="DIR", help="show the receipts of several machines side by side")
+        parser.add_argument(
+            "--compare", metavar="DIR", help="show the receipts in a folder (or a file of -o) side by side"
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Print to stdout, progress to stderr. Whatever was measured is told, also after Ctrl-C."""
@@ -83,13 +86,16 @@ def _measured(known: Mapping[str, Experiment], minutes: float | None, results: l
     with Interrupts() as interrupts:
         try:
             machine = load_or_measure(notify=_say)
-            _say(f"{len(can)} experiments, about {sum(seconds or one.seconds for one in can) / 60:.1f} minutes")
-            for result in patience.counted(run(known, machine, seconds), len(known), "measuring"):
+            whole, most = sum(seconds or one.seconds for one in can) / 60, minutes or math.inf
+            _say(f"{len(can)} experiments, about {min(whole, most):.1f} minutes")
+            for result in patience.counted(run(known, machine, seconds, within=60 * most), len(known), "measuring"):
                 results.append(result)
                 sys.stdout.write(told(result, known[result.name], width, color, ascii_only) + "\n")
                 sys.stdout.flush()
         except KeyboardInterrupt:
             return interrupts.exit_code
+    if left := len(known) - len(results):
+        _say(f"the minutes were spent before the last {left}: {math.ceil(whole)} would do for all")
     return 0
 
 

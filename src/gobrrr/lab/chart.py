@@ -25,7 +25,7 @@ FILLS = ("phase0", "expected", "least", "phase4", "phase2", "phase6")
 def curve(rows: Sequence[Row], axis: str) -> Markup:
     """On logarithmic axes, each series a curve of its own; empty where none has three rows of the first row's unit."""
     unit = rows[0].unit if rows else ""
-    points = [row for row in rows if row.x and row.x > 0 and row.measured.low > 0 and row.unit == unit]
+    points = [row for row in rows if row.x and row.x > 0 and row.unit == unit and _above_zero(row)]
     curves: dict[str, list[Row]] = {}
     for row in points:
         curves.setdefault(row.series, []).append(row)
@@ -41,6 +41,12 @@ def curve(rows: Sequence[Row], axis: str) -> Markup:
     drawn += _names([(x(ours[-1].x or 1.0), y(ours[-1].measured.value), name) for name, ours in curves.items()])
     drawn.append(text(WIDTH - RIGHT, HEIGHT - 8, f"{axis} (dots: measured, line: predicted)", "end"))
     return svg(drawn, HEIGHT, f"What was measured over {axis}", "chart")
+
+
+def _above_zero(row: Row) -> bool:
+    """Whether it has a place on a logarithmic axis."""
+    figures = (row.measured.low, row.measured.value, row.measured.high, row.predicted or 1.0)
+    return all(0 < figure < math.inf for figure in figures)
 
 
 class _Scale(NamedTuple):

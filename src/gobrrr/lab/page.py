@@ -95,7 +95,8 @@ def _rows(result: Result) -> list[str]:
     lines = ["| | measured | predicted |", "|---|--:|--:|"]
     for row in rows:
         predicted = value(row.predicted, row.unit) if row.predicted is not None else ""
-        lines.append(f"| {markdown(row.label)} | {figure_text(row.measured, row.unit)} | {predicted} |")
+        cells = (row.label, figure_text(row.measured, row.unit), predicted)
+        lines.append(f"| {' | '.join(map(markdown, cells))} |")
     return [*lines, ""]
 
 

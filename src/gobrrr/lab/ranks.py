@@ -18,17 +18,20 @@ def meet(work: Callable[..., Any], ranks: int, *args: Any, wait_s: float = 100.0
     queue: Any = context.Queue()
     with tempfile.TemporaryDirectory(prefix="gobrrr-lab-") as folder:
         given = (ranks, f"{folder}/store", work, args, queue)
+        patience = 0.0
         started = [context.Process(target=_rank, args=(rank, *given)) for rank in range(ranks)]
         try:
             for process in started:
                 process.start()
-            return queue.get(timeout=wait_s)
+            found = queue.get(timeout=wait_s)
+            patience = 5.0
+            return found
         except Exception:
             raise GobrrrError("the ranks did not meet over gloo") from None
         finally:
             for process in started:
                 if process.pid:
-                    process.join(5)
+                    process.join(patience)
                     process.kill()
 
 

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,16 +22,18 @@ from gobrrr.machine.model import Machine
 
 KEPT = Path(".gobrrr") / "lab"
 MOST_BYTES = 1 << 20
+LAST_WORDS_S = 5.0
 LATE_S = 60.0
 """Beside thrice its time: what an experiment may take before it is ended. Compiling takes most of that."""
 
 
 def run(
     experiments: Mapping[str, Experiment], machine: Machine, seconds: float | None = None, tiny: bool = False,
-    folder: Path = KEPT,
+    folder: Path = KEPT, within: float = math.inf,
 ) -> Iterator[Result]:  # fmt: skip
     """The result of each as it comes, then kept in `folder`; `seconds` for each instead of its own. What this machine
-    lacks is told and not kept."""
+    lacks is told and not kept. After `within` seconds none is begun."""
+    until = time.monotonic() + within
     with tempfile.TemporaryDirectory(prefix="gobrrr-lab-") as scratch:
         ceilings = Path(scratch) / "machine.json"
         ceilings.write_bytes(msgspec.json.encode(machine))
@@ -38,6 +41,8 @@ def run(
             if missing := lacking(experiment):
                 yield Result(name, experiment.number, CANNOT, missing, published=experiment.published, cpu=machine.cpu)
                 continue
+            if time.monotonic() >= until:
+                return
             result = _one(name, experiment, seconds or experiment.seconds, tiny, ceilings)
             yield result  # told before it is kept: a folder without room loses no measurement
             if not tiny:
@@ -54,16 +59,17 @@ def keep(result: Result, folder: Path = KEPT) -> None:
 
 
 def kept(folder: Path = KEPT) -> list[Result]:
-    """The receipts in a folder and in those below it, by number; what is no receipt is left out."""
+    """The receipts in a folder and in those below it, or in a file, by number; what is no receipt is left out."""
     found = []
-    for path in sorted(folder.rglob("*.json")) if folder.is_dir() else []:
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
+    for path in sorted(folder.rglob("*.json")) if folder.is_dir() else [folder]:
+        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             found += read(path)
     return sorted(found, key=lambda result: (result.number, result.cpu))
 
 
 def read(path: Path) -> list[Result]:
-    """One receipt, or a list of them as `-o FILE.json` writes it. Raises OSError or MsgspecError."""
+    """One receipt, or a list of them as `-o FILE.json` writes it. Raises OSError, MsgspecError, UnicodeDecodeError or
+    RecursionError."""
     found = msgspec.json.decode(files.read(path, MOST_BYTES), type=Result | list[Result])
     results = found if isinstance(found, list) else [found]
     return [one for one in results if _is_whole(one)]
@@ -99,6 +105,14 @@ def _one(name: str, experiment: Experiment, seconds: float, tiny: bool, machine:
     except FileNotFoundError:
         pass
     finally:
-        child.kill()
-        child.wait()
+        _end(child)
     return Result(name, experiment.number, INCONCLUSIVE, said, published=experiment.published)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """With the time to clear away what it has made; whatever it has started goes with it."""
+    child.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=LAST_WORDS_S)
+    child.kill()
+    child.wait()

@@ -5,6 +5,7 @@ So threads, caches and compiled code of one experiment are nothing to the next, 
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from datetime import date
@@ -24,6 +25,7 @@ from gobrrr.machine.model import Machine
 def main() -> int:
     """Measure, and put the result into a file."""
     name, seconds, tiny, machine, result = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # folders and ranks are cleared away
     there = msgspec.json.decode(Path(machine).read_bytes(), type=Machine)
     bench = Bench(there, float(seconds), tiny == "1")
     files.write(Path(result), msgspec.json.encode(measured(name, load()[name], bench)))
