@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,3 +217,15 @@ def test_a_recipe_for_models_and_the_watching_stand_behind_each_other(tmp_path: 
     In a process of its own, since a recipe is for all of it."""
     done = subprocess.run([sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_checks_of_pyro_go_with_those_of_torch_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in with pyro.settings' two calls: pyro itself is not installed here."""
+    values = {"validate_infer": True, "validate_poutine": False, "cholesky_relative_jitter": 4.0}
+    settings = SimpleNamespace(get=lambda: dict(values), set=lambda **given: values.update(given))
+    monkeypatch.setitem(sys.modules, "pyro", SimpleNamespace(settings=settings))  # type: ignore[arg-type]
+    seams = Seams()
+    seams.install(["unchecked_distributions"])
+    assert values == {"validate_infer": False, "validate_poutine": False, "cholesky_relative_jitter": 4.0}
+    seams.remove()
+    assert values["validate_infer"] is True and values["validate_poutine"] is False

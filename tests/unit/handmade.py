@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -121,6 +122,7 @@ class Case:
             assert each.code == code
             saving = each.saving
             most = max(ledger.wall, ledger.step.mean_ns) if code in OF_THE_MEAN else ledger.wall
+            most = math.inf if each.between else most
             assert 0 <= saving.low_ns <= saving.expected_ns <= saving.ceiling_ns <= most
             assert saving.ceiling_ns > 0 or each.cost_bytes, "no finding without a cost in time or bytes"
             assert "nan" not in each.message and each.advice

@@ -20,7 +20,8 @@ from gobrrr.rehearsal.script import Part, Played, Scene
 from gobrrr.remedies import registry
 from gobrrr.rules import judge
 from gobrrr.rules.model import Finding, Rehearsed, Saving
-from tests.unit.handmade import MS, Case, machine, op, product
+from tests.unit.handmade import LINE, MS, Case, machine, op, product
+from tests.unit.rule_lines import line
 
 LOW = "c10::BFloat16"
 TODAY = {"make": "cast", "elements": 8, "source": "float", "target": LOW}
@@ -242,6 +243,9 @@ class TestScenes:
         found = scene("fused_optimizer", case.ledger, machine(), 3.0)
         assert found is not None and found.parts[0].ns == 20 * MS
         assert found.parts[0].then["tensors"] == [[[256, 64], 3], [[64], 5]]  # type: ignore[index]
+        case.extra["lines"] = (line(8.0, LINE, phase="optimizer"), line(50.0, LINE))
+        sampled = scene("fused_optimizer", case.ledger, machine(), 3.0)
+        assert sampled is not None and sampled.parts[0].ns == 8 * MS, "plain steps had no more there than that"
         case.facts = Facts(optimizers=(msgspec.structs.replace(facts, num_tensors=9),))
         assert scene("fused_optimizer", case.ledger, machine(), 3.0) is None, "one shape is not known"
 

@@ -107,6 +107,9 @@ def test_what_a_step_holds_is_told_where_it_is_more_than_one_of_anything() -> No
         ("batch", 4), ("update of Adam", 1), ("backward pass", 4))  # fmt: skip
     assert holds(batches=5, updates=((0, 5), (1, 1))) == (
         ("batch", 5), ("update of Adam at gan.py:170", 5), ("update of Adam at gan.py:171", 1))  # fmt: skip
+    twice = tuple(replace(optimizer, span=Span("pyro.py", 21)) for optimizer in optimizers)
+    book = replace(book, facts=Facts(optimizers=twice))
+    assert holds(batches=1, updates=((0, 1), (1, 1))) == (("batch", 1), ("update of Adam at pyro.py:21", 2))
 
 
 def test_the_step_line_says_what_it_holds() -> None:

@@ -110,4 +110,9 @@ def test_what_is_read_is_not_overwritten(runs: Path) -> None:
     for output in (file, runs / "link.json"):
         with pytest.raises(GobrrrError, match="would be overwritten"):
             call(str(file), "-o", str(output))
-    assert file.read_bytes() == before
+    journal = file.parent / "rank0.journal"
+    journal.write_bytes(b"E")
+    for word, output in ((file, journal), (file.parent, journal)):
+        with pytest.raises(GobrrrError, match="would be overwritten"):
+            call(str(word), "-o", str(output))
+    assert file.read_bytes() == before and journal.read_bytes() == b"E"

@@ -131,6 +131,13 @@ def test_evaluation_between_steps_is_told_by_its_share_of_the_time(share, raised
     assert not found or found[0].evidence["per_update"].value == pytest.approx(0.4 / 0.6 * 100 * MS)
 
 
+def test_what_lies_between_steps_may_take_longer_than_a_step():
+    """Rollouts of 27 ms beside updates of 8: the mean step has both."""
+    (found,) = loops(0.75).raised("BRR312")
+    assert found.evidence["per_update"].value == pytest.approx(300 * MS) == pytest.approx(found.saving.ceiling_ns)
+    assert found.saving.expected_ns == pytest.approx(150 * MS) and found.saving.low_ns == 0
+
+
 def test_a_step_of_forwards_is_no_evaluation_of_itself():
     case = loops(0.4)
     case.step = StepStats(count=60, plain_count=50, kind="inference", mean_ns=100 * MS)

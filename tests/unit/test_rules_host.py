@@ -219,3 +219,15 @@ def test_collections_inside_the_wait_for_a_batch_are_the_loaders():
 def test_a_collector_that_costs_little_or_was_not_seen_is_not_told():
     assert not collected(3).raised("BRR306")
     assert not Case(facts=Facts()).raised("BRR306")
+
+
+def test_what_a_call_that_writes_holds_goes_with_the_functions_that_write():
+    """f.write(json.dumps(row)); os.fsync(f): json has a third of the line's time, the disk the rest."""
+    there = replace(line(9, LOOP, json__encoder__JSONEncoder__iterencode=3.0), held=0.0, writing=5.0 * MS)
+    (found,) = lines(there).raised("BRR304")
+    assert found.evidence["time"].value == pytest.approx(8 * MS)
+    (whole,) = lines(replace(there, writing=8.0 * MS)).raised("BRR304")
+    assert whole.evidence["time"].value == pytest.approx(9 * MS), "no more than the line"
+    case = lines(there)
+    case.extra["host"] = (host(8, LOOP),)
+    assert not case.raised("BRR302"), "it is no Python"

@@ -189,9 +189,16 @@ def put(content: bytes | Iterable[bytes], output: str | None) -> None:
         sys.stdout.buffer.writelines([content] if isinstance(content, bytes) else content)
 
 
+RECORDED = "rank*"
+"""What a run's folder has of its ranks: rank0.journal, rank0.window1-4.trace.json."""
+
+
 def check_target(output: str | None, inputs: Iterable[str]) -> None:
     """Raises GobrrrError where writing would overwrite what is to be read."""
-    if output and any(Path(word).is_file() and same(Path(word), Path(output)) for word in inputs):
+    every = [Path(word) for word in inputs]
+    folders = [path.parent if path.name in (REPORT, RECEIPT) else path for path in every]
+    recorded = [file for folder in folders for file in folder.glob(RECORDED)]
+    if output and any(same(file, Path(output)) for file in (*every, *recorded) if file.is_file()):
         raise GobrrrError(f"{output} is what is read, and would be overwritten", "name another file")
 
 

@@ -15,6 +15,7 @@ from gobrrr.rehearsal.makers import CONVOLUTIONS, NORMS, PASSES, PRODUCTS
 from gobrrr.rehearsal.parts import chosen, hot, part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part, Scene
 from gobrrr.rehearsal.wholes import KINDS
+from gobrrr.rules.bandwidth_updates import updating
 from gobrrr.rules.compute_attention import LIBRARY, Scores
 from gobrrr.rules.compute_random import masks
 from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside, num_elements
@@ -112,7 +113,7 @@ def _optimizer(how: dict[str, bool]) -> Callable[[Ledger, Machine], Found]:
     def of(ledger: Ledger, machine: Machine) -> Found:
         ill = [o for o in ledger.facts.optimizers if o.supports_fused and not o.fused and _complete(o)]
         every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
-        spent = ledger.phase("optimizer")
+        spent = updating(ledger)
         return [_update(o, how, spent * o.num_elements / every) for o in ill], 0.0, 0.0
 
     return of

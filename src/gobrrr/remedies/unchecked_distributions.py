@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+
+
+PYROS = ("validate_distributions_pyro", "validate_distributions_torch", "validate_infer", "validate_poutine")
 
 
 class UncheckedDistributions(Remedy):
@@ -27,13 +31,26 @@ class UncheckedDistributions(Remedy):
 
         def again(module: Any) -> None:
             """Libraries (pyro) switch it on when they are imported."""
+            _unchecked_in_pyro(seams)
             if Distribution._validate_args:
                 Distribution.set_default_validate_args(False)
 
-        again(None)
         seams.undo(lambda: Distribution.set_default_validate_args(before))
+        again(None)
         seams.at_model(again)
         seams.applied(self.name)
+
+
+def _unchecked_in_pyro(seams: Seams) -> None:
+    """Its own checks of distributions, models and guides: pyro.enable_validation(False) is all of them."""
+    settings = getattr(sys.modules.get("pyro"), "settings", None)
+    if settings is None:
+        return
+    known = settings.get()
+    on = {name: True for name in PYROS if known.get(name)}
+    if on:
+        settings.set(**dict.fromkeys(on, False))
+        seams.undo(lambda: settings.set(**on))
 
 
 REMEDY = UncheckedDistributions()

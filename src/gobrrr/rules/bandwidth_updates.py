@@ -157,11 +157,11 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     ill = [o for o in every if o.supports_fused and not o.fused]
     if not ill:
         return
-    ops = [op for op in ledger.ops if inside(op, STEP) and op.phase == "optimizer"]  # not what its closure runs
+    ops = _of_updates(ledger)
     if sum(op.calls for op in ops if op.parents[-1].startswith(STEP)) < 2 * sum(o.num_tensors for o in ill):
         return  # one op per tensor, or lists of tensors already: nothing to fuse
     part = sum(o.num_elements for o in ill) / sum(o.num_elements for o in every)
-    spent = part * _updating(ledger, ops)
+    spent = part * updating(ledger)
     floor = sum(_update_floor(o, ledger, machine, _own_rate(ops)) for o in ill)
     fused = 1.1 * floor + sum(o.num_tensors for o in ill) * FUSED_PER_TENSOR * machine.dispatch.median
     saved = spent - fused
@@ -189,10 +189,15 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _updating(ledger: Ledger, ops: list[OpGroup]) -> float:
+def _of_updates(ledger: Ledger) -> list[OpGroup]:
+    """Ops of optimizers' steps, without what their closures run."""
+    return [op for op in ledger.ops if inside(op, STEP) and op.phase == "optimizer"]
+
+
+def updating(ledger: Ledger) -> float:
     """ns per step in updates: as profiled, and no more than the plain steps that were sampled had there."""
     sampled = sum(line.ns for line in ledger.lines if line.phase == "optimizer")
-    profiled = ledger.phase("optimizer") or total(ops)
+    profiled = ledger.phase("optimizer") or total(_of_updates(ledger))
     return min(profiled, sampled) if "samples" in ledger.signals and ledger.lines else profiled
 
 

@@ -109,8 +109,8 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         "BRR312",
         ledger,
         low=0.0,
-        expected=0.5 * min(cost, ledger.wall),
-        ceiling=min(cost, ledger.wall),
+        expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
+        ceiling=cost,
         message=f"{most.name} without an update take {share(most.share)} of the watched time: {most.count} of them "
         f"beside {ledger.step.count} updates, {duration(cost)} for each update",
         advice="If they evaluate, do it less often or on a part of the data; if they act, act in larger batches.",

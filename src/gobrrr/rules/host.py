@@ -29,6 +29,7 @@ from gobrrr.rules.lines import (
     spent,
     telling,
     told_path,
+    writes,
 )
 from gobrrr.rules.loops import NEAR, loops
 from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
@@ -225,7 +226,7 @@ def _copies(ledger: Ledger) -> list[Spent]:
 @rule("BRR304", "write-every-step", "host", needs={"plain"})
 def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A checkpoint, a log, a plot or another write in every step."""
-    for line in telling(ledger, spent(ledger, WRITING, less=FORMATTING)):
+    for line in telling(ledger, writes(ledger)):
         yield _rare(
             "BRR304",
             ledger,

@@ -136,6 +136,17 @@ def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] 
     return sorted(lines.values(), key=lambda s: -s.ns)
 
 
+def writes(ledger: Ledger) -> list[Spent]:
+    """What writing costs per user line: the functions that write, and beside them the calls of the system that do
+    (an fsync after json.dumps is in no library)."""
+    held = {key(line.where): line.writing or 0.0 for line in body(ledger)}
+    found = [
+        each._replace(ns=min(each.line_ns, each.ns + held.get(key(each.where), 0.0)))
+        for each in spent(ledger, WRITING, less=FORMATTING)
+    ]
+    return sorted(found, key=lambda each: -each.ns)
+
+
 def telling(ledger: Ledger, found: list[Spent], part: float = 1.0) -> list[Spent]:
     """Those whose `part` is worth a note; where only their sum is, that sum at the costliest line."""
     alone = [each for each in found if worth_telling(ledger, part * each.ns)]
@@ -147,7 +158,8 @@ def telling(ledger: Ledger, found: list[Spent], part: float = 1.0) -> list[Spent
 
 def claimed(ledger: Ledger) -> frozenset[Key]:
     """Lines most of whose time a specific rule explains: writing, copying, formatting, collecting garbage."""
-    lines = {key(s.where) for s in spent(ledger, FORMATTING + COPYING + WRITING) if s.ns >= 0.5 * s.line_ns}
+    every = [*spent(ledger, FORMATTING + COPYING + WRITING), *writes(ledger)]
+    lines = {key(s.where) for s in every if s.ns >= 0.5 * s.line_ns}
     collector = ledger.facts.gc_span
     if collector is not None:
         lines.add(collector.place)

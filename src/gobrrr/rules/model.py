@@ -164,10 +164,11 @@ def finding(
     `ceiling` is what the finding holds and what goes with it: what the run cannot resolve is added here, for all rules
     alike. `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
     plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps
-    that only the mean holds. `bound` is the rule's unless what it found says otherwise.
+    that only the mean holds; `between`: about what lies between the steps. `bound` is the rule's unless what it found
+    says otherwise.
     """
     declared = REGISTRY[code]
-    most = max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
+    most = max(ledger.wall, ledger.step.mean_ns) if rare else ceiling if between else ledger.wall
     if ledger.of_device and ledger.device is not None:
         most, low, expected = ledger.device.busy_ns, low * device_share(ledger), off_the_step(ledger, expected)
     if ledger.device is not None and declared.bound in OF_THE_HOST:

@@ -36,13 +36,12 @@ def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Findin
     yield finding(
         "BRR316",
         ledger,
-        low=0.6 * cost,
+        low=0.0,  # where validate_args=True is given, the switch does nothing
         expected=CHECKS * cost,
         ceiling=min(ledger.wall, (1 + SAMPLING) * cost),
         message=f"torch.distributions checks its arguments {calls:.0f} times per step: {duration(cost)} "
         f"({share(cost / ledger.wall)}){waits}",
-        advice="Once the program works, call torch.distributions.Distribution.set_default_validate_args(False) at "
-        "its start.",
+        advice="torch.distributions.Distribution.set_default_validate_args(False) at the start, once it all works.",
         where=found[0].where,
         evidence={"checking": time(cost), "checks": count(calls)},
         confidence="measured",

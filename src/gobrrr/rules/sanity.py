@@ -45,6 +45,8 @@ def against(ledger: Ledger, findings: Iterable[Finding]) -> Iterator[Finding]:
     whole = max(ledger.wall, ledger.step.mean_ns)
     sums: dict[str, float] = defaultdict(float)
     for found in findings:
+        if found.between:
+            continue  # its time lies between the steps, in no account of theirs
         saving = found.saving.expected_ns
         sums[found.code] += saving
         most = min(whole, _account(ledger, found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -174,13 +175,13 @@ def _step(ledger: Ledger) -> Step:
 def _holds(ledger: Ledger) -> tuple[tuple[str, int], ...]:
     """What a step consists of, where it is not one batch and one update."""
     step, known = ledger.step, {optimizer.id: optimizer for optimizer in ledger.facts.optimizers}
-    updates = []
+    updates: Counter[str] = Counter()
     for number, count in step.updates:
         optimizer = known.get(number, OptimizerFacts(number))
         place = f" at {short(optimizer.span)}" if optimizer.span and len(step.updates) > 1 else ""
-        updates.append((f"update of {optimizer.kind or 'an optimizer'}{place}", count))
-    parts = [("batch", step.batches), *updates, ("backward pass", step.backwards)]
-    several = max(step.batches, step.backwards, sum(count for _, count in updates)) > 1
+        updates[f"update of {optimizer.kind or 'an optimizer'}{place}"] += count
+    parts = [("batch", step.batches), *updates.items(), ("backward pass", step.backwards)]
+    several = max(step.batches, step.backwards, updates.total()) > 1
     return tuple(part for part in parts if part[1]) if several else ()
 
 

@@ -141,7 +141,8 @@ def _cause(ledger: Ledger, top: Finding) -> str:
         return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}"
     named = f"{top.name} ({top.code}){place}"
     if top.between:
-        return f"{named} adds {units.duration(expected)} to each of the steps of {units.duration(ledger.wall)}"
+        adds = units.duration(top.saving.ceiling_ns)
+        return f"{named} adds {adds} to each of the steps of {units.duration(ledger.wall)}, on average"
     if expected > ledger.wall:
         return f"{named} adds {units.duration(expected)} to the average step of {units.duration(ledger.step.mean_ns)}"
     if expected <= top.holds_ns <= ledger.wall:
