@@ -133,6 +133,16 @@ def test_an_update_by_hand_need_not_write_in_place() -> None:
     rate = case.machine.byte_rate(moved, 2)
     assert found.evidence["one_pass"].value == pytest.approx(moved / rate * 1e9 + 10 * 3.5e3, rel=1e-6)
     assert not case.raised("BRR201") and not case.raised("BRR301"), "told once"
+    assert found.severity == "note" and found.saving.low_ns == 0 and "looks like" in found.message, "or statistics"
+    in_place = [replace(group, name=group.name + "_") for group in out_of_place()]
+    (sure,) = Case(ops=(gradients(), *in_place), ms=40).raised("BRR209")
+    assert sure.severity != "note" and sure.saving.low_ns > 0 and "looks like" not in sure.message
+
+
+def test_what_is_differentiated_through_is_no_update() -> None:
+    """MAML's inner loop: torch.optim can't take its place."""
+    through = op("mul", WEIGHT, WEIGHT, ms=1, calls=10, phase="backward", where=(UPDATE,))
+    assert not Case(ops=(gradients(), through, *adam()), ms=40).raised("BRR209")
 
 
 def test_gradients_that_are_not_accumulated_are_those_of_the_products_weights() -> None:
