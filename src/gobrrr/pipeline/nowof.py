@@ -47,16 +47,33 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
     starved = without_core(own, others or 0.0, vitals.rate(marks.WAITED), vitals.rate(marks.STOLEN))
     split, num = watched.stretches.split(loop.usual)
     rss, device = vitals.sizes[marks.RSS], vitals.sizes[marks.DEVICE]
-    state = _state(watched, here, around)
     return Process(
-        start.pid, start.rank, state, _watching(watched), _ran(watched, here, around.clock_s),
-        max(0, int(1e9 * (around.clock_s - watched.journal.modified_s))),
-        LOOP_NAMES.get(main[0], "steps") if main else "", loop.num, len(loop.late), late_ns, loop.trend.median,
-        loop.trend.change, loop.trend.stretches, _rate(watched, loop, late_ns), num, _parts(split, num), start.device,
-        here.rss_bytes if here is not None else rss.last, rss.growth(step_ns) if step_ns else None,
-        device.last, device.growth(step_ns) if step_ns else None, own, others, starved,
-        _doubts(watched, starved, others, around),
-    )  # fmt: skip
+        pid=start.pid,
+        rank=start.rank,
+        state=_state(watched, here, around),
+        watching=_watching(watched),
+        ran_ns=_ran(watched, here, around.clock_s),
+        silent_ns=max(0, int(1e9 * (around.clock_s - watched.journal.modified_s))),
+        kind=LOOP_NAMES.get(main[0], "steps") if main else "",
+        steps=loop.num,
+        late_steps=len(loop.late),
+        late_ns=late_ns,
+        median_ns=loop.trend.median,
+        change=loop.trend.change,
+        history_ns=loop.trend.stretches,
+        samples_per_s=_rate(watched, loop, late_ns),
+        split_steps=num,
+        parts=_parts(split, num),
+        device=start.device,
+        rss_bytes=here.rss_bytes if here is not None else rss.last,
+        rss_growth=rss.growth(step_ns) if step_ns else None,
+        device_bytes=device.last,
+        device_growth=device.growth(step_ns) if step_ns else None,
+        busy_cores=own,
+        other_cores=others,
+        starved=starved,
+        doubts=_doubts(watched, starved, others, around),
+    )
 
 
 def _state(watched: Watched, here: Here | None, around: Surroundings) -> str:
