@@ -13,6 +13,7 @@ from gobrrr.capture.journal import JournalWriter
 from gobrrr.recording import growing
 from gobrrr.recording.growing import Growing
 from gobrrr.recording.journal import read_journal
+from gobrrr.recording.limits import DEFAULT
 from tests.unit.test_journal import frame
 
 MOST = 1 << 30
@@ -74,7 +75,7 @@ def test_a_file_that_is_not_the_same_any_more_begins_anew(how: str, whole: Path,
 
 @pytest.mark.parametrize("tail", [
     b"x", frame(b"Z", b""), frame(b"E", bytes(31)), frame(b"E", b"", growing.MOST_EVENTS + 32),
-    frame(b"J", b"", growing.MOST_FRAME + 1),
+    frame(b"J", b"", DEFAULT.journal_frame_bytes + 1),
 ])  # fmt: skip
 def test_what_is_no_frame_ends_the_reading(tail: bytes, whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "rank0.journal"

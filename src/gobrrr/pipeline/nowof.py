@@ -40,7 +40,7 @@ class Surroundings(NamedTuple):
 def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process:
     """`here`: the process, where it runs on this machine."""
     start, main = watched.start, watched.main
-    loop = main[1] if main else LoopSoFar()
+    loop = main or LoopSoFar()
     late_ns = median(loop.late) if loop.late else None
     vitals, step_ns = watched.vitals, loop.trend.median or 0.0
     own, others = _loads(watched)
@@ -54,7 +54,7 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
         watching=_watching(watched),
         ran_ns=_ran(watched, here, around.clock_s),
         silent_ns=max(0, int(1e9 * (around.clock_s - watched.journal.modified_s))),
-        kind=LOOP_NAMES.get(main[0], "steps") if main else "",
+        kind=LOOP_NAMES.get(loop.kind, "steps") if main else "",
         steps=loop.num,
         late_steps=len(loop.late),
         late_ns=late_ns,
