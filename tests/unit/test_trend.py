@@ -26,7 +26,7 @@ def test_the_median_is_right_within_half_a_percent(walls: list[int]) -> None:
 
 
 def test_of_no_step_nothing_is_known() -> None:
-    assert (Trend().median, Trend().change, Trend().stretches) == (None, None, ())
+    assert (Trend().median, Trend().change, Trend().history) == (None, None, ())
 
 
 @pytest.mark.parametrize("last", [0.5, 1.0, 1.2, 3.0])
@@ -43,7 +43,7 @@ def test_one_long_first_step_is_no_trend() -> None:
 def test_a_million_steps_take_no_more_room_than_a_thousand() -> None:
     trend = of([10**6 + n % 1000 for n in range(1_000_000)])
     assert trend.num == 1_000_000
-    assert len(trend.stretches) <= 2 * BINS and len(trend._open) <= 2 * SAMPLE
+    assert len(trend.history) <= 2 * BINS and len(trend._open) <= 2 * SAMPLE
     assert sum(map(sys.getsizeof, (trend._classes, trend._done, trend._open))) < 100_000
 
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from gobrrr.machine.processes import Process as Here
 from gobrrr.recording import marks, now
 from gobrrr.recording.now import Part, Process
+from gobrrr.recording.phase_marks import NAMES
 from gobrrr.recording.steps import LOOP_NAMES
-from gobrrr.recording.stretches import NAMES
 from gobrrr.recording.warmup import median
 from gobrrr.recording.watched import LoopSoFar, Watched
 from gobrrr.rules.cores import CROWDED, STARVED, without_core
@@ -45,7 +45,7 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
     vitals, step_ns = watched.vitals, loop.trend.median or 0.0
     own, others = _loads(watched)
     starved = without_core(own, others or 0.0, vitals.rate(marks.WAITED), vitals.rate(marks.STOLEN))
-    split, num = watched.stretches.split(loop.usual)
+    split, num = watched.phases.split(loop.usual)
     rss, device = vitals.sizes[marks.RSS], vitals.sizes[marks.DEVICE]
     return Process(
         pid=start.pid,
@@ -60,7 +60,7 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
         late_ns=late_ns,
         median_ns=loop.trend.median,
         change=loop.trend.change,
-        history_ns=loop.trend.stretches,
+        history_ns=loop.trend.history,
         samples_per_s=_rate(watched, loop, late_ns),
         split_steps=num,
         parts=_parts(split, num),
@@ -120,7 +120,7 @@ def _loaders(watched: Watched) -> list[dict[str, Any]] | None:
 def _rate(watched: Watched, loop: LoopSoFar, step_ns: float | None) -> float | None:
     """Samples a second: rows of a batch by the loader's word, times the batches of a usual step."""
     sizes = {each.get("batch_size") for each in _loaders(watched) or ()}
-    batches = watched.stretches.batches(loop.usual)
+    batches = watched.phases.batches(loop.usual)
     if len(sizes) != 1 or not step_ns or not batches:  # of several loaders nothing says here which is the step's
         return None
     size = sizes.pop()

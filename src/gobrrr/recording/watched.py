@@ -10,10 +10,10 @@ import msgspec
 
 from gobrrr.recording.frames import EVENTS, RECORD, Unreadable, events_of, record_of
 from gobrrr.recording.growing import Growing
+from gobrrr.recording.phase_marks import PhaseMarks
 from gobrrr.recording.run import Start
 from gobrrr.recording.series import Vitals
 from gobrrr.recording.steps import CUT_SHORT, Finder, Ints, Step, by_time
-from gobrrr.recording.stretches import Stretches
 from gobrrr.recording.trend import Trend
 from gobrrr.recording.warmup import doubted
 
@@ -72,7 +72,7 @@ class Watched:
         self.started = False
         self.finder = Finder()
         self.loops: dict[tuple[int, int], LoopSoFar] = {}
-        self.stretches, self.vitals = Stretches(), Vitals()
+        self.phases, self.vitals = PhaseMarks(), Vitals()
         self.facts: dict[str, Any] = {}
         self.ended: str | None = None
         self.notes: list[str] = []
@@ -97,7 +97,7 @@ class Watched:
         for key, step in self.finder.feed(events):
             if key in self.loops or len(self.loops) < MOST_LOOPS:
                 self.loops.setdefault(key, LoopSoFar(key[0])).add(step)
-        self.stretches.feed(events)
+        self.phases.feed(events)
         self.vitals.feed(events)
         self.last_ns = max(self.last_ns, int(events[:, 0].max(initial=0)))
 

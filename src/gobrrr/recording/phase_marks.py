@@ -11,19 +11,19 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 from gobrrr.recording.steps import Ints, Step
 
-WAIT, FORWARD, BACKWARD, UPDATE, OTHER = "data wait", "forward", "backward", "update", "other"
+WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER = "data wait", "forward", "backward", "optimizer", "other"
 _BEGINS = {
     marks.DATA_BEGIN: WAIT, marks.DATA_END: OTHER, marks.FORWARD: FORWARD, marks.BACKWARD: BACKWARD,
-    marks.UPDATE_BEGIN: UPDATE, marks.UPDATE_END: OTHER,
+    marks.UPDATE_BEGIN: OPTIMIZER, marks.UPDATE_END: OTHER,
 }  # fmt: skip
-NAMES = (WAIT, FORWARD, BACKWARD, UPDATE, OTHER)
+NAMES = (WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER)
 """Forward reaches to the call of the backward pass, the loss with it; backward to the next mark, what clips or unscales
 gradients with it; other is what stands behind a batch or an update."""
 KEPT = 1 << 14
 """Marks that are remembered: those of 32 steps, where one has fewer than 500."""
 
 
-class Stretches:
+class PhaseMarks:
     """The marks of late."""
 
     def __init__(self) -> None:
