@@ -75,6 +75,19 @@ def test_parts_add_up_to_the_steps_and_are_what_a_plain_count_says(
     assert {name: ns or 0 for name, ns in split.items()} == counted
 
 
+def test_what_was_begun_before_the_first_step_goes_on_in_it() -> None:
+    marked = fed(np.array([(5, marks.UPDATE_END, 0, 0), (10, marks.FORWARD, 0, 0), (30, marks.BACKWARD, 0, 0)]))
+    split, num = marked.split([Step(20, 40, 0)])
+    assert (num, split[BACKWARD]) == (1, 10)
+    assert (split[FORWARD], split[OTHER], split[OPTIMIZER]) == (10, 0, None), "and they add up"
+
+
+def test_a_mark_at_the_very_end_is_one_of_these_steps() -> None:
+    marked = fed(np.array([(10, marks.FORWARD, 0, 0), (30, marks.BACKWARD, 0, 0)]))
+    split, _ = marked.split([Step(10, 30, 0)])
+    assert (split[FORWARD], split[BACKWARD]) == (20, 0)
+
+
 def test_only_the_marks_of_late_are_kept() -> None:
     phases = PhaseMarks()
     for first in range(0, 20 * KEPT, 1000):

@@ -41,7 +41,7 @@ class PhaseMarks:
 
     def split(self, steps: Sequence[Step]) -> tuple[dict[str, int | None], int]:
         """ns of these steps by name, which add up to their length, and of how many: those whose marks are remembered.
-        None for what no mark of theirs tells."""
+        None for what no mark tells."""
         told, edges = self._told(steps)
         if not len(edges):
             return dict.fromkeys(NAMES), 0
@@ -51,7 +51,9 @@ class PhaseMarks:
         seen = set(names[told[:, 0] >= edges[0, 0]].tolist())
         spent = {name: _of(told[:, 0], names == name, edges) for name in NAMES}
         spent[OTHER] = int(np.sum(edges[:, 1] - edges[:, 0])) - sum(spent[name] for name in NAMES if name != OTHER)
-        return {name: spent[name] if name in seen or name == OTHER else None for name in NAMES}, len(edges)
+        return {name: spent[name] if spent[name] or name in seen or name == OTHER else None for name in NAMES}, len(
+            edges
+        )
 
     def batches(self, steps: Sequence[Step]) -> int | None:
         """Batches that the usual one of these steps gets; None where none is known."""
