@@ -101,6 +101,15 @@ def test_a_wrong_checksum_is_looked_at_again_before_it_is_damage(tmp_path: Path)
     assert "checksum" in reader.damage
 
 
+def test_each_frame_has_its_own_patience(tmp_path: Path) -> None:
+    path, good = tmp_path / "rank0.journal", frame(b"J", b"{}")
+    reader = Growing(path)
+    for num in range(2 * growing.TORN):
+        path.write_bytes(num * good + good[:-4] + bytes(4))
+        assert len(list(reader.look(MOST))) == min(num, 1)
+        assert not reader.damage, f"frame {num} was wrong once only"
+
+
 def test_a_record_that_is_too_large_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "rank0.journal"
     path.write_bytes(frame(b"J", b" " * (growing.MOST_RECORD + 1)) + frame(b"J", b"{}"))

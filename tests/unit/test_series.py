@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from gobrrr.recording import marks
-from gobrrr.recording.series import LATE_NS, MOST_LATE, Vitals
+from gobrrr.recording.series import LATE_NS, MOST_LATE, Sizes, Vitals
+from gobrrr.recording.vitals import MAX_SAMPLES
 from gobrrr.rules.cores import without_core
 
 TENTH, SECOND = 10**8, 10**9
@@ -71,6 +73,28 @@ def test_a_counter_that_is_not_told_any_more_is_not_known_and_holds_no_other_bac
     vitals = fed(waits + silent)
     assert vitals.rate(marks.WAITED) is None
     assert vitals.rate(marks.CPU) == pytest.approx(1.0)
+
+
+def rising(num: int, first: int = 0) -> Sizes:
+    sizes = Sizes()
+    for n in range(first, first + num):
+        sizes.add(n * SECOND, n << 20)
+    return sizes
+
+
+def test_readings_are_thinned_out_from_the_first_on() -> None:
+    sizes = rising(2 * MAX_SAMPLES + 1)
+    assert [t for t, _ in sizes._kept] == [2 * n * SECOND for n in range(MAX_SAMPLES + 1)], "the first among them"
+    for n in range(2 * MAX_SAMPLES + 1, 10 * MAX_SAMPLES):
+        sizes.add(n * SECOND, n << 20)
+    assert len(sizes._kept) <= 2 * MAX_SAMPLES
+    assert len({b - a for (a, _), (b, _) in pairwise(sizes._kept)}) == 1, "as far apart as before, through all of it"
+    assert sizes.growth(SECOND) == pytest.approx(1 << 20)
+
+
+@pytest.mark.parametrize(("readings", "known"), [(16, False), (17, True)])
+def test_growth_is_that_of_sixteen_steps_at_least(readings: int, known: bool) -> None:
+    assert rising(readings).growth(SECOND) == (pytest.approx(1 << 20) if known else None)
 
 
 def test_readings_without_number_take_no_room_without_end() -> None:

@@ -36,6 +36,12 @@ def test_the_change_is_that_of_the_last_quarter(last: float) -> None:
     assert of(walls.tolist()).change == pytest.approx(quarters - 1, rel=0.05, abs=0.01)
 
 
+def test_the_first_piece_is_in_no_quarter() -> None:
+    assert of([10**9, *[10**6] * 7]).change is None, "seven pieces behind it are too few"
+    assert of([10**9, *[10**6] * 8]).change == 0.0
+    assert of([10**9, 10**6, *[2 * 10**6] * 6, 3 * 10**6]).change == pytest.approx(2.5 / 1.5 - 1)
+
+
 def test_one_long_first_step_is_no_trend() -> None:
     assert of([10**9, *[10**6] * 100]).change == 0.0
 

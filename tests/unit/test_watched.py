@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gobrrr.recording import marks
 from gobrrr.recording.run import load_run
-from gobrrr.recording.watched import Watched
+from gobrrr.recording.steps import Step
+from gobrrr.recording.watched import LoopSoFar, Watched
 from tests.unit.test_journal import frame
 from tests.unit.test_top import start, written
 
@@ -44,3 +45,14 @@ def test_a_loader_that_no_machine_has_is_no_crash(tmp_path: Path) -> None:
     watched.look(1 << 20)
     assert watched.finder.settle == 2
     assert load_run(tmp_path)[0].loops == ()
+
+
+def test_steps_of_a_rest_count_and_tell_no_parts() -> None:
+    loop = LoopSoFar()
+    plain, rest = Step(0, 100, 0), Step(100, 300, 0, rests=True)
+    settling, looked_at = Step(300, 600, 0, settling=True), Step(600, 1000, marks.PROFILE)
+    for step in (plain, rest, settling, looked_at):
+        loop.add(step)
+    assert (loop.num, loop.trend.num) == (4, 2)
+    assert list(loop.late) == [100, 200], "what a closer look made longer is no time of a step"
+    assert list(loop.seen) == [plain], "hooks that rest mark nothing"
