@@ -13,6 +13,7 @@ from gobrrr.capture.journal import JournalWriter
 from gobrrr.recording import growing
 from gobrrr.recording.growing import Growing
 from gobrrr.recording.journal import read_journal
+from gobrrr.recording.limits import DEFAULT
 from tests.unit.test_journal import frame
 
 MOST = 1 << 30
@@ -74,7 +75,7 @@ def test_a_file_that_is_not_the_same_any_more_begins_anew(how: str, whole: Path,
 
 @pytest.mark.parametrize("tail", [
     b"x", frame(b"Z", b""), frame(b"E", bytes(31)), frame(b"E", b"", growing.MOST_EVENTS + 32),
-    frame(b"J", b"", growing.MOST_FRAME + 1),
+    frame(b"J", b"", DEFAULT.journal_frame_bytes + 1),
 ])  # fmt: skip
 def test_what_is_no_frame_ends_the_reading(tail: bytes, whole: Path, tmp_path: Path) -> None:
     path = tmp_path / "rank0.journal"
@@ -98,6 +99,15 @@ def test_a_wrong_checksum_is_looked_at_again_before_it_is_damage(tmp_path: Path)
     for _ in range(growing.TORN):
         assert not list(reader.look(MOST))
     assert "checksum" in reader.damage
+
+
+def test_each_frame_has_its_own_patience(tmp_path: Path) -> None:
+    path, good = tmp_path / "rank0.journal", frame(b"J", b"{}")
+    reader = Growing(path)
+    for num in range(2 * growing.TORN):
+        path.write_bytes(num * good + good[:-4] + bytes(4))
+        assert len(list(reader.look(MOST))) == min(num, 1)
+        assert not reader.damage, f"frame {num} was wrong once only"
 
 
 def test_a_record_that_is_too_large_is_passed_over(tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from gobrrr.capture.loops import DATA, EXPLICIT, FORWARD, PATIENCE_DATA, PATIENCE_INFERENCE, UPDATE
 from gobrrr.recording import marks
-from gobrrr.recording.run import _settling
 from gobrrr.recording.steps import Finder, LoopSteps, find_loops
-from gobrrr.recording.warmup import settling, warmup
+from gobrrr.recording.warmup import doubted, settling, warmup
 from tests.unit.event_streams import EVALUATION, MS, Program
 
 
@@ -247,10 +246,11 @@ def test_settling_lasts_until_what_the_workers_piled_up_is_used() -> None:
 
 @pytest.mark.parametrize(
     ("loaders", "steps"),
-    [([], 2), ([{"num_workers": 4, "prefetch_factor": 2}], 9), ([{"num_workers": "x"}], 2), (3, 2), (["x"], 2)],
+    [([], 2), ([{"num_workers": 4, "prefetch_factor": 2}], 9), ([{"num_workers": "x"}], 2), (3, 2), (["x"], 2),
+     ([{"num_workers": float("inf"), "prefetch_factor": 2}], 2)],
 )  # fmt: skip
 def test_two_steps_at_least_settle_whatever_a_journal_says(loaders: object, steps: int) -> None:
-    assert _settling(({"type": "facts", "loaders": loaders}, {"type": "other"})) == steps
+    assert doubted(({"type": "facts", "loaders": loaders}, {"type": "facts"})) == steps
 
 
 def test_where_we_end_the_program_the_training_is_its_loop(program: Program) -> None:

@@ -295,7 +295,7 @@ def test_loops_without_number_take_no_room_without_end(tmp_path: Path, here: Pat
 @pytest.mark.parametrize("width", [40, 60, 80, 100])
 @pytest.mark.parametrize("ascii_only", [False, True])
 def test_a_screen_is_no_wider_and_no_higher_than_it_may(width: int, ascii_only: bool) -> None:
-    parts = tuple(now.Part(name, 1e6, 0.2) for name in ("data wait", "forward", "backward", "update", "other"))
+    parts = tuple(now.Part(name, 1e6, 0.2) for name in ("data wait", "forward", "backward", "optimizer", "other"))
     one = Process(
         PID, 0, now.RUNNING, now.RESTING, 10**12, 10**9, "updates", 10**6, 32, 1e6, 1.1e6, 0.25, tuple([1e6] * 64),
         1e5, 16, parts, "NVIDIA H200", 1 << 30, 1024.0, 1 << 34, -3.0, 1.0, 1.0, 0.4, ("a long doubt " * 15,) * 6,

@@ -81,7 +81,7 @@ def run(tmp_path: Path) -> Path:
     """A run of this process, which makes steps."""
     clock = [time.time_ns(), time.perf_counter_ns()]
     start = {"type": "start", "clock": clock, "pid": os.getpid(), "began": processes.began()}
-    events = [(clock[1] + n * 10**7, marks.BOUNDARY, 0, 1) for n in range(100)]
+    events = [(clock[1] + (n - 100) * 10**7, marks.BOUNDARY, 0, 1) for n in range(100)]
     return written(tmp_path / "run", start, np.array(events), made_s=time.time())
 
 

@@ -26,7 +26,7 @@ def test_the_median_is_right_within_half_a_percent(walls: list[int]) -> None:
 
 
 def test_of_no_step_nothing_is_known() -> None:
-    assert (Trend().median, Trend().change, Trend().stretches) == (None, None, ())
+    assert (Trend().median, Trend().change, Trend().history) == (None, None, ())
 
 
 @pytest.mark.parametrize("last", [0.5, 1.0, 1.2, 3.0])
@@ -36,6 +36,12 @@ def test_the_change_is_that_of_the_last_quarter(last: float) -> None:
     assert of(walls.tolist()).change == pytest.approx(quarters - 1, rel=0.05, abs=0.01)
 
 
+def test_the_first_piece_is_in_no_quarter() -> None:
+    assert of([10**9, *[10**6] * 7]).change is None, "seven pieces behind it are too few"
+    assert of([10**9, *[10**6] * 8]).change == 0.0
+    assert of([10**9, 10**6, *[2 * 10**6] * 6, 3 * 10**6]).change == pytest.approx(2.5 / 1.5 - 1)
+
+
 def test_one_long_first_step_is_no_trend() -> None:
     assert of([10**9, *[10**6] * 100]).change == 0.0
 
@@ -43,7 +49,7 @@ def test_one_long_first_step_is_no_trend() -> None:
 def test_a_million_steps_take_no_more_room_than_a_thousand() -> None:
     trend = of([10**6 + n % 1000 for n in range(1_000_000)])
     assert trend.num == 1_000_000
-    assert len(trend.stretches) <= 2 * BINS and len(trend._open) <= 2 * SAMPLE
+    assert len(trend.history) < 2 * BINS and len(trend._open) <= 2 * SAMPLE
     assert sum(map(sys.getsizeof, (trend._classes, trend._done, trend._open))) < 100_000
 
 

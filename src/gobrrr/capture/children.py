@@ -6,11 +6,9 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-_UTIME, _STIME = 11, 12
-"""Fields of /proc/<pid>/stat (man 5 proc), counted from behind the command's name."""
+from gobrrr.machine import processes
 
 _END_NS = 100_000_000
 """What a worker's end takes after it was read, at most: giving back its memory took 20 to 40 ms (measured)."""
@@ -62,6 +60,6 @@ def _waited_for() -> int:
 def _spent(process: Any) -> int:
     """CPU ns of a process so far; 0 where the system does not tell."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{process.pid}/stat").read_bytes().rpartition(b")")[2].split()
-        return (int(fields[_UTIME]) + int(fields[_STIME])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+        fields = processes.stat(process.pid)
+        return (int(fields[processes.UTIME]) + int(fields[processes.STIME])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
     return 0

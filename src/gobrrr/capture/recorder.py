@@ -24,6 +24,7 @@ from gobrrr.capture.lengths import Lengths
 from gobrrr.capture.loaderfacts import user_lines
 from gobrrr.capture.loops import UPDATE, Loops
 from gobrrr.capture.unseen import unseen
+from gobrrr.machine import processes
 from gobrrr.recording import marks as ev
 
 FLUSH_NS = 50_000_000
@@ -281,18 +282,13 @@ class Recorder:
             self._lock.release()
 
 
-_MINFLT, _RSS = 7, 21
-"""Fields of /proc/self/stat (man 5 proc), counted from behind the command's name."""
-
-
 def vitals() -> list[tuple[int, int]]:
     """(event kind, value): resident bytes, minor faults, CPU time of this process, busy time of the machine."""
     found = [(ev.CPU, process_time_ns())]
     try:
-        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123  (hot path)
-            own = file.read().rpartition(b")")[2].split()
-        found.append((ev.FAULTS, int(own[_MINFLT])))
-        found.append((ev.RSS, int(own[_RSS]) * os.sysconf("SC_PAGE_SIZE")))
+        own = processes.stat()
+        found.append((ev.FAULTS, int(own[processes.MINFLT])))
+        found.append((ev.RSS, int(own[processes.RSS]) * os.sysconf("SC_PAGE_SIZE")))
         found += schedule.busy()
     except (OSError, ValueError, IndexError):
         pass  # not Linux: what cannot be seen stays out of the recording

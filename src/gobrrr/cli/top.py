@@ -1,4 +1,4 @@
-"""`gobrrr top`: a program that `gobrrr run` watches, while it runs. It reads the run's folder and nothing else."""
+"""`gobrrr top`: a program that `gobrrr run` watches, while it runs. It only reads: the run's folder and /proc."""
 
 from __future__ import annotations
 

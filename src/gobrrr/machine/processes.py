@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC = "/proc"
-_STATE, _STARTED, _RSS = 0, 19, 21
+STATE, MINFLT, UTIME, STIME, STARTED, RSS = 0, 7, 11, 12, 19, 21
 """Fields of /proc/PID/stat (man 5 proc), counted from behind the command's name."""
 _MOST = 1 << 16
 """Bytes of a command line that are read."""
@@ -27,10 +27,16 @@ class Process(NamedTuple):
     rss_bytes: int
 
 
+def stat(pid: int | str = "self", proc: str = PROC) -> list[bytes]:
+    """The fields of /proc/PID/stat, of which STATE is the first. Raises OSError where the system does not tell."""
+    with open(f"{proc}/{pid}/stat", "rb") as file:  # noqa: PTH123  (hot path)
+        return file.read().rpartition(b")")[2].split()
+
+
 def began(pid: int | str = "self", proc: str = PROC) -> int | None:
     """Ticks since the machine's start at which it was started; None where the system does not tell."""
     try:
-        return int(_stat(pid, proc)[_STARTED])
+        return int(stat(pid, proc)[STARTED])
     except (OSError, ValueError, IndexError):
         return None
 
@@ -43,12 +49,12 @@ def can_tell(proc: str = PROC) -> bool:
 def find(pid: int, proc: str = PROC) -> Process | None:
     """The process of this number, unless it has ended; None where there is none."""
     try:
-        fields = _stat(pid, proc)
-        if fields[_STATE].decode("ascii", "replace") in _GONE:
+        fields = stat(pid, proc)
+        if fields[STATE].decode("ascii", "replace") in _GONE:
             return None
-        ticks = int(fields[_STARTED])
+        ticks = int(fields[STARTED])
         seconds = _booted(proc) + ticks / os.sysconf("SC_CLK_TCK")
-        return Process(pid, ticks, seconds, int(fields[_RSS]) * os.sysconf("SC_PAGE_SIZE"))
+        return Process(pid, ticks, seconds, int(fields[RSS]) * os.sysconf("SC_PAGE_SIZE"))
     except (OSError, ValueError, IndexError):
         return None
 
@@ -61,11 +67,6 @@ def command(pid: int, proc: str = PROC) -> list[str]:
     except OSError:
         return []
     return [word.decode("utf-8", "replace") for word in words[:-1]]
-
-
-def _stat(pid: int | str, proc: str) -> list[bytes]:
-    with open(f"{proc}/{pid}/stat", "rb") as file:  # noqa: PTH123  (a program's start)
-        return file.read().rpartition(b")")[2].split()
 
 
 def _booted(proc: str) -> float:

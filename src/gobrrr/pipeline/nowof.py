@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from gobrrr.machine.processes import Process as Here
 from gobrrr.recording import marks, now
 from gobrrr.recording.now import Part, Process
+from gobrrr.recording.phase_marks import NAMES
 from gobrrr.recording.steps import LOOP_NAMES
-from gobrrr.recording.stretches import NAMES
 from gobrrr.recording.warmup import median
 from gobrrr.recording.watched import LoopSoFar, Watched
 from gobrrr.rules.cores import CROWDED, STARVED, without_core
@@ -40,23 +40,40 @@ class Surroundings(NamedTuple):
 def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process:
     """`here`: the process, where it runs on this machine."""
     start, main = watched.start, watched.main
-    loop = main[1] if main else LoopSoFar()
+    loop = main or LoopSoFar()
     late_ns = median(loop.late) if loop.late else None
     vitals, step_ns = watched.vitals, loop.trend.median or 0.0
     own, others = _loads(watched)
     starved = without_core(own, others or 0.0, vitals.rate(marks.WAITED), vitals.rate(marks.STOLEN))
-    split, num = watched.stretches.split(loop.usual)
+    split, num = watched.phases.split(loop.usual)
     rss, device = vitals.sizes[marks.RSS], vitals.sizes[marks.DEVICE]
-    state = _state(watched, here, around)
     return Process(
-        start.pid, start.rank, state, _watching(watched), _ran(watched, here, around.clock_s),
-        max(0, int(1e9 * (around.clock_s - watched.journal.modified_s))),
-        LOOP_NAMES.get(main[0], "steps") if main else "", loop.num, len(loop.late), late_ns, loop.trend.median,
-        loop.trend.change, loop.trend.stretches, _rate(watched, loop, late_ns), num, _parts(split, num), start.device,
-        here.rss_bytes if here is not None else rss.last, rss.growth(step_ns) if step_ns else None,
-        device.last, device.growth(step_ns) if step_ns else None, own, others, starved,
-        _doubts(watched, starved, others, around),
-    )  # fmt: skip
+        pid=start.pid,
+        rank=start.rank,
+        state=_state(watched, here, around),
+        watching=_watching(watched),
+        ran_ns=_ran(watched, here, around.clock_s),
+        silent_ns=max(0, int(1e9 * (around.clock_s - watched.journal.modified_s))),
+        kind=LOOP_NAMES.get(loop.kind, "steps") if main else "",
+        steps=loop.num,
+        late_steps=len(loop.late),
+        late_ns=late_ns,
+        median_ns=loop.trend.median,
+        change=loop.trend.change,
+        history_ns=loop.trend.history,
+        samples_per_s=_rate(watched, loop, late_ns),
+        split_steps=num,
+        parts=_parts(split, num),
+        device=start.device,
+        rss_bytes=here.rss_bytes if here is not None else rss.last,
+        rss_growth=rss.growth(step_ns) if step_ns else None,
+        device_bytes=device.last,
+        device_growth=device.growth(step_ns) if step_ns else None,
+        busy_cores=own,
+        other_cores=others,
+        starved=starved,
+        doubts=_doubts(watched, starved, others, around),
+    )
 
 
 def _state(watched: Watched, here: Here | None, around: Surroundings) -> str:
@@ -103,7 +120,7 @@ def _loaders(watched: Watched) -> list[dict[str, Any]] | None:
 def _rate(watched: Watched, loop: LoopSoFar, step_ns: float | None) -> float | None:
     """Samples a second: rows of a batch by the loader's word, times the batches of a usual step."""
     sizes = {each.get("batch_size") for each in _loaders(watched) or ()}
-    batches = watched.stretches.batches(loop.usual)
+    batches = watched.phases.batches(loop.usual)
     if len(sizes) != 1 or not step_ns or not batches:  # of several loaders nothing says here which is the step's
         return None
     size = sizes.pop()

@@ -7,23 +7,20 @@ of it is held than one frame of events. A frame that is not whole yet is waited 
 from __future__ import annotations
 
 import os
-import struct
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from gobrrr.machine import files
+from gobrrr.recording.frames import CHECK, EVENT_BYTES, EVENTS, HEADER, RECORD
+from gobrrr.recording.limits import DEFAULT
 
-_HEADER = struct.Struct("<cI")
-_CHECK = struct.Struct("<I")
 _PIECE = 1 << 20
 MOST_EVENTS = 1 << 20
 """Bytes of a frame of events: capture writes no larger one."""
 MOST_RECORD = 4 << 20
 """Bytes of a record that is handed on; the columns of a window are larger, and are passed over."""
-MOST_FRAME = 256 << 20
-"""Bytes of any frame, as recording.limits has it."""
 TORN = 3
 """Looks after which a checksum that is wrong stays wrong: the file system may show a size before its bytes."""
 
@@ -35,6 +32,8 @@ class Growing:
         self.path = path
         self.damage = ""
         self.share = 0.0
+        self.behind = False
+        """Whether more lies there to be read at once."""
         self.modified_s = 0.0
         """When it was written last, Unix seconds."""
         self._place = self._wrong = 0
@@ -61,30 +60,27 @@ class Growing:
             self.share = self._place / facts.st_size if facts.st_size else 1.0
             self.behind = not self.damage and self._place >= end and end < facts.st_size
 
-    behind = False
-    """Whether more lies there to be read at once."""
-
     def _frame(self, file: BinaryIO, size: int) -> tuple[bytes, bytes] | None:
         """The frame at the place, which moves behind it; None where it is not whole."""
-        head = file.read(_HEADER.size)
-        if len(head) < _HEADER.size:
+        head = file.read(HEADER.size)
+        if len(head) < HEADER.size:
             return None
-        kind, length = _HEADER.unpack(head)
-        most = {b"E": MOST_EVENTS, b"J": MOST_FRAME}.get(kind, -1)
-        if length > most or (kind == b"E" and length % 32):
+        kind, length = HEADER.unpack(head)
+        most = {EVENTS: MOST_EVENTS, RECORD: DEFAULT.journal_frame_bytes}.get(kind, -1)
+        if length > most or (kind == EVENTS and length % EVENT_BYTES):
             self.damage = f"no frame begins at byte {self._place}"
             return None
-        if self._place + _HEADER.size + length + _CHECK.size > size:
+        if self._place + HEADER.size + length + CHECK.size > size:
             return None
         payload, mark = self._payload(file, head, length)
-        check = file.read(_CHECK.size)
-        if len(check) < _CHECK.size or _CHECK.unpack(check)[0] != mark:
+        check = file.read(CHECK.size)
+        if len(check) < CHECK.size or CHECK.unpack(check)[0] != mark:
             self._wrong += 1
             if self._wrong >= TORN:
                 self.damage = f"the checksum of the frame at byte {self._place} is wrong"
             return None
         self._wrong = 0
-        self._place += _HEADER.size + length + _CHECK.size
+        self._place += HEADER.size + length + CHECK.size
         return kind, payload
 
     def _payload(self, file: BinaryIO, head: bytes, length: int) -> tuple[bytes, int]:

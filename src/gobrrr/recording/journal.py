@@ -6,9 +6,7 @@ frame against its checksum, and reading stops with a note where the first one do
 
 from __future__ import annotations
 
-import json
 import os
-import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +17,9 @@ import numpy as np
 
 from gobrrr.errors import TraceError
 from gobrrr.machine import files
+from gobrrr.recording.frames import CHECK, EVENT_BYTES, EVENTS, HEADER, RECORD, Unreadable, events_of, record_of
 from gobrrr.recording.limits import DEFAULT, Limits, exceeded
 from gobrrr.recording.trace import Ints
-
-_HEADER = struct.Struct("<cI")
-_CHECK = struct.Struct("<I")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +32,6 @@ class Journal:
     truncated: bool = False
     note: str = ""
     """Where and why reading stopped, empty for a whole file."""
-
-
-class _Stop(Exception):
-    """Reading cannot go on; the message says why."""
 
 
 def read_journal(path: Path, limits: Limits = DEFAULT) -> Journal:
@@ -57,11 +49,11 @@ def read_journal(path: Path, limits: Limits = DEFAULT) -> Journal:
             if num_bytes > limits.file_bytes:
                 raise exceeded(str(path), "file_bytes", limits.file_bytes, num_bytes)
             for kind, payload in _frames(file, str(path), num_bytes, limits):
-                if kind == b"E":
-                    events.append(np.frombuffer(payload, "<i8").reshape(-1, 4).astype(np.int64))
+                if kind == EVENTS:
+                    events.append(events_of(payload))
                 else:
-                    records.append(_record(payload))
-    except _Stop as stop:
+                    records.append(record_of(payload))
+    except Unreadable as stop:
         note = str(stop)
     except OSError as error:
         raise TraceError(f"{path}: {error.strerror or error}", "is it the journal of a finished run?") from error
@@ -70,35 +62,24 @@ def read_journal(path: Path, limits: Limits = DEFAULT) -> Journal:
 
 
 def _frames(file: BinaryIO, source: str, num_bytes: int, limits: Limits) -> Iterator[tuple[bytes, bytes]]:
-    """Yield (kind, payload) of every whole frame; raise _Stop at the first that is not."""
+    """Yield (kind, payload) of every whole frame; raise Unreadable at the first that is not."""
     place = 0
-    while head := file.read(_HEADER.size):
-        if len(head) < _HEADER.size:
-            raise _Stop(f"ends within a frame at byte {place}")
-        kind, length = _HEADER.unpack(head)
-        if kind not in (b"E", b"J"):
-            raise _Stop(f"no frame begins at byte {place}")
-        if length > num_bytes - place - _HEADER.size - _CHECK.size:
-            raise _Stop(f"ends within a frame at byte {place}")
+    while head := file.read(HEADER.size):
+        if len(head) < HEADER.size:
+            raise Unreadable(f"ends within a frame at byte {place}")
+        kind, length = HEADER.unpack(head)
+        if kind not in (EVENTS, RECORD):
+            raise Unreadable(f"no frame begins at byte {place}")
+        if length > num_bytes - place - HEADER.size - CHECK.size:
+            raise Unreadable(f"ends within a frame at byte {place}")
         if length > limits.journal_frame_bytes:
             raise exceeded(source, "journal_frame_bytes", limits.journal_frame_bytes, length, f"at byte {place}")
-        payload, check = file.read(length), file.read(_CHECK.size)
-        if len(payload) < length or len(check) < _CHECK.size:
-            raise _Stop(f"ends within a frame at byte {place}")
-        if _CHECK.unpack(check)[0] != zlib.crc32(payload, zlib.crc32(head)):
-            raise _Stop(f"the checksum of the frame at byte {place} is wrong")
-        if kind == b"E" and length % 32:
-            raise _Stop(f"the events of the frame at byte {place} are not whole")
+        payload, check = file.read(length), file.read(CHECK.size)
+        if len(payload) < length or len(check) < CHECK.size:
+            raise Unreadable(f"ends within a frame at byte {place}")
+        if CHECK.unpack(check)[0] != zlib.crc32(payload, zlib.crc32(head)):
+            raise Unreadable(f"the checksum of the frame at byte {place} is wrong")
+        if kind == EVENTS and length % EVENT_BYTES:
+            raise Unreadable(f"the events of the frame at byte {place} are not whole")
         yield kind, payload
-        place += _HEADER.size + length + _CHECK.size
-
-
-def _record(payload: bytes) -> dict[str, Any]:
-    """One JSON object; NaN and infinity, which JSON does not have, become None."""
-    try:
-        record = json.loads(payload, parse_constant=lambda _: None)
-    except (ValueError, RecursionError) as error:
-        raise _Stop(f"a record is not JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise _Stop("a record is not a JSON object")
-    return record
+        place += HEADER.size + length + CHECK.size

@@ -40,7 +40,7 @@ class Process(msgspec.Struct, frozen=True):
     change: float | None = None
     """What the last quarter of them is longer than the first, as a share of it."""
     history_ns: tuple[float, ...] = ()
-    """Medians of equal stretches of the run."""
+    """Medians of equal pieces of the run."""
     samples_per_s: float | None = None
     split_steps: int = 0
     parts: tuple[Part, ...] = ()

@@ -19,9 +19,9 @@ from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.limits import DEFAULT, Limits
 from gobrrr.recording.marks import NO_WINDOW
 from gobrrr.recording.serving import Iteration
-from gobrrr.recording.steps import LoopSteps, find_loops
+from gobrrr.recording.steps import CUT_SHORT, LoopSteps, find_loops
 from gobrrr.recording.trace import Trace
-from gobrrr.recording.warmup import settling
+from gobrrr.recording.warmup import doubted
 
 Ints = npt.NDArray[np.int64]
 
@@ -167,10 +167,11 @@ def _load(path: Path, limits: Limits) -> Recording:
     ended = next((str(r.get("reason")) for r in records if r.get("type") == "end"), None)
     missing += unwritable(path.parent, path.name) + _complaints(records, ended)
     windows = _windows(records, missing)
-    loops = tuple(find_loops(journal.events, _settling(records), cut_short=ended in ("left early", "stop-after")))
+    facts = tuple(r for r in records if r.get("type") == "facts")
+    loops = tuple(find_loops(journal.events, doubted(facts), cut_short=ended in CUT_SHORT))
     recording = Recording(
         path.parent, start, journal.events, loops, windows, None, _workers(path.parent, missing, limits),
-        tuple(r for r in records if r.get("type") == "facts"), _counted(records, loops), ended,
+        facts, _counted(records, loops), ended,
         int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
     )  # fmt: skip
     trace = _trace(recording, limits, missing)
@@ -200,15 +201,6 @@ def whole_samples(samples: Samples) -> bool:
     length = len(samples.t)
     looked = all(len(column) in (0, length) for column in (samples.held, samples.wrote))
     return length == len(samples.stack) == len(samples.cpu) and looked
-
-
-def _settling(records: tuple[dict[str, Any], ...]) -> int:
-    """Steps that follow a window and are not plain, as capture counted them while the program ran."""
-    try:
-        loaders = [entry for r in records if r.get("type") == "facts" for entry in r.get("loaders") or ()]
-        return max(2, settling(loaders))
-    except (AttributeError, TypeError, ValueError):
-        return 2  # a journal that nobody of ours wrote
 
 
 def _first(records: tuple[dict[str, Any], ...], kind: str, shape: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from gobrrr.recording.vitals import MAX_SAMPLES, growth
 
 LEAST_STEPS = 16
 """Steps below which nothing is said of growth: what one of them holds and gives back is none."""
-LATE = 128
-"""Readings of late: one each 0.1 s, so of some 13 s."""
+LATE_NS = 13_000_000_000
+"""What is of late: a dozen readings of what is read once a second, and soon over."""
+MOST_LATE = 256
+"""Readings of one counter that are held, whatever a file says: one each 0.1 s is 131."""
 _SIZES = (marks.RSS, marks.DEVICE)
 _COUNTERS = (marks.CPU, marks.BUSY, marks.WAITED, marks.STOLEN)
 
@@ -54,7 +56,7 @@ class Vitals:
     def __init__(self) -> None:
         self.sizes: dict[int, Sizes] = {kind: Sizes() for kind in _SIZES}
         self._looking = False
-        self._late: dict[int, deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=LATE))
+        self._late: dict[int, deque[tuple[int, int]]] = {kind: deque(maxlen=MOST_LATE) for kind in _COUNTERS}
 
     def feed(self, events: Ints) -> None:
         """The next events. A closer look takes memory of its own: growth begins anew behind it."""
@@ -68,9 +70,24 @@ class Vitals:
                 self.sizes[kind].add(t, value, self._looking)
             else:
                 self._late[kind].append((t, value))
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what is not of late, of all counters alike; two readings of each stay where steps are longer."""
+        newest = max((read[-1][0] for read in self._late.values() if read), default=0)
+        for read in self._late.values():
+            if read and read[-1][0] < newest - LATE_NS:
+                read.clear()  # the system tells it no more
+        oldest = min([newest - LATE_NS, *(read[-2][0] for read in self._late.values() if len(read) > 1)])
+        for read in self._late.values():
+            while read and read[0][0] < oldest:
+                read.popleft()
 
     def rate(self, kind: int) -> float | None:
-        """Increase of a counter per ns of late; None where it was not read twice."""
-        read = self._late[kind]
+        """Increase of a counter per ns of late, over the time in which all that are known were read; None where it was
+        not read twice."""
+        known = [read for read in self._late.values() if len(read) > 1]
+        begin, end = max((read[0][0] for read in known), default=0), min((read[-1][0] for read in known), default=0)
+        read = [(t, value) for t, value in self._late[kind] if begin <= t <= end]
         took = read[-1][0] - read[0][0] if len(read) > 1 else 0
         return max(0.0, (read[-1][1] - read[0][1]) / took) if took > 0 else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from gobrrr.recording import marks
 
 Ints = npt.NDArray[np.int64]
 BACKWARDS = "backward passes"
+CUT_SHORT = ("left early", "stop-after")
+"""Reasons of an end that we made before the program's own."""
 LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: BACKWARDS}
 
 
@@ -41,6 +44,20 @@ class Step:
     def plain(self) -> bool:
         """Outside windows and rests, and not settling."""
         return not (self.window or self.settling or self.rests)
+
+
+class Timed(Protocol):
+    """What a loop is ranked by: ns in its steps, and from the first to the last."""
+
+    @property
+    def kind(self) -> int: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def span(self) -> int: ...
+
+
+Loop = TypeVar("Loop", bound=Timed)
 
 
 @dataclass(frozen=True)
@@ -139,9 +156,15 @@ def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[L
     for key, step in Finder(settle).feed(events):
         found[key].append(step)
     loops = [LoopSteps(kind, number, tuple(steps)) for (kind, number), steps in found.items()]
+    return by_time(loops, cut_short)
+
+
+def by_time(loops: Iterable[Loop], cut_short: bool = False) -> list[Loop]:
+    """As find_loops() has them in order."""
+    loops = list(loops)
     training = max((loop for loop in loops if loop.kind in marks.TRAINS), key=lambda loop: loop.total, default=None)
 
-    def rank(loop: LoopSteps) -> tuple[bool, int]:
+    def rank(loop: Loop) -> tuple[bool, int]:
         return cut_short and loop.kind not in marks.TRAINS, -(loop.span if loop is training else loop.total)
 
     return sorted(loops, key=rank)

@@ -10,15 +10,15 @@ from gobrrr.recording.warmup import median
 _FINENESS = 1 / math.log(1.01)
 """Lengths are counted in classes of 1 %: their middle is wrong by half of that at most."""
 BINS = 32
-"""Stretches of the run that are told apart, and up to twice as many."""
+"""Pieces of the run that are told apart, and up to twice as many."""
 SAMPLE = 64
-"""Steps of a stretch whose median stands for it."""
+"""Steps of a piece whose median stands for it."""
 QUARTERS = 8
-"""Stretches below which nothing is said of a trend."""
+"""Pieces below which nothing is said of a trend."""
 
 
 class Trend:
-    """The median of all steps, and of equal stretches of them in their order."""
+    """The median of all steps, and of equal pieces of the run in their order."""
 
     def __init__(self) -> None:
         self.num = 0
@@ -55,14 +55,14 @@ class Trend:
         return None
 
     @property
-    def stretches(self) -> tuple[float, ...]:
-        """ns: medians of equal stretches, at most 64 of them, the first that of the first steps."""
+    def history(self) -> tuple[float, ...]:
+        """ns: medians of equal pieces of the run, at most 63 of them, the first that of the first steps."""
         return tuple(self._done)
 
     @property
     def change(self) -> float | None:
         """What the last quarter of the run is longer than the first, as a share of that; None of too short a run. The
-        first stretch is left out: its steps warm up."""
+        first piece is left out: its steps warm up."""
         told = self._done[1:]
         if len(told) < QUARTERS:
             return None

@@ -29,3 +29,11 @@ def settling(loaders: Iterable[dict[str, Any]]) -> int:
     """Steps after a window in which loaders are faster than usual: what their workers piled up in the meantime."""
     queued = [int(f.get("num_workers") or 0) * int(f.get("prefetch_factor") or 0) for f in loaders]
     return 1 + min(24, max(queued, default=0))
+
+
+def doubted(facts: Iterable[dict[str, Any]]) -> int:
+    """Steps after a window that are not plain, by a journal's facts; 2 by those that nobody of ours wrote."""
+    try:
+        return max(2, settling([loader for record in facts for loader in record.get("loaders") or ()]))
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return 2

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from gobrrr.recording import marks
+from gobrrr.recording.frames import EVENTS, RECORD, Unreadable, events_of, record_of
 from gobrrr.recording.growing import Growing
+from gobrrr.recording.phase_marks import PhaseMarks
 from gobrrr.recording.run import Start
 from gobrrr.recording.series import Vitals
-from gobrrr.recording.steps import Finder, Ints, Step
-from gobrrr.recording.stretches import Stretches
+from gobrrr.recording.steps import CUT_SHORT, Finder, Ints, Step, by_time
 from gobrrr.recording.trend import Trend
-from gobrrr.recording.warmup import settling
+from gobrrr.recording.warmup import doubted
 
 LATE = 32
 """Steps that are 'now': as many as a stretch that is watched between two rests."""
@@ -28,8 +26,9 @@ MOST_NOTES = 8
 class LoopSoFar:
     """One loop. `late`: its last steps that count; `seen`: its last that were watched, too."""
 
-    def __init__(self) -> None:
-        self.num = self.total = self.first = self.last = 0
+    def __init__(self, kind: int = 0) -> None:
+        self.kind = kind
+        self.num = self.total = self._first = self._last = 0
         self.trend = Trend()
         self.late: deque[int] = deque(maxlen=LATE)
         self.seen: deque[Step] = deque(maxlen=LATE)
@@ -40,12 +39,17 @@ class LoopSoFar:
             return  # no clock of ours runs backwards: a damaged file
         self.num += 1
         self.total += step.wall
-        self.first, self.last = self.first or step.start, step.end
+        self._first, self._last = self._first or step.start, step.end
         if step.plain or step.rests:
             self.trend.add(step.wall)
             self.late.append(step.wall)
         if step.plain:
             self.seen.append(step)
+
+    @property
+    def span(self) -> int:
+        """ns from its first step to its last."""
+        return self._last - self._first
 
     @property
     def usual(self) -> list[Step]:
@@ -68,7 +72,7 @@ class Watched:
         self.started = False
         self.finder = Finder()
         self.loops: dict[tuple[int, int], LoopSoFar] = {}
-        self.stretches, self.vitals = Stretches(), Vitals()
+        self.phases, self.vitals = PhaseMarks(), Vitals()
         self.facts: dict[str, Any] = {}
         self.ended: str | None = None
         self.notes: list[str] = []
@@ -77,46 +81,38 @@ class Watched:
     def look(self, most: int) -> None:
         """Take in what was written since, some `most` bytes of it. Raises OSError where the journal is gone."""
         for kind, payload in self.journal.look(most):
-            if kind == b"E":
-                self._events(np.frombuffer(payload, "<i8").reshape(-1, 4).astype(np.int64))
-            elif kind == b"J":
+            if kind == EVENTS:
+                self._events(events_of(payload))
+            elif kind == RECORD:
                 self._record(payload)
             else:
                 self._begin()
 
     @property
-    def main(self) -> tuple[int, LoopSoFar] | None:
-        """Kind and course of the loop that takes the time, as recording.steps.find_loops() has it."""
-        trains = [(loop.total, key) for key, loop in self.loops.items() if key[0] in marks.TRAINS]
-        training = max(trains, key=lambda each: each[0], default=(0, None))[1]
-
-        def takes(key: tuple[int, int]) -> int:
-            loop = self.loops[key]
-            return loop.last - loop.first if key == training else loop.total
-
-        key = max(self.loops, key=takes, default=None)
-        return None if key is None else (key[0], self.loops[key])
+    def main(self) -> LoopSoFar | None:
+        """The loop that takes the time, as recording.steps.find_loops() has it."""
+        return next(iter(by_time(self.loops.values(), cut_short=self.ended in CUT_SHORT)), None)
 
     def _events(self, events: Ints) -> None:
         for key, step in self.finder.feed(events):
             if key in self.loops or len(self.loops) < MOST_LOOPS:
-                self.loops.setdefault(key, LoopSoFar()).add(step)
-        self.stretches.feed(events)
+                self.loops.setdefault(key, LoopSoFar(key[0])).add(step)
+        self.phases.feed(events)
         self.vitals.feed(events)
         self.last_ns = max(self.last_ns, int(events[:, 0].max(initial=0)))
 
     def _record(self, payload: bytes) -> None:
         """One JSON object; those of closer looks say nothing here."""
         try:
-            record: Any = json.loads(payload, parse_constant=lambda _: None) if payload else None
-        except (ValueError, RecursionError):
+            record = record_of(payload) if payload else {}
+        except Unreadable:
             return self._note("a record cannot be read")
-        kind = record.get("type") if isinstance(record, dict) else None
+        kind = record.get("type")
         if kind == "start":
             self._started(record)
         elif kind == "facts":
             self.facts = record
-            self._settle(record)
+            self.finder.settle = max(self.finder.settle, doubted([record]))
         elif kind == "end":
             self.ended = str(record.get("reason"))
         elif kind == "failed":
@@ -132,12 +128,6 @@ class Watched:
         if not all(abs(number or 0) < 1 << 62 for number in (*start.clock, start.pid, start.began, start.rank)):
             return self._note("how it began cannot be read: it holds a number that is none of ours")
         self.start, self.started = start, True
-
-    def _settle(self, record: dict[str, Any]) -> None:
-        try:
-            self.finder.settle = max(2, settling(record.get("loaders") or ()))
-        except (AttributeError, TypeError, ValueError):
-            self._note("what is known of its loaders cannot be read")
 
     def _note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < MOST_NOTES:

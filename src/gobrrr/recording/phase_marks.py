@@ -11,19 +11,19 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 from gobrrr.recording.steps import Ints, Step
 
-WAIT, FORWARD, BACKWARD, UPDATE, OTHER = "data wait", "forward", "backward", "update", "other"
+WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER = "data wait", "forward", "backward", "optimizer", "other"
 _BEGINS = {
     marks.DATA_BEGIN: WAIT, marks.DATA_END: OTHER, marks.FORWARD: FORWARD, marks.BACKWARD: BACKWARD,
-    marks.UPDATE_BEGIN: UPDATE, marks.UPDATE_END: OTHER,
+    marks.UPDATE_BEGIN: OPTIMIZER, marks.UPDATE_END: OTHER,
 }  # fmt: skip
-NAMES = (WAIT, FORWARD, BACKWARD, UPDATE, OTHER)
+NAMES = (WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER)
 """Forward reaches to the call of the backward pass, the loss with it; backward to the next mark, what clips or unscales
 gradients with it; other is what stands behind a batch or an update."""
 KEPT = 1 << 14
 """Marks that are remembered: those of 32 steps, where one has fewer than 500."""
 
 
-class Stretches:
+class PhaseMarks:
     """The marks of late."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ class Stretches:
 
     def split(self, steps: Sequence[Step]) -> tuple[dict[str, int | None], int]:
         """ns of these steps by name, which add up to their length, and of how many: those whose marks are remembered.
-        None for what no mark of theirs tells."""
+        None for what no mark tells."""
         told, edges = self._told(steps)
         if not len(edges):
             return dict.fromkeys(NAMES), 0
@@ -51,7 +51,9 @@ class Stretches:
         seen = set(names[told[:, 0] >= edges[0, 0]].tolist())
         spent = {name: _of(told[:, 0], names == name, edges) for name in NAMES}
         spent[OTHER] = int(np.sum(edges[:, 1] - edges[:, 0])) - sum(spent[name] for name in NAMES if name != OTHER)
-        return {name: spent[name] if name in seen or name == OTHER else None for name in NAMES}, len(edges)
+        return {name: spent[name] if spent[name] or name in seen or name == OTHER else None for name in NAMES}, len(
+            edges
+        )
 
     def batches(self, steps: Sequence[Step]) -> int | None:
         """Batches that the usual one of these steps gets; None where none is known."""
