@@ -127,6 +127,12 @@ def test_a_signal_ends_it_in_good_order(terminal: Terminal, number: int) -> None
     assert terminal.restored and "Traceback" not in terminal.shown
 
 
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGUSR1, signal.SIGALRM])
+def test_what_kills_other_programs_leaves_a_terminal_behind_it_too(terminal: Terminal, number: int) -> None:
+    terminal.child.send_signal(number)
+    assert terminal.ended() == -number and terminal.restored
+
+
 def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(terminal: Terminal) -> None:
     terminal.child.send_signal(signal.SIGTSTP)  # a session's leader goes on at once: there is no shell to continue it
     terminal.until(lambda shown: -1 < shown.find(_LEAVE) < shown.rfind(_ENTER))

@@ -15,6 +15,8 @@ from typing import Any, TextIO
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 """The other screen without cursor and without wrapping; and back."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
+_KILLING = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+"""What ends a process that has no handler for it; Ctrl-\\ is the first."""
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
@@ -39,7 +41,8 @@ class Screen:
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
         self._old_fd = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        for number, handler in ((signal.SIGTSTP, self._stop), (signal.SIGWINCH, _look_again)):
+        handlers = {signal.SIGTSTP: self._stop, signal.SIGWINCH: _look_again, **dict.fromkeys(_KILLING, self._die)}
+        for number, handler in handlers.items():
             if signal.getsignal(number) == signal.SIG_DFL:
                 self._old[number] = signal.signal(number, handler)
         try:
@@ -114,6 +117,12 @@ class Screen:
         os.kill(os.getpid(), number)
         signal.signal(number, self._stop)
         self._begin()
+
+    def _die(self, number: int, _: FrameType | None) -> None:
+        """Give the terminal back, and end as without us."""
+        self._end()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 def _look_again(_number: int, _frame: FrameType | None) -> None:

@@ -119,7 +119,8 @@ def _loaders(watched: Watched) -> list[dict[str, Any]] | None:
 
 def _rate(watched: Watched, loop: LoopSoFar, step_ns: float | None) -> float | None:
     """Samples a second: rows of a batch by the loader's word, times the batches of a usual step."""
-    sizes = {each.get("batch_size") for each in _loaders(watched) or ()}
+    said = [each.get("batch_size") for each in _loaders(watched) or ()]
+    sizes = {size if isinstance(size, int) else None for size in said}  # from a file: a list may stand there
     batches = watched.phases.batches(loop.usual)
     if len(sizes) != 1 or not step_ns or not batches:  # of several loaders nothing says here which is the step's
         return None
