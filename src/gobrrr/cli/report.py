@@ -24,7 +24,9 @@ if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --h
 
 RUNS = ".gobrrr"
 TEN = 10
-"""Ops where no number is said."""
+"""Rows of a table where no number is said."""
+NO_NUMBER = -1
+"""What `--ops` is without one."""
 
 
 class ReportCommand:
@@ -135,8 +137,8 @@ def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
     parser.add_argument(
         "--ops",
         nargs="?",
-        type=numbers.at_least_one,
-        const=TEN,
+        type=_rows,
+        const=NO_NUMBER,
         default=0,
         metavar="N",
         help=f"{ten}; N: a table of so many",
@@ -147,9 +149,14 @@ def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
     )
 
 
+def _rows(word: str) -> int:
+    """The number after `--ops`; what main() writes where a file follows has none."""
+    return numbers.at_least_one(word) if word else NO_NUMBER
+
+
 def wants_table(args: argparse.Namespace) -> bool:
     """Whether one table of ops was asked for, and not the report."""
-    return bool(args.by or args.sort or args.ops not in (0, TEN))
+    return bool(args.by or args.sort or args.ops > 0)
 
 
 def tell(report: Report, view: View, args: argparse.Namespace) -> None:
@@ -158,7 +165,8 @@ def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     if form == "text" and wants_table(args):
         from gobrrr.report import optables
 
-        shown = optables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, args.ops or TEN)
+        num = args.ops if args.ops > 0 else TEN
+        shown = optables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, num)
         put(shown.encode("utf-8", "replace"), args.output)
     elif form == "text" and not args.output:
         from gobrrr.report import text
