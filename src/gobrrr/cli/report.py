@@ -78,6 +78,7 @@ def find(path: Path) -> Path:
 
 def beside(view: View, file: Path, report: Report) -> View:
     """With every step's time and one step's timeline, where the recording lies beside its report and can be read."""
+    from gobrrr.ledger.profiledwindow import profiled_window
     from gobrrr.ledger.timeline import timeline
     from gobrrr.recording.run import load_run
     from gobrrr.report.history import step_times
@@ -89,7 +90,7 @@ def beside(view: View, file: Path, report: Report) -> View:
         except (GobrrrError, OSError):
             return view
         own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
-        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(own))
+        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(profiled_window(own)))
 
 
 def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[tuple[Report | None, Recording | None]]:

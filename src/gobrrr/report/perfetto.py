@@ -63,7 +63,7 @@ class _File:
             process = Process(pid, 0, self.tids, self.mask)
             yield from (*process.named(self._name(pid, report, recording)), process.label(NO_STEP.message))
             return
-        begin = window.edges[0] if window else steps[0][0]
+        begin = window.begin if window else steps[0][0]
         zero, note = self._zero(begin)
         process = Process(pid, zero, self.tids, self.mask)
         yield from process.named(self._name(pid, report, recording))
