@@ -13,7 +13,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.ledger.groupedmodel import OpRow, OpTable
 from gobrrr.report.page import Page
 from gobrrr.report.sections import several
-from gobrrr.report.text import WIDTH, laid_out, suited
+from gobrrr.report.text import MIN_WIDTH, WIDTH, laid_out, suited
 from gobrrr.rules.verdict.model import Report
 from gobrrr.rules.verdict.place import short
 
@@ -41,7 +41,7 @@ def show(report: Report, stream: TextIO | None, by: str, sort: str | None, num: 
     if by == "line" and sort in ("average", "calls"):
         raise GobrrrError(f"a line has no {sort}: nobody counts how often it runs", "--sort total")
     width, color, ascii_only = suited(stream) if stream else (WIDTH, False, False)
-    page = Page(max(40, width), ascii_only)
+    page = Page(max(MIN_WIDTH, width), ascii_only)
     table = next((table for table in report.tables if table.by == by), None)
     return laid_out([[Text(line) for line in _lines(table, report, page, sort, num)]], page.width, color)
 

@@ -18,7 +18,10 @@ NAME = 512
 """Characters of a text: templates make names of some thousand."""
 LANES = 16
 """Tracks that one thread is spread over at most: events of one track lie within each other or apart."""
-CHUNK = KEPT = 1 << 16
+CHUNK = 1 << 16
+"""Bytes that are written at once: what a pipe of Linux takes (pipe(7))."""
+KEPT = 1 << 16
+"""Texts of a process that are kept to be written again, of NAME characters: 32 MiB at most, where escapes are few."""
 
 
 def text(words: str, mask: Callable[[str], str] = str) -> str:
