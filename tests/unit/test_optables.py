@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.main import main
+from gobrrr.ledger.ways import WAYS
 from gobrrr.report import optables
 from gobrrr.report.pagetables import ops, unknown
-from gobrrr.report.sorts import SORTS, WAYS
+from gobrrr.report.sorts import SORTS
 from tests.diagnose.test_files import NUM, event, training, write
 from tests.unit.page_samples import HOSTILE
 

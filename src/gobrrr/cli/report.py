@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from gobrrr.cli import nouns, numbers, price, redact, streams
 from gobrrr.errors import GobrrrError
+from gobrrr.ledger.ways import WAYS
 from gobrrr.machine import files
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.names import RECEIPT, REPORT
 from gobrrr.report import formats
 from gobrrr.report.formats import View
-from gobrrr.report.sorts import SORTS, WAYS
+from gobrrr.report.sorts import SORTS
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
     from gobrrr.recording.run import Recording

@@ -6,12 +6,11 @@ import msgspec
 
 from gobrrr.recording.facts import Span
 
-WAYS = ("op", "shape", "line", "module")
-
 
 class OpRow(msgspec.Struct, frozen=True):
     """Ops of one group, per profiled step, in ns. Self time is without the ops that they call; `total_ns` is with them,
-    of a module with the modules below it. `device_ns`: the kernels that they launched themselves."""
+    of a module with the modules below it. `device_ns`: what they launched themselves, kernels, copies, sets and
+    collectives; the costliest ops of a report are of kernels alone."""
 
     name: str
     ops: float

@@ -86,9 +86,7 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     ops = trace.ops
     begins = recording.offline and spans[0, 0] == steps[0, 0] + window.offset
     ran = _of_the_host(spans, window) if begins else spans
-    inside = within(ops.start, ran) & (
-        (ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION)
-    )
+    inside = within(ops.start, ran) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
     main = _main_thread(recording, trace, inside)
     ops = ops.take(inside & ((ops.thread == main) | (ops.thread == _backward_thread(ops, main))))
     if places.known and not recording.offline:
