@@ -285,9 +285,13 @@ def test_ranks_are_processes_on_one_clock(tmp_path: Path) -> None:
     assert first[2] - first[1] == 250
 
 
-def test_a_rank_with_another_clock_begins_with_the_first_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begins", [(0, 1e10), (1e10, 0)], ids=["later", "earlier"])
+def test_a_rank_with_another_clock_begins_with_the_first_and_says_so(
+    begins: tuple[float, float], tmp_path: Path
+) -> None:
     files = [
-        write(tmp_path / f"{i}.json", [e | {"ts": e["ts"] + i * 1e10} for e in training(comm=50)]) for i in range(2)
+        write(tmp_path / f"{i}.json", [e | {"ts": e["ts"] + begin} for e in training(comm=50)])
+        for i, begin in enumerate(begins)
     ]
     found = drawn(tmp_path, *map(str, files))
     first = {pid: min(e["ts"] for e in found if e["ph"] == "X" and e["pid"] == pid) for pid in (1, 2)}

@@ -182,6 +182,33 @@ def test_kernels_are_their_ops_lines_and_modules(tmp_path: Path) -> None:
     assert {sums(table)[2] for table in found.values()} == {300 * US}
 
 
+def test_a_kernel_in_an_op_of_an_outer_module_is_counted_once_above(tmp_path: Path) -> None:
+    """A checkpoint of the block holds the op of its Linear: the kernel is the Linear's, and once the net's."""
+    events = [e | {"dur": 290} if e["name"].startswith("enumerate") else e for e in training()]
+    for i in range(NUM):
+        for name, at, dur in (("Net_0", 295, 66), ("Block_1", 296, 64), ("Linear_3", 299, 55)):
+            events.append(event(f"nn.Module: {name}", 1000 * i + at, dur, "python_function"))
+        events.append(event("CheckpointFunction", 1000 * i + 297, 62))
+    found = rows(tables(of_trace(read(Source(str(write(tmp_path / "t.json", events))))))["module"])
+    told = {name: (row.device_ns, row.device_total_ns) for name, row in found.items() if name.startswith("Net_0")}
+    assert told == {"Net_0": (0, 200 * US), "Net_0.Block_1": (0, 200 * US), "Net_0.Block_1.Linear_3": (200 * US,) * 2}
+
+
+def test_what_an_annotation_answers_for_is_its_ops_own(tmp_path: Path) -> None:
+    """An annotation lies in no group: a floor of 4 us is held against the 10 us of the op that it holds."""
+    clock = Timeline()
+    with clock.window():
+        with clock.op("mine", category="user_annotation"):
+            clock.leaf("aten::mm", 10 * US)
+        clock.boundary()
+    recording = clock.recording(tmp_path)
+    window = profiled_window(recording)
+    assert window is not None and window.host.is_op.tolist() == [False, True]
+    priced = RowPrices([0.0, 4.0 * US], [None, None], ["compute", "compute"], owner=[0, 0])
+    found = op_tables(window.host, window.trace, window.places, priced, False)
+    assert found[0].rows[0].of_peak == pytest.approx(0.4)
+
+
 def test_why_there_are_none_is_said(tmp_path: Path) -> None:
     found = tables(of_trace(read(Source(str(write(tmp_path / "t.json", [event("aten::mm", 0, 50)]))))))
     assert (found["module"].rows, found["module"].why) == ((), "modules were not recorded")

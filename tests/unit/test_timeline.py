@@ -14,8 +14,8 @@ from gobrrr.ledger.device import device_ledger
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.idle import Idle, blamed, stalls, union
 from gobrrr.ledger.places import replay
-from gobrrr.ledger.slices import Said, Slice, Track, width_for
 from gobrrr.ledger.profiledwindow import profiled_window
+from gobrrr.ledger.slices import Said, Slice, Track, width_for
 from gobrrr.ledger.timeline import DEPTH, MOST, STREAMS, THREADS, Lane, timeline
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.run import Recording

@@ -36,8 +36,8 @@ HINTS = {
 
 
 def show(report: Report, stream: TextIO | None, by: str, sort: str | None, num: int) -> str:
-    """One table as it suits a stream, as text that ends with a newline; `sort`: one of SORTS. Raises GobrrrError for what
-    this table lacks."""
+    """One table as it suits a stream, as text that ends with a newline; `sort`: one of SORTS. Raises GobrrrError for
+    what this table lacks."""
     if by == "line" and sort in ("average", "calls"):
         raise GobrrrError(f"a line has no {sort}: nobody counts how often it runs", "--sort total")
     width, color, ascii_only = suited(stream) if stream else (WIDTH, False, False)
