@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,17 @@ def test_what_an_annotation_answers_for_is_its_ops_own(tmp_path: Path) -> None:
     priced = RowPrices([0.0, 4.0 * US], [None, None], ["compute", "compute"], owner=[0, 0])
     found = op_tables(window.host, window.trace, window.places, priced, False)
     assert found[0].rows[0].of_peak == pytest.approx(0.4)
+
+
+def test_a_call_counts_where_the_host_made_it_before_the_devices_step_began(tmp_path: Path) -> None:
+    window = profiled_window(by_hand(tmp_path))
+    assert window is not None
+    spans = window.host.spans.copy()
+    spans[0, 0] += 20 * US  # the device was busy with what came before
+    priced = RowPrices([0.0] * len(window.host), [None] * len(window.host), [None] * len(window.host))
+    found = op_tables(replace(window.host, spans=spans), window.trace, window.places, priced, False)
+    assert {name: row.calls for name, row in rows(found[3]).items() if name.startswith("Net")} == {
+        "Net": 1, "Net.head": 1}  # fmt: skip
 
 
 def test_why_there_are_none_is_said(tmp_path: Path) -> None:
