@@ -209,6 +209,17 @@ def test_what_has_no_room_is_counted_and_has_no_arrow(tmp_path: Path) -> None:
     assert any(e["name"] == "process_labels" and "3 events have no room" in e["args"]["labels"] for e in found)
 
 
+def test_a_label_says_all_that_there_is_to_say_at_once(tmp_path: Path) -> None:
+    """A rank on another clock, of whose kernels two have no room."""
+    crowded = [event("ProfilerStep#0", 0, 1000, "user_annotation"), event("aten::mm", 1, 900)]
+    crowded += [kernel("k", 200 + i, 300 + i, i) for i in range(LANES + 2)]
+    files = [write(tmp_path / "0.json", training(comm=50)),
+             write(tmp_path / "1.json", [e | {"ts": e["ts"] + 1e10} for e in crowded])]  # fmt: skip
+    found = drawn(tmp_path, *map(str, files))
+    assert [(e["pid"], e["args"]["labels"]) for e in found if e["name"] == "process_labels"] == [
+        (2, "its clock is another one: it begins where the first does; 2 events have no room")]  # fmt: skip
+
+
 @pytest.mark.parametrize("word", [*HOSTILE, "x" * 100_000, "\u202edrowssap", "a\x00b\x1b[31m", "\ud800"])
 def test_hostile_names_are_strings_that_only_print(word: str, tmp_path: Path) -> None:
     events = [{**e, "name": word} if e["name"] in ("aten::mm", "volta_sgemm_128x64") else e for e in training()]
@@ -274,9 +285,13 @@ def test_ranks_are_processes_on_one_clock(tmp_path: Path) -> None:
     assert first[2] - first[1] == 250
 
 
-def test_a_rank_with_another_clock_begins_with_the_first_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begins", [(0, 1e10), (1e10, 0)], ids=["later", "earlier"])
+def test_a_rank_with_another_clock_begins_with_the_first_and_says_so(
+    begins: tuple[float, float], tmp_path: Path
+) -> None:
     files = [
-        write(tmp_path / f"{i}.json", [e | {"ts": e["ts"] + i * 1e10} for e in training(comm=50)]) for i in range(2)
+        write(tmp_path / f"{i}.json", [e | {"ts": e["ts"] + begin} for e in training(comm=50)])
+        for i, begin in enumerate(begins)
     ]
     found = drawn(tmp_path, *map(str, files))
     first = {pid: min(e["ts"] for e in found if e["ph"] == "X" and e["pid"] == pid) for pid in (1, 2)}

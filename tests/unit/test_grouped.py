@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ def rows(table: OpTable) -> dict[str, OpRow]:
 
 
 def sums(table: OpTable) -> tuple[float, float, float]:
-    """Calls, self time on the host and on the device of a table, its others among them."""
+    """Ops, self time on the host and on the device of a table, its others among them."""
     listed = [*table.rows, *([table.others] if table.others else [])]
-    return sum(r.calls for r in listed), sum(r.self_ns for r in listed), sum(r.device_ns or 0 for r in listed)
+    return sum(r.ops for r in listed), sum(r.self_ns for r in listed), sum(r.device_ns or 0 for r in listed)
 
 
 def by_hand(folder: Path) -> Recording:
@@ -77,10 +78,10 @@ def by_hand(folder: Path) -> Recording:
 
 def test_modules_have_their_forward_their_backward_and_what_lies_below_them(tmp_path: Path) -> None:
     found = tables(by_hand(tmp_path))
-    seen = {name: (row.calls, row.self_ns / US, row.total_ns / US) for name, row in rows(found["module"]).items()}
+    seen = {name: (row.ops, row.self_ns / US, row.total_ns / US) for name, row in rows(found["module"]).items()}
     assert seen == {"Net.head": (4, 100, 100), "(optimizer)": (1, 9, 9), "(backward)": (2, 7, 7), "(loss)": (1, 5, 5),
                     "Net": (1, 3, 103)}  # fmt: skip
-    lines = {name: (row.calls, row.self_ns / US) for name, row in rows(found["line"]).items()}
+    lines = {name: (row.ops, row.self_ns / US) for name, row in rows(found["line"]).items()}
     assert lines == {"train.py:11": (5, 103), "train.py:12": (3, 12), "train.py:14": (1, 9)}
     ops = {
         name: (row.calls, row.self_ns / US, row.total_ns / US, row.average_ns / US)
@@ -90,6 +91,34 @@ def test_modules_have_their_forward_their_backward_and_what_lies_below_them(tmp_
     shapes = {name: row.self_ns / US for name, row in rows(found["shape"]).items()}
     assert shapes["aten::mm 8x16 16x4"] == 10 and shapes["aten::mm 4x8 8x16"] == 67
     assert {sums(table) for table in found.values()} == {(9, 124 * US, 0)}
+
+
+def test_a_module_is_called_as_often_as_its_forward_and_a_line_nobody_counts(tmp_path: Path) -> None:
+    """Three calls of a head of two ops each, in each of two steps; outside of the window nothing counts."""
+    clock = Timeline()
+    with clock.module("Net.list.head"):
+        clock.run(US)
+    with clock.window(), clock.frame("main"):
+        for _ in range(2):
+            clock.line(5)
+            with clock.module("Net"):
+                for _ in range(3):
+                    with clock.module("Net.list.head"):
+                        node = clock.node()
+                        clock.leaf("aten::mm", 10 * US, sequence=node)
+                        clock.leaf("aten::add", 2 * US)
+            with clock.backward():
+                clock.leaf("MmBackward0", 24 * US, sequence=node, is_backward=True)
+                with clock.module("Net.list.head"):
+                    clock.leaf("aten::mm", 6 * US)
+            clock.boundary()
+    with clock.module("Net.list.head"):
+        clock.run(US)
+    found = tables(clock.recording(tmp_path))
+    modules = {name: (row.ops, row.calls, row.average_ns) for name, row in rows(found["module"]).items()}
+    assert modules == {"Net.list.head": (8, 3, 22 * US), "Net.list": (0, None, None), "Net": (0, 1, 66 * US)}
+    assert [(row.calls, row.average_ns) for row in found["line"].rows] == [(None, None)]
+    assert all(row.calls == row.ops for by in ("op", "shape") for row in found[by].rows)
 
 
 def test_what_runs_again_in_backward_belongs_to_the_module_that_runs(tmp_path: Path) -> None:
@@ -143,14 +172,53 @@ def test_an_op_that_calls_itself_has_its_time_once_in_its_total(tmp_path: Path) 
 def test_kernels_are_their_ops_lines_and_modules(tmp_path: Path) -> None:
     events = training(comm=100)
     for i in range(NUM):
-        events.append(event("nn.Module: Net_0", 1000 * i + 300, 60, "python_function"))
-        events.append(event("nn.Module: Linear_3", 1000 * i + 300, 55, "python_function"))
+        events.append(event("nn.Module: Net_0", 1000 * i + 299, 60, "python_function"))
+        events.append(event("nn.Module: Linear_3", 1000 * i + 299, 55, "python_function"))
     found = tables(of_trace(read(Source(str(write(tmp_path / "t.json", events))))))
     head = rows(found["module"])["Net_0.Linear_3"]
     assert (head.device_ns, head.device_total_ns, head.self_ns, head.detail) == (300 * US, 300 * US, 50 * US, "Linear")
     assert rows(found["module"])["Net_0"].device_total_ns == 300 * US
+    assert (rows(found["module"])["Net_0"].calls, head.calls) == (1, 1)
     assert rows(found["op"])["aten::mm"].device_ns == 300 * US and found["op"].on_device
     assert {sums(table)[2] for table in found.values()} == {300 * US}
+
+
+def test_a_kernel_in_an_op_of_an_outer_module_is_counted_once_above(tmp_path: Path) -> None:
+    """A checkpoint of the block holds the op of its Linear: the kernel is the Linear's, and once the net's."""
+    events = [e | {"dur": 290} if e["name"].startswith("enumerate") else e for e in training()]
+    for i in range(NUM):
+        for name, at, dur in (("Net_0", 295, 66), ("Block_1", 296, 64), ("Linear_3", 299, 55)):
+            events.append(event(f"nn.Module: {name}", 1000 * i + at, dur, "python_function"))
+        events.append(event("CheckpointFunction", 1000 * i + 297, 62))
+    found = rows(tables(of_trace(read(Source(str(write(tmp_path / "t.json", events))))))["module"])
+    told = {name: (row.device_ns, row.device_total_ns) for name, row in found.items() if name.startswith("Net_0")}
+    assert told == {"Net_0": (0, 200 * US), "Net_0.Block_1": (0, 200 * US), "Net_0.Block_1.Linear_3": (200 * US,) * 2}
+
+
+def test_what_an_annotation_answers_for_is_its_ops_own(tmp_path: Path) -> None:
+    """An annotation lies in no group: a floor of 4 us is held against the 10 us of the op that it holds."""
+    clock = Timeline()
+    with clock.window():
+        with clock.op("mine", category="user_annotation"):
+            clock.leaf("aten::mm", 10 * US)
+        clock.boundary()
+    recording = clock.recording(tmp_path)
+    window = profiled_window(recording)
+    assert window is not None and window.host.is_op.tolist() == [False, True]
+    priced = RowPrices([0.0, 4.0 * US], [None, None], ["compute", "compute"], owner=[0, 0])
+    found = op_tables(window.host, window.trace, window.places, priced, False)
+    assert found[0].rows[0].of_peak == pytest.approx(0.4)
+
+
+def test_a_call_counts_where_the_host_made_it_before_the_devices_step_began(tmp_path: Path) -> None:
+    window = profiled_window(by_hand(tmp_path))
+    assert window is not None
+    spans = window.host.spans.copy()
+    spans[0, 0] += 20 * US  # the device was busy with what came before
+    priced = RowPrices([0.0] * len(window.host), [None] * len(window.host), [None] * len(window.host))
+    found = op_tables(replace(window.host, spans=spans), window.trace, window.places, priced, False)
+    assert {name: row.calls for name, row in rows(found[3]).items() if name.startswith("Net")} == {
+        "Net": 1, "Net.head": 1}  # fmt: skip
 
 
 def test_why_there_are_none_is_said(tmp_path: Path) -> None:
@@ -273,11 +341,14 @@ def test_a_module_that_does_three_times_the_work_has_three_times_the_ops(tmp_pat
     found = {table["by"]: table for table in report["tables"]}
     modules = {row["name"]: row for row in found["module"]["rows"]}
     one, three = modules["Net.inner.one"], modules["Net.inner.three"]
-    assert three["calls"] == 3 * one["calls"] > 0 and (one["detail"], modules["Net.inner"]["detail"]) == (
+    assert three["ops"] == 3 * one["ops"] > 0 and (one["detail"], modules["Net.inner"]["detail"]) == (
         "Products",
         "Inner",
     )
-    assert modules["Net.inner"]["calls"] == modules["Net"]["calls"] == 0 and modules["Net"]["self_ns"] == 0
+    assert {name: row["calls"] for name, row in modules.items() if name.startswith("Net")} == dict.fromkeys(
+        ("Net", "Net.inner", "Net.inner.one", "Net.inner.three"), 1
+    )
+    assert modules["Net.inner"]["ops"] == modules["Net"]["ops"] == 0 and modules["Net"]["self_ns"] == 0
     whole = sum(row["self_ns"] for row in (one, three))
     assert modules["Net"]["total_ns"] == pytest.approx(whole) == modules["Net.inner"]["total_ns"]
     products = next(row for row in found["op"]["rows"] if row["name"] == "aten::mm")

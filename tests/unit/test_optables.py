@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.main import main
+from gobrrr.ledger.ways import WAYS
 from gobrrr.report import optables
 from gobrrr.report.pagetables import ops, unknown
-from gobrrr.report.sorts import SORTS, WAYS
+from gobrrr.report.sorts import SORTS
 from tests.diagnose.test_files import NUM, event, training, write
 from tests.unit.page_samples import HOSTILE
 
@@ -63,6 +64,22 @@ def test_the_number_may_be_left_out_before_a_file(trace: str, capsys: pytest.Cap
     assert not said(capsys, "diagnose", "--ops", trace)[0].startswith("All ops by ")
     assert said(capsys, "diagnose", "--ops", "2", trace)[0].startswith("All ops by op")
     assert main(["diagnose", "--ops", "0", trace]) == 2
+
+
+@pytest.mark.parametrize("number", [1, 9, 10, 11])
+def test_every_number_means_a_table_of_so_many_rows(
+    number: int, trace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = said(capsys, "diagnose", trace, "--ops", str(number))
+    assert lines[0].startswith("All ops by op") and len(lines[3 : lines.index("", 3)]) == number
+    assert said(capsys, "diagnose", trace, "--by", "op", "--ops") == said(capsys, "diagnose", trace, "--ops", "10")
+
+
+@pytest.mark.parametrize("sort", ["calls", "average"])
+def test_a_line_has_ops_and_no_calls(sort: str, trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "diagnose", trace, "--by", "line")[2].split()[-4:] == ["ops", "FLOP/s", "of", "peak"]
+    assert main(["diagnose", trace, "--by", "line", "--sort", sort]) == 2
+    assert f"a line has no {sort}" in capsys.readouterr().err
 
 
 def test_it_is_written_into_a_file_too(trace: str) -> None:

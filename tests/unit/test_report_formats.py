@@ -19,7 +19,7 @@ from tests.unit.test_report_cli import call
 @pytest.mark.parametrize(
     ("file", "form"),
     [("a.html", "html"), ("a.HTM", "html"), ("a.json", "json"), ("a.md", "markdown"), ("a.txt", "text"), ("a", "text"),
-     ("a.html/b", "text")],
+     ("a.html/b", "text"), ("a.perfetto.json", "perfetto"), ("a.perfetto.json.gz", "perfetto")],
 )  # fmt: skip
 def test_the_suffix_means_a_form(file: str, form: str) -> None:
     assert formats.by_suffix(file) == form

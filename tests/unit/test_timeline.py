@@ -14,6 +14,7 @@ from gobrrr.ledger.device import device_ledger
 from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.idle import Idle, blamed, stalls, union
 from gobrrr.ledger.places import replay
+from gobrrr.ledger.profiledwindow import profiled_window
 from gobrrr.ledger.slices import Said, Slice, Track, width_for
 from gobrrr.ledger.timeline import DEPTH, MOST, STREAMS, THREADS, Lane, timeline
 from gobrrr.recording.offline import of_trace
@@ -35,7 +36,7 @@ def seen(lane: Lane, row: int = 0) -> list[tuple[float, float, str, str]]:
 
 
 def lanes_of(recording: Recording) -> dict[str, Lane]:
-    found = timeline(recording)
+    found = timeline(profiled_window(recording))
     assert found is not None
     return {lane.name: lane for lane in found.lanes}
 
@@ -57,7 +58,7 @@ def test_a_step_of_a_gpu_has_its_lanes_from_the_cause_to_the_effect(tmp_path: Pa
     assert seen(lanes["device idle"]) == [
         (0, 300, "data_wait", "waits for data"), (300, 320, "launch", "ops that launch"),
         (620, 1000, "host", "Python and native code")]  # fmt: skip
-    drawn = timeline(recording)
+    drawn = timeline(profiled_window(recording))
     assert drawn is not None and dict(drawn.idle) == {"data_wait": 300 * US, "launch": 20 * US, "host": 380 * US}
     first = lanes["your lines"].rows[0][0]
     assert first.start == 0 and first.said.where is not None and first.said.where.line == 30
@@ -67,7 +68,7 @@ def test_the_step_of_median_length_is_drawn(tmp_path: Path) -> None:
     events = []
     for i, (begin, length) in enumerate(((0, 1000), (1000, 5000), (6000, 3000))):
         events += [event(f"ProfilerStep#{i}", begin, length, "user_annotation"), event("aten::mm", begin, 10 * (i + 1))]
-    found = timeline(recorded(tmp_path, events))
+    found = timeline(profiled_window(recorded(tmp_path, events)))
     assert found is not None and (found.number, found.num_steps, found.ns) == (3, 3, 3000 * US)
     assert seen(found.lanes[1]) == [(0, 30, "op", "aten::mm")]
 
@@ -114,7 +115,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     for i in range(STREAMS + 4):
         work = kernel("k", 100, 100 - i, -1)
         events.append(work | {"tid": i, "args": work["args"] | {"stream": i}})
-    found = timeline(recorded(tmp_path, events))
+    found = timeline(profiled_window(recorded(tmp_path, events)))
     assert found is not None
     streams = [lane for lane in found.lanes if lane.name.startswith("device 0")]
     assert len(streams) == STREAMS and streams[0].name == "device 0 stream 0"
@@ -151,10 +152,10 @@ def test_memory_over_the_step_keeps_the_most_of_each_stretch(tmp_path: Path) -> 
     for at, total in held:
         told.append(allocation(at, total - before, total))
         before = total
-    found = timeline(recorded(tmp_path, [*marked_steps(), *told]))
+    found = timeline(profiled_window(recorded(tmp_path, [*marked_steps(), *told])))
     assert found is not None and found.number == 3
     assert found.memory == ((0, 500), (200_500, 9000), (700_000, 300), (1_000_000, 300))
-    plain = timeline(recorded(tmp_path, marked_steps()))
+    plain = timeline(profiled_window(recorded(tmp_path, marked_steps())))
     assert plain is not None and plain.memory == ()
 
 
@@ -170,7 +171,7 @@ def marked_steps() -> list[Event]:
 def test_without_a_profiled_step_there_is_none(tmp_path: Path) -> None:
     clock = Timeline()
     clock.plain_steps(MS, MS, MS)
-    assert timeline(clock.recording(tmp_path)) is None
+    assert timeline(profiled_window(clock.recording(tmp_path))) is None
 
 
 def track(pairs: list[tuple[int, int]], kinds: str = "") -> Track:
@@ -228,7 +229,7 @@ def test_of_fifty_thousand_events_a_page_of_one_and_a_half_megabytes_is_made(tmp
     from gobrrr.cli.main import main
 
     source, target = write(tmp_path / "many.json", many(50_000)), tmp_path / "page.html"
-    found = timeline(of_trace(read(Source(str(source)))))
+    found = timeline(profiled_window(of_trace(read(Source(str(source))))))
     assert found is not None and found.num_events >= 50_000
     assert 500 < sum(len(row) for lane in found.lanes for row in lane.rows) <= MOST
     assert main(["diagnose", str(source), "-o", str(target)]) == 0
@@ -274,6 +275,6 @@ def test_the_stretches_of_idle_are_the_ledgers(tmp_path: Path, fields: dict[str,
 def test_the_stretches_of_idle_are_the_ledgers_in_real_traces(name: str) -> None:
     recording = of_trace(read(Source(str(TRACES / f"{name}.json.gz"))))
     check_blame(recording)
-    found = timeline(recording)
+    found = timeline(profiled_window(recording))
     assert found is not None
     assert all(0 <= p.start <= p.end <= found.ns for lane in found.lanes for row in lane.rows for p in row)

@@ -82,6 +82,7 @@ class DiagnoseCommand:
 
 
 def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> None:
+    from gobrrr.ledger.profiledwindow import profiled_window
     from gobrrr.ledger.timeline import timeline
     from gobrrr.report.json import to_json
 
@@ -89,7 +90,7 @@ def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> Non
         _write(args.json, to_json(report))
     form = format_of(args)
     view = View(str(Path.cwd()), mask=redaction.masker(args.redact),
-                timeline=timeline(recording) if form == "html" else None,
+                timeline=timeline(profiled_window(recording)) if form == "html" else None,
                 ranks=[(report, recording)] if formats.draws(form) else ())  # fmt: skip
     tell(report, view, args)
 

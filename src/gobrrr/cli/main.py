@@ -137,7 +137,7 @@ def _with_numbers(parser: argparse.ArgumentParser, words: list[str]) -> list[str
     for word in words:
         action = parser._option_string_actions.get(found[-1]) if found else None
         if action is not None and action.nargs == "?" and isinstance(action.const, int):
-            found[-1] += f"={word}" if word.isdecimal() else f"={action.const}"
+            found[-1] += f"={word}" if word.isdecimal() else "="
             if word.isdecimal():
                 continue
         found.append(word)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from gobrrr.cli import nouns, numbers, price, redact, streams
 from gobrrr.errors import GobrrrError
+from gobrrr.ledger.ways import WAYS
 from gobrrr.machine import files
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.names import RECEIPT, REPORT
 from gobrrr.report import formats
 from gobrrr.report.formats import View
-from gobrrr.report.sorts import SORTS, WAYS
+from gobrrr.report.sorts import SORTS
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
     from gobrrr.recording.run import Recording
@@ -24,7 +25,9 @@ if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --h
 
 RUNS = ".gobrrr"
 TEN = 10
-"""Ops where no number is said."""
+"""Rows of a table where no number is said."""
+NO_NUMBER = -1
+"""What `--ops` is without one."""
 
 
 class ReportCommand:
@@ -76,6 +79,7 @@ def find(path: Path) -> Path:
 
 def beside(view: View, file: Path, report: Report) -> View:
     """With every step's time and one step's timeline, where the recording lies beside its report and can be read."""
+    from gobrrr.ledger.profiledwindow import profiled_window
     from gobrrr.ledger.timeline import timeline
     from gobrrr.recording.run import load_run
     from gobrrr.report.history import step_times
@@ -87,7 +91,7 @@ def beside(view: View, file: Path, report: Report) -> View:
         except (GobrrrError, OSError):
             return view
         own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
-        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(own))
+        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(profiled_window(own)))
 
 
 def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[tuple[Report | None, Recording | None]]:
@@ -135,8 +139,8 @@ def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
     parser.add_argument(
         "--ops",
         nargs="?",
-        type=numbers.at_least_one,
-        const=TEN,
+        type=_rows,
+        const=NO_NUMBER,
         default=0,
         metavar="N",
         help=f"{ten}; N: a table of so many",
@@ -147,9 +151,14 @@ def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
     )
 
 
+def _rows(word: str) -> int:
+    """The number after `--ops`; what main() writes where a file follows has none."""
+    return numbers.at_least_one(word) if word else NO_NUMBER
+
+
 def wants_table(args: argparse.Namespace) -> bool:
     """Whether one table of ops was asked for, and not the report."""
-    return bool(args.by or args.sort or args.ops not in (0, TEN))
+    return bool(args.by or args.sort or args.ops > 0)
 
 
 def tell(report: Report, view: View, args: argparse.Namespace) -> None:
@@ -158,7 +167,8 @@ def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     if form == "text" and wants_table(args):
         from gobrrr.report import optables
 
-        shown = optables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, args.ops or TEN)
+        num = args.ops if args.ops > 0 else TEN
+        shown = optables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, num)
         put(shown.encode("utf-8", "replace"), args.output)
     elif form == "text" and not args.output:
         from gobrrr.report import text

@@ -16,15 +16,14 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.devicework import device_ops, device_work
 from gobrrr.ledger.grouped import op_tables
 from gobrrr.ledger.groupedmodel import OpTable
-from gobrrr.ledger.hostops import host_ops
 from gobrrr.ledger.hotpaths import Frames
 from gobrrr.ledger.lengths import sequences
 from gobrrr.ledger.memory import memory_ledger
 from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import Grouping, op_groups
-from gobrrr.ledger.places import replay
 from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.pricing import Prices
+from gobrrr.ledger.profiledwindow import profiled_window
 from gobrrr.ledger.roofline import device_roofline, roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
 from gobrrr.ledger.serving import serving_classes
@@ -111,12 +110,11 @@ def _accounts(
 def _window(
     recording: Recording, prices: Prices, machine: Machine, facts: Facts
 ) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...], tuple[LineGroup, ...], tuple[OpTable, ...]]:
-    window, trace = recording.window("profile"), recording.trace
-    if window is None or trace is None or not window.steps:
+    window = profiled_window(recording)
+    if window is None:
         return NOTHING_SEEN, None, (), (), ()
-    places = replay(window.lines, window.offset)
-    host = host_ops(recording, window, trace, places)
-    whole = host
+    trace, places = window.trace, window.places
+    host = whole = window.host
     name = recording.start.device or (machine.device.name if machine.device else "device")
     capability = _capability(trace) or (machine.device.capability if machine.device else "")
     device, idle = device_ledger(trace, host, places, host.num_steps, name, capability) or (None, None)

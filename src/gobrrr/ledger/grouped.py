@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.groupedmodel import WAYS, OpRow, OpTable
+from gobrrr.ledger.groupedmodel import OpRow, OpTable
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.launchers import launchers
 from gobrrr.ledger.optimes import shapes_of
 from gobrrr.ledger.origins import modules, origins
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import RowPrices
+from gobrrr.ledger.spans import within
+from gobrrr.ledger.ways import WAYS
 from gobrrr.recording.facts import Span
 from gobrrr.recording.trace import Trace
 from gobrrr.recording.tree import with_children
@@ -25,15 +28,36 @@ Ints = npt.NDArray[np.int64]
 MOST = 30
 """Rows of a table that are kept, those that take most; the others are one."""
 SHORT = 5_000
-"""ns of a call on the host up to which it has no rate: its time is the clock's, the profiler's and torch's own."""
+"""ns of an op on the host up to which it has no rate: its time is the clock's, the profiler's and torch's own. Under
+torch.profiler add_ to one element takes 3.4 us, mm of 2x2 4.1 us (medians of 3000, torch 2.13, a crowded machine)."""
 DEPTH = 64
+NO_TIMES: Ints = np.zeros(0, np.int64)
 NO_LINES = "lines were not recorded"
 NO_MODULES = "modules were not recorded"
 
 
+class _Sums(NamedTuple):
+    """Of each group, or of one."""
+
+    ops: Floats
+    own: Floats
+    total: Floats
+    device: Floats
+    device_total: Floats
+    flops: Floats
+    floor: Floats
+    priced: Floats
+    calls: Floats
+
+    def of(self, which: Sequence[int] | int, steps: int) -> _Sums:
+        """Of some groups, per step."""
+        return _Sums(*(column[which] / steps for column in self))
+
+
 @dataclass(frozen=True)
 class _Columns:
-    """Per row of HostOps: what is summed."""
+    """Per row of HostOps: what is summed. `device`: all that it launched, copies, sets and collectives too;
+    devicework.device_ops has kernels alone, which are held against its work."""
 
     own: Ints
     device: Ints
@@ -103,20 +127,29 @@ def _table(
     sums = _sums(group, len(numbers), host, columns)
     if by == "module":
         numbers, sums = _with_outer(numbers, sums)
+    sums = sums._replace(calls=_calls(by, numbers, sums, host, places))
     steps = host.num_steps
-    order = np.lexsort((-sums[1], -sums[3] if on_device else -sums[1]))
-    ranked = [int(each) for each in order if sums[1:5, each].any() or sums[0, each]]
+    order = np.lexsort((-sums.own, -sums.device if on_device else -sums.own))
+    ranked = [int(each) for each in order if any(column[each] for column in sums[:5])]
     named = list(numbers)
-    rows = [_row(by, named[i], sums[:, i] / steps, places, on_device) for i in ranked[:most]]
-    rest = sums[:, ranked[most:]].sum(axis=1) / steps
+    rows = [_row(by, named[i], sums.of(i, steps), places, on_device) for i in ranked[:most]]
+    rest = _Sums(*(column.sum() for column in sums.of(ranked[most:], steps)))
     others = _row("op", (f"{len(ranked) - most} others", ""), rest, places, on_device) if len(ranked) > most else None
     if others is not None:  # what one of them calls may be another one
-        others = msgspec.structs.replace(others, total_ns=others.self_ns, device_total_ns=others.device_ns)
+        calls = others.calls if by in ("op", "shape") else None
+        others = msgspec.structs.replace(others, total_ns=others.self_ns, device_total_ns=others.device_ns, calls=calls)
     return OpTable(by, tuple(rows), others, max(0, len(ranked) - most), on_device=on_device)
 
 
-def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> Floats:
-    """(8, count): calls, self, total, device, device's total, FLOPs, floor, time of what is priced."""
+def _calls(by: str, numbers: Iterable[tuple[object, ...]], sums: _Sums, host: HostOps, places: Places) -> Floats:
+    """Of a module those of its forward; of a line nobody counts them."""
+    if by == "module":
+        return np.array([within(places.calls.get(str(name), NO_TIMES), host.ran).sum() for name, *_ in numbers], float)
+    return np.zeros_like(sums.ops) if by == "line" else sums.ops
+
+
+def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
+    """(count,) of each but the calls."""
     mine, owned = group >= 0, group[columns.owner]
     outermost = mine & ~_inside_of_its_own(group, host.parent)
     below = with_children(columns.device, host.parent)
@@ -126,11 +159,12 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> Floats:
     def by(groups: Ints, values: npt.NDArray[np.generic], which: npt.NDArray[np.bool_]) -> Floats:
         return np.bincount(groups[which], values[which].astype(float), count).astype(float)
 
-    return np.stack((
+    return _Sums(
         by(group, np.ones(len(group)), mine), by(group, columns.own, mine), by(group, host.ops.dur, outermost),
         by(group, columns.device, mine), by(group, below, outermost), by(group, columns.flops, mine),
         by(owned, columns.floor, mine), by(owned, columns.priced, mine),
-    ))  # fmt: skip
+        np.zeros(count),
+    )  # fmt: skip
 
 
 def _inside_of_its_own(group: Ints, parent: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
@@ -146,19 +180,20 @@ def _inside_of_its_own(group: Ints, parent: npt.NDArray[np.int32]) -> npt.NDArra
     return found
 
 
-def _with_outer(numbers: dict[tuple[object, ...], int], sums: Floats) -> tuple[dict[tuple[object, ...], int], Floats]:
+def _with_outer(numbers: dict[tuple[object, ...], int], sums: _Sums) -> tuple[dict[tuple[object, ...], int], _Sums]:
     """Modules with those that hold them, which may run no op themselves; a total is of all below."""
     known = dict(numbers)
     for name, *_ in numbers:
         for outer in _outer(str(name)):
             known.setdefault((outer, ""), len(known))
-    found = np.concatenate((sums, np.zeros((len(sums), len(known) - len(numbers)))), axis=1)
-    found[2], found[4] = found[1], found[3]
+    none = np.zeros(len(known) - len(numbers))
+    found = _Sums(*(np.append(column, none) for column in sums))
+    found = found._replace(total=found.own.copy(), device_total=found.device.copy())
     for key, number in numbers.items():
         for outer in _outer(str(key[0])):
             at = known[outer, ""]
-            found[2, at] += sums[1, number]
-            found[4, at] += sums[3, number]
+            found.total[at] += sums.own[number]
+            found.device_total[at] += sums.device[number]
     return known, found
 
 
@@ -168,13 +203,13 @@ def _outer(name: str) -> list[str]:
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 
-def _row(by: str, key: tuple[object, ...], sums: Floats, places: Places, on_device: bool) -> OpRow:
-    calls, own, total, device, device_total, flops, floor, time = sums.tolist()
-    told = floor < time and (on_device or time > SHORT * calls)
+def _row(by: str, key: tuple[object, ...], sums: _Sums, places: Places, on_device: bool) -> OpRow:
+    ops, own, total, device, device_total, flops, floor, time, calls = map(float, sums)
+    told = floor < time and (on_device or time > SHORT * ops)
     where = Span(str(key[0]), int(str(key[1])), str(key[2])) if by == "line" and len(key) > 1 else None
     detail = places.types.get(str(key[0]), "") if by == "module" else str(key[1]) if by == "shape" else ""
     return OpRow(
-        str(key[0]), calls, own, total,
+        str(key[0]), ops, own, total, calls or None,
         device_ns=device if on_device else None, device_total_ns=device_total if on_device else None,
         flops_per_s=1e9 * flops / time if told and flops else None, of_peak=floor / time if told and floor else None,
         detail=detail, where=where,

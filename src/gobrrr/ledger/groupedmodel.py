@@ -6,17 +6,19 @@ import msgspec
 
 from gobrrr.recording.facts import Span
 
-WAYS = ("op", "shape", "line", "module")
-
 
 class OpRow(msgspec.Struct, frozen=True):
     """Ops of one group, per profiled step, in ns. Self time is without the ops that they call; `total_ns` is with them,
-    of a module with the modules below it. `device_ns`: the kernels that they launched themselves."""
+    of a module with the modules below it. `device_ns`: what they launched themselves, kernels, copies, sets and
+    collectives; the costliest ops of a report are of kernels alone."""
 
     name: str
-    calls: float
+    ops: float
     self_ns: float
     total_ns: float
+    calls: float | None = None
+    """Of an op as `ops`; of a module how often its forward was called, null of what has none (a ModuleList, ops outside
+    of all modules); null of a line."""
     device_ns: float | None = None
     """Null where no device works, or none was recorded."""
     device_total_ns: float | None = None
@@ -25,17 +27,17 @@ class OpRow(msgspec.Struct, frozen=True):
     of_peak: float | None = None
     """Of their time what the work takes at least at the ceilings that were measured."""
     detail: str = ""
-    """Shapes of its tensors, the class of a module, the function that a line is in."""
+    """Shapes of its tensors, the class of a module."""
     where: Span | None = None
 
     @property
-    def average_ns(self) -> float:
-        """Total of one call."""
-        return self.total_ns / self.calls if self.calls else 0.0
+    def average_ns(self) -> float | None:
+        """Total of one call, of a module with its backward; None where calls are not known."""
+        return self.total_ns / self.calls if self.calls else None
 
 
 class OpTable(msgspec.Struct, frozen=True):
-    """Rows by one of WAYS, those that take most first. Self times and calls of the rows and of `others` add up to those
+    """Rows by one of WAYS, those that take most first. Self times and ops of the rows and of `others` add up to those
     of all ops, whatever the way."""
 
     by: str

@@ -40,6 +40,8 @@ class HostOps:
     """(n, 2) begin and end of the optimizers' annotations, the outermost ones."""
     closures: Ints = field(default_factory=lambda: NONE)
     """(n, 2) of the evaluations of closures within those."""
+    ran: Ints = field(default_factory=lambda: NONE)
+    """(n, 2) when the host did the steps: as `spans`, of a file's first step from where the host began it."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -83,13 +85,12 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     spans = (steps if len(trace.kernels) else usual(steps, recording)) + window.offset
     ops = trace.ops
     begins = recording.offline and spans[0, 0] == steps[0, 0] + window.offset
-    inside = within(ops.start, _of_the_host(spans, window) if begins else spans) & (
-        (ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION)
-    )
+    ran = _of_the_host(spans, window) if begins else spans
+    inside = within(ops.start, ran) & ((ops.kind == CPU_OP) | (ops.kind == USER_ANNOTATION))
     main = _main_thread(recording, trace, inside)
     ops = ops.take(inside & ((ops.thread == main) | (ops.thread == _backward_thread(ops, main))))
     if places.known and not recording.offline:
-        spans = after_watching(spans, ops.start, places.times)
+        ran = spans = after_watching(spans, ops.start, places.times)
     ops, names = with_open_updates(recording, window, ops, trace.names, spans)
     ops = with_waits(ops, trace, places.times)
     tree = nest(ops.start, ops.dur)
@@ -100,7 +101,7 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), here, ops.is_backward.tolist())
     if not places.known or (recording.offline and not any(p.module or p.backward for p in places.places)):
         phases = _guessed(phases, _leads_back(ops))
-    host = HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans)
+    host = HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans, ran=ran)
     updates, starts = _updates(host), ops.start.tolist()
     host = replace(host, updates=updates, closures=evaluations(updates, starts, (ops.start + ops.dur).tolist(), phases))
     return replace(host, phase=_outside_closures(host))

@@ -37,6 +37,8 @@ class Places:
     places: tuple[Place, ...]
     types: Mapping[str, str] = field(default_factory=dict)
     """Of modules by name, where recorded: 'GPT.blocks.0' is a 'Block'."""
+    calls: Mapping[str, Ints] = field(default_factory=dict)
+    """When each module was called, by name. What runs again in a backward pass (checkpoints) is no call."""
 
     @property
     def known(self) -> bool:
@@ -125,4 +127,15 @@ def replay(log: LineLog | None, offset: int) -> Places:
     events = zip(log.op, log.number, log.line, strict=True)
     states = np.fromiter((replayed.step(*event) for event in events), np.int32, len(log.t))
     types = {name: kind for name, kind in zip(log.modules, log.types, strict=False) if kind}
-    return Places(np.array(log.t, np.int64) + offset, states, tuple(replayed.places), types)
+    times, places = np.array(log.t, np.int64) + offset, tuple(replayed.places)
+    return Places(times, states, places, types, _calls(log, times, states, places))
+
+
+def _calls(log: LineLog, times: Ints, states: npt.NDArray[np.int32], places: tuple[Place, ...]) -> dict[str, Ints]:
+    forward = np.array([not place.backward for place in places], bool)[states]
+    entered = np.flatnonzero((np.array(log.op) == MODULE) & forward)
+    names = [places[state].module for state in states[entered].tolist()]
+    found: dict[str, list[int]] = {}
+    for name, time in zip(names, times[entered].tolist(), strict=True):
+        found.setdefault(name, []).append(time)
+    return {name: np.array(each, np.int64) for name, each in found.items() if name}

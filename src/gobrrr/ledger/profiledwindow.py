@@ -35,12 +35,11 @@ class ProfiledWindow:
         return self.host.spans
 
     @property
-    def edges(self) -> tuple[int, int]:
-        """First and last moment of all that was recorded, the steps among it."""
+    def begin(self) -> int:
+        """First moment of all that was recorded, the steps among it."""
         trace = self.trace
         tables = [table for table in (trace.ops, trace.kernels, trace.runtime) if len(table)]
-        begins = [int(self.spans[0, 0]), *(int(table.start.min()) for table in tables)]
-        return min(begins), max(self.host.end, *(int((table.start + table.dur).max()) for table in tables))
+        return min([int(self.spans[0, 0]), *(int(table.start.min()) for table in tables)])
 
     @property
     def median(self) -> int:

@@ -4,22 +4,24 @@ while nothing runs."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.allocations import allocated_until
 from gobrrr.ledger.gaps import find_gaps
-from gobrrr.ledger.hostops import HostOps, host_ops
+from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import Idle, blamed, stalls, union
 from gobrrr.ledger.optimes import shapes_of
-from gobrrr.ledger.places import Places, replay
+from gobrrr.ledger.places import Places
 from gobrrr.ledger.slices import Said, Slice, Track, width_for
 from gobrrr.recording.facts import Span
-from gobrrr.recording.run import Recording
 from gobrrr.recording.trace import COMMUNICATION, CPU_OP, KERNEL, USER_ANNOTATION, Kernels, Ops, Runtime, Trace, lanes
 from gobrrr.recording.tree import nest
+
+if TYPE_CHECKING:  # it has a Stretch of its own
+    from gobrrr.ledger.profiledwindow import ProfiledWindow
 
 Ints = npt.NDArray[np.int64]
 T = TypeVar("T", Ops, Kernels, Runtime)
@@ -59,19 +61,14 @@ class Timeline(NamedTuple):
     """(ns, bytes) that tensors held on the first device, where that was recorded; the most of each stretch."""
 
 
-def timeline(recording: Recording, most: int = MOST) -> Timeline | None:
+def timeline(window: ProfiledWindow | None, most: int = MOST) -> Timeline | None:
     """The profiled step of median length; None where no step was profiled, or nothing of it recorded. Pure."""
-    window, trace = recording.window("profile"), recording.trace
-    if window is None or trace is None or not window.steps:
+    if window is None:
         return None
-    places = replay(window.lines, window.offset)
-    host = host_ops(recording, window, trace, places)
-    lengths = host.spans[:, 1] - host.spans[:, 0]
-    number = int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
-    begin, end = (int(edge) for edge in host.spans[number])
+    begin, end = window.spans[window.median].tolist()
     if end <= begin:
         return None
-    step = Stretch(trace, host, places, begin, end)
+    step = Stretch(window.trace, window.host, window.places, begin, end)
     named = [(name, tracks) for name, tracks in step.lanes() if any(len(track.start) for track in tracks)]
     tracks = [track for _, found in named for track in found]
     width = width_for(tracks, end - begin, most)
@@ -79,7 +76,7 @@ def timeline(recording: Recording, most: int = MOST) -> Timeline | None:
     total = sum(len(track.start) for track in tracks)
     if not drawn:
         return None
-    return Timeline(number + 1, len(lengths), end - begin, drawn, width, total, step.left_out,
+    return Timeline(window.median + 1, len(window.spans), end - begin, drawn, width, total, step.left_out,
                     tuple(step.idle.items()), step.memory())  # fmt: skip
 
 

@@ -60,12 +60,13 @@ def explain(
 
 def page_of(report: Report, mask: Callable[[str], str], recording: Recording) -> bytes:
     """The page of a program that has just run: its source may lie anywhere."""
+    from gobrrr.ledger.profiledwindow import profiled_window
     from gobrrr.ledger.timeline import timeline
     from gobrrr.report import formats
     from gobrrr.report.history import step_times
 
     view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(recording),
-                        timeline=timeline(recording))  # fmt: skip
+                        timeline=timeline(profiled_window(recording)))  # fmt: skip
     return formats.render(report, "html", view)
 
 

@@ -9,21 +9,21 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from gobrrr import units
+from gobrrr.errors import GobrrrError
 from gobrrr.ledger.groupedmodel import OpRow, OpTable
 from gobrrr.report.page import Page
 from gobrrr.report.sections import several
-from gobrrr.report.text import WIDTH, laid_out, suited
+from gobrrr.report.text import MIN_WIDTH, WIDTH, laid_out, suited
 from gobrrr.rules.verdict.model import Report
 from gobrrr.rules.verdict.place import short
 
 LEAST = 24
 """Columns that a name needs beside its figures: else they stand below it."""
 KEYS: dict[str, Callable[[OpRow], float]] = {
-    "self": lambda row: row.self_ns, "total": lambda row: row.total_ns, "average": lambda row: row.average_ns,
-    "calls": lambda row: row.calls, "device": lambda row: row.device_ns or 0.0,
+    "self": lambda row: row.self_ns, "total": lambda row: row.total_ns, "average": lambda row: row.average_ns or 0.0,
+    "calls": lambda row: row.calls or 0.0, "device": lambda row: row.device_ns or 0.0,
     "rate": lambda row: row.flops_per_s or 0.0, "peak": lambda row: row.of_peak or 0.0,
 }  # fmt: skip
-COUNTED = ("self", "of all", "total", "average", "calls", "FLOP/s", "of peak")
 ON_DEVICE = ("device", "its total")
 HINTS = {
     "line": ("a debugger or coverage traced it", "record it with with_stack=True"),
@@ -36,9 +36,12 @@ HINTS = {
 
 
 def show(report: Report, stream: TextIO | None, by: str, sort: str | None, num: int) -> str:
-    """One table as it suits a stream, as text that ends with a newline; `sort`: one of SORTS."""
+    """One table as it suits a stream, as text that ends with a newline; `sort`: one of SORTS. Raises GobrrrError for
+    what this table lacks."""
+    if by == "line" and sort in ("average", "calls"):
+        raise GobrrrError(f"a line has no {sort}: nobody counts how often it runs", "--sort total")
     width, color, ascii_only = suited(stream) if stream else (WIDTH, False, False)
-    page = Page(max(40, width), ascii_only)
+    page = Page(max(MIN_WIDTH, width), ascii_only)
     table = next((table for table in report.tables if table.by == by), None)
     return laid_out([[Text(line) for line in _lines(table, report, page, sort, num)]], page.width, color)
 
@@ -57,7 +60,8 @@ def title(table: OpTable) -> str:
 def heads(table: OpTable) -> tuple[str, ...]:
     """Of the columns, as cells() has them."""
     own = {"shape": ("op", "shapes"), "module": ("module", "class")}.get(table.by, (table.by,))
-    return (*own, *COUNTED[:1], *(ON_DEVICE if table.on_device else ()), *COUNTED[1:])
+    called = ("ops",) if table.by == "line" else ("average", "calls")
+    return (*own, "self", *(ON_DEVICE if table.on_device else ()), "of all", "total", *called, "FLOP/s", "of peak")
 
 
 def cells(table: OpTable, row: OpRow) -> list[tuple[str, float | None]]:
@@ -67,7 +71,6 @@ def cells(table: OpTable, row: OpRow) -> list[tuple[str, float | None]]:
     name += [(row.detail, None)] if table.by in ("shape", "module") else []
     device = [_time(row.device_ns), _time(row.device_total_ns)] if table.on_device else []
     own = (row.device_ns or 0.0) if table.on_device else row.self_ns
-    calls = (f"{row.calls:,.0f}" if row.calls >= 100 else f"{row.calls:.3g}", row.calls)
     rate = (units.flop_rate(row.flops_per_s) if row.flops_per_s else "", row.flops_per_s or 0.0)
     peak = (units.share(row.of_peak) if row.of_peak else "", row.of_peak or 0.0)
     share = own / whole if whole else 0.0
@@ -77,8 +80,7 @@ def cells(table: OpTable, row: OpRow) -> list[tuple[str, float | None]]:
         *device,
         (units.share(share) if share else "", share),
         _time(row.total_ns),
-        _time(row.average_ns),
-        calls,
+        *([_number(row.ops)] if table.by == "line" else [_time(row.average_ns), _number(row.calls)]),
         rate,
         peak,
     ]
@@ -93,6 +95,10 @@ def name_of(row: OpRow) -> str:
 
 def _time(ns: float | None) -> tuple[str, float]:
     return units.duration(ns) if ns else "", ns or 0.0
+
+
+def _number(count: float | None) -> tuple[str, float]:
+    return (f"{count:,.0f}" if count >= 100 else f"{count:.3g}") if count else "", count or 0.0
 
 
 def _whole(table: OpTable) -> float:

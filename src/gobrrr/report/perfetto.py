@@ -7,7 +7,7 @@ from itertools import chain, count
 
 from gobrrr import units
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.profiledwindow import profiled_window
+from gobrrr.ledger.profiledwindow import ProfiledWindow, profiled_window
 from gobrrr.recording.run import Recording
 from gobrrr.report.perfettofindings import NOWHERE, place_of
 from gobrrr.report.perfettowindow import WindowEvents, file_of
@@ -60,20 +60,24 @@ class _File:
         if not window and not steps:
             if self.alone:
                 raise NO_STEP
-            yield from Process(pid, 0, self.tids, self.mask).named(self._name(pid, report, recording), NO_STEP.message)
+            process = Process(pid, 0, self.tids, self.mask)
+            yield from (*process.named(self._name(pid, report, recording)), process.label(NO_STEP.message))
             return
-        begin = window.edges[0] if window else steps[0][0]
+        begin = window.begin if window else steps[0][0]
         zero, note = self._zero(begin)
         process = Process(pid, zero, self.tids, self.mask)
-        label = "; ".join(filter(None, (note, "" if window else WHOLE)))
-        yield from process.named(self._name(pid, report, recording), label)
+        yield from process.named(self._name(pid, report, recording))
         if window is None:
             yield from _without_window(process, report, steps)
-            return
-        yield from _findings(process, report, [(f, *place_of(f, window)) for f in report.findings] if report else [])
+        else:
+            yield from self._with_window(process, report, window)
+        room = f"{process.dropped} events have no room" if process.dropped else ""
+        if labels := "; ".join(filter(None, (note, "" if window else WHOLE, room))):
+            yield process.label(labels)
+
+    def _with_window(self, process: Process, report: Report | None, window: ProfiledWindow) -> Iterator[str]:
+        yield from _findings(process, report, _placed(report, window))
         yield from WindowEvents(window, process, self.flows)
-        if process.dropped:
-            yield from process.named(self._name(pid, report, recording), f"{process.dropped} events have no room")
 
     def _zero(self, begin: int) -> tuple[int, str]:
         """What this rank's clock says at the file's zero; another clock is told."""
@@ -93,6 +97,10 @@ class _File:
 
 Step = tuple[int, int, int, str]
 """Begin, end, wait for data, and what it is called."""
+
+
+Placed = tuple[Finding, Iterable[tuple[int, int]], str]
+"""A finding, the stretches at which it is drawn, and by what they were found."""
 
 
 def _steps(report: Report | None, recording: Recording | None) -> list[Step]:
@@ -118,11 +126,11 @@ def _without_window(process: Process, report: Report | None, steps: list[Step]) 
         yield process.slice(tid, begin, end, process.text(name), args)
 
 
-def _findings(process: Process, report: Report | None, placed: list[tuple[Finding, object, str]]) -> Iterator[str]:
+def _findings(process: Process, report: Report | None, placed: list[Placed]) -> Iterator[str]:
     """Each at its place; where two take each other's place, the later one is a track below."""
     if report is None:
         return
-    pieces = [(int(a), int(b), finding, said) for finding, spans, said in placed for a, b in spans]  # type: ignore[attr-defined]
+    pieces = [(int(a), int(b), finding, said) for finding, spans, said in placed for a, b in spans]
     pieces.sort(key=lambda piece: (piece[0], -piece[1]))
     tracks, head = process.tracks("findings", lanes([p[0] for p in pieces], [p[1] for p in pieces]))
     yield from head
@@ -130,6 +138,11 @@ def _findings(process: Process, report: Report | None, placed: list[tuple[Findin
         if tid >= 0:
             name = process.text(f"{finding.code} {finding.name}")
             yield process.slice(tid, begin, end, name, _told(process, finding, said, report))
+
+
+def _placed(report: Report | None, window: ProfiledWindow) -> list[Placed]:
+    places = [(finding, place_of(finding, window)) for finding in report.findings] if report else []
+    return [(finding, place.spans.tolist(), place.said) for finding, place in places]
 
 
 def _told(process: Process, finding: Finding, said: str, report: Report) -> str:

@@ -18,7 +18,10 @@ NAME = 512
 """Characters of a text: templates make names of some thousand."""
 LANES = 16
 """Tracks that one thread is spread over at most: events of one track lie within each other or apart."""
-CHUNK = KEPT = 1 << 16
+CHUNK = 1 << 16
+"""Bytes that are written at once: what a pipe of Linux takes (pipe(7))."""
+KEPT = 1 << 16
+"""Texts of a process that are kept to be written again, of NAME characters: 32 MiB at most, where escapes are few."""
 
 
 def text(words: str, mask: Callable[[str], str] = str) -> str:
@@ -68,12 +71,14 @@ class Process:
         self.dropped = 0
         """Events that no track had room for."""
 
-    def named(self, name: str, label: str = "") -> Iterator[str]:
-        """Its name, its place among the others, and what is said beside its name."""
+    def named(self, name: str) -> Iterator[str]:
+        """Its name, and its place among the others."""
         yield self._metadata("process_name", 0, f'"name":{self.text(name)}')
         yield self._metadata("process_sort_index", 0, f'"sort_index":{self.pid}')
-        if label:
-            yield self._metadata("process_labels", 0, f'"labels":{self.text(label)}')
+
+    def label(self, words: str) -> str:
+        """What is said beside its name: once, of two the later one is shown."""
+        return self._metadata("process_labels", 0, f'"labels":{self.text(words)}')
 
     def text(self, words: str) -> str:
         """As text(), with what is masked; the first ones are kept, of which a file has few."""
