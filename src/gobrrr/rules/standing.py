@@ -105,9 +105,10 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             expected=max(beside, 0.5 * line.ns),
             ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
             message=f"the loop waits {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here {what}, "
-            "and no op runs",
+            "and the loop's thread computes nothing",
             advice="Take it out of the step, or wait beside it: begin it in a thread or a process before the step "
-            "computes, and fetch what it gives in the next one.",
+            "computes, and fetch what it gives in the next one. Where it has a thread or a process already, ask it for "
+            "the next answer before this one is used.",
             where=line.where,
             evidence={"time": time(line.ns), "line": time(line.line_ns)}
             | ({"function": Quantity(line.function)} if line.function else {}),
