@@ -67,7 +67,7 @@ def test_a_program_is_followed_from_its_first_step_to_its_end(
     later = until(gobrrr, lambda found: found["processes"][0]["steps"] > steps + 20)["processes"][0]
     assert later["ran_ns"] > early["processes"][0]["ran_ns"] and later["rss_bytes"] > 1 << 20
     parts = {part["name"]: part["ns"] for part in later["parts"]}
-    assert parts["forward"] > 0 and parts["update"] > 0 and parts["data wait"] is None, "it has no loader"
+    assert parts["forward"] > 0 and parts["optimizer"] > 0 and parts["data wait"] is None, "it has no loader"
     text = gobrrr("top").out.decode()
     assert "running for" in text and "trainme.py" in text and "\x1b" not in text
     (tmp_path / "enough").touch()

@@ -362,7 +362,9 @@ def test_a_snapshot_where_there_is_no_terminal(
         and "29 steps, by updates" in text
         and "\x1b" not in text
     )
-    assert f"gobrrr report {run} as soon as" in " ".join(text.split())
+    assert f"gobrrr report {run} as soon as".replace(" ", "") in "".join(
+        text.split()
+    )  # its path may be broken anywhere
     (run / "report.json").touch()
     for words in (["--json"], ["--format", "json"]):
         assert main(["top", str(run), *words]) == 0

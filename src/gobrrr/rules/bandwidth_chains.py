@@ -131,11 +131,12 @@ def _chains(ledger: Ledger) -> Iterable[Chain]:
     What torch.compile should have fused is BRR802's, or BRR803's; an optimizer written out is BRR209's.
     """
     meant = {op.order for op in left_eager(ledger)} | {op.order for ops in by_hand(ledger).values() for op in ops}
-    merged: dict[tuple[frozenset[tuple[str, int]], int], Chain] = {}
+    merged: dict[tuple[frozenset[tuple[str, int]], int, bool], Chain] = {}
     for chain in _runs(ledger):
         if chain.length < MIN_CHAIN or ledger.facts.compile.limit_hit or any(op.order in meant for op in chain.ops):
             continue
-        known = merged.setdefault((frozenset(chain.lines()), chain.elements), Chain([]))
+        alike = (frozenset(chain.lines()), chain.elements, chain.length >= EXPRESSION)
+        known = merged.setdefault(alike, Chain([]))
         known.times += chain.least_calls()
         known.ops += chain.ops
     return merged.values()
