@@ -8,12 +8,12 @@ from gobrrr.lab.bench import Bench
 from gobrrr.lab.model import Experiment, Figure, Found, Row
 
 ROWS, WIDTH = 512, 256
-BEST, MULTIPLES = 1024, (1, 2, 4, 8, 16, 32, 64, 128)
-"""1024 less one of these is a multiple of it and of no larger power of two."""
+BEST, MULTIPLES = 512, (1, 2, 4, 8, 16, 32, 64, 128)
+"""512 less one of these is a multiple of it and of no larger power of two."""
 
 
 def measure(bench: Bench) -> Found:
-    """Logits of an odd and of a rounded vocabulary; square products a little below 1024 of which 1 to 128 is the
+    """Logits of an odd and of a rounded vocabulary; square products a little below 512 of which 1 to 128 is the
     largest power of two that divides them, in fp32 and bf16, per FLOP."""
     torch = bench.torch
     odd, even = (50257, 50304) if not bench.tiny else (57, 64)
@@ -37,7 +37,7 @@ def measure(bench: Bench) -> Found:
 
 
 def _per_flop(bench: Bench, multiple: int, dtype: Any, of: int) -> Figure:
-    """How much longer a FLOP takes than with 1024."""
+    """How much longer a FLOP takes than with 512."""
     torch, best = bench.torch, bench.size(BEST, 256)
     size = best - multiple
     a, b = (torch.rand(n, n).to(dtype) for n in (size, best))

@@ -20,7 +20,7 @@ def measure(bench: Bench) -> Found:
         nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
         for _ in range(bench.size(8, 2))
     ]
-    x = torch.rand(bench.size(512, 4), width).requires_grad_()
+    x = torch.rand(bench.size(256, 4), width).requires_grad_()
 
     def run(every: int) -> Callable[[Any], Any]:
         def way(x: Any) -> Any:
