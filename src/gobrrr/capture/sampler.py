@@ -41,7 +41,8 @@ class Sampler:
         self.error = ""
         self._is_user = is_user
         self._stop = threading.Event()
-        self._clock = _cpu_clock(_native(thread))
+        self._native = _native(thread)
+        self._clock = _cpu_clock(self._native)
         self._switch: tuple[float, float] | None = None  # the program's, and ours
         self._runner = threading.Thread(target=self._run, name="gobrrr-sampler", daemon=True)
 
@@ -66,7 +67,7 @@ class Sampler:
     def _run(self) -> None:
         calls: ThreadCalls | None = None
         try:
-            calls = ThreadCalls(_native(self.thread))
+            calls = ThreadCalls(self._native)
             self._sample(calls)
         except BaseException as error:  # the interpreter would print it among the program's own words
             self.error = repr(error)
