@@ -128,6 +128,8 @@ CATALOGUE = (
     Illness("one_slow_sample", ("BRR407",), statistic="mean"),
     Illness("item_by_item", ("BRR408",)),
     Illness("padded_to_512", ("BRR409",)),
+    # Many ranks.
+    Illness("sums_every_micro_step", ("BRR703",)),
     # Memory and compile.
     Illness("graphs_kept", ("BRR601",), bytes_illness=True),
     Illness("recompiles", ("BRR801",)),

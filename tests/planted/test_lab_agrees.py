@@ -48,7 +48,6 @@ NO_ILLNESS = {
     "distillation": "another model",
     "latency_budget": "a prediction: no arm is slow",
     "all_reduce": "which way gloo sums is not the program's to choose",
-    "data_parallel": "0.85 times on two cores, where a second rank itself does not pay; no rule speaks of no_sync",
     "joules": "of energy, not of time",
 }  # fmt: skip
 """Experiments that no user's program can be ill with, or none that a CPU shows, and why."""

@@ -324,3 +324,13 @@ def test_in_a_row_are_calls_of_lines_below_each_other_in_one_file(
 
     groups = by_name(window_of(step), tmp_path)
     assert groups["aten::mul"].in_a_row == groups["aten::add"].in_a_row == in_a_row
+
+
+def test_a_list_that_ranks_sum_counts_as_one_tensor_of_all_its_elements(tmp_path: Path) -> None:
+    def summed(timeline: Timeline) -> None:
+        timeline.leaf("c10d::allreduce_", US, ((3, 4), (5,)), ())
+        timeline.leaf("aten::cat", US, ((3, 4), (5,)), ())
+
+    groups = by_name(window_of(summed), tmp_path)
+    assert groups["c10d::allreduce_"].shapes == ((17,), ())
+    assert groups["aten::cat"].shapes == ((), ())

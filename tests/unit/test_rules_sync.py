@@ -140,12 +140,51 @@ def ranks(ms: float, **facts: Any) -> Case:
 def test_waiting_for_other_ranks_is_told_within_its_account():
     (found,) = ranks(30).raised("BRR701")
     assert found.where == (LOOP,) and found.saving.ceiling_ns == 30 * MS and found.saving.expected_ns == 18 * MS
-    assert "no_sync" in ranks(30, optimizers=(OptimizerFacts(0, micro_steps=4.0),)).raised("BRR701")[0].advice
 
 
 @pytest.mark.parametrize("silent", [ranks(4), Case()])
 def test_little_communication_or_one_rank_is_silent(silent):
     assert not silent.raised("BRR701")
+
+
+def accumulated(passes: float, sent: float, ms: float = 30, phase: str = "backward", num_optimizers: int = 1) -> Case:
+    """Buckets of a quarter and of three quarters of a thousand parameters, all of them sent `sent` times per update of
+    so many backward passes; and one number, which every pass sums for a metric."""
+    buckets = [
+        OpGroup("c10d::allreduce_", ((size,), ()), where=(LOOP,), calls=sent, ns=1 * MS, phase=phase)
+        for size in (250, 750)
+    ]
+    metric = OpGroup("c10d::allreduce_", ((1,), ()), where=(OTHER_LINE,), calls=passes, ns=1 * MS, phase="other")
+    optimizers = tuple(OptimizerFacts(i, micro_steps=passes, num_elements=1000) for i in range(num_optimizers))
+    wait = (Account("communication", ms * MS, ms / 100),)
+    return Case(ops=(*buckets, metric), facts=Facts(optimizers=optimizers), accounts=wait)
+
+
+def test_gradients_that_every_pass_sums_are_told_with_what_the_other_passes_cost():
+    (found,) = accumulated(8, 8).raised("BRR703")
+    assert found.where == (LOOP,) and found.evidence["elements_summed"].value == 8000
+    assert found.saving.expected_ns == pytest.approx(7 / 8 * 30 * MS) and found.saving.ceiling_ns == 30 * MS
+    assert "8.0 times" in found.message and "8 backward passes" in found.message
+    (some,) = accumulated(8, 4).raised("BRR703")
+    assert some.saving.expected_ns == pytest.approx(3 / 4 * 30 * MS)
+    (any_cause,) = accumulated(8, 8).raised("BRR701")
+    assert any_cause.saving.expected_ns < found.saving.expected_ns
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        accumulated(8, 1),
+        accumulated(1, 1),
+        accumulated(1, 8),
+        accumulated(8, 8, ms=2),
+        accumulated(8, 8, phase="forward"),
+        accumulated(2, 2, num_optimizers=2),
+        Case(),
+    ],
+)
+def test_gradients_that_are_summed_once_per_update_are_not(silent):
+    assert not silent.raised("BRR703")
 
 
 def test_long_kernels_wait_for_torch_too():

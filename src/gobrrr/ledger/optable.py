@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from gobrrr.ledger.places import Places
 from gobrrr.ledger.pricing import Prices, RowPrices, row_prices
 from gobrrr.ledger.recomputed import recomputed
 from gobrrr.ledger.work import work_of
+from gobrrr.recording.categories import is_communication
 from gobrrr.recording.facts import Span
 from gobrrr.recording.trace import Signature, Trace
 
@@ -188,8 +190,9 @@ def _group(
     signature = trace.signatures[number] if number >= 0 else None
     dispatch = min(ns - work.floor, (calls + children) * dispatch_ns)
     counted = work.bound is not None
+    shapes = _together(signature) if is_communication(host.name(row)) else _shapes(signature)
     return OpGroup(
-        host.name(row), _shapes(signature), signature.dtypes if signature else (), _shapes(signature, "strides"),
+        host.name(row), shapes, signature.dtypes if signature else (), _shapes(signature, "strides"),
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, dispatch) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[row],
@@ -215,3 +218,9 @@ def _shapes(signature: Signature | None, field: str = "shapes") -> tuple[tuple[i
     """Shapes with lists of tensors left out as (): OpGroup holds plain shapes."""
     found = getattr(signature, field) if signature is not None else ()
     return tuple(tuple(s) if all(isinstance(n, int) for n in s) else () for s in found)
+
+
+def _together(signature: Signature | None) -> tuple[tuple[int, ...], ...]:
+    """Shapes with each list of tensors as one of as many elements: a collective sends them one behind the other."""
+    found = signature.shapes if signature is not None else ()
+    return tuple(s if all(isinstance(n, int) for n in s) else (sum(prod(each) for each in s),) for s in found)

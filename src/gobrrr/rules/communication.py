@@ -1,8 +1,9 @@
-"""BRR701 and BRR702: waiting for other ranks, and links that carry too little."""
+"""BRR701 to BRR703: waiting for other ranks, links that carry too little, and gradients summed too often."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from gobrrr.ledger.devicemodel import DeviceLedger, SizedCalls, Transfer
 from gobrrr.ledger.model import Ledger
@@ -23,6 +24,11 @@ WAITED = 0.1
 OVERLAP = "Overlap it (larger buckets, gradient_as_bucket_view), send less (bf16, no_sync), and compare the ranks."
 REACHED = 0.5
 """Of the data sheet, what a link that is there may be expected to give (nccl-tests reaches 0.7 and more)."""
+ALL_REDUCE = "c10d::allreduce_"
+"""What DistributedDataParallel calls for each of its buckets."""
+TWICE = 1.5
+"""Times that all gradients are summed per update, from which they are summed again; other sums (of metrics, of batch
+norms) are small beside them."""
 SIZES = 4
 """Sizes of a kind whose rates are among the evidence."""
 
@@ -40,8 +46,6 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         return
     ops = [op for op in ledger.ops if is_communication(op.name)]
     calls = sum(op.calls for op in ops if op.name.startswith("c10d::"))
-    micro = micro_steps(ledger)
-    skip = f" Wrap all but the last of {micro:.0f} micro-steps in model.no_sync()." if micro > 1 else ""
     yield finding(
         "BRR701",
         ledger,
@@ -50,11 +54,43 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         ceiling=cost,
         message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step goes to collectives that nothing hides, "
         "a slow rank's delay included" + "".join(_told(ledger.device)),
-        advice=OVERLAP + skip,
+        advice=OVERLAP,
         where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
         evidence={"communication": time(cost), "collectives": count(calls), "op_time": time(total(ops))}
         | _bus(ledger.device),
         confidence="measured",
+    )
+
+
+@rule("BRR703", "gradients-summed-too-often", "communication", needs={"plain"})
+def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Gradients of several backward passes are added up for one update, and each pass sends all of them around."""
+    micro, cost = micro_steps(ledger), ledger.account("communication")
+    ops = [op for op in ledger.ops if op.name == ALL_REDUCE and op.phase == "backward"]
+    parameters = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    sent = sum(op.calls * prod(op.shapes[0]) for op in ops if op.shapes)
+    rounds = min(micro, sent / parameters) if parameters else 0.0
+    if rounds < TWICE or not worth_telling(ledger, (1 - 1 / rounds) * cost):
+        return
+    again = (1 - 1 / rounds) * cost
+    yield finding(
+        "BRR703",
+        ledger,
+        low=0.5 * again,
+        expected=again,
+        ceiling=cost,
+        message=f"{micro:.0f} backward passes add up to one update, and all gradients go around the ranks "
+        f"{rounds:.1f} times for it, where once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
+        advice="Put all but the last pass of an update, its forward included, under model.no_sync() (accelerate: "
+        "accelerator.accumulate(model)).",
+        where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
+        evidence={
+            "communication": time(cost),
+            "backward_passes": count(micro),
+            "elements_summed": count(sent),
+            "parameters": count(parameters),
+        },
+        confidence="derived",
     )
 
 

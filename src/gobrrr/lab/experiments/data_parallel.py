@@ -56,5 +56,5 @@ EXPERIMENT = Experiment(
     why="Each rank computes as before; the gradients, 4 MiB here, go around once per step. Buckets are summed "
     "while backward goes on, if a core or a network card is free to do it. On one machine the ranks share memory "
     "bandwidth, and gloo's sums take cores from the training itself.",
-    measure=measure, needs=("torch", "gloo"), seconds=15.0,
+    measure=measure, finding=("sums_every_micro_step", "BRR703"), needs=("torch", "gloo"), seconds=15.0,
 )  # fmt: skip
