@@ -19,7 +19,7 @@ demo: $(READY)  ## find out why a small GPT trains slowly (about a minute)
 	$(BIN)/gobrrr run examples/gpt/train.py
 
 test: $(READY)  ## all tests but the slow ones, in at most 8 minutes on 2 cores
-	$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow and not gpu"
+	$(PYTEST) -n $(JOBS) --dist loadfile --durations 20 -m "not slow and not gpu"
 
 test-full: $(READY)  ## all tests, one after the other, so that their timings are their own
 	$(PYTEST) -m "not gpu"

@@ -330,6 +330,8 @@ def test_a_list_that_ranks_sum_counts_as_one_tensor_of_all_its_elements(tmp_path
     def summed(timeline: Timeline) -> None:
         timeline.leaf("c10d::allreduce_", US, ((3, 4), (5,)), ())
         timeline.leaf("aten::cat", US, ((3, 4), (5,)), ())
+        with timeline.update():
+            timeline.run(US)
 
     groups = by_name(window_of(summed), tmp_path)
     assert groups["c10d::allreduce_"].shapes == ((17,), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -165,6 +166,12 @@ def test_gradients_that_every_pass_sums_are_told_with_what_the_other_passes_cost
     assert found.where == (LOOP,) and found.evidence["elements_summed"].value == 8000
     assert found.saving.expected_ns == pytest.approx(7 / 8 * 30 * MS) and found.saving.ceiling_ns == 30 * MS
     assert "8.0 times" in found.message and "8 backward passes" in found.message
+    busy = accumulated(8, 8)
+    slowed = op("mm", (8, 8), (8, 8), ms=16, phase="backward")
+    (contended,) = dataclasses.replace(busy, ops=(*busy.ops, slowed)).raised("BRR703")
+    above = 7 / 8 * (16 * MS - slowed.floor_ns)
+    assert contended.saving.expected_ns == pytest.approx(7 / 8 * 30 * MS + above / 2)
+    assert contended.saving.ceiling_ns == pytest.approx(30 * MS + above)
     (some,) = accumulated(8, 4).raised("BRR703")
     assert some.saving.expected_ns == pytest.approx(3 / 4 * 30 * MS)
     (any_cause,) = accumulated(8, 8).raised("BRR701")

@@ -73,12 +73,14 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
     if rounds < TWICE or not worth_telling(ledger, (1 - 1 / rounds) * cost):
         return
     again = (1 - 1 / rounds) * cost
+    # Without a device the cores that compute the rest of the pass sum and copy as well.
+    beside = (1 - 1 / rounds) * _above_floor(ledger) if ledger.device is None else 0.0
     yield finding(
         "BRR703",
         ledger,
         low=0.5 * again,
-        expected=again,
-        ceiling=cost,
+        expected=again + 0.5 * beside,
+        ceiling=min(ledger.wall, cost + beside),
         message=f"{micro:.0f} backward passes add up to one update, and all gradients go around the ranks "
         f"{rounds:.1f} times for it, where once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
         advice="Put all but the last pass of an update, its forward included, under model.no_sync() (accelerate: "
@@ -92,6 +94,12 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
         },
         confidence="derived",
     )
+
+
+def _above_floor(ledger: Ledger) -> float:
+    """ns per step of the backward's ops above what their work takes here by themselves."""
+    ops = (op for op in ledger.ops if op.phase == "backward" and not is_communication(op.name))
+    return sum(max(0.0, op.ns - op.floor_ns) for op in ops)
 
 
 @rule("BRR702", "slow-link", "communication", needs={"plain"})
