@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.planted_scoring import findings, judge_sick
+from benchmarks.planted_truth import measure
 from gobrrr.lab import load
 from tests.planted.catalogue import BY_NAME
 from tests.planted.test_planted import diagnose, skip_unless_possible
@@ -79,4 +80,6 @@ def test_the_first_finding_is_what_the_experiment_says(name: str, folder: Path) 
     (folder / program).mkdir(exist_ok=True)
     report = reported(program, folder / program)
     told = judge_sick(report, illness.codes, illness.guilty_lines(), saving_ns=0)
+    if not told.named and not (truth := measure(illness, rounds=2)).is_ill:
+        pytest.skip(f"no illness on this machine: the twin is {truth.ratio:.3f} times as fast")
     assert told.named and told.placed, (code, [(f["code"], f["where"][:1]) for f in findings(report)])

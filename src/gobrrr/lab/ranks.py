@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import tempfile
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +38,7 @@ def meet(work: Callable[..., Any], ranks: int, *args: Any, wait_s: float = 100.0
 
 
 def _rank(rank: int, ranks: int, store: str, work: Callable[..., Any], args: tuple[Any, ...], queue: Any) -> None:
+    threading.Thread(target=_end_with_the_lab, daemon=True).start()
     import torch
     import torch.distributed as dist
 
@@ -46,3 +49,10 @@ def _rank(rank: int, ranks: int, store: str, work: Callable[..., Any], args: tup
     if rank == 0:
         queue.put(found)
     dist.destroy_process_group()
+
+
+def _end_with_the_lab() -> None:
+    """Who is killed cannot tell its ranks, and they would wait for each other until gloo's patience ends."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
