@@ -361,7 +361,11 @@ def test_how_far_pixels_are_apart_is_a_note_of_the_receipt() -> None:
     from gobrrr.trial.referee import LiveReferee
 
     said = [{"draft_decoding": "of 1", "identity": "x"}, {"draft_decoding": "of 4"}]
-    referee = SimpleNamespace(_all=[SimpleNamespace(applied=each) for each in said])
+    said += [{"replayed batches": "8 of 25 batches an epoch"}, {"draft_decoding": "of an arm that has none"}]
+    asked = [("draft_decoding", "identity"), ("draft_decoding",), (), ()]
+    referee = SimpleNamespace(
+        _all=[SimpleNamespace(applied=each, remedies=names) for each, names in zip(said, asked, strict=True)]
+    )
     assert LiveReferee.notes(referee) == ["draft_decoding: of 4"]  # type: ignore[arg-type]
 
 

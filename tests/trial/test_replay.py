@@ -248,8 +248,10 @@ def test_the_referee_gives_such_an_arm_no_remedies(tmp_path: Path) -> None:
     referee = LiveReferee(Program(("python", "t.py"), tmp_path), tmp_path / "arms")
     try:
         replays, plain = referee.arm(tmp_path / "a", REPLAYED), referee.arm(tmp_path / "b", ())
-        assert (replays._timed, replays._remedies, plain._timed) == (REPLAYING, (), TIMED)
+        assert (replays._timed, replays.remedies, plain._timed) == (REPLAYING, (), TIMED)
         assert referee._side(tmp_path / "c", REPLAYED)._remedies == REPLAYED, "it must say that it took hold"
+        replays.applied[REPLAYED[0]] = "8 of 25 batches an epoch"
+        assert referee.notes() == []
     finally:
         referee.close()
 

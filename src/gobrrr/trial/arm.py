@@ -92,7 +92,7 @@ class Arm:
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
-        self._remedies, self._env = tuple(remedies), dict(env or {})
+        self.remedies, self._env = tuple(remedies), dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._family: Family | None = None
         self._ask: protocol.Line | None = None
@@ -128,7 +128,7 @@ class Arm:
         with contextlib.suppress(subprocess.TimeoutExpired):
             if self._process.wait(GRACE_S):
                 raise self._gone()
-        require_hold(self._remedies, self.applied, self.declined, "in this program")
+        require_hold(self.remedies, self.applied, self.declined, "in this program")
         return observation.read(self._folder / protocol.OBSERVED)
 
     def _launch(self, watcher: str, **watched: Any) -> None:
@@ -139,7 +139,7 @@ class Arm:
         command = [inside(word, self._source, work) for word in self._command]
         waiting = BESIDE if watcher == OBSERVED else {}
         config = Config(
-            str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self._remedies) or None,
+            str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self.remedies) or None,
             source=str(self._source), referee=os.getpid(), loop=self._loop or None,
             objective=self._objective.name, **watched,
         )  # fmt: skip
