@@ -66,9 +66,12 @@ def tuned(name: str, minutes: float) -> dict[str, Any]:
     """What a tuning's receipt says, without its blocks."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gobrrr", "tune", "--minutes", str(minutes), "-o", f"{folder}/out"]
-        seed = os.environ | {"PYTHONHASHSEED": "0"}  # words are numbered by hash()
-        ran = subprocess.run([*command, str(PROGRAM), name], env=seed, capture_output=True, text=True)
-        receipt = json.loads(Path(folder, "out", "receipt.json").read_text())
+        path = os.pathsep.join(filter(None, (str(PROGRAM.parents[1]), os.environ.get("PYTHONPATH"))))
+        env = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": path}  # words are numbered by hash()
+        ran = subprocess.run([*command, str(PROGRAM), name], env=env, capture_output=True, text=True)
+        if not (left := Path(folder, "out", "receipt.json")).exists():
+            raise SystemExit(f"{name}: no receipt, exit code {ran.returncode}\n{ran.stderr}")
+        receipt = json.loads(left.read_text())
     told = {key: receipt[key] for key in ("kept", "options", "speedup", "step_ns", "seconds", "notes")}
     trials = [{key: each[key] for key in ("remedies", "options", "verdict", "speedup")} for each in receipt["trials"]]
     if receipt["headspace"] is None:

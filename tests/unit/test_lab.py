@@ -20,7 +20,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.lab import chosen, load, runner
 from gobrrr.lab.bench import Bench, ratio
 from gobrrr.lab.chart import curve
-from gobrrr.lab.model import CHAPTERS, NEEDS, Experiment, Figure, Found, Result, Row
+from gobrrr.lab.model import CHAPTERS, NEEDS, Experiment, Figure, Found, Result, Row, cpu_of
 from gobrrr.lab.needs import lacking
 from gobrrr.lab.page import as_markdown, beside, written
 from gobrrr.lab.stage import measured
@@ -126,6 +126,18 @@ def test_a_pair_gives_the_ratio_of_its_times_and_a_time_its_median() -> None:
 def test_a_ratio_of_two_times_is_less_sure_than_either() -> None:
     found = ratio(Figure(4.0, 3.6, 4.4), Figure(2.0, 1.9, 2.1))
     assert found.value == pytest.approx(2.0) and found.low < 2 * 0.9 and found.high > 2 * 1.1
+
+
+@pytest.mark.parametrize(
+    ("isa", "said"),
+    [
+        (("avx2", "fma", "f16c"), "EPYC (avx2)"),
+        (("avx2", "fma", "f16c", "avx512f", "avx512_bf16"), "EPYC (avx512_bf16)"),
+        ((), "EPYC"),
+    ],
+)
+def test_processors_of_one_name_are_told_apart_by_what_they_multiply_with(isa: tuple[str, ...], said: str) -> None:
+    assert cpu_of(msgspec.structs.replace(machine(), cpu="EPYC", isa=isa)) == said
 
 
 @pytest.mark.parametrize(
@@ -261,9 +273,8 @@ def test_results_are_written_as_their_suffix_says(tmp_path: Path) -> None:
     hostile = Row("l", Figure.exact(1.0), 1.0, unit="<script>x</script>\x1b[2J")
     page = written([msgspec.structs.replace(result, found=Found(Figure.exact(2.0), None, (hostile,)))], "x.md").decode()
     assert "<script>" not in page and "\x1b" not in page
-    assert (
-        beside([result, msgspec.structs.replace(result, cpu="Other", verdict=NOT_HERE)]).count("2x (1.9x to 2.1x)") == 2
-    )
+    others = (msgspec.structs.replace(result, verdict=NOT_HERE, **one) for one in ({"cpu": "Other"}, {"cores": 64}))
+    assert beside([result, *others]).count("2x (1.9x to 2.1x)") == 3
     with pytest.raises(GobrrrError, match="no form of the lab"):
         written([result], "x.pdf")
 

@@ -11,6 +11,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from gobrrr.lab.bench import Bench
+    from gobrrr.machine.model import Machine
 
 SCHEMA = "gobrrr.lab/1"
 CHAPTERS = {
@@ -108,6 +109,7 @@ class Result(msgspec.Struct, frozen=True):
     found: Found | None = None
     published: str = ""
     cpu: str = ""
+    """Its name, and in brackets its widest instructions: makers and clouds give one name to many."""
     device: str = ""
     cores: int = 0
     torch: str = ""
@@ -115,3 +117,9 @@ class Result(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     """What it took."""
     schema: str = SCHEMA
+
+
+def cpu_of(machine: Machine) -> str:
+    """As a receipt has it."""
+    units = [name for name in machine.isa if name not in ("fma", "f16c")]  # neither widens a product
+    return f"{machine.cpu} ({units[-1]})" if units else machine.cpu

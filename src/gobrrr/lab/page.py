@@ -56,12 +56,16 @@ def as_markdown(results: Sequence[Result]) -> str:
 
 def beside(results: Sequence[Result]) -> str:
     """One line for each experiment, one column for each machine, as Markdown."""
-    machines = list(dict.fromkeys(result.cpu for result in results if result.cpu))
-    cells = {(result.name, result.cpu): f"{result.verdict} {_factor(result)}".strip() for result in results}
+    machines = list(dict.fromkeys(_where(result) for result in results if result.cpu))
+    cells = {(result.name, _where(result)): f"{result.verdict} {_factor(result)}".strip() for result in results}
     names = list(dict.fromkeys(result.name for result in results))
     head = f"| experiment | {' | '.join(map(markdown, machines))} |\n|{'---|' * (len(machines) + 1)}\n"
     rows = (f"| {markdown(n)} | {' | '.join(markdown(cells.get((n, m), '')) for m in machines)} |\n" for n in names)
     return head + "".join(rows)
+
+
+def _where(result: Result) -> str:
+    return f"{result.cpu}, {result.cores} cores" if result.cores else result.cpu
 
 
 def _machine(results: Sequence[Result]) -> list[str]:

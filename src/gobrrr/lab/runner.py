@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from gobrrr.errors import GobrrrError
-from gobrrr.lab.model import Experiment, Result
+from gobrrr.lab.model import Experiment, Result, cpu_of
 from gobrrr.lab.needs import lacking
 from gobrrr.lab.verdict import CANNOT, INCONCLUSIVE
 from gobrrr.machine import files
@@ -39,7 +39,8 @@ def run(
         ceilings.write_bytes(msgspec.json.encode(machine))
         for name, experiment in experiments.items():
             if missing := lacking(experiment):
-                yield Result(name, experiment.number, CANNOT, missing, published=experiment.published, cpu=machine.cpu)
+                told = Result(name, experiment.number, CANNOT, missing, published=experiment.published)
+                yield msgspec.structs.replace(told, cpu=cpu_of(machine), cores=machine.usable_cores)
                 continue
             if time.monotonic() >= until:
                 return

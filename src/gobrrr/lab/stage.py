@@ -16,7 +16,7 @@ import msgspec
 from gobrrr.errors import GobrrrError
 from gobrrr.lab import load
 from gobrrr.lab.bench import Bench
-from gobrrr.lab.model import Experiment, Result
+from gobrrr.lab.model import Experiment, Result, cpu_of
 from gobrrr.lab.verdict import CANNOT, judged
 from gobrrr.machine import files
 from gobrrr.machine.model import Machine
@@ -36,9 +36,9 @@ def measured(name: str, experiment: Experiment, bench: Bench) -> Result:
     """The receipt: what was found, judged by what the experiment has named before."""
     began, machine = time.monotonic(), bench.machine
     result = Result(
-        name, experiment.number, CANNOT, published=experiment.published, cpu=machine.cpu, cores=machine.usable_cores,
-        device=machine.device.name if machine.device else "", torch=machine.torch_version,
-        date=date.today().isoformat(),
+        name, experiment.number, CANNOT, published=experiment.published, cpu=cpu_of(machine),
+        cores=machine.usable_cores, device=machine.device.name if machine.device else "",
+        torch=machine.torch_version, date=date.today().isoformat(),
     )  # fmt: skip
     try:
         found = experiment.measure(bench)
