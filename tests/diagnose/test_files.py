@@ -92,6 +92,18 @@ def test_ops_that_nest_without_end_cost_no_memory_with_the_square_of_their_depth
     assert len(host) == 400 and max(map(len, chains(host))) == 64
 
 
+def test_which_step_it_was_is_no_part_of_what_encloses_an_op(tmp_path: Path) -> None:
+    events = [event(f"ProfilerStep#{i}", 100 * i, 100, "user_annotation") for i in range(2)]
+    for i in range(2):
+        events += [event("aten::linear", 100 * i + 1, 50), event("aten::addmm", 100 * i + 2, 40)]
+    recording = of_trace(read(Source(str(write(tmp_path / "a.json", events)))))
+    window = recording.window("profile")
+    assert window is not None and recording.trace is not None
+    host = host_ops(recording, window, recording.trace, replay(window.lines, window.offset))
+    found = {host.name(row): chain for row, chain in enumerate(chains(host))}
+    assert found["aten::linear"] == () and found["aten::addmm"] == ("aten::linear",)
+
+
 def test_a_file_without_marks_is_one_step(tmp_path: Path) -> None:
     events = [e for e in training(marked=False) if not e["name"].startswith("Optimizer")]
     recording = of_trace(read(Source(str(write(tmp_path / "a.json", events)))))

@@ -117,6 +117,23 @@ def test_every_process_group_is_split_by_itself(seed: int, tmp_path: Path) -> No
         assert group.transfer_ns == pytest.approx(statistics.median(scales) * moved[key], rel=0.01)
 
 
+def test_groups_whose_ranks_a_file_does_not_say_are_told_apart_by_name(tmp_path: Path) -> None:
+    ranks = [Grown(device=1, rank=i, world=2, clock=1000 * i) for i in range(2)]
+    for _ in range(3):
+        begins = [rank.now for rank in ranks]
+        for name, transfer in (("a", 100), ("b", 700)):
+            for rank in ranks:
+                rank.op(15, 50)
+            meet(ranks, transfer, ALL_REDUCE | {"Group size": 2, "Process Group Name": name})
+        for rank, begin in zip(ranks, begins, strict=True):
+            rank.join(COLLECTIVES)
+            rank.sync()
+            rank.end_of_step(begin)
+    groups = {group.group: group.transfer_ns for group in job_of(ranks, tmp_path).groups}
+    assert groups.keys() == {"a", "b"}
+    assert groups["b"] == pytest.approx(7 * groups["a"], rel=0.05)
+
+
 GROUP: dict[str, Any] = {"dtype": "Float", "Group size": 3, "Process Group Name": "0",
                          "Process Group Ranks": "[0, 1, 2]"}  # fmt: skip
 ALL_REDUCE = GROUP | {"Collective name": "allreduce", "In msg nelems": 8 << 20, "Out msg nelems": 8 << 20}

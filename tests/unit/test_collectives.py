@@ -69,14 +69,17 @@ def test_calls_of_one_size_take_at_least_what_the_fastest_took(tmp_path: Path) -
 
 
 def reduced(
-    rate: float, name: str = "NVIDIA A100-SXM4-80GB", waiting: float = 0.0, within: bool = True, size: float = 25e6
+    rate: float,
+    name: str = "NVIDIA A100-SXM4-80GB",
+    waiting: float = 0.0,
+    within: bool | None = True,
+    size: float = 25e6,
 ) -> Case:
     """30 ms of all-reduces at a rate on the bus."""
     moved, ns = 100e6, 100e6 / rate * 1e9
     sized = SizedCalls(size, calls=moved / size, ns=ns, fastest_ns=ns * (1 - waiting), bus_bytes=moved)
-    device = DeviceLedger(
-        name, 60 * MS, 40 * MS, 0.7, transfers=(Transfer("all-reduce", (sized,)),), within_a_host=within
-    )
+    known = {} if within is None else {"within_a_host": within}
+    device = DeviceLedger(name, 60 * MS, 40 * MS, 0.7, transfers=(Transfer("all-reduce", (sized,)),), **known)
     return Case(accounts=(Account("communication", 30 * MS, 0.3),), extra={"device": device})
 
 
@@ -88,6 +91,7 @@ def test_a_rate_is_told_with_its_waiting_beside_the_link_that_is_known() -> None
     assert "later ranks" in late.message
     (unknown,) = reduced(3e9, "some device").raised("BRR701")
     assert "NVLink" not in unknown.message and "link" not in unknown.evidence
+    assert not reduced(3e9, within=None).raised("BRR702"), "where nobody said so, ranks are in no one host"
     (spread,) = reduced(3e9, within=False).raised("BRR701")
     assert "a network between hosts 12.5 GB/s to 50.0 GB/s" in spread.message and "link" not in spread.evidence
     (beyond,) = reduced(400e9).raised("BRR701")

@@ -183,6 +183,20 @@ def test_kernels_are_their_ops_lines_and_modules(tmp_path: Path) -> None:
     assert {sums(table)[2] for table in found.values()} == {300 * US}
 
 
+def test_what_takes_most_comes_first_on_the_device_if_there_is_one_else_on_the_host(tmp_path: Path) -> None:
+    """Of ops of a line the copy's call takes the host longer, the product's kernel the device."""
+    events = training()
+    for i in range(NUM):
+        events.append(
+            event("aten::copy_", 1000 * i + 355, 500, **{"Input Dims": [[8], [8]], "Input type": ["float"] * 2})
+        )
+    there = tables(of_trace(read(Source(str(write(tmp_path / "t.json", events))))))["op"]
+    assert [row.name for row in there.rows][:2] == ["aten::mm", "aten::copy_"]
+    assert there.rows[0].self_ns < there.rows[1].self_ns
+    here = tables(by_hand(tmp_path))["op"].rows
+    assert [row.self_ns for row in here] == sorted((row.self_ns for row in here), reverse=True)
+
+
 def test_a_kernel_in_an_op_of_an_outer_module_is_counted_once_above(tmp_path: Path) -> None:
     """A checkpoint of the block holds the op of its Linear: the kernel is the Linear's, and once the net's."""
     events = [e | {"dur": 290} if e["name"].startswith("enumerate") else e for e in training()]

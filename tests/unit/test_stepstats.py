@@ -161,6 +161,14 @@ def test_too_few_steps_have_no_median(program: Program, steps: int) -> None:
     assert steps or step_stats(rec) == StepStats()
 
 
+def test_of_one_step_nobody_knows_how_sure_it_is(program: Program) -> None:
+    program.train(3)
+    rec = recording(program)
+    assert len(plain_steps(rec)) == 1
+    stats = step_stats(rec)
+    assert stats.plain_wall_ns > 0 and (stats.low_ns, stats.high_ns) == (0.0, 0.0)
+
+
 def test_steps_of_no_length_divide_nothing(program: Program) -> None:
     program.train(40, 0, 0, 0, 0)
     stats = step_stats(recording(program))

@@ -380,6 +380,8 @@ def test_lists_too_long_to_be_recorded_are_priced_by_their_elements() -> None:
     assert list_work("aten::mm", 5) is None
     lists = list_work("_foreach_add_", 110, num_lists=2)
     assert lists is not None and lists.bytes == 3 * 440
+    three = list_work("_foreach_addcmul_", 110)
+    assert three is not None and three.bytes == (3 + 1) * 440, "x + v * a * b reads three lists and writes one"
 
 
 def test_views_do_nothing() -> None:
