@@ -180,6 +180,8 @@ def test_transforms_over_several_dimensions() -> None:
     assert (half.flops, half.bytes) == (2.5 * 768 * 8, 4 * 768 + 8 * 3 * 8 * 17)
     full = counted("_fft_r2c", (F, 3, 8, 32), [1, 2], 0, False)
     assert full.bytes == 4 * 768 + 8 * 768
+    one = counted("_fft_r2c", (F, 6, 1), [1], 0, True)
+    assert one.bytes == 6 * (4 + 8), "of a single point one complex number comes out"
     back = counted("_fft_c2r", (Z, 3, 8, 17), [1, 2], 0, 32)
     assert (back.flops, back.bytes) == (pytest.approx(2.5 * 768 * 8), 8 * 3 * 8 * 17 + 4 * 768)
 
