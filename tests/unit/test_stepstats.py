@@ -167,6 +167,7 @@ def test_of_one_step_nobody_knows_how_sure_it_is(program: Program) -> None:
     assert len(plain_steps(rec)) == 1
     stats = step_stats(rec)
     assert stats.plain_wall_ns > 0 and (stats.low_ns, stats.high_ns) == (0.0, 0.0)
+    assert stats.beside_ns == 0.0, "no window stands beside any step"
 
 
 def test_steps_of_no_length_divide_nothing(program: Program) -> None:
