@@ -144,6 +144,7 @@ def test_the_reach_is_the_better_of_tune_and_the_edit_by_hand() -> None:
     assert table.reach([unasked]) is None
 
 
+@pytest.mark.slow
 def test_a_tiny_program_goes_through_all_of_it_once(tiny: Case, capsys: pytest.CaptureFixture[str]) -> None:
     zoo.main(["--truth", "--run"], [tiny])
     done = [json.loads(line) for line in zoo.DONE.read_text().splitlines()]
