@@ -329,10 +329,12 @@ def test_in_a_row_are_calls_of_lines_below_each_other_in_one_file(
 def test_a_list_that_ranks_sum_counts_as_one_tensor_of_all_its_elements(tmp_path: Path) -> None:
     def summed(timeline: Timeline) -> None:
         timeline.leaf("c10d::allreduce_", US, ((3, 4), (5,)), ())
+        timeline.leaf("c10d::allgather_", US, (((3, 4), (3, 4)),), (3, (4,)))
         timeline.leaf("aten::cat", US, ((3, 4), (5,)), ())
         with timeline.update():
             timeline.run(US)
 
     groups = by_name(window_of(summed), tmp_path)
     assert groups["c10d::allreduce_"].shapes == ((17,), ())
+    assert groups["c10d::allgather_"].shapes == ((24,), (4,))
     assert groups["aten::cat"].shapes == ((), ())

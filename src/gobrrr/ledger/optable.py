@@ -222,5 +222,15 @@ def _shapes(signature: Signature | None, field: str = "shapes") -> tuple[tuple[i
 
 def _together(signature: Signature | None) -> tuple[tuple[int, ...], ...]:
     """Shapes with each list of tensors as one of as many elements: a collective sends them one behind the other."""
-    found = signature.shapes if signature is not None else ()
-    return tuple(s if all(isinstance(n, int) for n in s) else (sum(prod(each) for each in s),) for s in found)
+    return tuple((_elements(s),) if s and not _plain(s) else s for s in (signature.shapes if signature else ()))
+
+
+def _plain(shape: Any) -> bool:
+    return all(isinstance(n, int) for n in shape)
+
+
+def _elements(shapes: Any) -> int:
+    """Of all tensors in lists of lists; what a file has among them that is no shape counts nothing."""
+    if _plain(shapes):
+        return prod(shapes)
+    return sum(_elements(each) for each in shapes if isinstance(each, tuple))

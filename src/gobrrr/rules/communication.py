@@ -83,8 +83,9 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
         ceiling=min(ledger.wall, cost + beside),
         message=f"{micro:.0f} backward passes add up to one update, and all gradients go around the ranks "
         f"{rounds:.1f} times for it, where once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
-        advice="Put all but the last pass of an update, its forward included, under model.no_sync() (accelerate: "
-        "accelerator.accumulate(model)).",
+        advice="Where their gradients add up, put all but the last pass of an update, its forward included, under "
+        "model.no_sync() (accelerate: accelerator.accumulate(model)); where a pass needs none of some parameters, "
+        "requires_grad_(False) keeps them from being sent.",
         where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
         evidence={
             "communication": time(cost),
@@ -92,7 +93,7 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
             "elements_summed": count(sent),
             "parameters": count(parameters),
         },
-        confidence="derived",
+        confidence="inferred",
     )
 
 
