@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from gobrrr.ledger.devicemodel import DeviceLedger, SizedCalls, Transfer
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.links import LARGE, NETWORK, Link, far_below, link_of
 from gobrrr.machine.model import Machine
 from gobrrr.recording.categories import is_communication
@@ -26,6 +26,7 @@ REACHED = 0.5
 """Of the data sheet, what a link that is there may be expected to give (nccl-tests reaches 0.7 and more)."""
 ALL_REDUCE = "c10d::allreduce_"
 """What DistributedDataParallel calls for each of its buckets."""
+WRAPPER = "DistributedDataParallel"
 TWICE = 1.5
 """Times that all gradients are summed per update, from which they are summed again; other sums (of metrics, of batch
 norms) are small beside them."""
@@ -60,47 +61,6 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         | _bus(ledger.device),
         confidence="measured",
     )
-
-
-@rule("BRR703", "gradients-summed-too-often", "communication", needs={"plain"})
-def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Gradients of several backward passes are added up for one update, and each pass sends all of them around."""
-    micro, cost = micro_steps(ledger), ledger.account("communication")
-    ops = [op for op in ledger.ops if op.name == ALL_REDUCE and op.phase == "backward"]
-    parameters = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
-    sent = sum(op.calls * prod(op.shapes[0]) for op in ops if op.shapes)
-    rounds = min(micro, sent / parameters) if parameters else 0.0
-    if rounds < TWICE or not worth_telling(ledger, (1 - 1 / rounds) * cost):
-        return
-    again = (1 - 1 / rounds) * cost
-    # Without a device the cores that compute the rest of the pass sum and copy as well.
-    beside = (1 - 1 / rounds) * _above_floor(ledger) if ledger.device is None else 0.0
-    yield finding(
-        "BRR703",
-        ledger,
-        low=0.5 * again,
-        expected=again + 0.5 * beside,
-        ceiling=min(ledger.wall, cost + beside),
-        message=f"{micro:.0f} backward passes add up to one update, and all gradients go around the ranks "
-        f"{rounds:.1f} times for it, where once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
-        advice="Where their gradients add up, put all but the last pass of an update, its forward included, under "
-        "model.no_sync() (accelerate: accelerator.accumulate(model)); where a pass needs none of some parameters, "
-        "requires_grad_(False) keeps them from being sent.",
-        where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
-        evidence={
-            "communication": time(cost),
-            "backward_passes": count(micro),
-            "elements_summed": count(sent),
-            "parameters": count(parameters),
-        },
-        confidence="inferred",
-    )
-
-
-def _above_floor(ledger: Ledger) -> float:
-    """ns per step of the backward's ops above what their work takes here by themselves."""
-    ops = (op for op in ledger.ops if op.phase == "backward" and not is_communication(op.name))
-    return sum(max(0.0, op.ns - op.floor_ns) for op in ops)
 
 
 @rule("BRR702", "slow-link", "communication", needs={"plain"})
@@ -145,6 +105,66 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         },
         confidence="inferred",
     )
+
+
+@rule("BRR703", "gradients-summed-too-often", "communication", needs={"plain"})
+def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Gradients that backward passes add up for one update go around the ranks at every pass."""
+    cost, once = ledger.account("communication"), _wrapped(ledger)
+    ops = [op for op in ledger.ops if op.name == ALL_REDUCE and op.phase == "backward"]
+    sent = _elements(ops)
+    rounds = min(sent, once + _elements(_sums(ledger))) / once if once else 0.0
+    if rounds < TWICE:
+        return
+    spare = 1 - 1 / rounds
+    # Without a device the cores that compute the rest of the pass sum and copy as well.
+    beside = spare * _above_floor(ledger) if ledger.device is None else 0.0
+    if not worth_telling(ledger, spare * cost):
+        return
+    yield finding(
+        "BRR703",
+        ledger,
+        low=0.5 * spare * cost,
+        expected=spare * cost + 0.5 * beside,
+        ceiling=cost + beside,
+        message=f"gradients are added up for an update, and go around the ranks {rounds:.1f} times before it, where "
+        f"once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
+        advice="Put all but the last backward pass before an update, its forward included, under model.no_sync() "
+        "(accelerate: accelerator.accumulate(model)); where a pass needs none of some parameters, "
+        "requires_grad_(False) keeps them from being sent.",
+        where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
+        evidence={
+            "communication": time(cost),
+            "backward_passes": count(micro_steps(ledger)),
+            "elements_sent": count(sent),
+            "parameters": count(once),
+        },
+        confidence="inferred",
+    )
+
+
+def _wrapped(ledger: Ledger) -> int:
+    """Elements that DistributedDataParallel's nets send for one backward pass each."""
+    nets = (module for module in ledger.facts.modules if module.kind == WRAPPER and module.calls_per_step)
+    return sum(net.trainable_params for net in nets)
+
+
+def _sums(ledger: Ledger) -> list[OpGroup]:
+    """Where backward adds to a gradient that is there already: one that was zeroed in between is not added to."""
+    shapes = {shape for optimizer in ledger.facts.optimizers for shape, _ in optimizer.shapes}
+    added = (op for op in ledger.ops if op.name == "aten::add_" and op.phase == "backward" and len(op.shapes) > 1)
+    return [op for op in added if op.shapes[0] == op.shapes[1] and op.shapes[0] in shapes]
+
+
+def _elements(ops: Iterable[OpGroup]) -> float:
+    """Of the ops' first tensors, per step."""
+    return sum(op.calls * prod(op.shapes[0]) for op in ops if op.shapes)
+
+
+def _above_floor(ledger: Ledger) -> float:
+    """ns per step of the backward's ops above what their work takes here by themselves."""
+    ops = (op for op in ledger.ops if op.phase == "backward" and not is_communication(op.name))
+    return sum(max(0.0, op.ns - op.floor_ns) for op in ops)
 
 
 def _at_best(size: SizedCalls) -> float:
