@@ -357,14 +357,10 @@ def test_a_snapshot_where_there_is_no_terminal(
     run = written(tmp_path / "run-20260101-000000", start(), program.events, {"type": "end", "reason": "exit"})
     assert main(["top", str(run)]) == 0
     text = capfd.readouterr().out
-    assert (
-        text.startswith("program   run\n          ended after ")
-        and "29 steps, by updates" in text
-        and "\x1b" not in text
-    )
-    assert f"gobrrr report {run} as soon as".replace(" ", "") in "".join(
-        text.split()
-    )  # its path may be broken anywhere
+    assert text.startswith("program   run\n          ended after ")
+    assert "29 steps, by updates" in text and "\x1b" not in text
+    one_line = "".join(text.split())  # the path may be broken anywhere
+    assert f"gobrrr report {run} as soon as".replace(" ", "") in one_line
     (run / "report.json").touch()
     for words in (["--json"], ["--format", "json"]):
         assert main(["top", str(run), *words]) == 0

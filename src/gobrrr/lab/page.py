@@ -69,7 +69,7 @@ def _where(result: Result) -> str:
 
 
 def _machine(results: Sequence[Result]) -> list[str]:
-    said = dict.fromkeys(f"{r.cpu}, {r.cores} cores, torch {r.torch}, {r.date}" for r in results if r.torch)
+    said = dict.fromkeys(f"{_where(r)}, torch {r.torch}, {r.date}" for r in results if r.torch)
     return list(said)
 
 

@@ -217,7 +217,7 @@ def _where(host: HostOps, by: Grouping, places: Places, row: int) -> tuple[Span,
 def _shapes(signature: Signature | None, field: str = "shapes") -> tuple[tuple[int, ...], ...]:
     """Shapes with lists of tensors left out as (): OpGroup holds plain shapes."""
     found = getattr(signature, field) if signature is not None else ()
-    return tuple(tuple(s) if all(isinstance(n, int) for n in s) else () for s in found)
+    return tuple(tuple(s) if _plain(s) else () for s in found)
 
 
 def _together(signature: Signature | None) -> tuple[tuple[int, ...], ...]:

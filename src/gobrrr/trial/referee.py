@@ -134,7 +134,7 @@ class LiveReferee:
 
     def notes(self) -> list[str]:
         """What remedies that have something to tell said last of what they did."""
-        said = {name: arm.applied.get(name, "") for arm in self._all for name in arm.remedies if name in arm.applied}
+        said = {name: arm.applied[name] for arm in self._all for name in arm.remedies if name in arm.applied}
         return [f"{name}: {detail}" for name, detail in said.items() if registry.remedy(name).tells and detail]
 
     def held(self, stack: Stack) -> int:
