@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,7 @@ from gobrrr.guard.float64 import in_float64
 from gobrrr.guard.observation import Observation
 from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.twins import observe
+from gobrrr.guard.witness import Witness
 from tests.guard.training import STEPS, train
 
 WRONG = [
@@ -176,19 +179,20 @@ def test_inference_is_judged_by_its_outputs() -> None:
     assert found.verdict == "wrong", found
 
 
-def functional(trains: bool) -> None:
+def functional(trains: bool = False, rate: float = 0.1) -> None:
     """Per-sample gradients and updates by hand; `trains`: beside a training as usual."""
     torch.manual_seed(0)
     model, x = torch.nn.Linear(4, 2), torch.randn(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weights = {name: value.detach() for name, value in model.named_parameters()}
 
     def loss(weights: dict[str, torch.Tensor], one: torch.Tensor) -> torch.Tensor:
         return torch.func.functional_call(model, weights, (one,)).square().sum()
 
     for _ in range(4):
-        weights = {name: value.detach() for name, value in model.named_parameters()}
         found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)
         assert found["weight"].shape == (8, 2, 4)
+        weights = {name: value - rate * found[name].mean(0) for name, value in weights.items()}
         if trains:
             optimizer.zero_grad()
             model(x).square().sum().backward()
@@ -200,18 +204,76 @@ def test_an_inference_part_of_which_goes_unseen_is_unverified() -> None:
         model, x = torch.nn.Linear(4, 2), torch.ones(8, 4)
         for _ in range(4):
             model(x)
-            torch.func.vmap(torch.nn.Linear(4, 2))(x)
+            torch.func.functionalize(torch.nn.Linear(4, 2))(x)
 
     seen = observe(infer)
     found = guard.judge(seen, seen, again=seen, reference=seen)
-    assert found.verdict == "unverified" and any("torch.func" in reason for reason in found.reasons)
+    assert found.verdict == "unverified" and any("transform" in reason for reason in found.reasons)
 
 
-def test_what_a_transform_calls_is_not_looked_at_and_said_where_nothing_else_is() -> None:
-    alone, beside = (observe(partial(functional, trains)) for trains in (False, True))
-    found = guard.judge(alone, alone, again=alone)
-    assert found.verdict == "unverified" and any("torch.func" in reason for reason in found.reasons)
+def test_what_transforms_give_is_compared_bit_by_bit() -> None:
+    alone, slower = observe(functional), observe(partial(functional, rate=0.1 + 1e-7))
+    assert [call.model for step in alone.steps for call in step.calls] == ["torch.func.vmap"] * 4
+    assert guard.judge(alone, observe(functional), again=alone, reference=alone).verdict == "exact"
+    for other in (slower, observe(partial(functional, rate=0.2))):
+        for again in (alone, other):
+            found = guard.judge(alone, other, again=again)
+            assert found.verdict == "unverified" and "bit by bit" in found.reasons[0]
+
+
+def test_of_a_training_gradients_and_updates_are_compared_and_not_what_transforms_give() -> None:
+    beside = observe(partial(functional, True))
+    assert {call.model for step in beside.steps for call in step.calls} == {"Linear#0"}
     assert guard.judge(beside, beside, again=beside, reference=beside).verdict == "exact"
+
+
+class Sine(torch.nn.Module):
+    """A model without parameters."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Sine of `x`."""
+        return x.sin()
+
+
+X, Y, SINE = torch.linspace(-1, 1, 12).reshape(3, 4), torch.linspace(0, 2, 4), Sine()
+
+
+@pytest.mark.parametrize(
+    ("transform", "outermost"),
+    [
+        (lambda: torch.func.grad(lambda a: (SINE(a) * Y).square().sum())(X), 1),
+        (lambda: torch.func.grad_and_value(lambda a: (SINE(a) * Y).square().sum())(X), 1),
+        (lambda: torch.func.vmap(torch.func.vmap(lambda a, b: SINE(a) * b), (0, None))(X, Y), 1),
+        (lambda: torch.func.jvp(SINE, (X,), (X,)), 1),
+        (lambda: torch.func.jacrev(lambda a: SINE(a) * Y)(X), 2),
+        (lambda: torch.func.hessian(lambda a: (SINE(a) * Y).sum())(X), 1),
+        (lambda: torch.func.vjp(SINE, X)[1](X), 1),
+        (lambda: torch.func.vmap(lambda a: a.sin())(X), 0),
+    ],
+)
+def test_the_outermost_transform_is_one_call(transform: Callable[[], Any], outermost: int) -> None:
+    plain = torch.utils._pytree.tree_leaves(transform())
+    with Witness() as witness:
+        seen = torch.utils._pytree.tree_leaves(transform())
+    assert all(torch.equal(a, b) for a, b in zip(plain, seen, strict=True))
+    found = witness.observation()
+    assert len(found.steps) == outermost and found.transformed == bool(outermost) and not found.remarks
+
+
+def test_a_compiled_transform_is_traced_as_if_nobody_watched() -> None:
+    whole = torch.compile(torch.func.vmap(torch.func.grad(lambda a: a.sin().sum())), backend="eager", fullgraph=True)
+    with Witness():
+        assert torch.equal(whole(torch.zeros(3, 4)), torch.ones(3, 4))
+
+
+def test_an_error_inside_of_a_transform_is_the_programs_and_leaves_nothing_behind() -> None:
+    before = torch._functorch.apis.vmap_impl
+    with Witness() as witness:
+        with pytest.raises(ValueError, match="mine"):
+            torch.func.vmap(lambda a: (_ for _ in ()).throw(ValueError("mine")))(torch.zeros(3))
+        torch.nn.Linear(4, 2)(torch.zeros(1, 4))
+    assert [call.model for step in witness.observation().steps for call in step.calls] == ["Linear#0"]
+    assert torch._functorch.apis.vmap_impl is before
 
 
 def test_an_observation_survives_its_file(runs: Runs, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from gobrrr.guard.model import GREEN, Check, Guarded, worst
 from gobrrr.guard.observation import Observation
 from gobrrr.guard.pictures import Near
 
+BIT_BY_BIT = "observed: without an optimizer, what transforms of torch.func give can be compared bit by bit alone"
 LOOKED = 2
 """Steps that must have been looked at: a wrong update shows in the second one."""
 
@@ -38,6 +39,8 @@ def judge(
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
     found += _checks(runs, seeds, order_may_change, near, evidence)
     verdict = worst(found, evidence)
+    if (baseline.transformed or candidate.transformed) and verdict.verdict != "exact":
+        return Guarded("unverified", (BIT_BY_BIT, *verdict.reasons), evidence=evidence)
     if lost and verdict.verdict not in (*GREEN, "unverified"):
         said = f"observed: {lost}: the program diverges by itself, and no change of it can be told from that"
         return Guarded("unverified", (said, *verdict.reasons), evidence=evidence)

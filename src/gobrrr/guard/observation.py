@@ -124,6 +124,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """What loaders handed out, in that order, where pixels were to be kept."""
     printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
     """Numbers in the lines on stdout, line by line, by what stays of a line without them."""
+    transformed: bool = False
+    """Among its calls are transforms of torch.func: they take what others of them gave, and there is no float64 run."""
 
     @property
     def num_looked(self) -> int:

@@ -24,7 +24,7 @@ import msgspec
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import ModuleCall, plain
 from gobrrr.capture.unseen import is_functional
-from gobrrr.guard import dropout
+from gobrrr.guard import dropout, functional
 from gobrrr.guard.book import Book
 from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.modules import watching
@@ -40,7 +40,7 @@ Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any,
 AfterStep = Callable[[int, int], None]
 _RUN_IN_COMPILED_CODE = ("gobrrr.guard.witness", "gobrrr.guard.seeds", "gobrrr.guard.modules", "gobrrr.guard.float64")
 """Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
-TRANSFORMED = "models are called inside a transform of torch.func, where tensors have no numbers of their own"
+TRANSFORMED = "models are called inside a transform, where tensors have no numbers of their own"
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
 
 
@@ -73,7 +73,7 @@ class Witness:
         self._backward = False
         self._thread = threading.get_ident()
         self.remarks: list[str] = []
-        self._transformed = False
+        self._applying = self._functional = self._transformed = False
         self.printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
         self.complete = False
 
@@ -84,6 +84,7 @@ class Witness:
         hide_own_code(*_RUN_IN_COMPILED_CODE)
         try:
             self._watch_calls()
+            self._undo.append(functional.watch(self._transforms))
             self._watch_backward()
             self._watch_updates()
             self._undo += [self._epochs.stop, self.book.writes.stop, self._dropout()]
@@ -116,8 +117,11 @@ class Witness:
         training = bool(self.book.steps)
         calls = tuple(self.book.calls)
         tail = (Step(calls=calls, gradients={}, updates={}, buffers={}),) if calls and self.complete else ()
-        steps = (*self.book.steps, *tail) if training else tuple(Step(calls=(call,)) for call in calls)
-        if self._transformed and not training:  # of a training the gradients and updates are seen
+        # Of a training the gradients and updates are seen.
+        steps = (
+            tuple(map(_of_models, (*self.book.steps, *tail))) if training else tuple(Step(calls=(c,)) for c in calls)
+        )
+        if self._transformed and not training:
             self.remarks.append(TRANSFORMED)
         if self._seen_epochs is None:
             self._seen_epochs = self._epochs.read()
@@ -125,6 +129,7 @@ class Witness:
             steps=steps, trainable=self.book.trainable(), training=training, complete=self.complete,
             remarks=tuple(dict.fromkeys(self.remarks)), epochs=self._seen_epochs, printed=self.printed,
             planned=self._expected, drawn=tuple(self._drawn),
+            transformed=not training and any(call.model.startswith(functional.LABEL) for call in calls),
         )  # fmt: skip
 
     def _close(self) -> None:
@@ -157,7 +162,10 @@ class Witness:
         self._undo.append(self._module_call.remove)
 
     def _is_the_programs(self, model: Any, caller: FrameType | None) -> bool:
-        if self._depth or self._backward or threading.get_ident() != self._thread:
+        if self._backward or threading.get_ident() != self._thread:
+            return False
+        self._functional |= self._applying
+        if self._depth:
             return False
         if is_functional():
             self._transformed = True
@@ -194,6 +202,27 @@ class Witness:
 
     def _prepared(self, model: Any, args: Any, kwargs: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
         return self._prepare(model, args, kwargs) if self._prepare else contextlib.nullcontext((args, kwargs))
+
+    # transforms of torch.func
+
+    def _transforms(self, label: str, call: Any, args: Any, kwargs: Any) -> Any:
+        """The outermost one is looked at as if it were a call of a model without parameters; not one that knows of no
+        model, while none does: a mask that is made by vmap is seen in what the model gives for it."""
+        if self._depth or self._backward or threading.get_ident() != self._thread or is_functional():
+            return call(*args, **kwargs)
+        self._close()
+        data = data_of((args, kwargs), self._computed)
+        self._depth, self._applying = self._depth + 1, True
+        try:
+            result = call(*args, **kwargs)
+        finally:
+            self._depth, self._applying = self._depth - 1, False
+        if not self._functional:
+            return result
+        self.book.calls.append(Call(label, False, data, self.book.outputs(tensors_of(result))))
+        if self._after_step is not None:
+            self._after_step(len(self.book.steps), len(self.book.calls))
+        return result
 
     # loaders
 
@@ -272,3 +301,10 @@ class Witness:
     def _update_ends(self, optimizer: Any, *_: Any) -> None:
         if threading.get_ident() == self._thread:
             self.book.update_ends(optimizer)
+
+
+def _of_models(step: Step) -> Step:
+    """Without calls of transforms, whose results come back in gradients and updates."""
+    return msgspec.structs.replace(
+        step, calls=tuple(call for call in step.calls if not call.model.startswith(functional.LABEL))
+    )
