@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 import torch
 
 from gobrrr import guard
+from gobrrr.capture.patches import Patches
 from gobrrr.errors import TorchMissing
 from gobrrr.guard import observation
 from gobrrr.guard.dropout import same_masks_in_any_layout
@@ -291,9 +292,10 @@ def test_the_witness_leaves_nothing_behind_and_changes_nothing() -> None:
     def final(watched: bool) -> list[torch.Tensor]:
         kept = []
         run = partial(train, steps=4, changed=lambda model, _: kept.append(model))
-        back = same_masks_in_any_layout()  # the one thing that is another in a watched run
+        patches = Patches()
+        same_masks_in_any_layout(patches)  # the one thing that is another in a watched run
         observe(run) if watched else run()
-        back()
+        patches.take_out()
         return [*kept[0].parameters(), *kept[0].buffers()]
 
     assert all(torch.equal(a, b) for a, b in zip(final(False), final(True), strict=True))

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
+from gobrrr.capture.patches import Patches
 from gobrrr.guard import sidedoors
 from gobrrr.guard.copies import copies
 from gobrrr.guard.dropout import same_masks_in_any_layout
@@ -208,7 +209,8 @@ def test_a_model_that_the_program_compiles_itself_is_seen(how: str) -> None:
 def test_dropout_draws_one_mask_in_any_layout() -> None:
     x = torch.ones(4, 3, 8, 8)
     plain = torch.nn.functional.dropout
-    back = same_masks_in_any_layout()
+    patches = Patches()
+    same_masks_in_any_layout(patches)
     try:
         masks = []
         for layout in (torch.contiguous_format, torch.channels_last):
@@ -218,7 +220,7 @@ def test_dropout_draws_one_mask_in_any_layout() -> None:
         assert torch.equal(masks[0], plain(x, 0.3)) and torch.equal(masks[0], masks[1])
         assert torch.equal(torch.nn.functional.dropout(x, 0.3, training=False), x)
     finally:
-        back()
+        patches.take_out()
     assert torch.nn.functional.dropout is plain
 
 
@@ -438,13 +440,13 @@ class OwnDraws(Dataset):
 
 
 def epochs_of(data: OwnDraws) -> Any:
-    watched = Epochs()
-    watched.start()
+    watched, patches = Epochs(), Patches()
+    watched.watch(patches)
     try:
         for _ in DataLoader(data, batch_size=4):
             pass
     finally:
-        watched.stop()
+        patches.take_out()
     return watched.read()
 
 

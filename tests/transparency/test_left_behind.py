@@ -51,6 +51,7 @@ GUARDS = {
 """What the interpreter or torch calls: each only catches what goes wrong in what it calls, and says so."""
 TAKES_OFF = {
     "hooks.Hooks.remove", "hooks.Hooks._unregister", "hooks.Hooks._step_over", "lookup.ModuleCall.remove",
+    "patches.Patches.take_out",
     "collector.Collections.remove", "session.Session.end", "session.Session._abandon_window", "session.Session.forked",
     "window.Window.release", "profiling.ProfileWindow.off", "counting.CountWindow.off", "sampling.SampleWindow.off",
     "linelog.LineLog.stop", "unseen.forget", "sampler.Sampler.stop", "profiled.Profiled.abandon",

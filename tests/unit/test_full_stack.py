@@ -25,7 +25,7 @@ def test_a_hook_tells_once_there_is_room() -> None:
     recorder: Any = SimpleNamespace(thread=threading.get_ident(), note=full)
     told: list[BaseException] = []
     hooks = Hooks(recorder, told.append)
-    hooks._undo.append(lambda: None)
+    hooks._patches.append(lambda: None)
     hook = hooks.guarded(full)
     hook()
     assert not told
@@ -37,6 +37,6 @@ def test_what_is_no_full_stack_is_told_at_once() -> None:
     recorder: Any = SimpleNamespace(thread=threading.get_ident(), note=full)
     told: list[BaseException] = []
     hooks = Hooks(recorder, told.append)
-    hooks._undo.append(lambda: None)
+    hooks._patches.append(lambda: None)
     hooks.guarded(lambda: [][1])()
     assert [type(error) for error in told] == [IndexError]

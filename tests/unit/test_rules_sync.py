@@ -170,7 +170,7 @@ def accumulated(
             ModuleFacts(2, "Linear", 900, trainable_params=900),
         ),
         # What an optimizer holds says nothing of what is sent: here the last layer alone and a frozen one.
-        optimizers=(OptimizerFacts(0, micro_steps=8, num_elements=99_000, shapes=(((400,), 1), ((600,), 1))),),
+        optimizers=(OptimizerFacts(0, micro_steps=8, num_elements=9_000, shapes=(((400,), 1), ((600,), 1))),),
     )
     wait = (Account("communication", ms * MS, ms / 100),)
     return Case(ops=(*sums, metric, *grown, *more), facts=facts, accounts=wait, extra={"device": found})
@@ -189,6 +189,10 @@ def test_gradients_that_every_pass_sums_are_told_with_what_the_other_passes_cost
     assert found.saving.low_ns == pytest.approx(7 / 16 * 30 * MS)
     assert found.saving.ceiling_ns == pytest.approx(30 * MS + beside)
     assert "8.0 times" in found.message
+    zeroed = [op("zero_", (size,), calls=1, ms=0.1, phase="other") for size in (400, 600, 50)]
+    within = OpGroup("aten::_foreach_zero_", ((),), calls=8, ns=MS, phase="other", leaf=False)
+    (in_place,) = accumulated(8, 8, *zeroed, within).raised("BRR703")
+    assert "8.0 times" in in_place.message
     (any_cause,) = accumulated(8, 7).raised("BRR701")
     assert any_cause.saving.expected_ns < found.saving.expected_ns
 
@@ -229,6 +233,8 @@ def test_rounds_are_what_is_sent_again_of_gradients_that_add_up(sent, added, rou
         accumulated(8, 0, op("add_", (600,), (600,), phase="optimizer")),
         accumulated(8, 0, op("add_", (600,), (1,), calls=9, phase="backward")),
         accumulated(8, 0, op("mul_", (600,), (600,), calls=9, phase="backward")),
+        accumulated(8, 8, *(op("zero_", (size,), calls=8, ms=0.1, phase="other") for size in (400, 600))),
+        accumulated(8, 8, OpGroup("aten::_foreach_zero_", ((),), calls=8, ns=MS, phase="other", leaf=True)),
         Case(),
     ],
 )

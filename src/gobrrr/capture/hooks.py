@@ -21,6 +21,7 @@ from gobrrr.capture.children import Children
 from gobrrr.capture.kept import KeptCalls
 from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain
 from gobrrr.capture.parts import is_training
+from gobrrr.capture.patches import Patches
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.seats import Seat, nothing, starters
 from gobrrr.capture.unseen import is_the_programs, unseen
@@ -42,8 +43,8 @@ class Hooks:
                 on_error(error)
 
         self._on_error = failed
-        self._undo: list[Callable[[], None]] = []
-        self._standing: list[Callable[[], None]] = []  # undoes what a rest takes out
+        self._patches = Patches()
+        self._standing = Patches()  # undoes what a rest takes out
         self._updates: tuple[Seat, ...] = ()
         self.update_end: Callable[..., None] = nothing
         self._late: list[Callable[[], None]] = []
@@ -67,13 +68,13 @@ class Hooks:
     @property
     def installed(self) -> bool:
         """Whether hooks are in place."""
-        return bool(self._undo)
+        return bool(self._patches)
 
     def install(self) -> None:
         """Put all hooks in place; on any failure none stays."""
         try:
             self._profilers()
-            self._num_lasting = len(self._undo)
+            self._num_lasting = len(self._patches)
             self._plain_hooks()
         except BaseException:
             self.remove()
@@ -84,32 +85,32 @@ class Hooks:
         self._loaders()
         self._stand()
         self.recorder.collections.install()
-        self._undo.append(self.recorder.collections.remove)
+        self._patches.append(self.recorder.collections.remove)
 
     def remove(self) -> None:
         """Take every hook out again, in reverse order; safe to call twice and from inside a hook."""
-        for undo in (self._standing, self._undo):
-            while undo:
-                undo.pop()()
+        self._standing.take_out()
+        self._patches.take_out()
         if self._late:  # in a rest nothing of ours waits for this step's end: that of the next annotation will do
             self._annotations()
 
     def rest(self, beat: Callable[..., None]) -> None:
         """Take out what every step runs through, all but `beat`, called with each optimizer that has stepped."""
-        while self._standing:
-            self._standing.pop()()
+        self._standing.take_out()
         for update, hook in zip(self._updates, (nothing, beat), strict=True):
             update.becomes(hook)
 
     def wake(self) -> None:
         """Put in what `rest` took out."""
-        if self._undo and not self._standing:
+        if self._patches and not self._standing:
             for update in self._updates:
                 update.becomes(update.own)
             self._stand()
 
     def _stand(self) -> None:
-        self._standing = []  # a new one: what was taken out and is still held by somebody must not come to life again
+        self._standing = (
+            Patches()
+        )  # a new one: what was taken out and is still held by somebody must not come to life again
         self._annotations()
         self._modules()
         self._backwards()
@@ -125,7 +126,7 @@ class Hooks:
         *,
         anywhere: bool = False,
         updating: bool = False,
-        standing: list[Callable[[], None]] | None = None,
+        standing: Patches | None = None,
     ) -> Callable[..., None]:
         """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends.
 
@@ -133,12 +134,12 @@ class Hooks:
         held by somebody, who has wrapped it say, does nothing. One closure does it all: in a program that trains its
         code is cold each time, and a layer more costs microseconds.
         """
-        recorder, undo = self.recorder, self._undo
+        recorder, patches = self.recorder, self._patches
         if standing is None:
-            standing = undo
+            standing = patches
 
         def hook(*args: Any) -> None:
-            if not (standing and undo) or not (anywhere or get_ident() == recorder.thread or recorder.adopts()):
+            if not (standing and patches) or not (anywhere or get_ident() == recorder.thread or recorder.adopts()):
                 return
             self._updating = self._updating or updating
             try:
@@ -187,10 +188,10 @@ class Hooks:
         from torch.optim import optimizer
 
         begin = Seat(optimizer.register_optimizer_step_pre_hook, self._guarded(self._update_begin, updating=True))
-        self._undo.append(lambda: self._unregister(begin.handle))
+        self._patches.append(lambda: self._unregister(begin.handle))
         self.update_end = self._guarded(self._update_end, updating=True)
         end = Seat(optimizer.register_optimizer_step_post_hook, self.update_end)
-        self._undo.append(lambda: self._unregister(end.handle))
+        self._patches.append(lambda: self._unregister(end.handle))
         self._updates = (begin, end)
 
     def _unregister(self, handle: Any) -> None:
@@ -212,8 +213,8 @@ class Hooks:
         with contextlib.suppress(Exception):
             while self._late:
                 self._late.pop()()
-            while self._standing and not self._undo:
-                self._standing.pop()()
+            if not self._patches:
+                self._standing.take_out()
 
     # loaders
 
@@ -240,8 +241,8 @@ class Hooks:
                 end(exc[0] if exc else None, sys._getframe(0).f_back)
             return result
 
-        _replace(record_function, "__enter__", __enter__, self._standing)
-        _replace(record_function, "__exit__", __exit__, self._standing)
+        self._standing.replace(record_function, "__enter__", __enter__)
+        self._standing.replace(record_function, "__exit__", __exit__)
 
     def _next_begin(self, frame: Any) -> None:
         iterator = frame.f_locals.get("self") if frame is not None else None
@@ -274,9 +275,9 @@ class Hooks:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         seen = self._guarded(lambda _: self.begun())
-        _replace(_BaseDataLoaderIter, "__init__", Lookup(_BaseDataLoaderIter.__init__, seen), self._undo)
+        self._patches.replace(_BaseDataLoaderIter, "__init__", Lookup(_BaseDataLoaderIter.__init__, seen))
         for owner, name, told in self.children.seams():
-            _replace(owner, name, Lookup(owner.__dict__[name], self._guarded(told, anywhere=True)), self._undo)
+            self._patches.replace(owner, name, Lookup(owner.__dict__[name], self._guarded(told, anywhere=True)))
 
     def _fetchers(self) -> None:
         from torch.utils.data import _utils
@@ -284,7 +285,7 @@ class Hooks:
         fetched = self._guarded(lambda _: self.fetched() if self.fetched else None, anywhere=True)
         for kind in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
             fetcher = getattr(_utils.fetch, kind)
-            _replace(fetcher, "fetch", Lookup(fetcher.fetch, fetched), self._standing)
+            self._standing.replace(fetcher, "fetch", Lookup(fetcher.fetch, fetched))
 
     # profilers
 
@@ -295,7 +296,7 @@ class Hooks:
 
         begins = self._guarded(self._profiler_begins, anywhere=True)
         for owner, name in starters():
-            _replace(owner, name, Lookup(owner.__dict__[name], begins), self._undo)
+            self._patches.replace(owner, name, Lookup(owner.__dict__[name], begins))
         stopped: Any = profiler._run_on_profiler_stop
         again = self._guarded(self._speak, anywhere=True)
 
@@ -303,17 +304,15 @@ class Hooks:
             stopped()
             again()
 
-        _replace(profiler, "_run_on_profiler_stop", _run_on_profiler_stop, self._undo)
+        self._patches.replace(profiler, "_run_on_profiler_stop", _run_on_profiler_stop)
 
     def _profiler_begins(self, found: Any) -> None:
         theirs = self.profiler_comes is not None and self.profiler_comes(found)
         if theirs and found.enabled and type(found).__module__ == "torch.autograd.profiler":  # the others tell no end
             self.silenced()
             self._silent = True
-            while self._standing:
-                self._standing.pop()()
-            while len(self._undo) > self._num_lasting:
-                self._undo.pop()()
+            self._standing.take_out()
+            self._patches.take_out(self._num_lasting)
 
     def _speak(self) -> None:
         if self._silent:
@@ -391,10 +390,3 @@ def _is_loaders(annotation: Any) -> bool:
         return type(annotation.name) is str and annotation.name.startswith(_LOADER_PREFIX)
     except Exception:
         return False
-
-
-def _replace(owner: Any, name: str, value: Any, undo: list[Callable[[], None]]) -> None:
-    """Set a class attribute, and remember the exact object that stood there; what the program has set since stays."""
-    old = owner.__dict__[name]
-    setattr(owner, name, value)
-    undo.append(lambda: setattr(owner, name, old) if owner.__dict__.get(name) is value else None)

@@ -8,14 +8,15 @@ fewer elements (trim_padding) has no mask in common with the plain program: both
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
+
+from gobrrr.capture.patches import Patches
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
-def same_masks_in_any_layout() -> Callable[[], None]:
-    """From now on, until what it gives is called. Only tensors that are not contiguous take another way than torch's:
+def same_masks_in_any_layout(patches: Patches) -> None:
+    """From now on, until `patches` are taken out. Only tensors that are not contiguous take another way than torch's:
     noise of their dtype, drawn and scaled as torch does it (at::dropout), but contiguous."""
     from torch.nn import functional
 
@@ -29,17 +30,15 @@ def same_masks_in_any_layout() -> Callable[[], None]:
         return input.mul_(noise) if inplace else input * noise
 
     dropout.__wrapped__ = plain  # type: ignore[attr-defined]  # who looks for torch's own finds it (inspect.unwrap)
-    functional.dropout = dropout
-    return lambda: setattr(functional, "dropout", plain)
+    patches.replace(functional, "dropout", dropout)
 
 
-def none() -> Callable[[], None]:
-    """No dropout in torch.nn.functional, attention's own among it, until what this gives is called. One that a model
+def none(patches: Patches) -> None:
+    """No dropout in torch.nn.functional, attention's own among it, until `patches` are taken out. One that a model
     draws by other means (an LSTM's between its layers) stays, and shows as other random draws."""
     from torch.nn import functional
 
     _listed_by_dynamo()
-    plain = {name: getattr(functional, name) for name in (*DROPOUTS, "scaled_dot_product_attention")}
     attention = functional.scaled_dot_product_attention
 
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -51,14 +50,8 @@ def none() -> Callable[[], None]:
         return attention(query, key, value, attn_mask, 0.0, *rest, **more)
 
     for name in DROPOUTS:
-        setattr(functional, name, dropout)
-    functional.scaled_dot_product_attention = scaled_dot_product_attention
-
-    def undo() -> None:
-        for name, function in plain.items():
-            setattr(functional, name, function)
-
-    return undo
+        patches.replace(functional, name, dropout)
+    patches.replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
 
 
 def _listed_by_dynamo() -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from gobrrr.capture.patches import Patches
 from gobrrr.guard.observation import Epoch
 from gobrrr.guard.padding import cut_of
 from gobrrr.guard.pixels import given_of
@@ -30,15 +30,15 @@ SECONDS = 5.0
 
 
 class Epochs:
-    """Notes the loaders that are iterated over between `start` and `stop`; `read` asks them for their epochs."""
+    """Notes the loaders that are iterated over while it watches; `read` asks them for their epochs."""
 
     def __init__(self, pictures: bool = False) -> None:
         """`pictures`: the pixels of fetched items are kept too."""
         self._pictures = pictures
         self._loaders: list[Any] = []
-        self._undo: Callable[[], None] | None = None
 
-    def start(self) -> None:
+    def watch(self, patches: Patches) -> None:
+        """From now on, until `patches` are taken out."""
         from torch.utils.data import DataLoader
 
         plain, noted = DataLoader.__iter__, self._note
@@ -47,14 +47,7 @@ class Epochs:
             noted(self)
             return plain(self)
 
-        DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
-        self._undo = lambda: setattr(DataLoader, "__iter__", plain)
-
-    def stop(self) -> None:
-        """Safe to call twice."""
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
+        patches.replace(DataLoader, "__iter__", __iter__)
 
     def _note(self, loader: Any) -> None:
         if len(self._loaders) < MOST_LOADERS and not any(known is loader for known in self._loaders):

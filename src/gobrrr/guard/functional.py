@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
+
+from gobrrr.capture.patches import Patches
 
 Called = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Told of a transform's name, and of what calls it with which arguments; gives back what it gives."""
@@ -18,23 +19,15 @@ _ENTRIES = {"vmap_impl": "vmap", "grad_impl": "grad", "grad_and_value_impl": "gr
             "_vjp_with_argnums": "vjp", "_jvp_with_argnums": "jvp"}  # fmt: skip
 
 
-def watch(called: Called) -> Callable[[], None]:
-    """From now on `called` stands before every transform, nested ones too; call what is returned to undo it."""
+def watch(called: Called, patches: Patches) -> None:
+    """From now on, until `patches` are taken out, `called` stands before every transform, nested ones too."""
     import torch._functorch.apis as apis
     import torch._functorch.eager_transforms as eager
 
-    before: list[tuple[ModuleType, str, Any]] = []
     for module in (apis, eager):
         for name, label in _ENTRIES.items():
             if callable(plain := vars(module).get(name)):
-                before.append((module, name, plain))
-                setattr(module, name, _told(LABEL + label, plain, called))
-
-    def undo() -> None:
-        for module, name, plain in before:
-            setattr(module, name, plain)
-
-    return undo
+                patches.replace(module, name, _told(LABEL + label, plain, called))
 
 
 def _told(label: str, plain: Callable[..., Any], called: Called) -> Callable[..., Any]:

@@ -67,7 +67,13 @@ def is_plain(tensor: Any) -> bool:
     """Whether its elements lie in a storage of its own kind: strided, of one shape, and there at all."""
     import torch
 
-    return bool(tensor.layout == torch.strided and tensor.device.type != "meta" and not tensor.is_nested)
+    stands_for_others = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return bool(
+        tensor.layout == torch.strided
+        and tensor.device.type != "meta"
+        and not tensor.is_nested
+        and not stands_for_others
+    )
 
 
 def data_of(

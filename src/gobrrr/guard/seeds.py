@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
+
+from gobrrr.capture.patches import Patches
 
 SEED = 0
 """Given to a program that sets none: otherwise no two runs of it could be compared."""
@@ -29,7 +31,7 @@ def shifted(number: int) -> Iterator[None]:
     import numpy as np
     import torch
 
-    undo: list[Callable[[], None]] = []
+    patches = Patches()
 
     def shift(owner: Any, name: str, most: int) -> None:
         plain = getattr(owner, name)
@@ -38,8 +40,7 @@ def shifted(number: int) -> Iterator[None]:
             moved = (seed + number * FAR) % most if isinstance(seed, int) and number else seed
             return plain(moved, *args, **kwargs)
 
-        setattr(owner, name, seeded)
-        undo.append(lambda: setattr(owner, name, plain))
+        patches.replace(owner, name, seeded)
 
     try:
         shift(torch, "manual_seed", 1 << 63)
@@ -49,5 +50,4 @@ def shifted(number: int) -> Iterator[None]:
         seed()
         yield
     finally:
-        while undo:
-            undo.pop()()
+        patches.take_out()

@@ -23,6 +23,7 @@ import msgspec
 
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import ModuleCall, plain
+from gobrrr.capture.patches import Patches
 from gobrrr.capture.unseen import is_functional
 from gobrrr.guard import dropout, functional
 from gobrrr.guard.book import Book
@@ -58,7 +59,7 @@ class Witness:
         none while it watches. `pictures`: their pixels are kept, of what models are given and loaders hand out.
         `real_tokens`: of outputs those are looked at, and nothing at padding."""
         self._prepare, self._after_step = prepare, after_step
-        self._undo: list[Callable[[], object]] = []
+        self._patches = Patches()
         self._expected = expected
         self._dropout = dropout.none if without_dropout else dropout.same_masks_in_any_layout
         self.book = Book(expected, states)
@@ -84,11 +85,12 @@ class Witness:
         hide_own_code(*_RUN_IN_COMPILED_CODE)
         try:
             self._watch_calls()
-            self._undo.append(functional.watch(self._transforms))
+            functional.watch(self._transforms, self._patches)
             self._watch_backward()
             self._watch_updates()
-            self._undo += [self._epochs.stop, self.book.writes.stop, self._dropout()]
-            self._epochs.start()
+            self._patches.append(self.book.writes.stop)
+            self._dropout(self._patches)
+            self._epochs.watch(self._patches)
             if self._pictures:
                 self._watch_loaders()
             self.book.writes.start()
@@ -103,8 +105,7 @@ class Witness:
 
     def remove(self) -> None:
         """Take all hooks out, last one first; safe to call twice."""
-        while self._undo:
-            self._undo.pop()()
+        self._patches.take_out()
 
     @property
     def num_steps(self) -> int:
@@ -159,7 +160,7 @@ class Witness:
                 return lambda *args, **kwargs: witness._called(instance, bound, args, kwargs)
 
         self._module_call = ModuleCall(Calls)
-        self._undo.append(self._module_call.remove)
+        self._patches.append(self._module_call.remove)
 
     def _is_the_programs(self, model: Any, caller: FrameType | None) -> bool:
         if self._backward or threading.get_ident() != self._thread:
@@ -236,8 +237,7 @@ class Witness:
             witness._drawn.append(given_of(batch, batch=True))
             return batch
 
-        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
-        self._undo.append(lambda: setattr(_BaseDataLoaderIter, "__next__", plain))
+        self._patches.replace(_BaseDataLoaderIter, "__next__", __next__)
 
     # backward
 
@@ -266,10 +266,8 @@ class Witness:
                 witness._scaled[id(result)] = (weakref.ref(result), float(outputs.detach()))
             return result
 
-        torch.autograd.backward = watched
-        GradScaler.scale = scaled  # type: ignore[method-assign]
-        self._undo.append(lambda: setattr(torch.autograd, "backward", backward))
-        self._undo.append(lambda: setattr(GradScaler, "scale", scale))
+        self._patches.replace(torch.autograd, "backward", watched)
+        self._patches.replace(GradScaler, "scale", scaled)
 
     def _note_loss(self, tensors: Any) -> None:
         import torch
@@ -290,7 +288,7 @@ class Witness:
             optimizer.register_optimizer_step_pre_hook(self._update_begins),
             optimizer.register_optimizer_step_post_hook(self._update_ends),
         ):
-            self._undo.append(handle.remove)
+            self._patches.append(handle.remove)
 
     def _update_begins(self, optimizer: Any, *_: Any) -> None:
         if threading.get_ident() == self._thread:

@@ -138,17 +138,18 @@ def takes_many(data: Any) -> bool:
     else:
         known = KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
         names = known or indexed(getattr(kind, "__getitem__", None))
-        columns = [getattr(data, name, None) for name in names]
+        columns = attributes(data, names)
     return bool(columns) and all(map(_is_array, columns))
 
 
 def indexed(method: Any) -> tuple[str, ...]:
-    """Attributes that a __getitem__ indexes with what it is given, where it does nothing else; else none."""
+    """Attributes that a __getitem__ indexes with what it is given, where it does nothing else; else none. What runs is
+    read: a decorator's own function, not what that says it wraps."""
     try:
-        (function,) = ast.parse(textwrap.dedent(inspect.getsource(method))).body
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(method.__code__))).body
         assert isinstance(function, ast.FunctionDef) and not function.decorator_list
         me, index = (each.arg for each in function.args.args)
-    except (OSError, TypeError, ValueError, SyntaxError, AssertionError):
+    except (OSError, AttributeError, TypeError, ValueError, SyntaxError, AssertionError):
         return ()
     body = function.body[1:] if ast.get_docstring(function) else function.body
     nodes = [each for statement in body for each in ast.walk(statement)]
@@ -164,11 +165,17 @@ def indexed(method: Any) -> tuple[str, ...]:
     return tuple(each.attr for each in columns) if only else ()
 
 
+def attributes(data: Any, names: Sequence[str]) -> list[Any]:
+    """Those that the object itself holds; null for what a property makes."""
+    own = getattr(data, "__dict__", {})
+    return [own.get(name) for name in names]
+
+
 def _is_array(column: Any) -> bool:
     import numpy as np
     import torch
 
-    if isinstance(column, torch.Tensor):
+    if type(column) in (torch.Tensor, torch.nn.Parameter):  # a subclass may index in a way of its own
         return column.layout == torch.strided and column.dim() > 0
     return type(column) is np.ndarray and column.ndim > 0 and column.dtype.kind in "fiub"
 

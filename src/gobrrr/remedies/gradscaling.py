@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from gobrrr.capture.patches import Patches
+
 FIRST_SCALE, GROWTH, DECAY, GROW_AFTER = 2.0**16, 2.0, 0.5, 2000
 """Defaults of torch.amp.GradScaler."""
 
@@ -23,13 +25,12 @@ class GradientScaling:
         self._good = 0
         self._running = 0.0
         """The scale of the backward that runs now; 0 outside of one."""
-        self._plain: Any = None
-        self._handles: list[Any] = []
+        self._patches = Patches()
         self._divided: set[int] = set()
 
     def install(self) -> None:
         """From now on losses are scaled, once there are parameters whose gradients are divided."""
-        plain = self._plain = torch.autograd.backward
+        plain = torch.autograd.backward
 
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
             loss = tensors if isinstance(tensors, torch.Tensor) else None
@@ -42,27 +43,25 @@ class GradientScaling:
             finally:
                 self._running = 0.0
 
-        torch.autograd.backward = backward
+        self._patches.replace(torch.autograd, "backward", backward)
 
     def remove(self) -> None:
         """Losses are what they were."""
-        torch.autograd.backward = self._plain
-        while self._handles:
-            self._handles.pop().remove()
+        self._patches.take_out()
 
     def divide_gradients(self, module: torch.nn.Module) -> None:
         """Hooks on the parameters of a model."""
         for parameter in module.parameters():
             if parameter.requires_grad and id(parameter) not in self._divided:
                 self._divided.add(id(parameter))
-                self._handles.append(parameter.register_hook(self._divide))  # type: ignore[no-untyped-call]
+                self._patches.append(parameter.register_hook(self._divide).remove)  # type: ignore[no-untyped-call]
 
     def _divide(self, gradient: torch.Tensor) -> torch.Tensor | None:
         return gradient / self._running if self._running else None
 
     def watch(self, optimizer: Any) -> None:
         """Pass over updates of gradients that overflowed. An optimizer without gradients updates nothing."""
-        self._handles.append(optimizer.register_step_pre_hook(self._before_step))
+        self._patches.append(optimizer.register_step_pre_hook(self._before_step).remove)
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.remedies.batched_fetch import indexed
+from gobrrr.remedies.batched_fetch import attributes, indexed
 from gobrrr.remedies.trim_padding import IDS, MASK
 
 Sizes = NDArray[np.int64]
@@ -33,7 +33,7 @@ def sample_lengths(data: Any) -> Sizes | None:
         return _of_table(data)
     if kind.__module__.startswith("torch."):
         return None
-    columns: list[Any] = [getattr(data, name, None) for name in indexed(getattr(kind, "__getitem__", None))]
+    columns = attributes(data, indexed(getattr(kind, "__getitem__", None)))
     rows = (each for each in columns if type(each) in (list, tuple) and len(each) == len(data))
     return next((sizes for each in rows if (sizes := _of_rows(each)) is not None), None)
 

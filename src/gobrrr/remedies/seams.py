@@ -15,6 +15,7 @@ from typing import Any
 
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.lookup import Lookup, ModuleCall
+from gobrrr.capture.patches import Patches
 from gobrrr.capture.unseen import is_the_programs
 from gobrrr.errors import GobrrrError
 
@@ -52,12 +53,6 @@ class CollateFunction:
             self._declined(why)
 
 
-def _forget(thing: Any, name: str) -> None:
-    """What it inherits counts again; a class has no dictionary to take it from."""
-    with contextlib.suppress(AttributeError):  # the program has done so already
-        delattr(thing, name)
-
-
 Said = Callable[[str, str], None]
 _OURS = (__name__, "gobrrr.capture.lookup")
 
@@ -77,7 +72,7 @@ class Seams:
         self._said, self._failed, self._declined = said, failed, declined
         self.names: tuple[str, ...] = ()
         """Of the remedies that are applied together."""
-        self._undo: list[Callable[[], object]] = []
+        self._patches = Patches()
         self._optimizer: list[Callable[[Any], None]] = []
         self._model: list[Callable[[Any], None]] = []
         self._loader: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
@@ -116,14 +111,11 @@ class Seams:
 
     def undo(self, action: Callable[[], object]) -> None:
         """Called when the remedies are taken away, last one first."""
-        self._undo.append(action)
+        self._patches.append(action)
 
     def replace(self, thing: Any, name: str, value: Any) -> None:
         """Give an object of the program's another attribute, until the remedies are taken away."""
-        own = vars(thing)
-        had, before = name in own, own.get(name)
-        setattr(thing, name, value)
-        self.undo(lambda: setattr(thing, name, before) if had else _forget(thing, name))
+        self._patches.replace(thing, name, value)
 
     def applied(self, name: str, detail: str = "") -> None:
         """A remedy took hold; one that never says so was not tried."""
@@ -155,9 +147,7 @@ class Seams:
     def remove(self) -> None:
         """Undo everything, last change first; safe to call twice. One that fails keeps none of the others, and
         its error is raised when all are through."""
-        with contextlib.ExitStack() as every:
-            while self._undo:
-                every.callback(self._undo.pop(0))
+        self._patches.take_out()
 
     def _hook(self) -> None:
         if self._optimizer or self._model or self._step:
@@ -246,8 +236,7 @@ class Seams:
                 return plain(self, *args, **changed(kwargs))
             plain(self, **changed(given))
 
-        DataLoader.__init__ = __init__  # type: ignore[method-assign]
-        self.undo(lambda: setattr(DataLoader, "__init__", plain))
+        self.replace(DataLoader, "__init__", __init__)
 
     def _hook_batches(self) -> None:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
@@ -258,8 +247,7 @@ class Seams:
         def __next__(self: Any) -> Any:
             return changed(self, plain(self))
 
-        _BaseDataLoaderIter.__next__ = __next__  # type: ignore[method-assign]
-        self.undo(lambda: setattr(_BaseDataLoaderIter, "__next__", plain))
+        self.replace(_BaseDataLoaderIter, "__next__", __next__)
 
     def _drawn(self, iterator: Any, batch: Any) -> Any:
         for change in self._batch:

@@ -113,7 +113,7 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
     cost, once = ledger.account("communication"), _wrapped(ledger)
     ops = [op for op in ledger.ops if op.name == ALL_REDUCE and op.phase == "backward"]
     sent = _elements(ops)
-    rounds = min(sent, once + _elements(_sums(ledger))) / once if once else 0.0
+    rounds = min(sent, once + _added_up(ledger)) / once if once else 0.0
     if rounds < TWICE:
         return
     spare = 1 - 1 / rounds
@@ -149,11 +149,18 @@ def _wrapped(ledger: Ledger) -> int:
     return sum(net.trainable_params for net in nets)
 
 
-def _sums(ledger: Ledger) -> list[OpGroup]:
-    """Where backward adds to a gradient that is there already: one that was zeroed in between is not added to."""
+def _added_up(ledger: Ledger) -> float:
+    """Elements that backward adds to gradients that are there already, but for those that were zeroed in between: by
+    zero_grad(set_to_none=False), for the default leaves nothing to add to."""
     shapes = {shape for optimizer in ledger.facts.optimizers for shape, _ in optimizer.shapes}
-    added = (op for op in ledger.ops if op.name == "aten::add_" and op.phase == "backward" and len(op.shapes) > 1)
-    return [op for op in added if op.shapes[0] == op.shapes[1] and op.shapes[0] in shapes]
+    ours = [op for op in ledger.ops if op.shapes and op.shapes[0] in shapes]
+    added = (
+        op for op in ours if op.name == "aten::add_" and op.phase == "backward" and op.shapes[:1] == op.shapes[1:2]
+    )
+    whole = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    at_once = sum(op.calls for op in ledger.ops if op.name == "aten::_foreach_zero_" and op.leaf) * whole
+    zeroed = _elements(op for op in ours if op.name == "aten::zero_") + at_once
+    return max(0.0, _elements(added) - zeroed)
 
 
 def _elements(ops: Iterable[OpGroup]) -> float:
