@@ -69,6 +69,15 @@ def test_where_the_baseline_diverges_nothing_is_called_wrong(losses: tuple[float
     assert judge(of(), of(), again=of(), reference=of()).verdict in ("exact", "unverified")
 
 
+def test_gradients_that_no_optimizer_takes_need_not_be_made() -> None:
+    before, after = (run(trainable=run().trainable | {"backbone": wanted}) for wanted in (True, False))
+    assert judge(before, after, again=before, reference=before).verdict == "exact"
+    turned_on = judge(after, before, again=after, reference=after)
+    assert turned_on.verdict == "wrong" and "requires_grad of backbone" in turned_on.reasons[0]
+    infers = [msgspec.structs.replace(each, training=False) for each in (before, after)]
+    assert judge(*infers, again=infers[0], reference=infers[0]).verdict == "wrong"
+
+
 WRONG = {
     "no update": (run(training=False), "steps", "made no update"),
     "too short": (run(steps=(step(0), step(1))), "steps", "2 steps to the end, the baseline made 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import pickle
 from collections.abc import Iterator
@@ -61,6 +62,44 @@ class Single(Pairs):
 class Scaled(Pairs):
     def __getitem__(self, i: Any) -> Any:
         return self.x[i] * 2, self.y[i]
+
+
+def blanked(function: Any) -> Any:
+    @functools.wraps(function)
+    def wrapped(self: Any, i: Any) -> Any:
+        return tuple(torch.nan_to_num(each) for each in function(self, i))
+
+    return wrapped
+
+
+class Decorated(Pairs):
+    """Its source is that of an index, and what runs is another function."""
+
+    @blanked
+    def __getitem__(self, i: Any) -> Any:
+        return self.x[i], self.y[i]
+
+
+class Replaced(Pairs):
+    """As a class decorator leaves it."""
+
+    __getitem__ = blanked(Pairs.__getitem__)
+
+
+class Made(Pairs):
+    """Its array is made anew at each look."""
+
+    @property
+    def z(self) -> torch.Tensor:
+        """Other numbers."""
+        return torch.rand(50, 3)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.z[i], self.y[i]
+
+
+class Odd(torch.Tensor):
+    """Indexes in a way of its own."""
 
 
 class Called(Pairs):
@@ -140,7 +179,8 @@ def test_rows_are_fetched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("data", [
-    Scaled(), Called(), Counting(), Neighbour(), Own(), Pairs(X.tolist()), Pairs(X.to_sparse()),
+    Scaled(), Called(), Decorated(), Replaced(), Made(), Pairs(X.as_subclass(Odd)),
+    Counting(), Neighbour(), Own(), Pairs(X.tolist()), Pairs(X.to_sparse()),
     Pairs(torch.tensor(1.0)),
     Pairs(np.array(["a"] * 50)), Subset(Called(), range(9)), [1, 2, 3],
 ], ids=lambda data: type(data).__name__)  # fmt: skip

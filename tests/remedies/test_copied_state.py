@@ -195,6 +195,11 @@ SEEN: dict[str, Callable[[Any], Any]] = {
     "long list": lambda d: d.long.append(1),
     "entry of a long list": lambda d: d.long.__setitem__(3, -1),
     "array in place": lambda d: d.array.__setitem__(2, 1e-9),
+    "an order within 4 KiB": lambda d: d.rows.__setitem__((0, slice(512)), np.random.default_rng(0).permutation(512)),
+    "two that change places": lambda d: d.rows.__setitem__((0, [7, 8]), d.rows[0, [8, 7]]),
+    "two that make up for each other": lambda d: d.rows.view(np.int64).__setitem__(
+        (0, slice(2, 4)), d.rows.view(np.int64)[0, 2:4] + np.array([1, -1])
+    ),
     "rows that change places": lambda d: d.rows.__setitem__(slice(None), d.rows[::-1].copy()),
     "tensor in place, uncounted": lambda d: d.x.data.add_(1),
     "tensor through NumPy": lambda d: d.half.view(torch.int16).numpy().__setitem__(0, 1),

@@ -67,6 +67,57 @@ def test_a_backbone_that_nobody_updates_gets_no_gradients() -> None:
     assert model[0].weight.requires_grad
 
 
+def test_what_backward_does_not_reach_decays_as_it_would_with_zeros() -> None:
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+        for number in range(6):
+            optimizer.zero_grad(set_to_none=False)
+            used = model[:1] if number >= 3 else model
+            sum(part(torch.ones(2, 3)).square().sum() for part in used).backward()
+            optimizer.step()
+        return [p.detach() for p in model.parameters()]
+
+    plain = trained()
+    with applied("set_to_none") as said:
+        found = trained()
+    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+def unfrozen_later(second: bool) -> list[torch.Tensor]:
+    """A head is trained, then its backbone too: by the same optimizer or by another one."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizers = [torch.optim.SGD(model[1].parameters(), lr=0.1)]
+    for number in range(6):
+        if number == 3 and second:
+            optimizers.append(torch.optim.SGD(model[0].parameters(), lr=0.1))
+        elif number == 3:
+            optimizers[0].add_param_group({"params": model[0].parameters()})
+        model.zero_grad()
+        model(torch.ones(2, 3)).square().sum().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return [p.detach() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_backbone_that_is_unfrozen_later_is_trained(second: bool) -> None:
+    plain = unfrozen_later(second)
+    with applied("freeze_unused") as said:
+        found = unfrozen_later(second)
+    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+def test_what_an_optimizer_that_has_not_stepped_yet_holds_is_not_frozen() -> None:
+    with applied("freeze_unused") as said:
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+        step(model, optimizers[1], torch.ones(2, 3))
+        assert not said and all(p.requires_grad for p in model.parameters())
+
+
 def test_evaluation_builds_no_graph_and_training_does() -> None:
     model = nn.Linear(3, 3)
     with applied("no_grad_evaluation") as said:

@@ -127,3 +127,96 @@ def test_in_bfloat16_the_error_is_no_larger_than_torchs() -> None:
     plain = F.cross_entropy(F.linear(*low).float().flatten(0, 1), labels)
     lazy = F.cross_entropy(LazyLogits.of(*low, lambda: None).float().flatten(0, 1), labels)  # type: ignore[misc]
     assert lazy.dtype == torch.float32 and abs(lazy - true) <= 2 * abs(plain - true) + 1e-3
+
+
+def both(use: Any) -> tuple[list[torch.Tensor], list[torch.Tensor], int]:
+    """What `use` gives and the gradients that it leaves, of lazy and of real logits; how often chunks were used."""
+    found, used = [], 0
+
+    def count() -> None:
+        nonlocal used
+        used += 1
+
+    for lazy in (True, False):
+        torch.manual_seed(0)
+        hidden = torch.randn(6, 8, dtype=torch.float64, requires_grad=True)
+        weight = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)
+        bias = torch.randn(5, dtype=torch.float64, requires_grad=True)
+        logits = LazyLogits.of(hidden, weight, bias, count) if lazy else F.linear(hidden, weight, bias)
+        given = use(logits, (hidden, weight, bias))
+        found.append([given.detach(), *(torch.zeros(1) if p.grad is None else p.grad for p in (hidden, weight, bias))])
+    return found[0], found[1], used
+
+
+TARGET = torch.tensor([0, 1, 2, 3, 4, 0])
+
+
+def trained(loss: torch.Tensor) -> torch.Tensor:
+    loss.backward()
+    return loss
+
+
+def hooked(logits: Any, _: Any) -> torch.Tensor:
+    logits.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    return trained(F.cross_entropy(logits.view(-1, 5), TARGET))
+
+
+def hooked_after_it_was_reshaped(logits: Any, _: Any) -> torch.Tensor:
+    flat = logits.view(-1, 5)
+    logits.register_hook(lambda gradient: gradient.clamp(-0.01, 0.01))
+    return trained(F.cross_entropy(flat.float().double(), TARGET))
+
+
+def retained(logits: Any, _: Any) -> torch.Tensor:
+    logits.retain_grad()
+    trained(F.cross_entropy(logits, TARGET))
+    return logits.grad
+
+
+def scaled(logits: Any, _: Any) -> torch.Tensor:
+    logits.div_(3.0)
+    return trained(F.cross_entropy(logits, TARGET))
+
+
+def banned(logits: Any, _: Any) -> torch.Tensor:
+    logits[:, 4] = -1e4
+    return trained(F.cross_entropy(logits.view(-1, 5), TARGET))
+
+
+def banned_through_a_view(logits: Any, _: Any) -> torch.Tensor:
+    logits[:, 3:].zero_()
+    return trained(F.cross_entropy(logits, TARGET))
+
+
+def penalised_after_a_metric(logits: Any, _: Any) -> torch.Tensor:
+    with torch.no_grad():
+        right = (logits.argmax(-1) == TARGET).sum()
+    return trained(F.cross_entropy(logits, TARGET) + 0.1 * logits.logsumexp(-1).square().mean()) + right
+
+
+def penalised_by_its_gradient(logits: Any, given: Any) -> torch.Tensor:
+    loss = F.cross_entropy(logits, TARGET, ignore_index=4)
+    first = torch.autograd.grad(loss, given, create_graph=True)
+    return trained(loss + sum(each.square().sum() for each in first))
+
+
+def part_of_it_differentiated(logits: Any, given: Any) -> torch.Tensor:
+    given[1].requires_grad_(False)
+    loss = F.cross_entropy(logits, TARGET, reduction="sum")
+    (first,) = torch.autograd.grad(loss, given[:1], create_graph=True)
+    return trained(first.square().sum())
+
+
+@pytest.mark.parametrize(
+    ("use", "chunks"),
+    [
+        (hooked, 0), (hooked_after_it_was_reshaped, 0), (retained, 0), (scaled, 0), (banned, 0),
+        (banned_through_a_view, 0), (penalised_after_a_metric, 1), (penalised_by_its_gradient, 1),
+        (part_of_it_differentiated, 1),
+    ],
+)  # fmt: skip
+def test_what_a_program_does_with_logits_is_done_to_them(use: Any, chunks: int) -> None:
+    lazy, real, used = both(use)
+    assert used == chunks
+    for ours, theirs in zip(lazy, real, strict=True):
+        torch.testing.assert_close(ours, theirs)

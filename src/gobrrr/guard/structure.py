@@ -60,7 +60,10 @@ def _parameters(baseline: Observation, candidate: Observation) -> Check:
         return _wrong(name, f"{_some(lost)} gone", lost[0])
     if new := [n for n in after if n not in before]:
         return _wrong(name, f"{_some(new)} new", new[0])
-    if turned := [n for n in before if before[n] != after[n]]:
+    held = {n for step in baseline.steps for n in step.gradients or ()}
+    # Gradients that no optimizer takes may as well not be made.
+    unused = {n for n in before if baseline.training and before[n] and n not in held}
+    if turned := [n for n in before if before[n] != after[n] and n not in unused]:
         return _wrong(name, f"requires_grad of {_some(turned)} changed", turned[0])
     return Check(name, "exact")
 

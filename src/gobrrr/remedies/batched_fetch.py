@@ -176,7 +176,7 @@ def _is_array(column: Any) -> bool:
     import torch
 
     if type(column) in (torch.Tensor, torch.nn.Parameter):  # a subclass may index in a way of its own
-        return column.layout == torch.strided and column.dim() > 0
+        return bool(column.layout == torch.strided and column.dim() > 0)
     return type(column) is np.ndarray and column.ndim > 0 and column.dtype.kind in "fiub"
 
 

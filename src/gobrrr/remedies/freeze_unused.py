@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+import functools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
 
 
 class FreezeUnused(Remedy):
-    """requires_grad_(False) for all parameters of the program's models that no optimizer holds, once each optimizer
-    has made an update: gradients of theirs are computed and thrown away."""
+    """requires_grad_(False) for all parameters of the program's models that no optimizer holds when the first one makes
+    an update: gradients of theirs are computed and thrown away. What an optimizer is given later asks again."""
 
     name = "freeze_unused"
     title = "computes no gradients for parameters that are never updated"
@@ -25,24 +26,57 @@ class FreezeUnused(Remedy):
     by_hand = "for p in backbone.parameters(): p.requires_grad_(False)"
 
     def apply(self, seams: Seams) -> None:
-        models: list[Any] = []
-        held: set[int] = set()
+        from torch.optim import Optimizer
 
-        def step(optimizer: Any) -> None:
-            first = not held
-            held.update(id(p) for group in optimizer.param_groups for p in group["params"])
-            if not first:  # a second optimizer: what it holds is trained
-                return
-            frozen = [p for m in models for p in m.parameters() if p.requires_grad and id(p) not in held]
-            for parameter in frozen:
-                parameter.requires_grad_(False)
-                parameter.grad = None
-                seams.undo(partial(parameter.requires_grad_, True))
-            if frozen:
-                seams.applied(self.name, f"{len(frozen)} parameters")
+        found = _Unused()
+        plain = Optimizer.add_param_group
 
-        seams.at_model(models.append)
-        seams.at_optimizer(step)
+        @functools.wraps(plain)
+        def add_param_group(optimizer: Any, group: Any) -> None:
+            plain(optimizer, group)
+            found.hold(optimizer.param_groups[-1:])
+
+        def steps(optimizer: Any) -> None:
+            found.hold(optimizer.param_groups)
+            if num := found.freeze():
+                seams.applied(self.name, f"{num} parameters")
+
+        seams.undo(found.thaw)
+        seams.replace(Optimizer, "add_param_group", add_param_group)
+        seams.at_model(found.models.append)
+        seams.at_optimizer(steps)
+
+
+class _Unused:
+    """Parameters of models that no optimizer holds."""
+
+    def __init__(self) -> None:
+        self.models: list[Any] = []
+        self._held: set[int] = set()
+        self._frozen: dict[int, Any] | None = None
+
+    def hold(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """An optimizer has these."""
+        for parameter in (p for group in groups for p in group["params"]):
+            self._held.add(id(parameter))
+            if self._frozen and self._frozen.pop(id(parameter), None) is not None:
+                parameter.requires_grad_(True)
+
+    def freeze(self) -> int:
+        """Once; how many were."""
+        if self._frozen is not None:
+            return 0
+        every = (p for model in self.models for p in model.parameters())
+        self._frozen = {id(p): p for p in every if p.requires_grad and id(p) not in self._held}
+        for parameter in self._frozen.values():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        return len(self._frozen)
+
+    def thaw(self) -> None:
+        """As they were."""
+        for parameter in (self._frozen or {}).values():
+            parameter.requires_grad_(True)
 
 
 REMEDY = FreezeUnused()

@@ -1,7 +1,8 @@
 """Logits that are not computed until somebody needs them whole; their cross-entropy never does.
 
 `LazyLogits` stands for hidden @ weight.T + bias. Slices and reshapes that leave the last dimension alone are done to
-`hidden`; F.cross_entropy goes through them chunk by chunk; any other op gets the real tensor.
+`hidden`; F.cross_entropy goes through them chunk by chunk; any other op gets the real tensor. Once that was changed in
+place, or has somebody who wants its gradient, it is the only one, and all that was made of it is made of that.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class LazyLogits(torch.Tensor):
     chunks: Chunks
     used: Callable[[], None]
     _whole: torch.Tensor | None
+    _version_made: int
+    _made: tuple[LazyLogits, Callable[[torch.Tensor], torch.Tensor]] | None
 
     @staticmethod
     def of(
@@ -53,17 +56,42 @@ class LazyLogits(torch.Tensor):
             LazyLogits, (*hidden.shape[:-1], weight.shape[0]), dtype=dtype or product_dtype, device=hidden.device
         )
         made.hidden, made.weight, made.bias, made.used, made._whole = hidden, weight, bias, used, None
+        made._made, made._version_made = None, 0
         made.product_dtype, made.chunks = product_dtype, chunks or Chunks(CHUNK_ELEMENTS)
         found: LazyLogits = made
         return found
 
     def materialise(self) -> torch.Tensor:
-        """The logits themselves, computed once."""
-        if self._whole is None:
-            bias = None if self.bias is None else self.bias.to(self.product_dtype)
-            product = F.linear(self.hidden.to(self.product_dtype), self.weight.to(self.product_dtype), bias)
-            self._whole = product.to(self.dtype)
+        """The logits themselves, computed once; and once more where they were computed without a graph, for a metric
+        say, and are wanted with one."""
+        if self._whole is None or (
+            torch.is_grad_enabled() and _needs_gradient(self) and not self._whole.requires_grad and not self.touched
+        ):
+            self._whole = self._of_parent() if self._made and self._made[0].touched else self._product()
+            self._version_made = self._whole._version
         return self._whole
+
+    def _product(self) -> torch.Tensor:
+        bias = None if self.bias is None else self.bias.to(self.product_dtype)
+        product = F.linear(self.hidden.to(self.product_dtype), self.weight.to(self.product_dtype), bias)
+        return product.to(self.dtype)
+
+    def _of_parent(self) -> torch.Tensor:
+        assert self._made is not None
+        parent, again = self._made
+        return again(parent.materialise())
+
+    @property
+    def touched(self) -> bool:
+        """Whether its numbers or its gradient are somebody's: what `hidden` gives is not what it is any more."""
+        whole = self._whole
+        if whole is not None and (
+            whole._version != self._version_made
+            or whole._backward_hooks
+            or (whole.requires_grad and whole.retains_grad)
+        ):
+            return True
+        return self._made is not None and self._made[0].touched
 
     def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
         """The same of other rows."""
@@ -76,8 +104,10 @@ class LazyLogits(torch.Tensor):
         if func in _METADATA:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         handler = _HANDLERS.get(func)
-        if handler is not None and isinstance(args[0], LazyLogits):
+        if handler is not None and isinstance(args[0], LazyLogits) and not args[0].touched:
             done = handler(*args, **kwargs)
+            if isinstance(done, LazyLogits) and done is not args[0]:
+                done._made = args[0], lambda whole: func(whole, *args[1:], **kwargs)
             if done is not None:
                 return done
         with torch._C.DisableTorchFunctionSubclass():
@@ -205,16 +235,29 @@ class _Chunked(torch.autograd.Function):
             d_wide.addmm_(slope.T.to(weight.dtype), chunk.to(weight.dtype))
             if d_bias is not None:
                 d_bias += slope.sum(0)[:num_classes].to(d_bias.dtype)
-        ctx.has_bias = bias is not None
-        ctx.save_for_backward(d_hidden, d_wide[:num_classes], *([d_bias] if d_bias is not None else []))
+        ctx.ignored, ctx.mean, ctx.dtype = ignored, mean, dtype
+        ctx.save_for_backward(d_hidden, d_wide[:num_classes], d_bias, hidden, weight, bias, target)
         return (total * scale).to(_sum_dtype(hidden))
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:
-        d_hidden, d_weight, *rest = ctx.saved_tensors
+        d_hidden, d_weight, d_bias, *given, target = ctx.saved_tensors
         grad = outer[0]
-        bias = rest[0] * grad if ctx.has_bias else None
+        if torch.is_grad_enabled():  # create_graph: gradients that were made in forward know nothing of their own
+            found = _once_more(ctx, target, *given)
+            wanted = [each for each in given if each is not None and each.requires_grad]
+            made = iter(torch.autograd.grad(found, wanted, grad, create_graph=True))
+            return *(next(made) if each is not None and each.requires_grad else None for each in given), *[None] * 5
+        bias = d_bias * grad if d_bias is not None else None
         return d_hidden * grad, d_weight * grad, bias, None, None, None, None, None
+
+
+def _once_more(ctx: Any, target: Any, hidden: Any, weight: Any, bias: Any) -> torch.Tensor:
+    """The loss, whole, with a graph."""
+    logits = F.linear(hidden.to(ctx.dtype), weight.to(ctx.dtype), None if bias is None else bias.to(ctx.dtype))
+    return F.cross_entropy(
+        logits.to(_sum_dtype(hidden)), target, ignore_index=ctx.ignored, reduction="mean" if ctx.mean else "sum"
+    )
 
 
 def _padded(weight: Any, bias: Any, dtype: torch.dtype, multiple: int) -> tuple[Any, Any]:
