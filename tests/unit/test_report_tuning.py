@@ -136,6 +136,14 @@ def test_nothing_measured_open_and_nothing_to_try_are_three_things() -> None:
     assert "no finding calls for a remedy" in tuning.render(receipt())
 
 
+def test_what_the_race_promised_and_fresh_processes_did_not_show_is_told() -> None:
+    raced = trial("one_worker", "inconclusive", 1.05)
+    slower = trial("one_worker", "inconclusive", 0.85, purpose="final", reason="time for 2 of the 3 starts")
+    text = flat(tuning.render(receipt(raced, slower)))
+    assert text.startswith("Nothing kept: one_worker looked faster in the race and did not in fresh processes: 0.85x (")
+    assert "in fresh processes 0.85x (" in text.partition("tried")[2] and "1.05x" in text.partition("tried")[2]
+
+
 def test_pay_back_counts_what_the_tuning_took() -> None:
     """360 s, whatever its trials took; 1 - 1/2.4 of the time comes back: 360 s / 0.583 = 0.17 h; of 2.00 per hour
     1.17."""

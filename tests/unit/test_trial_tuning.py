@@ -105,6 +105,21 @@ def test_what_is_likely_is_never_what_was_refused(tmp_path: Path, guard_s: float
     assert receipt.likely == ("fused",) and exit_code(receipt) == OPEN
 
 
+@pytest.mark.parametrize(
+    ("found", "likely"), [((0.85, 0.77, 0.95), ()), ((0.99, 0.8, 1.3), ()), ((1.02, 0.9, 1.2), ("fused",))]
+)
+def test_what_was_slower_in_fresh_processes_is_not_likely_to_be_faster(
+    tmp_path: Path, found: tuple[float, float, float], likely: tuple[str, ...]
+) -> None:
+    class Open(FakeReferee):
+        def measure(self, plan, seconds):
+            return Measured(verdict="inconclusive", reason="time for 2 of the 3 starts", speedup=Speedup(*found))
+
+    receipt = tuned(Open({"fused": 1.5}), CANDIDATES[:1], tmp_path, seconds=150).receipt()
+    assert receipt.likely == likely and exit_code(receipt) == (OPEN if likely else 0)
+    assert any("minutes after the diagnosis would do" in note for note in receipt.notes) == bool(likely)
+
+
 def test_two_suspects_do_not_take_the_time_of_the_confirmation(tmp_path: Path) -> None:
     both = [CANDIDATES[0], *(replace(each, risk=9) for each in CANDIDATES[1:3])]
     gains = {"fused": 1.5, "malloc": 1.3, "bf16": 1.3}

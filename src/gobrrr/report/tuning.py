@@ -95,6 +95,9 @@ def _nothing(receipt: Receipt) -> Text:
     if receipt.likely and (final is None or final.verdict in ("inconclusive", "failed")):
         names, why = " + ".join(receipt.likely), (final.reason if final else "") or "the minutes were spent"
         return phrase(("Not confirmed:", "bold magenta"), f" {names} may be {_better(receipt)}; {why}.")
+    if final is not None and gains.gain(final) is not None:
+        return phrase(("Nothing kept:", "bold"), f" {final.name} looked {_better(receipt)} in the race and did not in "
+                      f"fresh processes: {gains.figures(final)}.")  # fmt: skip
     return phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
                   f"to make this program {_better(receipt)} with its numbers intact.")  # fmt: skip
 
@@ -164,8 +167,8 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
 
 
 def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
-    """Trials of the race and red guards whose remedies were all kept, or were not."""
-    found = [t for t in receipt.trials if t.remedies and t.purpose != "final"]
+    """Trials of the race and red guards whose remedies were all kept, or were not, and what was not confirmed."""
+    found = [t for t in receipt.trials if t.remedies and not (kept and t.purpose == "final")]
     return [t for t in found if is_of(t, receipt.kept, receipt.options) == kept]
 
 
@@ -184,7 +187,7 @@ def why(trial: TrialResult) -> str:
         return trial.reason or "could not be measured"
     if trial.verdict in BETTER and trial.purpose == "add" and not trial.guard.green:
         return "in the race alone: not confirmed, so no speed-up is shown"
-    parts = [gains.figures(trial)]
+    parts = [("in fresh processes " if trial.purpose == "final" else "") + gains.figures(trial)]
     settled = trial.verdict not in ("inconclusive", "failed")  # of an open one nothing is known to be realised
     if settled and trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
         low, most = units.duration(trial.predicted.low_ns), units.duration(trial.predicted.ceiling_ns)

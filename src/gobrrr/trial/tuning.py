@@ -267,8 +267,11 @@ class Tuning:
             compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples, memory=found.memory,
             step_peak_bytes=found.step_peak_bytes, seconds=self._clock() - began,
         ))  # fmt: skip
+        figure = found.memory or found.speedup
         if found.verdict == self._objective.better:
             self.kept = stack
+        elif figure is not None and figure.median <= 1.0:
+            self._likely = ()  # the race was wrong about it
 
     def receipt(self) -> Receipt:
         """The receipt of what was finished."""
