@@ -138,6 +138,15 @@ def test_what_lies_between_steps_may_take_longer_than_a_step():
     assert found.saving.expected_ns == pytest.approx(150 * MS) and found.saving.low_ns == 0
 
 
+@pytest.mark.parametrize(("waits", "told"), [(0.0, False), (0.05, False), (0.6, True)])
+def test_what_an_evaluation_waits_for_its_loader_is_not_told_as_forwards(waits, told):
+    case = training(loops=(OtherLoop("forwards of Net", 0.5, 1600, waits),), facts=Facts(modules=(MODEL,)))
+    (found,) = case.raised("BRR312")
+    assert found.evidence["waiting_for_its_loader"].value == pytest.approx(waits * 100 * MS)
+    assert ("of that waiting for its loader" in found.message) == told == ("num_workers" in found.advice)
+    assert "all that it does included" in found.message
+
+
 def test_a_step_of_forwards_is_no_evaluation_of_itself():
     case = loops(0.4)
     case.step = StepStats(count=60, plain_count=50, kind="inference", mean_ns=100 * MS)

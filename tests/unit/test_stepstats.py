@@ -196,6 +196,16 @@ def test_other_loops_are_named_with_their_share(program: Program) -> None:
     assert nameless.name == "forwards of #3"
 
 
+def test_what_another_loop_waits_for_its_loader_is_told_apart(program: Program) -> None:
+    program.train(60)
+    for _ in range(24):
+        program.wait(0, 15)
+        program.forward(5, module=3, flags=EVALUATION)
+    (other,) = other_loops(recording(program))
+    assert other.waits == pytest.approx(0.75, abs=0.02)
+    assert step_stats(recording(program)).kind == "training"
+
+
 def test_an_inference_loop_says_so(program: Program) -> None:
     for _ in range(40):
         program.forward(5, flags=EVALUATION)

@@ -190,6 +190,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     name: str
     share: float
     count: int
+    waits: float = 0.0
+    """Of its steps' time, what its loader lets it wait."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

@@ -190,9 +190,15 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
             f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}",
             loop.total / total,
             len(loop.steps),
+            _waits(loop),
         )
         for loop in recording.loops[1:]
     )
+
+
+def _waits(loop: LoopSteps) -> float:
+    seen = [step for step in loop.steps if not step.rests]
+    return sum(step.wait for step in seen) / (sum(step.wall for step in seen) or 1)
 
 
 def _what(recording: Recording, kind: int, number: int) -> str:

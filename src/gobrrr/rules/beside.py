@@ -111,11 +111,19 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         low=0.0,
         expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
         ceiling=cost,
-        message=f"{most.name} without an update take {share(most.share)} of the watched time: {most.count} of them "
-        f"beside {ledger.step.count} updates, {duration(cost)} for each update",
-        advice="If they evaluate, do it less often or on a part of the data; if they act, act in larger batches.",
+        message=f"a loop around {most.name} without an update takes {share(most.share)} of the watched time, all "
+        f"that it does included: {most.count} of them beside {ledger.step.count} updates, {duration(cost)} for each"
+        + (f", {duration(most.waits * cost)} of that waiting for its loader" if most.waits >= HOLDS else ""),
+        advice="If they evaluate, do it less often or on a part of the data"
+        + (", and load ahead there too (num_workers)" if most.waits >= HOLDS else "")
+        + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
         where=(span,) if span else (),
-        evidence={"share": ratio(most.share), "forwards": count(most.count), "per_update": time(cost)},
+        evidence={
+            "share": ratio(most.share),
+            "forwards": count(most.count),
+            "per_update": time(cost),
+            "waiting_for_its_loader": time(most.waits * cost),
+        },
         of=(),
         confidence="inferred",
         between=True,

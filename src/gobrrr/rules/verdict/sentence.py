@@ -78,11 +78,11 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         return _verdict("unreliable", _unreliable(ledger, doubts))
     if top is not None and (group := _overshadowing(ledger, top)):
         bound, ns, what = group
-        named = f"the costliest cause that a rule names is another: {_cause(ledger, top)}, {_saving(top)}"
+        named = f"the costliest cause that a rule names is another: {_told(ledger, top)}"
         return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {named}")
     if top is not None:
         label = INEFFICIENT if top.bound in ROOFS and _is_lost(ledger, top) else BETWEEN if top.between else ""
-        return _verdict(top.bound, f"{_cause(ledger, top)}; {_saving(top)}", label)
+        return _verdict(top.bound, _told(ledger, top), label)
     return _from_ledger(ledger)
 
 
@@ -133,33 +133,30 @@ def _clause(sentence: str) -> str:
     return text[0].lower() + text[1:] if first[1:].islower() or len(first) == 1 else text
 
 
-def _cause(ledger: Ledger, top: Finding) -> str:
-    """What a finding holds of the step, or what is expected of it where its time is nobody's alone."""
+def _told(ledger: Ledger, top: Finding) -> str:
+    """What a finding holds of the step and what comes back; the second alone where its time is nobody's alone."""
     place = f" at {short(top.where[0])}" if top.where else ""
-    wait, expected = ledger.account("data_wait"), top.saving.expected_ns
-    if top.bound == "data" and wait >= expected:
-        return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}"
-    named = f"{top.name} ({top.code}){place}"
+    saving, named = top.saving, f"{top.name} ({top.code}){place}"
+    ceiling, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
+    back = f"up to {ceiling} could come back, {expected} expected (low {low})"
+    wait = ledger.account("data_wait")
+    if top.bound == "data" and wait >= saving.expected_ns:
+        rest = ", more than the wait, for it holds up the rest of the step too" if saving.ceiling_ns > wait else ""
+        return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}; {back}{rest}"
     if top.between:
-        adds = units.duration(top.saving.ceiling_ns)
-        return f"{named} adds {adds} to each of the steps of {units.duration(ledger.wall)}, on average"
-    if expected > ledger.wall:
-        return f"{named} adds {units.duration(expected)} to the average step of {units.duration(ledger.step.mean_ns)}"
-    if expected <= top.holds_ns <= ledger.wall:
-        return f"{named} holds {_part(ledger, top.holds_ns)} of the {_step(ledger)}, {_accounts(top)}"
-    return f"{named} costs {_part(ledger, expected)} of the {_step(ledger)}"
+        return f"{named} adds {ceiling} to each of the steps of {units.duration(ledger.wall)}, on average; {back}"
+    if saving.expected_ns > ledger.wall:
+        return f"{named} adds {expected} to the average step of {units.duration(ledger.step.mean_ns)}; {back}"
+    if saving.expected_ns <= top.holds_ns <= ledger.wall:
+        return f"{named} holds {_part(ledger, top.holds_ns)} of the {_step(ledger)}, {_accounts(top)}; {back}"
+    part = _part(ledger, saving.expected_ns)
+    return f"{named}; of the {_step(ledger)} {part} is expected to come back, at least {low}, up to {ceiling}"
 
 
 def _accounts(top: Finding) -> str:
     """'most of it dispatch 45 % and host 22 %': in which accounts the time of a finding lies."""
     named = [f"{name.replace('_', ' ')} {100 * ns / top.holds_ns:.0f} %" for name, ns in top.lies[:2]]
     return f"of that {' and '.join(named)}"
-
-
-def _saving(top: Finding) -> str:
-    saving = top.saving
-    ceiling, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
-    return f"up to {ceiling} could come back, {expected} expected (low {low})"
 
 
 def _part(ledger: Ledger, ns: float) -> str:
