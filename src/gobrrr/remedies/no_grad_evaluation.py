@@ -16,8 +16,8 @@ one forward long."""
 
 
 class NoGradEvaluation(Remedy):
-    """torch.no_grad() around forwards of a module in eval() mode, but for the first ones of its first evaluations: where
-    a backward comes through them the program trains in eval() mode, and the module is left alone."""
+    """torch.no_grad() around forwards of a module in eval() mode, but for the first of each of its first evaluations:
+    where a backward comes through it the program trains in eval() mode, and the module is left alone."""
 
     name = "no_grad_evaluation"
     title = "evaluates without building a graph"
@@ -71,7 +71,7 @@ class _Evaluations:
 
         for tensor in tree_leaves(outputs):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                tensor.register_hook(self._trained)
+                tensor.register_hook(self._trained)  # type: ignore[no-untyped-call]
         return outputs
 
     def _trained(self, _: Any) -> None:
