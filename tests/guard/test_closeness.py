@@ -240,9 +240,10 @@ def test_an_update_from_a_gradient_that_is_rounding_says_nothing(signal: float, 
     assert found.verdict == verdict
 
 
+@pytest.mark.parametrize("rate", [1.0, 1e-3, 1e3])
 @pytest.mark.parametrize(("times", "verdict"), [(7.8, "equivalent"), (8.2, "wrong")])
-def test_but_it_is_no_larger_than_a_step(times: float, verdict: str) -> None:
-    true, moved = truth(2000, 2000), truth(2000, 2000)
+def test_but_it_is_no_larger_than_a_step(times: float, verdict: str, rate: float) -> None:
+    true, moved = truth(2000, 2000), {name: rate * step for name, step in truth(2000, 2000).items()}
     baseline = off(true, ERROR) | {"p1": off(true, 1.0)["p1"]}
     jumped = moved | {"p1": -times * moved["p1"]}
     found = judged(run(with_updates(baseline, moved)), run(with_updates(baseline, jumped)),

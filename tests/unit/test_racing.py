@@ -138,6 +138,7 @@ def test_what_a_running_heat_has_shown_is_shown() -> None:
     racing = Racing(race, referee, lambda: 900.0, lambda result: None, Asks(), referee.clock)
     racing.run()
     assert asked[0] == (False, False) and (False, True) in asked
+    assert racing._running is None and racing.shown(), "between heats too"
 
 
 def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:

@@ -33,13 +33,26 @@ def test_masks_are_found_at_the_line_that_draws_most() -> None:
         Case(ops=(mask(phase="data"),)),
         Case(ops=(op("uniform_", (1024, 64), ms=20),)),
         Case(ops=(op("bernoulli_", (1024, 64), (1024, 64), (), ms=20),)),
-        Case(ops=(mask(concrete=("", "0.999", "")),)),
+        Case(ops=(mask(concrete=("", "0.9905", "")),)),
+        Case(ops=(mask(concrete=("", "0.0095", "")),)),
         Case(ops=(mask(dtypes=("bool", "", "")),)),
         Case(ops=(mask(strides=((1, 1024), (), ())),)),
         Case(ops=(mask(),), extra={"device": DEVICE}),
         Case(ops=(mask(),), step=StepStats(count=30, profiled_count=3, wall_ns=100 * MS, kind="inference")),
     ],
-    ids=["small", "cheap", "a loader's", "none", "many chances", "rare", "truths", "strided", "device", "inference"],
+    ids=[
+        "small",
+        "cheap",
+        "a loader's",
+        "none",
+        "many chances",
+        "rare zeros",
+        "rare ones",
+        "truths",
+        "strided",
+        "device",
+        "inference",
+    ],
 )
 def test_what_pays_for_no_other_way_is_silent(case: Case) -> None:
     assert not case.raised("BRR112")
@@ -50,6 +63,11 @@ def test_the_stride_of_a_dimension_of_one_says_nothing() -> None:
         "bernoulli_", (1024, 1, 64), (), (), ms=10, calls=3.0, concrete=("", "0.9", ""), strides=((64, 7, 1), (), ())
     )
     assert Case(ops=(one,)).raised("BRR112")
+
+
+@pytest.mark.parametrize("chance", ["0.989", "0.011"])
+def test_one_in_ninety_is_not_rare(chance: str) -> None:
+    assert Case(ops=(mask(concrete=("", chance, "")),)).raised("BRR112")
 
 
 def test_each_mask_is_rehearsed_with_its_size_and_dtype() -> None:

@@ -35,6 +35,14 @@ def test_attention_by_hand_is_found_at_its_softmax():
     assert found.evidence["time_in_passes_over_scores"].value == 24 * MS
 
 
+@pytest.mark.parametrize(("dtype", "itemsize"), [("float", 4), ("c10::BFloat16", 2), ("double", 8)])
+def test_scores_are_as_large_as_their_dtype(dtype, itemsize):
+    scores = [replace(group, dtypes=(dtype,) * len(group.shapes)) for group in attention()]
+    (found,) = Case(ops=tuple(scores)).raised("BRR105")
+    assert found.evidence["scores"].value == 16 * 512 * 512 * itemsize
+    assert found.cost_bytes == 2 * 16 * 512 * 512 * itemsize
+
+
 def test_attention_is_silent_for_short_sequences():
     assert not Case(ops=tuple(attention(length=64))).raised("BRR105")
 

@@ -180,6 +180,8 @@ def test_collating_by_hand_is_told_at_the_users_line():
     (found,) = case.raised("BRR403")
     assert found.where == (COLLATE, LOOP) and raised(case) == ["BRR403"]
     assert found.saving.expected_ns == pytest.approx(0.8 * 28 * MS)
+    assert found.saving.low_ns == pytest.approx(0.3 * 28 * MS)
+    assert found.lies == (("data_wait", 40 * MS),)
 
 
 def test_what_collating_must_take_is_measured_where_the_batch_was_seen():
