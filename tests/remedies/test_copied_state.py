@@ -197,6 +197,9 @@ SEEN: dict[str, Callable[[Any], Any]] = {
     "array in place": lambda d: d.array.__setitem__(2, 1e-9),
     "an order within 4 KiB": lambda d: d.rows.__setitem__((0, slice(512)), np.random.default_rng(0).permutation(512)),
     "two that change places": lambda d: d.rows.__setitem__((0, [7, 8]), d.rows[0, [8, 7]]),
+    "two pairs that change places": lambda d: d.rows.__setitem__(
+        (0, [0, 1, 10, 11, 20, 21]), d.rows[0, [1, 0, 11, 10, 21, 20]]
+    ),
     "two that make up for each other": lambda d: d.rows.view(np.int64).__setitem__(
         (0, slice(2, 4)), d.rows.view(np.int64)[0, 2:4] + np.array([1, -1])
     ),

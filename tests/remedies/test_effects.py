@@ -85,6 +85,87 @@ def test_what_backward_does_not_reach_decays_as_it_would_with_zeros() -> None:
     assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
+def decayed(how: str) -> list[torch.Tensor]:
+    """Two layers, of which one is not reached from the fourth step on."""
+    torch.manual_seed(0)
+    model = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+    table = nn.Embedding(9, 3, sparse=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.1)
+    sparse = torch.optim.SparseAdam(table.parameters(), lr=0.1)
+    for number in range(6):
+        used = model[:1] if number >= 3 else model
+
+        def loss(used: Any = used, number: int = number) -> torch.Tensor:
+            if how == "closure":
+                optimizer.zero_grad(set_to_none=False)
+            seen = table(torch.tensor([1, 2])) if how == "sparse" and number < 3 else torch.ones(2, 3)
+            found = sum(part(seen).square().sum() for part in used)
+            found.backward()
+            return found
+
+        if how != "closure":
+            optimizer.zero_grad(set_to_none=False)
+        if how == "sparse":
+            sparse.zero_grad(set_to_none=False)
+        if how == "twice":
+            model.zero_grad(set_to_none=True)
+        if how == "closure":
+            optimizer.step(loss)
+        else:
+            loss()
+            optimizer.step()
+        if how == "sparse":
+            sparse.step()
+    return [p.detach() for p in (*model.parameters(), *table.parameters())]
+
+
+@pytest.mark.parametrize("how", ["plain", "closure", "twice", "sparse"])
+def test_zeros_are_where_the_program_wants_them(how: str) -> None:
+    plain = decayed(how)
+    with applied("set_to_none"):
+        found = decayed(how)
+    assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+def test_a_zero_grad_that_the_program_has_wrapped_fills_with_zeros_once_the_remedy_is_gone() -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("set_to_none"):
+        kept = torch.optim.SGD.zero_grad
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.zero_grad(set_to_none=False)
+        assert model.weight.grad is None
+    assert torch.equal(model.weight.grad, torch.zeros(3, 3))
+    model(torch.ones(2, 3)).sum().backward()
+    kept(optimizer, set_to_none=False)
+    assert torch.equal(model.weight.grad, torch.zeros(3, 3))
+
+
+def test_what_the_program_has_wrapped_does_nothing_once_the_remedies_are_gone() -> None:
+    """It stays where it is, and calls ours."""
+    model, plain = nn.Linear(1, 1, bias=False), torch.autograd.backward
+    iterator = DataLoader.__init__
+    try:
+        with applied("float16_autocast"):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+            step(model, optimizer, torch.ones(2, 1))
+            ours = torch.autograd.backward
+            torch.autograd.backward = lambda *args, **kwargs: ours(*args, **kwargs)
+        model.zero_grad()
+        model(torch.ones(1, 1)).sum().backward()
+        assert model.weight.grad.item() == 1.0
+    finally:
+        torch.autograd.backward = plain
+    try:
+        with applied("one_worker"):
+            loaders = DataLoader.__init__
+            DataLoader.__init__ = lambda *args, **kwargs: loaders(*args, **kwargs)
+            assert DataLoader([1]).num_workers == 1
+        assert DataLoader([1]).num_workers == 0
+    finally:
+        DataLoader.__init__ = iterator
+
+
 def unfrozen_later(second: bool) -> list[torch.Tensor]:
     """A head is trained, then its backbone too: by the same optimizer or by another one."""
     torch.manual_seed(0)
@@ -94,7 +175,7 @@ def unfrozen_later(second: bool) -> list[torch.Tensor]:
         if number == 3 and second:
             optimizers.append(torch.optim.SGD(model[0].parameters(), lr=0.1))
         elif number == 3:
-            optimizers[0].add_param_group({"params": model[0].parameters()})
+            optimizers[0].add_param_group(param_group={"params": model[0].parameters()})
         model.zero_grad()
         model(torch.ones(2, 3)).square().sum().backward()
         for optimizer in optimizers:

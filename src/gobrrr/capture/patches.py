@@ -12,8 +12,8 @@ class Patches(list[Callable[[], object]]):
     empty."""
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Give a class, a module or an object another attribute. What the program puts there later stays; what was
-        inherited is inherited again."""
+        """Give a class, a module or an object another attribute. What the program puts there later stays, and may
+        call ours still: that has to be inert then. What was inherited is inherited again."""
         had, before = name in vars(owner), vars(owner).get(name)
         setattr(owner, name, value)
 

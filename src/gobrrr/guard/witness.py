@@ -249,7 +249,7 @@ class Witness:
         witness = self
 
         def watched(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != witness._thread:
+            if threading.get_ident() != witness._thread or not witness._patches:
                 return backward(tensors, *args, **kwargs)
             witness._close()
             witness._note_loss(tensors)

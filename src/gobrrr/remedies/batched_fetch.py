@@ -147,9 +147,10 @@ def indexed(method: Any) -> tuple[str, ...]:
     read: a decorator's own function, not what that says it wraps."""
     try:
         (function,) = ast.parse(textwrap.dedent(inspect.getsource(method.__code__))).body
-        assert isinstance(function, ast.FunctionDef) and not function.decorator_list
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            return ()
         me, index = (each.arg for each in function.args.args)
-    except (OSError, AttributeError, TypeError, ValueError, SyntaxError, AssertionError):
+    except (OSError, AttributeError, TypeError, ValueError, SyntaxError):
         return ()
     body = function.body[1:] if ast.get_docstring(function) else function.body
     nodes = [each for statement in body for each in ast.walk(statement)]
@@ -167,8 +168,9 @@ def indexed(method: Any) -> tuple[str, ...]:
 
 def attributes(data: Any, names: Sequence[str]) -> list[Any]:
     """Those that the object itself holds; null for what a property makes."""
-    own = getattr(data, "__dict__", {})
-    return [own.get(name) for name in names]
+    own, kind = getattr(data, "__dict__", {}), type(data)
+    made = {name for name in names if hasattr(type(inspect.getattr_static(kind, name, None)), "__set__")}
+    return [None if name in made else own.get(name) for name in names]
 
 
 def _is_array(column: Any) -> bool:

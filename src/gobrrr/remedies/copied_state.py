@@ -119,9 +119,19 @@ def _sum(array: Any) -> int:
 
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     whole = flat.size // 4096 * 4096
-    weights = np.arange(1, 1024, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # odd: no single change is lost
-    sums = np.einsum("ij,j->i", flat[:whole].view(np.uint64).reshape(-1, 512), weights)
+    sums = np.einsum("ij,j->i", flat[:whole].view(np.uint64).reshape(-1, 512), _weights())
     return zlib.crc32(flat[whole:].tobytes(), zlib.crc32(sums.tobytes()))
+
+
+@functools.cache
+def _weights() -> Any:
+    """512 numbers of splitmix64 (Steele et al. 2014), odd, so that no single change is lost."""
+    import numpy as np
+
+    found = np.arange(1, 513, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        found = (found ^ (found >> np.uint64(shift))) * np.uint64(factor)
+    return (found ^ (found >> np.uint64(31))) | np.uint64(1)
 
 
 def _sum_of_plain(long: Any) -> int:

@@ -32,8 +32,8 @@ class FreezeUnused(Remedy):
         plain = Optimizer.add_param_group
 
         @functools.wraps(plain)
-        def add_param_group(optimizer: Any, group: Any) -> None:
-            plain(optimizer, group)
+        def add_param_group(optimizer: Any, param_group: Any) -> None:
+            plain(optimizer, param_group)
             found.hold(optimizer.param_groups[-1:])
 
         def steps(optimizer: Any) -> None:

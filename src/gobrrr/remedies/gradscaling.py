@@ -48,6 +48,7 @@ class GradientScaling:
     def remove(self) -> None:
         """Losses are what they were."""
         self._patches.take_out()
+        self._divided.clear()  # somebody may have wrapped our backward: it scales nothing that nobody divides
 
     def divide_gradients(self, module: torch.nn.Module) -> None:
         """Hooks on the parameters of a model."""

@@ -2,7 +2,8 @@
 
 `LazyLogits` stands for hidden @ weight.T + bias. Slices and reshapes that leave the last dimension alone are done to
 `hidden`; F.cross_entropy goes through them chunk by chunk; any other op gets the real tensor. Once that was changed in
-place, or has somebody who wants its gradient, it is the only one, and all that was made of it is made of that.
+place, has a hook or retains its gradient, it is the only one, and what was made of it is made of that. A loss that went
+through chunks has no gradient for them: torch.autograd.grad(loss, logits) is refused by torch.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ class Chunks(NamedTuple):
         return max(FEWEST_ROWS, self.elements // num_classes) if self.elements else max(1, num_rows)
 
 
+class Made(NamedTuple):
+    """Of which logits some were made, and how; whether they are a copy, or share their memory."""
+
+    parent: LazyLogits
+    again: Callable[[torch.Tensor], torch.Tensor]
+    copies: bool
+
+
 class LazyLogits(torch.Tensor):
     """Looks like a tensor of shape (..., V). `used` is called when its cross-entropy was computed in chunks."""
 
@@ -43,7 +52,7 @@ class LazyLogits(torch.Tensor):
     used: Callable[[], None]
     _whole: torch.Tensor | None
     _version_made: int
-    _made: tuple[LazyLogits, Callable[[torch.Tensor], torch.Tensor]] | None
+    _made: Made | None
 
     @staticmethod
     def of(
@@ -62,36 +71,45 @@ class LazyLogits(torch.Tensor):
         return found
 
     def materialise(self) -> torch.Tensor:
-        """The logits themselves, computed once; and once more where they were computed without a graph, for a metric
-        say, and are wanted with one."""
-        if self._whole is None or (
-            torch.is_grad_enabled() and _needs_gradient(self) and not self._whole.requires_grad and not self.touched
-        ):
-            self._whole = self._of_parent() if self._made and self._made[0].touched else self._product()
-            self._version_made = self._whole._version
+        """The logits themselves, computed once, with the graph that they would have: who asks first may want none, for
+        a metric say."""
+        with torch.inference_mode(False), torch.enable_grad():
+            if self._made is None or (self._made.copies and self._made.parent.changed):
+                if self._whole is None:
+                    self._keep(self._product())
+            else:  # what others do to the parent is done to this, and the other way round
+                whole = self._made.parent.materialise()
+                if self._whole is None:
+                    self._keep(self._made.again(whole))
+        assert self._whole is not None
         return self._whole
+
+    def _keep(self, whole: torch.Tensor) -> None:
+        self._whole, self._version_made = whole, whole._version
 
     def _product(self) -> torch.Tensor:
         bias = None if self.bias is None else self.bias.to(self.product_dtype)
         product = F.linear(self.hidden.to(self.product_dtype), self.weight.to(self.product_dtype), bias)
         return product.to(self.dtype)
 
-    def _of_parent(self) -> torch.Tensor:
-        assert self._made is not None
-        parent, again = self._made
-        return again(parent.materialise())
+    @property
+    def changed(self) -> bool:
+        """Whether somebody has written into it, or into what it is a view of."""
+        if self._whole is not None and self._whole._version != self._version_made:
+            return True
+        return self._made is not None and not self._made.copies and self._made.parent.changed
 
     @property
     def touched(self) -> bool:
-        """Whether its numbers or its gradient are somebody's: what `hidden` gives is not what it is any more."""
+        """Changed, or with a hook, or its gradient is kept: what `hidden` gives is not what it is any more."""
         whole = self._whole
-        if whole is not None and (
-            whole._version != self._version_made
-            or whole._backward_hooks
-            or (whole.requires_grad and whole.retains_grad)
-        ):
+        if whole is not None and (whole._backward_hooks or (whole.requires_grad and whole.retains_grad)):
             return True
-        return self._made is not None and self._made[0].touched
+        return self.changed or (
+            self._made is not None
+            and self._made.parent.touched
+            and not (self._made.copies and self._made.parent.changed)
+        )
 
     def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
         """The same of other rows."""
@@ -107,7 +125,8 @@ class LazyLogits(torch.Tensor):
         if handler is not None and isinstance(args[0], LazyLogits) and not args[0].touched:
             done = handler(*args, **kwargs)
             if isinstance(done, LazyLogits) and done is not args[0]:
-                done._made = args[0], lambda whole: func(whole, *args[1:], **kwargs)
+                copies = done.dtype != args[0].dtype
+                done._made = Made(args[0], lambda whole: func(whole, *args[1:], **kwargs), copies)
             if done is not None:
                 return done
         with torch._C.DisableTorchFunctionSubclass():

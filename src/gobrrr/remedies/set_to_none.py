@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy, SetKeyword
@@ -30,22 +32,25 @@ class SetToNone(Remedy):
         from torch.nn import Module
         from torch.optim import Optimizer
 
-        dropped = _Dropped()
+        known = _Dropped()
         for kind in (Optimizer, Module):
-            self._replace(kind, seams, dropped)
-        seams.at_step(dropped.fill)
+            self._replace(kind, seams, known)
+        seams.at_step(known.fill)
+        seams.undo(known.stop)
 
-    def _replace(self, kind: Any, seams: Seams, dropped: _Dropped) -> None:
+    def _replace(self, kind: Any, seams: Seams, known: _Dropped) -> None:
         plain = kind.zero_grad
 
         @functools.wraps(plain)
-        def drops(holder: Any, set_to_none: bool = True) -> None:
-            if not set_to_none:
-                dropped.note(holder)
-                seams.applied(self.name, type(holder).__name__)
+        def zero_grad(holder: Any, set_to_none: bool = True) -> None:
+            if set_to_none or not known.note(holder):
+                known.forget(holder)
+                plain(holder, set_to_none=set_to_none)
+                return
+            seams.applied(self.name, type(holder).__name__)
             plain(holder, set_to_none=True)
 
-        seams.replace(kind, "zero_grad", drops)
+        seams.replace(kind, "zero_grad", zero_grad)
 
 
 class _Dropped:
@@ -53,12 +58,21 @@ class _Dropped:
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[Any]] = {}
+        self._over = False
 
-    def note(self, holder: Any) -> None:
-        """Those of an optimizer or a module that have a gradient now; a sparse one would be left with nothing in it."""
-        groups = getattr(holder, "param_groups", None)
-        every = holder.parameters() if groups is None else (p for group in groups for p in group["params"])
-        self._known.update((id(p), weakref.ref(p)) for p in every if p.grad is not None and not p.grad.is_sparse)
+    def note(self, holder: Any) -> bool:
+        """Those of an optimizer or a module that have a gradient now. Not where that is sparse, of which an empty one
+        still counts as a step, nor inside of an optimizer's step, whose closure is called after what `fill` does."""
+        found = [p for p in _parameters(holder) if p.grad is not None]
+        if self._over or any(p.grad.is_sparse for p in found) or _is_inside_a_step():
+            return False
+        self._known.update((id(p), weakref.ref(p)) for p in found)
+        return True
+
+    def forget(self, holder: Any) -> None:
+        """The program wants them to be what they are."""
+        for parameter in _parameters(holder) if self._known else ():
+            self._known.pop(id(parameter), None)
 
     def fill(self) -> None:
         """Before an update."""
@@ -68,6 +82,27 @@ class _Dropped:
         for parameter in (ref() for ref in known.values()):
             if parameter is not None and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+
+    def stop(self) -> None:
+        """The remedy goes: what was dropped is there again, and nothing more is."""
+        self._over = True
+        self.fill()
+
+
+def _parameters(holder: Any) -> list[Any]:
+    groups = getattr(holder, "param_groups", None)
+    return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
+
+
+def _is_inside_a_step() -> bool:
+    from torch.optim import optimizer
+
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "wrapper" and frame.f_code.co_filename == optimizer.__file__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 REMEDY = SetToNone()
