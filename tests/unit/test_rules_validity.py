@@ -102,6 +102,19 @@ def test_what_is_less_than_bad_is_a_note(case):
 
 
 @pytest.mark.parametrize(
+    ("averaged", "on_device", "said"),
+    [(False, False, "the median step does not show"), (False, True, "the median step does not show"),
+     (True, False, "which the figures here do not show"), (True, True, "and are in every figure here")],
+)  # fmt: skip
+def test_rare_slow_steps_are_said_to_be_where_they_are(averaged, on_device, said):
+    case = step(outlier_ns=60 * MS, mean_ns=160 * MS, averaged=averaged)
+    if on_device:
+        case.extra = {"device": DeviceLedger("gpu", 50 * MS, 50 * MS, 0.5)}
+    (found,) = (each for each in doubts(case) if each.code == "BRR908")
+    assert found.message.endswith(said)
+
+
+@pytest.mark.parametrize(
     ("spread", "said"),
     [(0.3, "spans 30.0 % of the median, which is known to 5.0 % of it"),
      (8.836, "spans 8.8 times the median, which is known to 4.3 times it")],

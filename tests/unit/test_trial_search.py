@@ -189,6 +189,14 @@ def test_who_failed_is_in_no_stack() -> None:
     assert found.best() == ("a",) and "b" in found.refused
 
 
+def test_of_equal_risk_what_was_not_shown_by_itself_is_dropped_first() -> None:
+    found = race(candidate("shown"), candidate("along"))
+    found.shown[("shown",)] = 0.05
+    assert found.milder(("shown", "along")) == found.milder(("along", "shown")) == ("shown",)
+    found.shown[("along",)] = 0.2
+    assert found.milder(("shown", "along")) == ("along",)
+
+
 def test_the_riskiest_leaves_where_the_guard_is_red() -> None:
     found = race(candidate("exact"), candidate("low", risk=4), candidate("rounds", risk=1))
     assert found.refuse(("exact", "low", "rounds")) == ("exact", "rounds")
