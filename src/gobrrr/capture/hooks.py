@@ -108,9 +108,8 @@ class Hooks:
             self._stand()
 
     def _stand(self) -> None:
-        self._standing = (
-            Patches()
-        )  # a new one: what was taken out and is still held by somebody must not come to life again
+        # A new one: what was taken out and is still held by somebody must not come to life again.
+        self._standing = Patches()
         self._annotations()
         self._modules()
         self._backwards()

@@ -20,7 +20,8 @@ _ENTRIES = {"vmap_impl": "vmap", "grad_impl": "grad", "grad_and_value_impl": "gr
 
 
 def watch(called: Called, patches: Patches) -> None:
-    """From now on, until `patches` are taken out, `called` stands before every transform, nested ones too."""
+    """From now on, until `patches` are taken out, `called` stands before these transforms, nested ones too. What vjp
+    returns to be called later is not watched."""
     import torch._functorch.apis as apis
     import torch._functorch.eager_transforms as eager
 

@@ -114,7 +114,7 @@ class Seams:
         self._patches.append(action)
 
     def replace(self, thing: Any, name: str, value: Any) -> None:
-        """Give an object of the program's another attribute, until the remedies are taken away."""
+        """Patches.replace, until the remedies are taken away."""
         self._patches.replace(thing, name, value)
 
     def applied(self, name: str, detail: str = "") -> None:
@@ -145,8 +145,7 @@ class Seams:
             raise
 
     def remove(self) -> None:
-        """Undo everything, last change first; safe to call twice. One that fails keeps none of the others, and
-        its error is raised when all are through."""
+        """Undo everything, as Patches.take_out does; safe to call twice."""
         self._patches.take_out()
 
     def _hook(self) -> None:

@@ -27,6 +27,7 @@ REACHED = 0.5
 ALL_REDUCE = "c10d::allreduce_"
 """What DistributedDataParallel calls for each of its buckets."""
 WRAPPER = "DistributedDataParallel"
+"""The class of nets that send their gradients so."""
 TWICE = 1.5
 """Times that all gradients are summed per update, from which they are summed again; other sums (of metrics, of batch
 norms) are small beside them."""
