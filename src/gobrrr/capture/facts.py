@@ -147,7 +147,15 @@ def orphans(recorder: Recorder) -> dict[str, Any] | None:
 
 def loaders(recorder: Recorder) -> list[dict[str, Any]]:
     """Facts of every loader iterator; those of one loader share their `key`."""
-    return [{"id": number, **facts} for number, facts in recorder.loader_facts.items()]
+    looks = recorder.draws.looks
+    return [
+        {
+            "id": number,
+            **facts,
+            **dict(zip(("num_looked", "num_drew"), looks.get(tuple(facts["key"]), ()), strict=False)),
+        }
+        for number, facts in recorder.loader_facts.items()
+    ]
 
 
 def lengths(recorder: Recorder) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import Any
 from gobrrr.capture import parts, schedule
 from gobrrr.capture.collector import Collections
 from gobrrr.capture.devicememory import Device
+from gobrrr.capture.draws import Draws
 from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.lengths import Lengths
@@ -97,7 +98,7 @@ class Recorder:
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
-        self.lengths = Lengths()
+        self.lengths, self.draws = Lengths(), Draws()
         self.update_spans: dict[int, Any] = {}
         self._first: dict[int, int] = {}
         self._first_at: dict[Any, int] = {}
@@ -210,8 +211,10 @@ class Recorder:
         """A loader hands out a batch, in this frame of torch's."""
         now = self.note(ev.DATA_END, number)
         self._boundary(self.loops.batch(number), now)
+        key = tuple(self.loader_facts.get(number, {}).get("key", ()))
+        self.draws.end(key)
         if frame is not None:
-            self.lengths.look(tuple(self.loader_facts.get(number, {}).get("key", ())), frame, perf_counter_ns())
+            self.lengths.look(key, frame, perf_counter_ns())
 
     def explicit(self) -> None:
         """The program itself marks a step."""

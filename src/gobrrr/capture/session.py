@@ -65,7 +65,7 @@ class Session:
         self.recorder = Recorder(self._open_journal, self._boundary)
         self.hooks = Hooks(self.recorder, self._failed)
         self.workers = WorkerSampling(config.folder, self.user)
-        self.hooks.fetched = self.workers.fetched
+        self.hooks.fetched = self._fetches
         self.hooks.profiler_comes = self._make_way
         self.rests = Rests(self.hooks, self.recorder, self._rested)
         self.loops: dict[tuple[int, int], Loop] = {}
@@ -89,6 +89,13 @@ class Session:
 
     def prepare(self) -> None:
         """What must stand before the hooks do: nothing here."""
+
+    def _fetches(self) -> None:
+        """A loader's fetcher is asked for a batch, here or in a worker."""
+        if os.getpid() == self.recorder.pid:
+            self.recorder.draws.begin()
+        else:
+            self.workers.fetched()
 
     def complain(self, error: BaseException) -> None:
         with contextlib.suppress(Exception):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -73,7 +74,7 @@ def _epoch(loader: Any, pictures: bool) -> Epoch:
     try:
         indices = _indices(loader)
         drawn = random.Random(0).sample(sorted(set(indices)), min(ITEMS, len(set(indices))))
-        items, digests = _items(loader.dataset, drawn)
+        items, digests = _items(_fetch(loader), drawn)
         batch = None if digests is None else _collated(loader, items)
         return msgspec.structs.replace(
             found, num=len(indices), unique=len(set(indices)),
@@ -112,17 +113,27 @@ def _indices(loader: Any) -> list[Any]:
     return found
 
 
-def _items(dataset: Any, drawn: list[Any]) -> tuple[list[Any], dict[str, str] | None]:
+def _fetch(loader: Any) -> Callable[[Any], Any]:
+    """Gives the sample of an index as torch's fetcher does, with what a remedy has put in its way."""
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+    if loader.batch_size is None and loader.batch_sampler is None:
+        return _MapDatasetFetcher(loader.dataset, False, lambda sample: sample, False).fetch
+    fetcher: Any = _MapDatasetFetcher(loader.dataset, True, lambda samples: samples[0], False)
+    return lambda index: fetcher.fetch([index])
+
+
+def _items(fetch: Callable[[Any], Any], drawn: list[Any]) -> tuple[list[Any], dict[str, str] | None]:
     """As many as there is time for, and their digests by index; null where one, fetched again, was another."""
     until = time.monotonic() + SECONDS
     found: list[Any] = []
     digests: dict[str, str] = {}
     for number, index in enumerate(drawn):
         _seed(1 + number)
-        found.append(dataset[index])
+        found.append(fetch(index))
         digests[str(index)] = fingerprint(found[-1])
         _seed(1 + number)
-        if fingerprint(dataset[index]) != digests[str(index)]:
+        if fingerprint(fetch(index)) != digests[str(index)]:
             return found, None
         if time.monotonic() > until:
             break

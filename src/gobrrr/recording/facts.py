@@ -52,6 +52,10 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     created_span: Span | None = None
     """The user's line that iterates over it."""
     num_batches: int = 0
+    num_looked: int = 0
+    """Batches of which it was seen whether making them drew from a global random stream; without workers alone."""
+    num_drew: int = 0
+    """For how many of them one was drawn from."""
     unseen_epochs: int = 0
     """Epochs that began while the hooks rested: they are not in the following columns."""
     iter_ns: tuple[int, ...] = ()

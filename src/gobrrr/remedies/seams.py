@@ -62,14 +62,14 @@ class Seams:
 
     A remedy that fails later, in a hook, is told to `failed`; all are then taken away and the program goes on. Without
     `failed` there is nobody to tell, and the error comes up where it happened. `declined` hears why one left something
-    as it was.
+    as it was; `aside` what took ns that will not be taken again, so that who measures steps leaves them out.
     """
 
     def __init__(
         self, said: Said = lambda name, detail: None, failed: Callable[[BaseException], object] | None = None,
-        declined: Said = lambda name, why: None,
+        declined: Said = lambda name, why: None, aside: Callable[[int], object] = lambda ns: None,
     ) -> None:  # fmt: skip
-        self._said, self._failed, self._declined = said, failed, declined
+        self._said, self._failed, self._declined, self._aside = said, failed, declined, aside
         self.names: tuple[str, ...] = ()
         """Of the remedies that are applied together."""
         self._patches = Patches()
@@ -124,6 +124,18 @@ class Seams:
     def declined(self, name: str, why: str) -> None:
         """A remedy left what it met as it was; told where it never takes hold."""
         self._declined(name, why)
+
+    def aside(self, ns: int) -> None:
+        """So long the program's thread did what comes once, in a run however long."""
+        self._aside(ns)
+
+    def give_up(self, error: BaseException) -> None:
+        """A remedy that cannot keep its word any more: tell it, and take all remedies away. Raises `error` where nobody
+        is told, or it is the program's own."""
+        try:
+            raise error
+        except BaseException as raised:
+            self._give_up(raised)
 
     # for those who apply them
 

@@ -13,6 +13,8 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.keeping import advice, keeping
+from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.loading import EXPECTED_BY, Loading, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.pictures import with_pictures, with_transforms
@@ -37,6 +39,7 @@ AT_ONCE, HALF_AT_ONCE = 0.9, 0.5
 saves at least where rows are wide and copying them is most of it."""
 
 
+BY_KEEPING = "what taking kept samples from memory takes here"
 GUESSED = "a guess of how much cheaper samples can be"
 """Of what a person's cheaper way takes no recording says anything: what workers bring instead is BRR405's."""
 
@@ -93,7 +96,7 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
     "transform-bound-loader",
     "data",
     needs={"plain", "facts"},
-    remedies=("one_worker", "loader_workers", "draft_decoding"),
+    remedies=("one_worker", "loader_workers", "computed_once", "draft_decoding"),
 )
 def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while samples are computed: the processor is busy in __getitem__."""
@@ -101,20 +104,28 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     if found is None:
         return
     loading = Loading(ledger, machine, found)
-    expected = loading.lacks(CHEAPER)
+    kept = keeping(ledger, machine, loading, found)
+    sure = kept is not None and kept.comes_again
+    expected = kept.saved_ns if kept is not None and sure else loading.lacks(CHEAPER)
     if not worth_telling(ledger, expected):
         return
     told_of = finding(
         "BRR401",
         ledger,
-        low=loading.lacks(LITTLE),
+        low=min(loading.lacks(LITTLE), expected),
         expected=expected,
         ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
-        advice="Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
-        "cores are idle.",
+        advice=advice(
+            kept,
+            "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
+            "cores are idle.",
+        ),
         where=found.where,
-        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | _by(GUESSED),
+        evidence=quantities(found, ledger)
+        | evidence(ledger, loading, found)
+        | kept_samples(kept)
+        | _by(BY_KEEPING if sure else GUESSED),
     )
     yield with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
 

@@ -18,6 +18,8 @@ from gobrrr.rules.cores import (
 )
 from gobrrr.rules.data import num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.keeping import keeping
+from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.lines import WHOLE, told_path
 from gobrrr.rules.loading import WORKERS, Loading, evidence
 from gobrrr.rules.model import Finding, finding, rule
@@ -75,7 +77,13 @@ UNSEEN_GAIN, UNSEEN_WORKERS = 0.6, 4
 """Of a wait that nobody looked into. Kineto's ResNet-50 pair on a V100: of 59.3 ms, four workers brought back 36.5."""
 
 
-@rule("BRR405", "too-few-workers", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
+@rule(
+    "BRR405",
+    "too-few-workers",
+    "data",
+    needs={"plain", "facts"},
+    remedies=("one_worker", "loader_workers", "computed_once"),
+)
 def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Samples are read one after the other, or computed while cores stand idle."""
     found, why = wait(ledger, machine), cause(ledger, machine)
@@ -106,7 +114,8 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=first_span(found.loader.created_span) or found.where,
         evidence=quantities(found, ledger)
         | {"free_cores": count(loading.cores.median), "idle_cores": count(idle)}
-        | evidence(ledger, loading, found),
+        | evidence(ledger, loading, found)
+        | kept_samples(keeping(ledger, machine, loading, found)),
     )
 
 

@@ -38,7 +38,7 @@ class ArmSide:
         self.walls: list[int] = []
         """Of the steps of this grant between which no other loop had one: those are what `gobrrr run` measures."""
         self.aside_ns = 0
-        """Of this grant: what lies around steps of other loops (an evaluation), no part of its steps."""
+        """Of this grant: what lies around steps of other loops (an evaluation), or comes once; no part of its steps."""
         self._aside = 0
         self._told_at = self._since = 0
         self._number = self._left = 0
@@ -88,6 +88,10 @@ class ArmSide:
         elif kind == "end":
             self.phase = Phase.OVER
         return None
+
+    def put_aside(self, ns: int) -> None:
+        """So long something was done in this step that is no part of it."""
+        self.aside_ns, self._since = self.aside_ns + ns, self._since + ns
 
     def over(self) -> None:
         """The program is over."""

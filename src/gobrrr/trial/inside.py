@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import threading
 import time
 from array import array
 from pathlib import Path
@@ -50,7 +51,7 @@ class Inside:
         self._began = time.perf_counter_ns()
         self._side = ArmSide(loops.read(config.loop))
         self._gauge = gauge.of(config.objective)
-        self._granted = 0
+        self._granted = self._thread = 0
         self.ended = False
         self.nested = False
 
@@ -61,7 +62,7 @@ class Inside:
         self._hooks.install()
         seed()
         self._gauge.install()
-        applied_remedies(self.config, self._told)
+        applied_remedies(self.config, self._told, self._put_aside)
 
     def end(self, reason: str = "exit") -> None:
         """The program is over: say so. Safe to call twice."""
@@ -107,13 +108,18 @@ class Inside:
         told = {"steps": len(self._side.walls), "walls": self._side.walls, "ns": ns, "graphs": graphs()}
         return told | self._gauge.end()
 
+    def _put_aside(self, ns: int) -> None:
+        """What comes once is no part of a step; what another thread does beside it never was."""
+        if threading.get_ident() == self._thread:
+            self._side.put_aside(ns)
+
     def _wait(self) -> None:
         """Stand still until the referee grants steps."""
         while self._side.phase is Phase.HELD:
             message = self._ask.receive() or {"kind": "end"}
             if message["kind"] == "run":
                 self._begin(bool(message.get("warm")))
-            self._granted = time.perf_counter_ns()
+            self._granted, self._thread = time.perf_counter_ns(), threading.get_ident()
             if again := self._side.told(message, self._granted):
                 self._told.send(**again)
         if self._side.phase is Phase.OVER:

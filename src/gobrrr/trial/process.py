@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from gobrrr.capture.config import Config
@@ -26,8 +27,9 @@ class Diagnosing(Session):
         tell_of_torch_save()
 
 
-def applied_remedies(config: Config, told: protocol.Line) -> Any:
-    """The seams with an arm's remedies installed; the referee hears which ones took hold, and why others did not."""
+def applied_remedies(config: Config, told: protocol.Line, aside: Callable[[int], object] = lambda ns: None) -> Any:
+    """The seams with an arm's remedies installed; the referee hears which ones took hold, and why others did not.
+    `aside`: as Seams has it."""
     from gobrrr.remedies.seams import Seams
 
     tell_of_torch_save()
@@ -37,7 +39,7 @@ def applied_remedies(config: Config, told: protocol.Line) -> Any:
 
     seams = Seams(
         lambda name, detail: told.send("applied", remedy=name, detail=detail), failed,
-        lambda name, why: told.send("declined", remedy=name, detail=why),
+        lambda name, why: told.send("declined", remedy=name, detail=why), aside,
     )  # fmt: skip
     try:
         if world_size() > 1:

@@ -5,7 +5,8 @@
         search.feed(setting, Tried(...))                  # against the program as it is
     search.best()                                         # None: what the user set is as good as any
 
-A walk that begins at what the loader model advises (ledger/loadermodel.py): the fetch of whole batches, then more and
+Samples that are kept come first, where that may be done: nothing else brings as much with so little. Then a walk that
+begins at what the loader model advises (ledger/loadermodel.py): the fetch of whole batches, then more and
 fewer workers until both neighbours are worse, then batches ahead, then pinned memory. What is better becomes the place
 to go on from; of what is alike the fewest workers do.
 """
@@ -36,6 +37,8 @@ class Setting(NamedTuple):
     batched: bool = False
     """Rows of a batch are taken from memory at once."""
     pinned: bool = False
+    kept: bool = False
+    """Samples are computed in the first epoch and kept; by the program's own process."""
 
     def with_workers(self, workers: int) -> Setting:
         """The same with so many workers."""
@@ -50,6 +53,7 @@ class Setting(NamedTuple):
         parts += [f"{self.prefetch} batches ahead"] if self.workers and self.prefetch != PREFETCH else []
         parts += ["rows taken at once"] if self.batched else []
         parts += ["pinned"] if self.pinned else []
+        parts += ["samples kept"] if self.kept else []
         return ", ".join(parts)
 
 
@@ -67,12 +71,12 @@ class LoaderSearch:
 
     def __init__(
         self, first: Setting, now: Setting, most_workers: int, room: float, *, batch_bytes: float = 0.0,
-        can_batch: bool = False, can_pin: bool = False,
+        can_batch: bool = False, can_pin: bool = False, can_keep: bool = False,
     ) -> None:  # fmt: skip
         """`now`: what the user set. `room`: bytes that workers may hold, `batch_bytes` of them each batch."""
         self.now, self._first, self._most = now, first, max(most_workers, now.workers, first.workers)
         self.room, self._batch_bytes, self._worker_bytes = room, batch_bytes, 0.0
-        self._can_batch, self._can_pin = can_batch, can_pin
+        self._can_batch, self._can_pin, self._can_keep = can_batch, can_pin, can_keep
         self.enough = math.inf
         """Mean log ratio of a setting that is shown to be faster from which on no other is tried."""
         self.tried: dict[Setting, Tried] = {}
@@ -123,9 +127,9 @@ class LoaderSearch:
             return False
         return True
 
-    def _front(self) -> Setting:
+    def _front(self, among: dict[Setting, float] | None = None) -> Setting:
         """Of what has room and is as good as the best of it, within ALIKE, the fewest workers, then the least else."""
-        fitting = {self.now: 0.0} | self._fitting()
+        fitting = {self.now: 0.0} | (self._fitting() if among is None else among)
         enough = max(fitting.values()) - ALIKE
         return min(each for each, mean in fitting.items() if mean >= enough)
 
@@ -135,15 +139,18 @@ class LoaderSearch:
 
     def _walk(self) -> Iterator[Setting]:
         """From where it stands, the next first; fewer workers than those advised where these have no room, or fail."""
+        if self._can_keep:
+            yield self.now._replace(kept=True)
         yield self._first
-        if not self._fitting() and self._first != self.now:
+        loading = {each: mean for each, mean in self._fitting().items() if not each.kept}
+        if not loading and self._first != self.now:
             yield from (self._first.with_workers(n) for n in reversed(LADDER) if n < self._first.workers)
             return
-        at = self._front()
+        at = self._front(loading)
         if self._can_batch:
             yield at._replace(batched=not at.batched)
             yield at._replace(batched=True).with_workers(0)
-        for middle in (at, self._first, max(self._fitting(), key=self._fitting().__getitem__, default=at)):
+        for middle in (at, self._first, max(loading, key=loading.__getitem__, default=at)):
             yield from (middle.with_workers(each) for each in self._neighbours(middle.workers))
         if at.workers and at.prefetch < MOST_AHEAD:
             yield at._replace(prefetch=2 * at.prefetch)

@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from gobrrr.trial.racing import Racing
     from gobrrr.trial.search import Race
 
-MANY, ONE, BATCHED, PINNED, STAYING = (
+MANY, ONE, BATCHED, PINNED, STAYING, KEPT = (
     "loader_workers",
     "one_worker",
     "batched_fetch",
     "pin_memory",
     "persistent_workers",
+    "computed_once",
 )
-"""Remedies that a setting is made of; the last is part of each that has workers."""
+"""Remedies that a setting is made of; STAYING is part of each that has workers."""
 CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 """Findings that another number of workers may help."""
 WORTH = 0.1
@@ -92,7 +93,8 @@ class Family(NamedTuple):
         """The remedies that apply a setting."""
         now = self.search.now
         base = () if (setting.workers, setting.prefetch) == (now.workers, now.prefetch) else (self._base(setting),)
-        return (*base, *([BATCHED] if setting.batched else []), *([PINNED] if setting.pinned else []))
+        parts = (setting.batched, BATCHED), (setting.pinned, PINNED), (setting.kept, KEPT)
+        return (*base, *(name for is_part, name in parts if is_part))
 
     def _base(self, setting: Setting) -> str:
         return self.one if setting.workers == 1 else MANY
@@ -120,6 +122,7 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     search = LoaderSearch(
         now.with_workers(int(advised)) if now.workers else Setting(int(advised)), now, most_workers(report, now),
         room(), batch_bytes=held / ahead, can_batch=BATCHED in names, can_pin=PINNED in names,
+        can_keep=KEPT in names and not now.workers,
     )  # fmt: skip
     bases = [each for each in (MANY, ONE) if allowed(each)]
     guests = tuple(each for each in bases if each not in names)

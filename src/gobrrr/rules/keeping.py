@@ -1,0 +1,60 @@
+"""What it would bring to compute a loader's samples once, where they are seen to draw nothing random."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.rules.cores import batches_per_step
+from gobrrr.rules.evidence import count, time
+from gobrrr.rules.loading import Loading
+from gobrrr.rules.model import Quantity
+from gobrrr.rules.waits import Wait
+
+SAVED_BY_KEEPING, LOOKS = "saved_by_keeping", "batches_without_draws"
+LEAST_LOOKS = 8
+"""Batches, all of them without a draw, from which samples are taken to be the same each time. What one in twenty
+batches draws is missed with probability 0.66: `computed_once` looks at each before it keeps it."""
+SAMPLE_NS = 10_000.0
+"""Of a kept sample of a few numbers, taken from memory: 6 us (docs/decisions/0020), on a slow core."""
+
+
+class Keeping(NamedTuple):
+    """`saved_ns`: per step, from the second epoch on. `comes_again`: whether a second epoch was seen to begin."""
+
+    looks: int
+    saved_ns: float
+    comes_again: bool
+
+
+def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> Keeping | None:
+    """None where nobody looked, something was drawn, or workers load: what they draw is not looked at."""
+    loader = found.loader
+    if loader.num_workers or loader.num_looked < LEAST_LOOKS or loader.num_drew or loader.length is None:
+        return None
+    num_bytes = sum(given.num_bytes for given in ledger.facts.inputs)
+    copied = 2.0 * num_bytes * 1e9 / machine.byte_rate(num_bytes, 1) if num_bytes else 0.0
+    reading = batches_per_step(ledger) * ((loader.batch_size or 1) * SAMPLE_NS + copied)
+    left = (found.collate_share or 0.0) * loading.pipeline.cpu_ns + reading
+    saved = loading.cheaper(0.0, min(left, loading.pipeline.cpu_ns + loading.pipeline.blocked_ns))
+    return Keeping(loader.num_looked, saved, len(loader.iter_ns) + loader.unseen_epochs > 1)
+
+
+def quantities(found: Keeping | None) -> dict[str, Quantity]:
+    """As evidence; a saving only where there are epochs to save in."""
+    if found is None:
+        return {}
+    saved = {SAVED_BY_KEEPING: time(found.saved_ns)} if found.comes_again else {}
+    return {LOOKS: count(found.looks)} | saved
+
+
+def advice(found: Keeping | None, otherwise: str) -> str:
+    """What to do, where samples may be kept; else the rule's own words."""
+    if found is None:
+        return otherwise
+    often = "" if found.comes_again else ", if there is a second epoch"
+    return (
+        f"No random number was drawn for {found.looks} batches: compute each sample once{often}: "
+        'DataLoader(gobrrr.data.cache(dataset, "samples"), ...).'
+    )
