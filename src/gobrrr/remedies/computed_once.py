@@ -34,7 +34,7 @@ class ComputedOnce(Remedy):
     place = "loader"
     tells = True
     codes = ("BRR401", "BRR405")
-    conflicts = ("batched_fetch", "loader_workers", "one_worker")
+    conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
     by_hand = (
         'loader = DataLoader(gobrrr.data.cache(dataset, "cache/samples"), ...)  # kept on disk, for the next run too'
     )

@@ -17,6 +17,16 @@ DRAFTED = 0.6
 """Of decoding, what a draft saves at 1/4: of 1600 x 1200 and the resize to 224 x 168, 8.5 ms became 2.6."""
 
 
+def cannot_wait() -> str:
+    """Why pictures cannot be decoded later than Pillow would (pictures.py), or nothing."""
+    try:
+        from PIL.JpegImagePlugin import JpegImageFile
+    except ImportError:
+        return "Pillow is not installed"
+    pixels = isinstance(getattr(JpegImageFile, "im", None), property) and "convert" not in vars(JpegImageFile)
+    return "" if pixels else "this Pillow keeps its pictures in a way of its own"
+
+
 class DraftDecoding(Remedy):
     """Pillow's JPEG files that are resized or reduced to half or less, straight away or after convert("RGB" or "L"),
     are decoded at the smallest scale of libjpeg (1/8, 1/4, 1/2) that is not below what is asked for. Size and mode are
@@ -31,15 +41,11 @@ class DraftDecoding(Remedy):
     tells = True
     pixels = (4.0, 0.01, 32.0)
     codes = ("BRR401",)
+    conflicts = ("decoded_once",)
     by_hand = 'picture = Image.open(path)\npicture.draft("RGB", (width, height))  # before convert and resize'
 
     def probe(self) -> str:
-        try:
-            from PIL.JpegImagePlugin import JpegImageFile
-        except ImportError:
-            return "Pillow is not installed"
-        pixels = isinstance(getattr(JpegImageFile, "im", None), property) and "convert" not in vars(JpegImageFile)
-        return "" if pixels else "this Pillow keeps its pictures in a way of its own"
+        return cannot_wait()
 
     def predicts(self, report: Report) -> Saving:
         """Of what Pillow decodes: how small pictures become nobody saw."""

@@ -1,6 +1,7 @@
-"""JPEG pictures of Pillow that are decoded when somebody reads their pixels, and small where they are made small.
+"""JPEG pictures of Pillow that are decoded when somebody reads their pixels, in the way of the remedy that put them in:
+small where they are made small (Differences), or once (kept_pictures.py).
 
-It imports Pillow, so only what draft_decoding puts in place imports it.
+It imports Pillow, so only what those remedies put in place imports it.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from PIL import Image, ImageChops
@@ -27,12 +28,25 @@ ROWS = 64
 PLAIN = {name: getattr(Image.Image, name) for name in ("convert", "resize", "reduce", "thumbnail")}
 """As Pillow has them."""
 
-_put_in: Differences | None = None
+_put_in: Way | None = None
+
+
+class Way(Protocol):
+    """How pictures are decoded in this process while it is put in. `over`: it was taken away again."""
+
+    over: bool
+
+    def whole(self, data: bytes, mode: str) -> Any:
+        """The picture of a file's bytes, in a mode; nobody else's."""
+
+    def small(self, asked: Resized | Reduced, data: bytes, like: Any) -> Any:
+        """What is asked of it, `like` being what is known of it; None where Pillow does it. Raises TypeError and
+        ValueError where Pillow would."""
 
 
 class Differences:
-    """How far the pixels of the first pictures are apart, told by the process that made it; other processes write into
-    the memory that they share with it. A worker that is not forked gets it pickled."""
+    """The way of drafts. How far the pixels of the first pictures are apart is told by the process that
+    made it; other processes write into the memory that they share with it. A worker that is not forked gets it pickled."""
 
     def __init__(self, told: Callable[[str], None] | None = None) -> None:
         self._told, self._pid, self._sum, self.over = told, os.getpid(), 0.0, False
@@ -45,6 +59,22 @@ class Differences:
     @property
     def wanted(self) -> bool:
         return float(self._rows[_row(), 0]) < FEW
+
+    def whole(self, data: bytes, mode: str) -> Any:
+        return decoded(data, mode)
+
+    def small(self, asked: Resized | Reduced, data: bytes, like: Any) -> Any:
+        """From a draft; None where none will do."""
+        scale = asked.scale(like.size)
+        file = JpegImageFile(io.BytesIO(data))
+        if scale > 1:
+            file.draft(file.mode, (like.size[0] // scale, like.size[1] // scale))
+        if file.decoderconfig != (scale, 0):
+            return None
+        found = asked.of_scaled(PLAIN["convert"](file, like.mode), like.size, scale)
+        if self.wanted:
+            self.note(asked.of(decoded(data, like.mode)), found, scale)
+        return found
 
     def note(self, whole: Image.Image, drafted: Image.Image, scale: int) -> None:
         counts = ImageChops.difference(whole, drafted).histogram()
@@ -140,8 +170,14 @@ def known(picture: Any) -> dict[Any, Any]:
     return {name: each.copy() if isinstance(each, list) else each for name, each in picture.info.items()}
 
 
-def whole(data: bytes, mode: str) -> Any:
+def decoded(data: bytes, mode: str) -> Any:
+    """As Pillow does it."""
     return PLAIN["convert"](JpegImageFile(io.BytesIO(data)), mode)
+
+
+def whole(data: bytes, mode: str) -> Any:
+    """The picture of a file's bytes."""
+    return decoded(data, mode) if _put_in is None else _put_in.whole(data, mode)
 
 
 class Resized(NamedTuple):
@@ -195,22 +231,13 @@ class Reduced(NamedTuple):
 
 
 def small(kind: Any, args: Any, kwargs: Any, data: bytes, like: Any) -> Any:
-    """The picture of a file's bytes made small, from a draft; None where no draft will do, or Pillow takes no such
-    arguments."""
+    """The picture of a file's bytes made small; None where Pillow is to do it, or takes no such arguments."""
     try:
-        asked = kind(*args, **kwargs)
-        scale = asked.scale(like.size)
+        found = None if _put_in is None else _put_in.small(kind(*args, **kwargs), data, like)
     except (TypeError, ValueError):
         return None
-    file = JpegImageFile(io.BytesIO(data))
-    if scale > 1:
-        file.draft(file.mode, (like.size[0] // scale, like.size[1] // scale))
-    if file.decoderconfig != (scale, 0):
-        return None
-    found = asked.of_scaled(PLAIN["convert"](file, like.mode), like.size, scale)
-    if _put_in is not None and _put_in.wanted:
-        _put_in.note(asked.of(whole(data, like.mode)), found, scale)
-    found.info = known(like)
+    if found is not None:
+        found.info = known(like)
     return found
 
 
@@ -276,10 +303,10 @@ def _leave(file: Any, data: bytes) -> None:
 OURS = {"convert": _convert, "resize": _resize, "reduce": _reduce, "thumbnail": _thumbnail}
 
 
-def put_in(differences: Differences) -> None:
+def put_in(way: Way) -> None:
     """Into this process."""
     global _put_in
-    _put_in = differences
+    _put_in = way
     for name, function in OURS.items():
         setattr(JpegImageFile, name, function)
 

@@ -96,7 +96,7 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
     "transform-bound-loader",
     "data",
     needs={"plain", "facts"},
-    remedies=("one_worker", "loader_workers", "computed_once", "draft_decoding"),
+    remedies=("one_worker", "loader_workers", "computed_once", "decoded_once", "draft_decoding"),
 )
 def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while samples are computed: the processor is busy in __getitem__."""

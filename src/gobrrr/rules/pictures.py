@@ -27,7 +27,8 @@ WRAPPERS = frozenset(
 """Transforms that call others."""
 TELLING = 0.05
 """Share of the loading from which a transform is named."""
-DECODED, DRAFT = "decoding", "draft_decoding"
+DECODED, DRAFT, ONCE = "decoding", "draft_decoding", "decoded_once"
+SAVED_BY_DECODING_ONCE = "saved_by_decoding_once"
 
 
 class Pictures(NamedTuple):
@@ -90,7 +91,9 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
     resized."""
     seen = pictures(ledger, loader)
     drafts = seen is not None and seen.resizing > 0
-    remedies = tuple(name for name in found.remedies if drafts or name != DRAFT)
+    again = seen is not None and not loader.num_workers and len(loader.iter_ns) + loader.unseen_epochs > 1
+    helps = {DRAFT: drafts, ONCE: again}
+    remedies = tuple(name for name in found.remedies if helps.get(name, True))
     if seen is None:
         return msgspec.structs.replace(found, remedies=remedies)
     what = "JPEG" if seen.jpeg else "pictures"
@@ -104,6 +107,8 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
         found,
         message=f"{found.message}: {share(seen.decoding)} of it is Pillow decoding {what}",
         advice=f"{advice}. {found.advice}",
-        evidence=found.evidence | {DECODED: time(seen.decoding * wait_ns), "resizing_share": ratio(seen.resizing)},
+        evidence=found.evidence
+        | {DECODED: time(seen.decoding * wait_ns), "resizing_share": ratio(seen.resizing)}
+        | ({SAVED_BY_DECODING_ONCE: time(max(seen.decoding, seen.resizing) * wait_ns)} if again else {}),
         remedies=remedies,
     )

@@ -33,7 +33,7 @@ ENOUGH = 0.9
 """Of the headspace, what a loader's settings must bring for none of the others to be tried."""
 WAITS = ("BRR401", "BRR402", "BRR403", "BRR404", "BRR405", "BRR406", "BRR407", "BRR408")
 """Findings that say that the program waits for its loader."""
-LOADERS = ("loader_workers", "one_worker", "batched_fetch", "persistent_workers", "computed_once")
+LOADERS = ("loader_workers", "one_worker", "batched_fetch", "persistent_workers", "computed_once", "decoded_once")
 """Remedies that shorten that wait, and nothing else: pinned memory shortens the copy, which is no wait for batches."""
 
 

@@ -5,7 +5,7 @@
         search.feed(setting, Tried(...))                  # against the program as it is
     search.best()                                         # None: what the user set is as good as any
 
-Samples that are kept come first, where that may be done: nothing else brings as much with so little. Then a walk that
+What is kept comes first, where that may be done: nothing else brings as much with so little. Then a walk that
 begins at what the loader model advises (ledger/loadermodel.py): the fetch of whole batches, then more and
 fewer workers until both neighbours are worse, then batches ahead, then pinned memory. What is better becomes the place
 to go on from; of what is alike the fewest workers do.
@@ -37,8 +37,8 @@ class Setting(NamedTuple):
     batched: bool = False
     """Rows of a batch are taken from memory at once."""
     pinned: bool = False
-    kept: bool = False
-    """Samples are computed in the first epoch and kept; by the program's own process."""
+    kept: str = ""
+    """The remedy that keeps what the first epoch computes, in the program's own process."""
 
     def with_workers(self, workers: int) -> Setting:
         """The same with so many workers."""
@@ -53,7 +53,7 @@ class Setting(NamedTuple):
         parts += [f"{self.prefetch} batches ahead"] if self.workers and self.prefetch != PREFETCH else []
         parts += ["rows taken at once"] if self.batched else []
         parts += ["pinned"] if self.pinned else []
-        parts += ["samples kept"] if self.kept else []
+        parts += [self.kept] if self.kept else []
         return ", ".join(parts)
 
 
@@ -71,12 +71,12 @@ class LoaderSearch:
 
     def __init__(
         self, first: Setting, now: Setting, most_workers: int, room: float, *, batch_bytes: float = 0.0,
-        can_batch: bool = False, can_pin: bool = False, can_keep: bool = False,
+        can_batch: bool = False, can_pin: bool = False, keepers: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         """`now`: what the user set. `room`: bytes that workers may hold, `batch_bytes` of them each batch."""
         self.now, self._first, self._most = now, first, max(most_workers, now.workers, first.workers)
         self.room, self._batch_bytes, self._worker_bytes = room, batch_bytes, 0.0
-        self._can_batch, self._can_pin, self._can_keep = can_batch, can_pin, can_keep
+        self._can_batch, self._can_pin, self._keepers = can_batch, can_pin, keepers
         self.enough = math.inf
         """Mean log ratio of a setting that is shown to be faster from which on no other is tried."""
         self.tried: dict[Setting, Tried] = {}
@@ -139,8 +139,7 @@ class LoaderSearch:
 
     def _walk(self) -> Iterator[Setting]:
         """From where it stands, the next first; fewer workers than those advised where these have no room, or fail."""
-        if self._can_keep:
-            yield self.now._replace(kept=True)
+        yield from (self.now._replace(kept=name) for name in self._keepers)
         yield self._first
         loading = {each: mean for each, mean in self._fitting().items() if not each.kept}
         if not loading and self._first != self.now:

@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from gobrrr.trial.racing import Racing
     from gobrrr.trial.search import Race
 
-MANY, ONE, BATCHED, PINNED, STAYING, KEPT = (
+MANY, ONE, BATCHED, PINNED, STAYING = (
     "loader_workers",
     "one_worker",
     "batched_fetch",
     "pin_memory",
     "persistent_workers",
-    "computed_once",
 )
-"""Remedies that a setting is made of; STAYING is part of each that has workers."""
+"""Remedies that a setting is made of; the last is part of each that has workers."""
+KEEPERS = ("computed_once", "decoded_once")
+"""Those that keep what the first epoch computes; each is a setting by itself."""
 CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 """Findings that another number of workers may help."""
 WORTH = 0.1
@@ -93,7 +94,7 @@ class Family(NamedTuple):
         """The remedies that apply a setting."""
         now = self.search.now
         base = () if (setting.workers, setting.prefetch) == (now.workers, now.prefetch) else (self._base(setting),)
-        parts = (setting.batched, BATCHED), (setting.pinned, PINNED), (setting.kept, KEPT)
+        parts = (setting.batched, BATCHED), (setting.pinned, PINNED), (setting.kept, setting.kept)
         return (*base, *(name for is_part, name in parts if is_part))
 
     def _base(self, setting: Setting) -> str:
@@ -122,7 +123,7 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     search = LoaderSearch(
         now.with_workers(int(advised)) if now.workers else Setting(int(advised)), now, most_workers(report, now),
         room(), batch_bytes=held / ahead, can_batch=BATCHED in names, can_pin=PINNED in names,
-        can_keep=KEPT in names and not now.workers,
+        keepers=() if now.workers else tuple(each for each in KEEPERS if each in names),
     )  # fmt: skip
     bases = [each for each in (MANY, ONE) if allowed(each)]
     guests = tuple(each for each in bases if each not in names)

@@ -1,0 +1,193 @@
+"""Pictures are Pillow's bit for bit, each decoded once, and nobody's writing reaches another's."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("PIL")
+
+from PIL import Image, ImageOps  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
+
+from gobrrr.remedies import decoded_once, kept_pictures, pictures  # noqa: E402
+from gobrrr.remedies.seams import Seams  # noqa: E402
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "convert": lambda file: file.convert("RGB"),
+    "convert to grey": lambda file: file.convert("L"),
+    "convert and resize": lambda file: file.convert("RGB").resize((50, 37), Image.Resampling.BILINEAR),
+    "resize": lambda file: file.resize((50, 37)),
+    "resize a part": lambda file: file.convert("RGB").resize((20, 20), box=(10, 20, 110, 120)),
+    "reduce": lambda file: file.convert("RGB").reduce(3),
+    "crop": lambda file: file.convert("RGB").crop((5, 6, 90, 80)),
+    "twice": lambda file: file.convert("RGB").convert("RGB").resize((40, 40)).resize((20, 20)),
+    "larger": lambda file: file.convert("RGB").resize((400, 300)),
+    "read": lambda file: Image.fromarray(np.asarray(file)),
+    "thumbnail": lambda file: (file.thumbnail((60, 60)), file)[1],
+}
+
+
+def jpeg(seed: int = 0, mode: str = "RGB", **how: Any) -> bytes:
+    draw = np.random.default_rng(seed)
+    shape = (9, 12, 3) if mode == "RGB" else (9, 12)
+    coarse = Image.fromarray(draw.integers(0, 255, shape, dtype=np.uint8))
+    file = io.BytesIO()
+    coarse.resize((203, 151), Image.Resampling.BICUBIC).save(file, "JPEG", quality=90, **how)
+    return file.getvalue()
+
+
+class Applied:
+    """What the remedy said, what it decoded, and what it put aside."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.why: list[str] = []
+        self.asides: list[int] = []
+        self.decoded = 0
+
+
+@contextlib.contextmanager
+def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[Applied]:
+    found = Applied()
+
+    def decoded(data: bytes, mode: str) -> Any:
+        found.decoded += 1
+        return pictures.decoded(data, mode)
+
+    monkeypatch.setattr(kept_pictures, "decoded", decoded)
+    seams = Seams(
+        lambda _, detail: found.said.append(detail), declined=lambda _, why: found.why.append(why),
+        aside=found.asides.append,
+    )  # fmt: skip
+    seams.install(["decoded_once"])
+    try:
+        yield found
+    finally:
+        seams.remove()
+
+
+def shown(picture: Any) -> Any:
+    return picture.mode, picture.size, picture.tobytes(), picture.info
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+@pytest.mark.parametrize("use", USES)
+def test_pixels_size_mode_and_info_are_those_of_pillow(use: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = jpeg(mode=mode, comment=b"a word", dpi=(72, 72))
+    plain = shown(USES[use](Image.open(io.BytesIO(data))))
+    with applied(monkeypatch) as found:
+        again = [shown(USES[use](Image.open(io.BytesIO(data)))) for _ in range(3)]
+    assert again == [plain] * 3
+    assert found.decoded == (0 if use in ("read", "thumbnail") else 1)
+    assert len(found.said) == len(found.asides) == min(1, found.decoded)
+
+
+def test_another_file_of_the_same_name_is_another_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "picture.jpg"
+    with applied(monkeypatch) as found:
+        for seed in (0, 1, 0):
+            path.write_bytes(jpeg(seed))
+            kept = shown(Image.open(path).convert("RGB").resize((50, 37)))
+            assert kept == shown(pictures.decoded(jpeg(seed), "RGB").resize((50, 37)))
+    assert found.decoded == 2
+
+
+def test_modes_and_sizes_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = jpeg()
+    with applied(monkeypatch) as found:
+        grey = Image.open(io.BytesIO(data)).convert("L").resize((50, 37))
+        small = Image.open(io.BytesIO(data)).convert("RGB").resize((50, 37))
+        nearest = Image.open(io.BytesIO(data)).convert("RGB").resize((50, 37), Image.Resampling.NEAREST)
+        whole = Image.open(io.BytesIO(data)).convert("RGB")
+        whole.load()
+    assert found.decoded == 4
+    assert (grey.mode, small.mode, whole.size) == ("L", "RGB", (203, 151)) and nearest.tobytes() != small.tobytes()
+
+
+def test_what_is_written_into_a_picture_is_in_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = jpeg()
+    with applied(monkeypatch):
+        first = Image.open(io.BytesIO(data)).convert("RGB")
+        plain = first.tobytes()
+        first.paste((0, 0, 0), (0, 0, 50, 50))
+        assert Image.open(io.BytesIO(data)).convert("RGB").tobytes() == plain != first.tobytes()
+
+
+def test_a_full_memory_keeps_what_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoded_once, "room", lambda: 3.0 * 50 * 37 + 1)
+    with applied(monkeypatch) as found:
+        for _ in range(3):
+            for seed in (0, 1):
+                assert Image.open(io.BytesIO(jpeg(seed))).convert("RGB").resize((50, 37)).size == (50, 37)
+    assert found.decoded == 1 + 3 and len(found.asides) == 1, "and what is never kept is part of every step"
+
+
+@pytest.mark.parametrize("arguments", [((50,),), ((50, 37), 99), ((50, 37), 2, (0, 0, 900, 900))])
+def test_what_pillow_refuses_it_refuses(arguments: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked() -> str:
+        with pytest.raises((TypeError, ValueError)) as raised:
+            Image.open(io.BytesIO(jpeg())).convert("RGB").resize(*arguments)
+        return str(raised.value)
+
+    plain = asked()
+    with applied(monkeypatch):
+        assert asked() == plain
+
+
+class Mirrored(Dataset):
+    """As people write it: decoded, made small, mirrored by a draw."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = sorted(folder.glob("*.jpg"))
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Any:
+        picture = Image.open(self.paths[index]).convert("RGB").resize((40, 30))
+        if torch.rand(1).item() < 0.5:
+            picture = ImageOps.mirror(picture)
+        return torch.from_numpy(np.array(picture)), index
+
+
+def epochs(data: Any, **how: Any) -> list[Any]:
+    torch.manual_seed(0)
+    return [batch for _ in range(3) for batch in DataLoader(data, batch_size=3, shuffle=True, **how)]
+
+
+def test_batches_of_three_epochs_are_the_same_with_their_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(7):
+        (tmp_path / f"{seed}.jpg").write_bytes(jpeg(seed))
+    plain = epochs(Mirrored(tmp_path))
+    with applied(monkeypatch) as found:
+        kept = epochs(Mirrored(tmp_path))
+    assert len(plain) == 9 and all(
+        torch.equal(a, b) for one, other in zip(plain, kept, strict=True) for a, b in zip(one, other, strict=True)
+    )
+    assert found.decoded == 7
+
+
+def test_workers_decode_as_ever_and_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(3):
+        (tmp_path / f"{seed}.jpg").write_bytes(jpeg(seed))
+    plain = epochs(Mirrored(tmp_path), num_workers=1)
+    with applied(monkeypatch) as found:
+        kept = epochs(Mirrored(tmp_path), num_workers=1)
+    assert all(torch.equal(one[0], other[0]) for one, other in zip(plain, kept, strict=True))
+    assert found.why[0] == "the loader has 1 workers, each with a memory of its own" and not found.said
+
+
+def test_it_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = jpeg()
+    with applied(monkeypatch) as found:
+        waits = Image.open(io.BytesIO(data)).convert("RGB")
+    assert waits.tobytes() == pictures.decoded(data, "RGB").tobytes()
+    assert found.decoded == 0 and "convert" not in vars(type(Image.open(io.BytesIO(data))))
