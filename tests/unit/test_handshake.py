@@ -159,3 +159,20 @@ def test_what_is_late_or_out_of_turn_is_passed_over() -> None:
     assert referee.told({"kind": "block", "number": 1})
     with pytest.raises(AssertionError):
         RefereeSide().grant(1)
+
+
+def test_what_comes_once_is_part_of_no_step() -> None:
+    """Put aside in a step that counts and in one around an evaluation: the rest of the grant adds up to it."""
+    arm = ArmSide(UPDATES)
+    arm.boundary(UPDATES, 0)
+    arm.told({"kind": "run", "number": 1, "steps": 2}, 100)
+    arm.put_aside(30)
+    assert arm.boundary(UPDATES, 150) is None and arm.walls == [20]
+    arm.boundary(EVALUATION, 160)
+    arm.put_aside(5)
+    assert arm.boundary(UPDATES, 190) is None, "it was interrupted"
+    told = arm.boundary(UPDATES, 200)
+    assert told == {"kind": "block", "number": 1} and arm.walls == [20, 10]
+    assert 200 - 100 - arm.aside_ns == sum(arm.walls)
+    arm.told({"kind": "run", "number": 2, "steps": 1}, 300)
+    assert arm.aside_ns == 0, "of this grant alone"

@@ -176,3 +176,26 @@ def test_the_safety_class_of_a_setting() -> None:
     assert Setting(1).safety(now) == Setting(0).safety(now) == "order"
     assert str(Setting(1, 8, batched=True)) == "1 worker, 8 batches ahead, rows taken at once"
     assert Setting(2, prefetch=8).with_workers(0) == NONE, "without workers none are ahead"
+
+
+def test_what_is_kept_is_tried_first_and_by_itself() -> None:
+    """No setting is both: workers would each keep their own."""
+    search = LoaderSearch(Setting(2), NONE, 4, FREE, can_batch=True, can_pin=True, keepers=("one", "other"))
+    tried = searched(search, lambda s: 10 if s.kept == "other" else 20 if s.kept else {0: 40, 1: 30}.get(s.workers, 24))
+    assert tried[:2] == [Setting(0, kept="one"), Setting(0, kept="other")]
+    assert len(tried) > 3 and not any(each.kept for each in tried[2:])
+    assert search.best() == Setting(0, kept="other") and str(tried[0]) == "0 workers, one"
+    assert tried[0].safety(NONE) == "exact"
+
+
+def test_what_keeps_enough_ends_the_search() -> None:
+    search = LoaderSearch(Setting(2), NONE, 4, FREE, keepers=("one",))
+    search.enough = math.log(2)
+    assert searched(search, lambda s: 10 if s.kept else 40) == [Setting(0, kept="one")]
+
+
+def test_workers_are_searched_for_where_nothing_can_be_kept_after_all() -> None:
+    search = LoaderSearch(Setting(2), NONE, 4, FREE, keepers=("one",))
+    search.fail(Setting(0, kept="one"))
+    searched(search, lambda s: {0: 40, 1: 30}.get(s.workers, 24))
+    assert search.best() == Setting(2)

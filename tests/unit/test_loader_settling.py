@@ -191,6 +191,15 @@ def test_it_begins_where_the_model_says_and_only_where_a_finding_does() -> None:
     assert family(said, Wishes(objective=MEMORY), MANY) is None, "workers only cost memory"
 
 
+def test_what_is_kept_is_a_setting_of_loaders_without_workers() -> None:
+    found = family(report(workers=2), Wishes(), MANY, "computed_once", "decoded_once")
+    assert found is not None and found.search.next() == Setting(0, kept="computed_once")
+    assert found.stack(Setting(0, kept="decoded_once")) == ("decoded_once",)
+    assert found.options(Setting(0, kept="decoded_once")) == {}
+    theirs = family(report(workers=3, num_workers=1), Wishes(), MANY, "computed_once")
+    assert theirs is not None and not theirs.search.next().kept, "each worker would keep its own"
+
+
 def test_what_the_user_leaves_out_is_no_part_of_it() -> None:
     said = report(workers=1)
     assert family(said, Wishes(without=(MANY,)), ONE) is None and family(said, Wishes(only=(ONE,)), ONE) is None

@@ -46,7 +46,7 @@ class Way(Protocol):
 
 class Differences:
     """The way of drafts. How far the pixels of the first pictures are apart is told by the process that
-    made it; other processes write into the memory that they share with it. A worker that is not forked gets it pickled."""
+    made it; other processes write into the memory that they share with it. One that is not forked gets it pickled."""
 
     def __init__(self, told: Callable[[str], None] | None = None) -> None:
         self._told, self._pid, self._sum, self.over = told, os.getpid(), 0.0, False

@@ -1,0 +1,84 @@
+"""What computing samples once would bring: from what the run itself showed, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gobrrr.recording.facts import InputFacts
+from gobrrr.rules.keeping import LEAST_LOOKS, SAMPLE_NS
+from tests.unit.handmade import ALL_SIGNALS, MS, Case
+from tests.unit.rule_lines import GETITEM, LOOP, line, waiting
+
+EPOCHS = (1000, 1000)
+
+
+def computing(ms: float = 40.0, **fields: Any) -> Case:
+    """40 of 100 ms are spent on samples for which nothing random was drawn, in two epochs."""
+    given = {"num_looked": 20, "length": 800, "iter_ns": EPOCHS, **fields}
+    inputs = given.pop("inputs", ())
+    busy = line(ms, GETITEM, LOOP, phase="data")
+    return waiting(ms, busy, facts={"process_load": 2.0, "inputs": inputs}, **given)
+
+
+def test_what_draws_nothing_and_comes_again_is_computed_once() -> None:
+    (found,) = computing().raised("BRR401")
+    reading = 8 * SAMPLE_NS
+    assert found.saving.expected_ns == pytest.approx(40 * MS - reading)
+    assert found.evidence["saved_by_keeping"].value == pytest.approx(40 * MS - reading)
+    assert found.evidence["batches_without_draws"].value == 20
+    assert found.evidence["expected_by"].value == "what taking kept samples from memory takes here"
+    assert "gobrrr.data.cache" in found.advice and "second epoch" not in found.advice
+    assert "computed_once" in found.remedies
+
+
+def test_what_is_copied_is_counted() -> None:
+    size = 64 << 20
+    case = computing(inputs=(InputFacts(num_bytes=size),))
+    copied = 2 * size * 1e9 / case.machine.byte_rate(size, 1)
+    (found,) = case.raised("BRR401")
+    assert found.saving.expected_ns == pytest.approx(max(0.0, 40 * MS - 8 * SAMPLE_NS - copied))
+
+
+def test_what_collating_takes_stays() -> None:
+    case = computing()
+    plain = case.raised("BRR401")[0].evidence["saved_by_keeping"].value
+    case.extra["lines"] = (
+        line(30, GETITEM, LOOP, phase="data"),
+        line(10, LOOP, phase="data", torch__utils__data___utils__collate__default_collate=10.0),
+    )
+    assert plain - case.raised("BRR401")[0].evidence["saved_by_keeping"].value == pytest.approx(10 * MS)
+
+
+def test_of_one_epoch_nothing_is_promised() -> None:
+    (found,) = computing(iter_ns=(1000,)).raised("BRR401")
+    assert found.saving.expected_ns == pytest.approx(28 * MS), "the guess of a cheaper way"
+    assert "saved_by_keeping" not in found.evidence and "if there is a second epoch" in found.advice
+    (found,) = computing(iter_ns=(1000,), unseen_epochs=1).raised("BRR401")
+    assert "saved_by_keeping" in found.evidence, "it began while nobody looked"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"num_looked": LEAST_LOOKS - 1}, {"num_drew": 1}, {"length": None}, {"num_looked": 0}, {"num_workers": 1}],
+)
+def test_who_draws_who_was_not_looked_at_and_who_has_workers_is_told_as_before(fields: dict[str, Any]) -> None:
+    (found,) = computing(**fields).raised("BRR401") or computing(**fields).raised("BRR405")
+    assert "batches_without_draws" not in found.evidence and "gobrrr.data.cache" not in found.advice
+
+
+def test_reading_that_comes_again_may_be_kept_too() -> None:
+    case = waiting(
+        60, line(60, GETITEM, LOOP, phase="data", waiting=True),
+        facts={"process_load": 0.5}, num_looked=20, length=800, iter_ns=EPOCHS,
+    )  # fmt: skip
+    (found,) = case.raised("BRR405")
+    assert found.evidence["saved_by_keeping"].value == pytest.approx(60 * MS - 8 * SAMPLE_NS)
+    assert "computed_once" in found.remedies
+
+
+def test_a_trace_says_nothing_of_draws() -> None:
+    case = computing(num_looked=0)
+    case.signals = (ALL_SIGNALS - {"device"}) | {"offline"}
+    assert all("saved_by_keeping" not in found.evidence for found in case.raised("BRR405"))
