@@ -118,6 +118,7 @@ CATALOGUE = (
     Illness("denormals", ("BRR310",), kind="inference", conditional="arithmetic on denormals is slow"),
     # Data: waiting for the batch.
     Illness("python_transform", ("BRR401",)),
+    Illness("tokenises_each_epoch", ("BRR401",)),
     Illness("full_size_jpeg", ("BRR401",), modules=("PIL",)),
     Illness("slow_storage", ("BRR402",)),
     Illness("small_files", ("BRR401",)),
