@@ -3,9 +3,11 @@ a tuning reach?
 
     python -m benchmarks.headspace [--only NAME ...] [--minutes 3] [--suffix WORD]
 
-Of each pipeline the step is measured by hand, before and after: a process that keeps eight batches of the loader and
-loops over them. Between the two `gobrrr tune` runs the same pipeline as a program (headspace_program.py). Writes
-benchmarks/results/headspace-DATE.json and .md, the receipts' figures in them.
+Of each made pipeline the step is measured by hand, before and after: a process that keeps eight batches of the loader
+and loops over them. Between the two `gobrrr tune` runs the same pipeline as a program (headspace_program.py). The real
+ones (examples/photographs; benchmarks/pipelines: texts through transformers' Trainer, documents for a language model) are tuned
+as they are; they need pillow, transformers and accelerate. Writes benchmarks/results/headspace-DATE.json and .md, the
+receipts' figures in them.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +31,13 @@ from benchmarks.stamp import stamp
 RESULTS, PROGRAM = Path(__file__).parent / "results", Path(__file__).parent / "headspace_program.py"
 PIPELINES = ("skewed texts", "rows one by one", "augmented by NumPy")
 """Text of skewed lengths that is cut into words; tensors row by row; pictures that are cut, turned and noised."""
+REAL = {
+    "photographs": ["train.py", "--epochs", "100000"],
+    "texts": ["texts.py", "100000"],
+    "documents": ["documents.py", "100000"],
+}
+SCRIPTS = Path(__file__).parent / "pipelines"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "photographs" / "train.py"
 KEPT, WARM_S, SECONDS, BLOCK_S = 8, 1.0, 4.0, 0.25
 MS = 1e6
 
@@ -65,27 +75,38 @@ def in_a_process(name: str) -> dict[str, float]:
 def tuned(name: str, minutes: float) -> dict[str, Any]:
     """What a tuning's receipt says, without its blocks."""
     with tempfile.TemporaryDirectory() as folder:
+        words, work = (REAL[name], made(folder)) if name in REAL else ([str(PROGRAM), name], None)
         command = [sys.executable, "-m", "gobrrr", "tune", "--minutes", str(minutes), "-o", f"{folder}/out"]
         path = os.pathsep.join(filter(None, (str(PROGRAM.parents[1]), os.environ.get("PYTHONPATH"))))
         env = os.environ | {"PYTHONHASHSEED": "0", "PYTHONPATH": path}  # words are numbered by hash()
-        ran = subprocess.run([*command, str(PROGRAM), name], env=env, capture_output=True, text=True)
+        ran = subprocess.run([*command, *words], env=env, cwd=work, capture_output=True, text=True)
         if not (left := Path(folder, "out", "receipt.json")).exists():
             raise SystemExit(f"{name}: no receipt, exit code {ran.returncode}\n{ran.stderr}")
         receipt = json.loads(left.read_text())
     told = {key: receipt[key] for key in ("kept", "options", "speedup", "step_ns", "seconds", "notes")}
     trials = [{key: each[key] for key in ("remedies", "options", "verdict", "speedup")} for each in receipt["trials"]]
-    if receipt["headspace"] is None:
-        raise SystemExit(f"{name} does not wait for its loader:\n{ran.stdout}")
-    headspace = {key: each for key, each in receipt["headspace"].items() if key != "samples"}
-    return {**told, "guard": receipt["guard"]["verdict"], "exit_code": ran.returncode, "trials": trials,
-            "headspace": headspace, "sweeps": len(receipt["headspace"]["samples"]["arm"]) // 4}  # fmt: skip
+    found = receipt["headspace"]
+    headspace = {key: each for key, each in found.items() if key != "samples"} if found else None
+    sweeps = len(found["samples"]["arm"]) // 4 if found and found["samples"] else 0
+    return {**told, "guard": (receipt["guard"] or {}).get("verdict"), "exit_code": ran.returncode, "trials": trials,
+            "headspace": headspace, "sweeps": sweeps, "told": ran.stdout.splitlines()[:1]}  # fmt: skip
+
+
+def made(folder: str) -> Path:
+    """The real pipelines and their pictures, in a folder of their own."""
+    work = Path(shutil.copytree(SCRIPTS, Path(folder, "work")))
+    shutil.copy(EXAMPLE, work)
+    make = "import train; train.make(train.Path('pictures'))"
+    subprocess.run([sys.executable, "-c", make], cwd=work, check=True)
+    return work
 
 
 def measured(name: str, minutes: float) -> dict[str, Any]:
-    before = in_a_process(name)
+    before = [] if name in REAL else [in_a_process(name)]
     load = os.getloadavg()[0]
     found = tuned(name, minutes)
-    return {"name": name, "load": load, "hand": [before, in_a_process(name)], "tune": found}
+    after = [] if name in REAL else [in_a_process(name)]
+    return {"name": name, "load": load, "hand": before + after, "tune": found}
 
 
 def within(figure: dict[str, float] | None, scale: float = 1.0) -> str:
@@ -104,11 +125,12 @@ def table(cases: list[dict[str, Any]], where: dict[str, Any], minutes: float) ->
     lines += [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
     for case in cases:
         found, hand = case["tune"], case["hand"]
-        space, gain = found["headspace"], found["speedup"]
+        space = found["headspace"] or {**dict.fromkeys(("compute_ns", "saved_ns", "reached")), "reason": "no wait"}
+        gain = found["speedup"]
         kept = " + ".join(found["kept"]) + "".join(f" {each}" for each in found["options"].values() if found["kept"])
         speedup = f"{gain['median']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else ""
         row = (
-            case["name"], f"{space['step_ns'] / MS:.3g}", within(space["compute_ns"], MS) or space["reason"],
+            case["name"], f"{(space.get('step_ns') or found['step_ns'] or 0.0) / MS:.3g}", within(space["compute_ns"], MS) or space["reason"],
             ", ".join(f"{each['step'] / MS:.3g}" for each in hand), ", ".join(f"{each['others']:.2f}" for each in hand),
             within(space["saved_ns"], MS), kept or "nothing", speedup, within(space["reached"], 0.01),
             str(sum(bool(each["options"]) for each in found["trials"])),
@@ -119,7 +141,7 @@ def table(cases: list[dict[str, Any]], where: dict[str, Any], minutes: float) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=PIPELINES)
+    parser.add_argument("--only", nargs="+", default=(*PIPELINES, *REAL))
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--suffix", default="")
     parser.add_argument("--hand", help=argparse.SUPPRESS)

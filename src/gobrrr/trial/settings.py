@@ -49,11 +49,12 @@ class Setting(NamedTuple):
         return "exact" if self.workers == now.workers else "order"
 
     def __str__(self) -> str:
+        if self.kept:
+            return self.kept
         parts = ["1 worker" if self.workers == 1 else f"{self.workers} workers"]
         parts += [f"{self.prefetch} batches ahead"] if self.workers and self.prefetch != PREFETCH else []
         parts += ["rows taken at once"] if self.batched else []
         parts += ["pinned"] if self.pinned else []
-        parts += [self.kept] if self.kept else []
         return ", ".join(parts)
 
 
