@@ -5,9 +5,9 @@ a tuning reach?
 
 Of each made pipeline the step is measured by hand, before and after: a process that keeps eight batches of the loader
 and loops over them. Between the two `gobrrr tune` runs the same pipeline as a program (headspace_program.py). The real
-ones (examples/photographs; benchmarks/pipelines: texts through transformers' Trainer, documents for a language model) are tuned
-as they are; they need pillow, transformers and accelerate. Writes benchmarks/results/headspace-DATE.json and .md, the
-receipts' figures in them.
+ones (examples/photographs; benchmarks/pipelines: texts through transformers' Trainer, documents for a language model)
+are tuned as they are; they need pillow, transformers and accelerate. Writes benchmarks/results/headspace-DATE.json and
+.md, the receipts' figures in them.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ def table(cases: list[dict[str, Any]], where: dict[str, Any], minutes: float) ->
         gain = found["speedup"]
         kept = " + ".join(found["kept"]) + "".join(f" {each}" for each in found["options"].values() if found["kept"])
         speedup = f"{gain['median']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else ""
+        step = space.get("step_ns") or found["step_ns"] or 0.0
         row = (
-            case["name"], f"{(space.get('step_ns') or found['step_ns'] or 0.0) / MS:.3g}", within(space["compute_ns"], MS) or space["reason"],
+            case["name"], f"{step / MS:.3g}", within(space["compute_ns"], MS) or space["reason"],
             ", ".join(f"{each['step'] / MS:.3g}" for each in hand), ", ".join(f"{each['others']:.2f}" for each in hand),
             within(space["saved_ns"], MS), kept or "nothing", speedup, within(space["reached"], 0.01),
             str(sum(bool(each["options"]) for each in found["trials"])),
