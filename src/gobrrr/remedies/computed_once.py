@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
@@ -67,6 +68,9 @@ class ComputedOnce(Remedy):
 
         def fetch(fetcher: Any, wanted: Any) -> Any:
             if get_worker_info() is not None or not fetcher.auto_collation:
+                return plain_fetch(fetcher, wanted)
+            if threading.current_thread() is not threading.main_thread():
+                seams.declined(self.name, "its batches are made beside the program, in another thread")
                 return plain_fetch(fetcher, wanted)
             samples = books.samples(fetcher.dataset, wanted)
             return plain_fetch(fetcher, wanted) if samples is None else fetcher.collate_fn(samples)
