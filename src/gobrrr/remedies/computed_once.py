@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.kept_samples import KeptSamples
 from gobrrr.remedies.loader_workers import room
-from gobrrr.remedies.loaders import most_said
+from gobrrr.remedies.loaders import AFTER_THE_FIRST, most_said
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.keeping import SAVED_BY_KEEPING
 from gobrrr.rules.model import Saving
@@ -33,7 +33,7 @@ class ComputedOnce(Remedy):
     title = "keeps samples in memory that are computed anew in each epoch"
     safety = "exact"
     place = "loader"
-    tells = True
+    unseen = AFTER_THE_FIRST
     codes = ("BRR401", "BRR405")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
     by_hand = (
@@ -112,7 +112,7 @@ class _Books:
             self._told = True
             self._seams.applied(
                 self._name,
-                f"samples of {type(dataset).__name__} from their second time on; the first is not in the figures",
+                f"samples of {type(dataset).__name__}",
             )
         return given
 

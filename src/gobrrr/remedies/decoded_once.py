@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.draft_decoding import cannot_wait
 from gobrrr.remedies.loader_workers import room
-from gobrrr.remedies.loaders import most_said
+from gobrrr.remedies.loaders import AFTER_THE_FIRST, most_said
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model import Saving
 from gobrrr.rules.pictures import SAVED_BY_DECODING_ONCE
@@ -26,7 +26,7 @@ class DecodedOnce(Remedy):
     title = "keeps JPEG pictures in memory as they are after decoding and resizing"
     safety = "exact"
     place = "loader"
-    tells = True
+    unseen = AFTER_THE_FIRST
     codes = ("BRR401",)
     conflicts = ("draft_decoding", "loader_workers", "one_worker", "computed_once")
     by_hand = "self.pictures = [Image.open(path).convert('RGB').resize(size) for path in paths]  # in __init__"
@@ -52,7 +52,7 @@ class DecodedOnce(Remedy):
             nonlocal said
             if not said:
                 said = True
-                seams.applied(self.name, "pictures from their second time on; the first is not in the figures")
+                seams.applied(self.name)
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             if workers := kwargs.get("num_workers"):

@@ -11,6 +11,8 @@ from gobrrr.rules.model import Saving
 if TYPE_CHECKING:
     from gobrrr.rules.verdict.model import Report
 
+AFTER_THE_FIRST = "the figures are of the epochs after the first, which takes as long as before"
+"""Of remedies that keep what the first epoch computes; a trial puts that aside."""
 WITH_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 """Arguments that a DataLoader without workers refuses."""
 

@@ -220,7 +220,7 @@ def start_up(receipt: Receipt) -> list[str]:
     lines = []
     for trial in receipt.trials:
         cost = trial.start_up
-        if trial.purpose != "final" or not receipt.kept or cost.steps_to_pay is None:
+        if trial.purpose != "final" or not receipt.kept or not cost.steps_to_pay or cost.steps_to_pay < 1:
             continue
         enough = ""
         if cost.program_steps is not None:
