@@ -35,6 +35,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "orphans": counted.get("orphans"),
         "inputs": counted.get("inputs") or [],
         "lengths": raw.get("lengths") or [],
+        "pictures": raw.get("pictures"),
         "denormals": _denormals(recording),
         "held_graphs": counted.get("held") or [],
         "compile": _compile(recording),
