@@ -16,6 +16,7 @@ from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.loading import EXPECTED_BY, Loading, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.pictures import with_pictures, with_transforms
+from gobrrr.rules.pixels_told import pixels, with_pixels
 from gobrrr.rules.waits import Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, period, rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
@@ -101,22 +102,24 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     if found is None:
         return
     loading = Loading(ledger, machine, found)
-    expected = loading.lacks(CHEAPER)
+    seen = pixels(ledger, machine, found, loading)
+    low, expected = seen.saving(loading.lacks(LITTLE), loading.lacks(CHEAPER))
     if not worth_telling(ledger, expected):
         return
     told_of = finding(
         "BRR401",
         ledger,
-        low=loading.lacks(LITTLE),
+        low=low,
         expected=expected,
         ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
         advice="Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
         "cores are idle.",
         where=found.where,
-        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | _by(GUESSED),
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | _by(seen.by or GUESSED),
     )
-    yield with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
+    told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
+    yield with_pixels(told_of, ledger, seen)
 
 
 @rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))

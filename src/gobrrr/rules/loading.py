@@ -72,6 +72,13 @@ class Loading:
         less = self.pipeline._replace(blocked_ns=blocked, cpu_ns=cpu)
         return max(0.0, self.now - self._scale * loadermodel.step(less, self.workers, self.cores.median))
 
+    def moved(self, share: float, ns: float) -> float:
+        """What it brings that so much of what samples compute is done once for their batch instead, in `ns` of the
+        step."""
+        own = self.pipeline
+        less = own._replace(cpu_ns=(1 - share) * own.cpu_ns, compute_ns=own.compute_ns + ns)
+        return max(0.0, self.now - self._scale * loadermodel.step(less, self.workers, self.cores.median))
+
     def lacks(self, share: float) -> float:
         """What samples bring that compute so much less, as a share of what they compute now."""
         return self.cheaper(self.pipeline.blocked_ns, (1 - share) * self.pipeline.cpu_ns)

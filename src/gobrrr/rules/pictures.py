@@ -20,9 +20,21 @@ RESIZING = Functions(("PIL.Image.",), frozenset({"resize", "reduce", "thumbnail"
 JPEG, OTHERS = "PIL.JpegImagePlugin.", ("PIL.PngImagePlugin.", "PIL.WebPImagePlugin.", "PIL.TiffImagePlugin.")
 LEAST = 0.2
 """Share of the loading from which decoding is named: what a draft saves of less is hardly a tenth of the wait."""
-TRANSFORMS = Functions(("torchvision.transforms.", "albumentations."), frozenset({"forward", "transform", "__call__"}))
+TRANSFORMS = Functions(
+    ("torchvision.transforms.", "albumentations."), frozenset({"forward", "transform", "__call__", "apply"})
+)
 WRAPPERS = frozenset(
-    {"Compose", "Transform", "BasicTransform", "RandomApply", "RandomOrder", "RandomChoice", "Sequential"}
+    {
+        "Compose",
+        "Transform",
+        "BasicTransform",
+        "DualTransform",
+        "ImageOnlyTransform",
+        "RandomApply",
+        "RandomOrder",
+        "RandomChoice",
+        "Sequential",
+    }
 )
 """Transforms that call others."""
 TELLING = 0.05
@@ -41,7 +53,7 @@ class Pictures(NamedTuple):
 
 def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
     """Of the sampled lines of the loader, or of its workers; None where none were, or decoding is little of them."""
-    lines = _lines(ledger, loader)
+    lines = loading_lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     if everything <= 0:
         return None
@@ -54,7 +66,7 @@ def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
     return Pictures(min(1.0, decoding), min(1.0, resizing), only) if decoding >= LEAST else None
 
 
-def _lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGroup]:
+def loading_lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGroup]:
     """Sampled lines of the loader's workers, or of the main process where they were not sampled."""
     groups = worker_groups(ledger, loader) if loader.num_workers else []
     ours = [group for group in groups if group.kind in ("getitem", "collate")]
@@ -64,11 +76,11 @@ def _lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGr
 def transforms(ledger: Ledger, loader: LoaderFacts) -> dict[str, float]:
     """Shares of the loading that a library's transforms have, by their class, the largest first: those of one Compose
     are one line of the user's."""
-    lines = _lines(ledger, loader)
+    lines = loading_lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     found: dict[str, float] = {}
     for line in lines:
-        named = [(name.split(".")[-2], ns) for name, ns in line.libraries if TRANSFORMS.has(name)]
+        named = [(name.split(".")[-2].lstrip("_"), ns) for name, ns in line.libraries if TRANSFORMS.has(name)]
         most = {kind: max(ns for each, ns in named if each == kind) for kind, _ in named if kind not in WRAPPERS}
         for kind, ns in most.items():
             found[kind] = found.get(kind, 0.0) + ns / everything
