@@ -52,7 +52,10 @@ def test_floats_are_named_with_their_share_their_bytes_and_what_the_whole_batch_
     found = told(made)
     takes = once(made.ledger, made.machine, BATCH.num_bytes)
     assert "75.0 % of it makes bytes of pictures floats" in found.message and "data.py:14" in found.message
-    assert "4.59 MiB a batch where bytes are 1.15 MiB" in found.message and "in the loop" in found.advice
+    assert (
+        "4.59 MiB a batch where bytes are 1.15 MiB" in found.message
+        and "in the model's first layer: the same" in found.advice
+    )
     assert found.evidence["as_bytes"].value == pytest.approx(30 * MS - takes, rel=1e-3)
     assert found.evidence["batch_bytes"].value == BATCH.num_bytes
 
@@ -69,6 +72,18 @@ def test_what_was_measured_takes_the_place_of_the_guess_from_half_of_the_loading
     assert most.saving.expected_ns == pytest.approx(most.evidence["as_bytes"].value)
     assert less.evidence[EXPECTED_BY].value != MEASURED and "as_bytes" in less.evidence
     assert less.saving.expected_ns == pytest.approx(0.7 * 40 * MS)
+
+
+def test_at_least_their_time_alone_comes_back_less_twice_what_the_batch_takes():
+    made = case(reads(10), scales(30))
+    takes = once(made.ledger, made.machine, BATCH.num_bytes)
+    assert told(made).saving.low_ns == pytest.approx(0.9 * 30 * MS - 2 * takes, rel=1e-6)
+
+
+def test_a_step_of_two_batches_normalises_two():
+    made = case(reads(10), scales(30))
+    made.facts = replace(made.facts, loaders=(replace(made.facts.loaders[0], num_batches=200),))
+    assert once(made.ledger, made.machine, 1e6) == pytest.approx(2 * once(case().ledger, made.machine, 1e6))
 
 
 def test_what_saves_less_than_is_worth_telling_is_not_told():
@@ -141,6 +156,15 @@ def test_what_a_collate_function_converts_it_converts_at_once():
     assert "floats" in told(made).message
 
 
+def test_a_wait_that_is_mostly_collating_floats_is_told_of_bytes_too():
+    collates = line(26, LOOP, phase="data", torch__utils__data___utils__collate__default_collate=26.0)
+    (found,) = case(collates, scales(14)).raised("BRR403")
+    assert "35.0 % of it makes bytes of pictures floats" in found.message and "uint8" in found.advice
+    takes = once(case(scales(1)).ledger, machine(), BATCH.num_bytes)
+    copied = 0.75 * (26 - 40 * 1000 / 5e6) * MS  # a dispatch of each sample's 5 ms is not the bytes'
+    assert found.evidence["as_bytes"].value == pytest.approx(14 * MS + copied - takes, rel=1e-3)
+
+
 def test_workers_are_asked_for_their_lines():
     def of(kind: str) -> Case:
         groups = (worker(60.0), replace(worker(50.0, SCALES, kind=kind), own_share=1.0))
@@ -167,6 +191,9 @@ def test_ops_of_the_main_process_tell_where_no_line_does():
     made = case(*parts)
     made.ops = converts(20.0)
     assert told(made).evidence["floats_share"].value == pytest.approx(0.5)
+    made.facts = replace(made.facts, loaders=(replace(made.facts.loaders[0], num_workers=1),))
+    assert "floats" not in told(made).message, "what the main process does beside workers is none of theirs"
+    made = case(*parts)
     made.ops = converts(20.0, kind="double")
     assert "floats" not in told(made).message
     made.ops = tuple(replace(each, phase="forward") for each in converts(20.0))
@@ -179,7 +206,9 @@ def with_device(made: Case, idle: float = 60.0, **copies: float) -> Case:
     )
     made.machine = replace(made.machine, device=device)
     seen = DeviceLedger("hand", (100 - idle) * MS, idle * MS, 0.5, (("data wait", idle * MS),))
-    made.extra["device"] = replace(seen, copies=(("Memcpy HtoD", 1, 1.0 * BATCH.num_bytes, copies.get("ms", 0) * MS),))
+    back = ("Memcpy DtoH", 1, 1.0 * BATCH.num_bytes, 9 * MS)
+    there = ("Memcpy HtoD", 1, 1.0 * BATCH.num_bytes, copies.get("ms", 0) * MS)
+    made.extra["device"] = replace(seen, copies=(there, back))
     return made
 
 
@@ -211,6 +240,10 @@ def test_a_resize_without_frames_has_its_lines_own_time():
     assert "line 14 25.0 %" in told(case(reads(30, **{RESIZE: 16.0}), scales(10), inputs=())).message
 
 
+def test_of_a_chain_of_which_one_resize_was_seen_nothing_is_told():
+    assert "in a row" not in told(case(replace(reads(40, **{RESIZE: 30.0}), own_share=0.0), inputs=())).message
+
+
 def test_two_resizes_that_the_source_does_not_link_are_no_chain():
     made = chained(16.0, 8.0)
     made.facts = replace(made.facts, pictures=PictureFacts())
@@ -230,7 +263,7 @@ JITTER = "torchvision__transforms__transforms__ColorJitter__forward"
 def jitters(**changes: Any) -> Case:
     libraries = changes.pop("libraries", {JITTER: 20.0})
     group = replace(worker(100.0), libraries=tuple((n.replace("__", "."), v * 2 * MS) for n, v in libraries.items()))
-    made = case(wait=60, workers=(group,), num_workers=2, **changes)
+    made = case(wait=changes.pop("wait", 60.0), workers=(group,), num_workers=2, **changes)
     made.facts = replace(made.facts, process_load=1.0)
     return made
 
@@ -253,6 +286,15 @@ def slow_device(made: Case) -> Case:
     return made
 
 
+def test_what_is_told_of_the_device_is_what_comes_back_beside_what_it_takes():
+    made = with_device(jitters())
+    kept = told(made)
+    needs = kept.evidence["on_device"].value
+    assert needs == pytest.approx(4.5 * (4 * 5000 + 7.25 * BATCH.num_bytes / 1000), rel=1e-6)
+    assert "on_device" in told(with_device(jitters(), idle=needs / MS + 0.1)).evidence
+    assert "on_device" not in told(with_device(jitters(), idle=needs / MS - 0.1)).evidence
+
+
 @pytest.mark.parametrize(
     "made",
     [
@@ -261,8 +303,9 @@ def slow_device(made: Case) -> Case:
         slow_device(with_device(jitters())),
         with_device(jitters(libraries={"torchvision__transforms__transforms__RandomResizedCrop__forward": 20.0})),
         with_device(jitters(libraries={JITTER: 2.0})),
+        with_device(jitters(libraries={JITTER: 3.0}, wait=20.0)),
     ],
-    ids=["no device", "idle cores", "slow device", "other transform", "too little"],
+    ids=["no device", "idle cores", "slow device", "other transform", "too little", "of a short wait"],
 )
 def test_transforms_stay_where_figures_do_not_say_otherwise(made: Case):
     assert all("whole batches, in" not in found.advice for found in made.raised("BRR401"))

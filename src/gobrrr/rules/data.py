@@ -158,7 +158,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = loading.lacks(saved)
     if not worth_telling(ledger, expected):
         return
-    yield finding(
+    told_of = finding(
         "BRR403",
         ledger,
         low=loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)),
@@ -170,6 +170,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | {"collate": time(part)} | _by(by),
     )
+    yield with_pixels(told_of, ledger, pixels(ledger, machine, found, loading))
 
 
 def _collated_once(ledger: Ledger, machine: Machine, found: Wait, computed: float) -> tuple[float, str]:

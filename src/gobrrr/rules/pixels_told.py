@@ -103,7 +103,7 @@ def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) 
     whole, less = made.batch_bytes, (1 - AS_BYTES) * made.batch_bytes
     evidence = {"floats_share": ratio(made.share), "as_bytes": time(saved_ns), "batch_bytes": size(whole)}
     copied = _copied_ns(ledger, whole)
-    place = "on the device" if ledger.device is not None else "in the loop"
+    place = "in the model's first layer" + (", on the device" if ledger.device is not None else "")
     line = f" at {made.where[0].file.rsplit('/', 1)[-1]}:{made.where[0].line}" if made.where else ""
     return msgspec.structs.replace(
         found,
