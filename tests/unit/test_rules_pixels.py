@@ -161,8 +161,15 @@ def test_a_wait_that_is_mostly_collating_floats_is_told_of_bytes_too():
     (found,) = case(collates, scales(14)).raised("BRR403")
     assert "35.0 % of it makes bytes of pictures floats" in found.message and "uint8" in found.advice
     takes = once(case(scales(1)).ledger, machine(), BATCH.num_bytes)
-    copied = 0.75 * (26 - 40 * 1000 / 5e6) * MS  # a dispatch of each sample's 5 ms is not the bytes'
-    assert found.evidence["as_bytes"].value == pytest.approx(14 * MS + copied - takes, rel=1e-3)
+    copied = 0.75 * BATCH.num_bytes * (2 / 20.0 + 1000 / 4096)  # read, written, and fresh pages
+    assert found.evidence["as_bytes"].value == pytest.approx(14 * MS + copied - takes, rel=1e-6)
+
+
+def test_bytes_save_no_more_of_collating_than_it_takes():
+    collates = line(0.4, LOOP, phase="data", torch__utils__data___utils__collate__default_collate=0.4)
+    found = told(case(reads(9.6), scales(30), collates))
+    takes = once(case(scales(1)).ledger, machine(), BATCH.num_bytes)
+    assert found.evidence["as_bytes"].value == pytest.approx((30 + 0.75 * 0.4) * MS - takes, rel=1e-6)
 
 
 def test_workers_are_asked_for_their_lines():
@@ -254,7 +261,7 @@ def test_resizing_transforms_of_one_compose_are_a_chain():
     kinds = {"Resize": 12.0, "RandomResizedCrop": 6.0, "RandomHorizontalFlip": 3.0}
     libraries = {f"torchvision__transforms__transforms__{kind}__forward": ms for kind, ms in kinds.items()}
     found = told(case(reads(40, **libraries), inputs=()))
-    assert "(Resize 30.0 %, then RandomResizedCrop 15.0 % of it)" in found.message
+    assert "(Resize 30.0 % and RandomResizedCrop 15.0 % of it)" in found.message
 
 
 JITTER = "torchvision__transforms__transforms__ColorJitter__forward"
@@ -309,6 +316,12 @@ def test_what_is_told_of_the_device_is_what_comes_back_beside_what_it_takes():
 )
 def test_transforms_stay_where_figures_do_not_say_otherwise(made: Case):
     assert all("whole batches, in" not in found.advice for found in made.raised("BRR401"))
+
+
+def test_a_run_that_does_not_use_the_device_says_nothing_of_it():
+    made = with_device(jitters())
+    del made.extra["device"]
+    assert "whole batches, in" not in told(made).advice
 
 
 def test_a_machine_without_ceilings_of_its_device_says_nothing_of_it():

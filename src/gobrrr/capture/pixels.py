@@ -53,7 +53,8 @@ def found(files: list[str], loaders: Iterable[dict[str, Any]]) -> dict[str, Any]
 def _imported(folders: list[str]) -> Iterator[str]:
     roots = tuple({str(Path(folder).resolve()) + os.sep for folder in folders})
     for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None) if type(module) is ModuleType else None  # a lazy one would load
+        # Not getattr: a lazy module would load, and a module's own __getattr__ would run.
+        file = vars(module).get("__file__") if type(module) is ModuleType else None
         if isinstance(file, str) and file.startswith(roots) and _USER.is_user(file):
             yield file
 

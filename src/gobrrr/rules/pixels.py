@@ -54,7 +54,8 @@ class Chain(NamedTuple):
     """Resizes of one picture, one after the other, with their shares of the loading."""
 
     links: tuple[tuple[str, float], ...]
-    """(where or what, share), in their order."""
+    """(where or what, share)."""
+    in_order: bool
 
     @property
     def again(self) -> float:
@@ -139,12 +140,12 @@ def chain(ledger: Ledger, loader: LoaderFacts) -> Chain | None:
             ns = resized or line.ns * (line.own_share or 0.0)  # OpenCV has no frames
             known[line.where[0].place] = known.get(line.where[0].place, 0.0) + ns / everything
     chains = [
-        tuple((f"line {link.line}", known[link.place]) for link in links if known.get(link.place))
+        Chain(tuple((f"line {link.line}", known[link.place]) for link in links if known.get(link.place)), True)
         for links in ledger.facts.pictures.chains
     ]
     named = transforms(ledger, loader)
-    chains.append(tuple((kind, part) for kind, part in named.items() if kind in RESIZERS))
-    return max((Chain(links) for links in chains if len(links) > 1), key=lambda one: one.again, default=None)
+    chains.append(Chain(tuple((kind, part) for kind, part in named.items() if kind in RESIZERS), False))
+    return max((each for each in chains if len(each.links) > 1), key=lambda one: one.again, default=None)
 
 
 def once(ledger: Ledger, machine: Machine, size: float) -> float:
@@ -163,14 +164,16 @@ def once(ledger: Ledger, machine: Machine, size: float) -> float:
 def saved_as_bytes(
     ledger: Ledger, machine: Machine, found: Wait, loading: Loading, seen: Floats
 ) -> tuple[float, float]:
-    """(at least, expected) ns per step: what is spent sample by sample and three quarters of collating, less what the
-    whole batch takes, at least at half of the ceilings' rate."""
-    ns = once(ledger, machine, seen.batch_bytes)
-    part = min(1.0, seen.share + AS_BYTES * _copied(machine, found))
-    return loading.moved(0.9 * seen.share, 2 * ns), loading.moved(part, ns)
+    """(at least, expected) ns per step: what is spent sample by sample and what bytes are less to collate, less what
+    the whole batch takes; at least what is spent alone, the batch at half of the ceilings' rate."""
+    ns, computed = once(ledger, machine, seen.batch_bytes), loading.pipeline.cpu_ns
+    collating = _collating(ledger, machine, found, seen.batch_bytes) / computed if computed else 0.0
+    return loading.moved(0.9 * seen.share, 2 * ns), loading.moved(min(1.0, seen.share + collating), ns)
 
 
-def _copied(machine: Machine, found: Wait) -> float:
-    """Of the loading, what collating takes beside a dispatch per sample: it grows with the bytes."""
-    dispatch = machine.dispatch.median / found.item_ns if found.item_ns else 0.0
-    return max(0.0, (found.collate_share or 0.0) - dispatch)
+def _collating(ledger: Ledger, machine: Machine, found: Wait, size: float) -> float:
+    """ns per step of copying three quarters of the batches at the ceiling, into fresh pages; not more than of what
+    collating took: a part of that is waiting for cores, and dispatching."""
+    less = AS_BYTES * size
+    copied = 2 * less * 1e9 / machine.byte_rate(2.0 * size, 1) + less / 4096 * machine.fresh_page.median
+    return min(batches_per_step(ledger) * copied, AS_BYTES * (found.collate_share or 0.0) * found.ns)

@@ -123,7 +123,7 @@ def _copied_ns(ledger: Ledger, batch: float) -> float:
 
 
 def _with_chain(found: Finding, links: Chain, saved_ns: float) -> Finding:
-    told = ", then ".join(f"{what} {share(part)}" for what, part in links.links)
+    told = (", then " if links.in_order else " and ").join(f"{what} {share(part)}" for what, part in links.links)
     evidence = {f"resize {what}": ratio(part) for what, part in links.links}
     return msgspec.structs.replace(
         found,
