@@ -28,10 +28,7 @@ class Thumbnails(Dataset):
         return len(self.pixels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        pixels = self.pixels[index]
-        if index % 2:
-            pixels = pixels[:, ::-1]
-        return torch.from_numpy(pixels.copy()), index % 4
+        return torch.from_numpy(self.pixels[index]), index % 4
 
 
 class Normalise(nn.Module):
@@ -61,13 +58,13 @@ def main() -> None:
         loader = DataLoader(Thumbnails(thumbnails(Path(folder))), batch_size=256, shuffle=True)
         model = nn.Sequential(
             Normalise(),
-            nn.Conv2d(3, 32, 4, stride=4),
+            nn.Conv2d(3, 16, 4, stride=4),
             nn.ReLU(),
-            nn.Conv2d(32, 64, 3, padding=1),
+            nn.Conv2d(16, 32, 3, padding=1),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
-            nn.Linear(64, 4),
+            nn.Linear(32, 4),
         )
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         for step, (pixels, labels) in zip(range(args.steps), forever(loader)):

@@ -28,10 +28,7 @@ class Thumbnails(Dataset):
         return len(self.pixels)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        pixels = self.pixels[index]
-        if index % 2:
-            pixels = pixels[:, ::-1]
-        pixels = pixels.astype(np.float32) / 255  # <- BRR401
+        pixels = self.pixels[index].astype(np.float32) / 255  # <- BRR401
         pixels = (pixels - MEAN) / STD  # <- BRR401
         return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1))), index % 4
 
@@ -49,13 +46,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         loader = DataLoader(Thumbnails(thumbnails(Path(folder))), batch_size=256, shuffle=True)
         model = nn.Sequential(
-            nn.Conv2d(3, 32, 4, stride=4),
+            nn.Conv2d(3, 16, 4, stride=4),
             nn.ReLU(),
-            nn.Conv2d(32, 64, 3, padding=1),
+            nn.Conv2d(16, 32, 3, padding=1),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(1),
             nn.Flatten(),
-            nn.Linear(64, 4),
+            nn.Linear(32, 4),
         )
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         for step, (pixels, labels) in zip(range(args.steps), forever(loader)):
