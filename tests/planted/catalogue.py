@@ -120,6 +120,8 @@ CATALOGUE = (
     Illness("python_transform", ("BRR401",)),
     Illness("tokenises_each_epoch", ("BRR401",)),
     Illness("full_size_jpeg", ("BRR401",), modules=("PIL",)),
+    Illness("bytes_as_floats", ("BRR401",)),
+    Illness("resize_chain", ("BRR401",), modules=("PIL",)),
     Illness("slow_storage", ("BRR402",)),
     Illness("small_files", ("BRR401",)),
     Illness("slow_collate", ("BRR403",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.recording.facts import InputFacts
 from gobrrr.rules.keeping import LEAST_LOOKS, SAMPLE_NS
@@ -82,3 +83,12 @@ def test_a_trace_says_nothing_of_draws() -> None:
     case = computing(num_looked=0)
     case.signals = (ALL_SIGNALS - {"device"}) | {"offline"}
     assert all("saved_by_keeping" not in found.evidence for found in case.raised("BRR405"))
+
+
+def test_inputs_that_were_noted_in_several_steps_are_of_one_batch() -> None:
+    size = 64 << 20
+    case = computing(inputs=(InputFacts(num_bytes=size),) * 3)
+    once = computing(inputs=(InputFacts(num_bytes=size),)).raised("BRR401")[0].evidence["saved_by_keeping"].value
+    assert case.raised("BRR401")[0].evidence["saved_by_keeping"].value < once
+    case.facts = replace(case.facts, counted_steps=3)
+    assert case.raised("BRR401")[0].evidence["saved_by_keeping"].value == pytest.approx(once)

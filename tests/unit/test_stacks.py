@@ -92,7 +92,13 @@ def test_library_functions_below_a_line_are_named() -> None:
     (group,) = groups(*rows)
     assert group.library == ("torch.serialization.save", "pickle.dump")
     assert dict(group.libraries) == {"torch.serialization.save": 100.0, "pickle.dump": 100.0}
-    assert group.where[0].line == 10
+    assert group.where[0].line == 10 and group.own_share == 0.0
+
+
+def test_what_a_line_computes_by_itself_is_told_apart() -> None:
+    """NumPy and torch have no frames of their own."""
+    (group,) = groups((30, (SAVE, TRAIN), 30), (100, (TRAIN,), 100))
+    assert (group.ns, group.own_share) == (100.0, 0.7)
 
 
 def test_a_function_that_calls_itself_is_counted_once() -> None:
@@ -212,6 +218,7 @@ def test_workers_time_is_per_batch_of_all_workers() -> None:
     }  # fmt: skip
     assert found[0].loader == 3
     assert found[0].libraries == (("PIL.Image.Image.load", 60.0),)
+    assert {(g.kind, g.own_share) for g in found} == {("getitem", 0.0), ("collate", 1.0), ("other", 0.0)}
     assert found[0].where[0].line == 7
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture import facts, plan, records
+from gobrrr.capture import facts, pixels, plan, records
 from gobrrr.capture.config import Config
 from gobrrr.capture.counted import Held, Name, grown, held_graphs
 from gobrrr.capture.counting import CountWindow
@@ -357,6 +357,7 @@ class Session:
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
             "lengths": lambda: facts.lengths(recorder),
+            "pictures": lambda: pixels.found(self.user_sources(), recorder.loader_facts.values()),
             "compile": facts.compiled,
             "eval_span": lambda: recorder.eval_span,
             "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},

@@ -111,6 +111,9 @@ class LineGroup(msgspec.Struct, frozen=True):
     """Held by a call that writes."""
     written: float | None = None
     """Bytes handed to calls that write."""
+    own_share: float | None = None
+    """Of `ns`, the share with no library function below the line: what NumPy and torch compute there is in it; null
+    where nobody looked."""
     hot: tuple[tuple[str, float], ...] = ()
     """As a HostGroup has it."""
 
@@ -124,6 +127,8 @@ class WorkerGroup(msgspec.Struct, frozen=True):
     ns: float
     libraries: tuple[tuple[str, float], ...] = ()
     cpu_share: float | None = None
+    own_share: float | None = None
+    """As a LineGroup has it."""
 
 
 class StepStats(msgspec.Struct, frozen=True):

@@ -60,6 +60,11 @@ class Sum:
         for name in set(stack.libraries):
             self.inclusive[name] += ns
 
+    @property
+    def own_share(self) -> float:
+        """Of the time, with no library function below the line."""
+        return self.innermost.get((), 0.0) / self.ns
+
     def libraries(self, num: int) -> tuple[tuple[str, float], ...]:
         """Library functions with their inclusive ns per one of `num`, most first."""
         ranked = sorted(self.inclusive.items(), key=lambda item: (-item[1], item[0]))[:MAX_LIBRARIES]
@@ -95,7 +100,9 @@ def _line_group(where: tuple[Span, ...], phase: str, total: Sum, num_steps: int)
     top = max(total.innermost.items(), key=lambda item: item[1])[0]
     waiting = total.cpu < WAITING * total.ns
     libraries = total.libraries(num_steps)
-    group = LineGroup(where, total.ns / num_steps, phase, top, libraries, waiting, total.num_samples)
+    group = LineGroup(
+        where, total.ns / num_steps, phase, top, libraries, waiting, total.num_samples, own_share=total.own_share
+    )
     if total.held[marks.UNKNOWN] > 0:
         return group
     held, writing = (total.held[kind] / num_steps for kind in (marks.WAITS, marks.WRITES))

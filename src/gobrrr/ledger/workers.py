@@ -29,7 +29,15 @@ def worker_groups(
             stack = stacks[sample.stack]
             sums[(kind_of(stack, collates), stack.where)].add(stack, sample)
     groups = [
-        WorkerGroup(loader, kind, where, total.ns / batches, total.libraries(batches), min(1.0, total.cpu / total.ns))
+        WorkerGroup(
+            loader,
+            kind,
+            where,
+            total.ns / batches,
+            total.libraries(batches),
+            min(1.0, total.cpu / total.ns),
+            total.own_share,
+        )
         for (kind, where), total in sums.items()
     ]
     return sorted(groups, key=lambda g: -g.ns)

@@ -177,6 +177,15 @@ class LengthFacts(msgspec.Struct, frozen=True):
         )
 
 
+class PictureFacts(msgspec.Struct, frozen=True):
+    """What the source of the program does with pixels: the sampler says what the lines cost."""
+
+    floats: tuple[Span, ...] = ()
+    """Lines that make bytes floats or scale them, of files that divide by the 255 levels of a byte."""
+    chains: tuple[tuple[Span, ...], ...] = ()
+    """Lines of resizes that one picture goes through, in that order."""
+
+
 class DenormalFacts(msgspec.Struct, frozen=True):
     """Share of subnormal values among the sampled values of a parameter, an input or a saved activation."""
 
@@ -285,7 +294,10 @@ class Facts(msgspec.Struct, frozen=True):
     modules: tuple[ModuleFacts, ...] = ()
     orphans: OrphanFacts | None = None
     inputs: tuple[InputFacts, ...] = ()
+    counted_steps: int = 1
+    """In which they were noted."""
     lengths: tuple[LengthFacts, ...] = ()
+    pictures: PictureFacts = PictureFacts()
     denormals: tuple[DenormalFacts, ...] = ()
     held_graphs: tuple[HeldGraph, ...] = ()
     compile: CompileFacts = CompileFacts()

@@ -15,9 +15,10 @@ from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_lo
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.keeping import advice, keeping
 from gobrrr.rules.keeping import quantities as kept_samples
-from gobrrr.rules.loading import EXPECTED_BY, Loading, evidence, prefetched
+from gobrrr.rules.loading import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.pictures import with_pictures, with_transforms
+from gobrrr.rules.pixels_told import pixels, with_pixels
 from gobrrr.rules.waits import Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, period, rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
@@ -104,15 +105,17 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     if found is None:
         return
     loading = Loading(ledger, machine, found)
-    kept = keeping(ledger, machine, loading, found)
-    sure = kept is not None and kept.comes_again
-    expected = kept.saved_ns if kept is not None and sure else loading.lacks(CHEAPER)
+    kept, seen = keeping(ledger, machine, loading, found), pixels(ledger, machine, found, loading)
+    low, expected = seen.saving(loading.lacks(LITTLE), loading.lacks(CHEAPER))
+    by = seen.by or GUESSED
+    if kept is not None and kept.comes_again:
+        low, expected, by = min(low, kept.saved_ns), kept.saved_ns, BY_KEEPING
     if not worth_telling(ledger, expected):
         return
     told_of = finding(
         "BRR401",
         ledger,
-        low=min(loading.lacks(LITTLE), expected),
+        low=low,
         expected=expected,
         ceiling=_most(found, ledger, machine),
         message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
@@ -122,12 +125,10 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
             "cores are idle.",
         ),
         where=found.where,
-        evidence=quantities(found, ledger)
-        | evidence(ledger, loading, found)
-        | kept_samples(kept)
-        | _by(BY_KEEPING if sure else GUESSED),
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept) | _by(by),
     )
-    yield with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
+    told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
+    yield with_pixels(told_of, ledger, seen)
 
 
 @rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
@@ -166,7 +167,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = loading.lacks(saved)
     if not worth_telling(ledger, expected):
         return
-    yield finding(
+    told_of = finding(
         "BRR403",
         ledger,
         low=loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)),
@@ -178,13 +179,14 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | {"collate": time(part)} | _by(by),
     )
+    yield with_pixels(told_of, ledger, pixels(ledger, machine, found, loading))
 
 
 def _collated_once(ledger: Ledger, machine: Machine, found: Wait, computed: float) -> tuple[float, str]:
     """Of what loading computes (ns per step), the share that a collate function saves which copies each sample once: a
     dispatch for each, and the bytes of the model's inputs, read and written at the machine's ceiling."""
     share, samples = found.collate_share or 0.0, found.loader.batch_size
-    size = 2.0 * sum(given.num_bytes for given in ledger.facts.inputs)
+    size = 2.0 * batch_bytes(ledger)
     if not size or not samples or computed <= 0:
         return COLLATED * share, GUESSED
     once = batches_per_step(ledger) * (samples * machine.dispatch.median + size * 1e9 / machine.byte_rate(size, 1))

@@ -8,7 +8,7 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import batches_per_step
 from gobrrr.rules.evidence import count, time
-from gobrrr.rules.loading import Loading
+from gobrrr.rules.loading import Loading, batch_bytes
 from gobrrr.rules.model import Quantity
 from gobrrr.rules.waits import Wait
 
@@ -33,7 +33,7 @@ def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> 
     loader = found.loader
     if loader.num_workers or loader.num_looked < LEAST_LOOKS or loader.num_drew or loader.length is None:
         return None
-    num_bytes = sum(given.num_bytes for given in ledger.facts.inputs)
+    num_bytes = batch_bytes(ledger)
     copied = 2.0 * num_bytes * 1e9 / machine.byte_rate(num_bytes, 1) if num_bytes else 0.0
     reading = batches_per_step(ledger) * ((loader.batch_size or 1) * SAMPLE_NS + copied)
     left = (found.collate_share or 0.0) * loading.pipeline.cpu_ns + reading

@@ -72,6 +72,13 @@ class Loading:
         less = self.pipeline._replace(blocked_ns=blocked, cpu_ns=cpu)
         return max(0.0, self.now - self._scale * loadermodel.step(less, self.workers, self.cores.median))
 
+    def moved(self, share: float, ns: float) -> float:
+        """What it brings that so much of what samples compute is done once for their batch instead, in `ns` of the
+        step."""
+        own = self.pipeline
+        less = own._replace(cpu_ns=(1 - share) * own.cpu_ns, compute_ns=own.compute_ns + ns)
+        return max(0.0, self.now - self._scale * loadermodel.step(less, self.workers, self.cores.median))
+
     def lacks(self, share: float) -> float:
         """What samples bring that compute so much less, as a share of what they compute now."""
         return self.cheaper(self.pipeline.blocked_ns, (1 - share) * self.pipeline.cpu_ns)
@@ -90,12 +97,17 @@ def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantit
         return bound
     advised = loading.advised
     ready = found.loader.prefetch_factor or loadermodel.PREFETCH
-    held = ready * sum(given.num_bytes for given in ledger.facts.inputs)
+    held = ready * batch_bytes(ledger)
     return bound | {
         "blocked": time(loading.pipeline.blocked_ns), "computed": time(loading.pipeline.cpu_ns),
         WORKERS: count(advised), SAVED_BY_WORKERS: time(loading.gain(advised).expected),
         SAVED_BY_ONE: time(loading.one().expected), AHEAD: count(ready),
     } | ({HELD_BYTES: size(held)} if held else {})  # fmt: skip
+
+
+def batch_bytes(ledger: Ledger) -> float:
+    """Of what the model is given in a step: inputs are noted in several."""
+    return sum(given.num_bytes for given in ledger.facts.inputs) / max(1, ledger.facts.counted_steps)
 
 
 def _headspace(ledger: Ledger, found: Wait) -> dict[str, Quantity]:

@@ -20,15 +20,28 @@ RESIZING = Functions(("PIL.Image.",), frozenset({"resize", "reduce", "thumbnail"
 JPEG, OTHERS = "PIL.JpegImagePlugin.", ("PIL.PngImagePlugin.", "PIL.WebPImagePlugin.", "PIL.TiffImagePlugin.")
 LEAST = 0.2
 """Share of the loading from which decoding is named: what a draft saves of less is hardly a tenth of the wait."""
-TRANSFORMS = Functions(("torchvision.transforms.", "albumentations."), frozenset({"forward", "transform", "__call__"}))
+TRANSFORMS = Functions(
+    ("torchvision.transforms.", "albumentations."), frozenset({"forward", "transform", "__call__", "apply"})
+)
 WRAPPERS = frozenset(
-    {"Compose", "Transform", "BasicTransform", "RandomApply", "RandomOrder", "RandomChoice", "Sequential"}
+    {
+        "Compose",
+        "Transform",
+        "BasicTransform",
+        "DualTransform",
+        "ImageOnlyTransform",
+        "RandomApply",
+        "RandomOrder",
+        "RandomChoice",
+        "Sequential",
+    }
 )
 """Transforms that call others."""
 TELLING = 0.05
 """Share of the loading from which a transform is named."""
 DECODED, DRAFT, ONCE = "decoding", "draft_decoding", "decoded_once"
 SAVED_BY_DECODING_ONCE = "saved_by_decoding_once"
+KEEP = "Keep what decoding and resizing give, before anything is drawn (remedy decoded_once). "
 
 
 class Pictures(NamedTuple):
@@ -42,7 +55,7 @@ class Pictures(NamedTuple):
 
 def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
     """Of the sampled lines of the loader, or of its workers; None where none were, or decoding is little of them."""
-    lines = _lines(ledger, loader)
+    lines = loading_lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     if everything <= 0:
         return None
@@ -55,7 +68,7 @@ def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
     return Pictures(min(1.0, decoding), min(1.0, resizing), only) if decoding >= LEAST else None
 
 
-def _lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGroup]:
+def loading_lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGroup]:
     """Sampled lines of the loader's workers, or of the main process where they were not sampled."""
     groups = worker_groups(ledger, loader) if loader.num_workers else []
     ours = [group for group in groups if group.kind in ("getitem", "collate")]
@@ -65,11 +78,11 @@ def _lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGr
 def transforms(ledger: Ledger, loader: LoaderFacts) -> dict[str, float]:
     """Shares of the loading that a library's transforms have, by their class, the largest first: those of one Compose
     are one line of the user's."""
-    lines = _lines(ledger, loader)
+    lines = loading_lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     found: dict[str, float] = {}
     for line in lines:
-        named = [(name.split(".")[-2], ns) for name, ns in line.libraries if TRANSFORMS.has(name)]
+        named = [(name.split(".")[-2].lstrip("_"), ns) for name, ns in line.libraries if TRANSFORMS.has(name)]
         most = {kind: max(ns for each, ns in named if each == kind) for kind, _ in named if kind not in WRAPPERS}
         for kind, ns in most.items():
             found[kind] = found.get(kind, 0.0) + ns / everything
@@ -91,7 +104,7 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
     resized."""
     seen = pictures(ledger, loader)
     drafts = seen is not None and seen.resizing > 0
-    again = seen is not None and not loader.num_workers and len(loader.iter_ns) + loader.unseen_epochs > 1
+    again = seen is not None and seen.jpeg and not loader.num_workers and len(loader.iter_ns) + loader.unseen_epochs > 1
     helps = {DRAFT: drafts, ONCE: again}
     remedies = tuple(name for name in found.remedies if helps.get(name, True))
     if seen is None:
@@ -106,7 +119,7 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
     return msgspec.structs.replace(
         found,
         message=f"{found.message}: {share(seen.decoding)} of it is Pillow decoding {what}",
-        advice=f"{advice}. {found.advice}",
+        advice=f"{KEEP if again else ''}{advice}. {found.advice}",
         evidence=found.evidence
         | {DECODED: time(seen.decoding * wait_ns), "resizing_share": ratio(seen.resizing)}
         | ({SAVED_BY_DECODING_ONCE: time(max(seen.decoding, seen.resizing) * wait_ns)} if again else {}),
