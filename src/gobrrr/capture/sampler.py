@@ -42,7 +42,7 @@ class Sampler:
         self._is_user = is_user
         self._stop = threading.Event()
         self._native = _native(thread)
-        self._clock = _cpu_clock(self._native)
+        self._clock = cpu_clock(self._native)
         self._switch: tuple[float, float] | None = None  # the program's, and ours
         self._runner = threading.Thread(target=self._run, name="gobrrr-sampler", daemon=True)
 
@@ -143,7 +143,7 @@ def _native(thread: int) -> int:
     return next((each.native_id or 0 for each in threading.enumerate() if each.ident == thread), 0)
 
 
-def _cpu_clock(native: int) -> int | None:
+def cpu_clock(native: int) -> int | None:
     """The clock of a thread's CPU time, by the system's number of it. pthread_getcpuclockid() takes Python's number,
     which is an address, and reads there: of a thread that has ended it crashes the program."""
     if not native or sys.platform != "linux":

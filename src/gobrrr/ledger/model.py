@@ -113,6 +113,11 @@ class LineGroup(msgspec.Struct, frozen=True):
     """Bytes handed to calls that write."""
     hot: tuple[tuple[str, float], ...] = ()
     """As a HostGroup has it."""
+    stage: str = ""
+    """Of a wait for the loader what the main thread itself does in it: sampling (the next indices), receiving (a batch
+    that a worker has ready); empty for all else."""
+    cpu_share: float | None = None
+    """Of `ns`, on a processor; null where nobody looked."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):

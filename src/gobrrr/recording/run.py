@@ -110,6 +110,8 @@ class Worker(msgspec.Struct, frozen=True):
     batches: int
     wall_ns: int
     samples: Samples
+    sent_cpu_ns: int | None = None
+    """CPU time meanwhile of the threads that hand its batches over; null where the system does not tell."""
 
 
 @dataclass(frozen=True)
