@@ -17,6 +17,7 @@ import time
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.indices import UNKNOWN, Fetching
 from gobrrr.capture.threadcalls import ThreadCalls
 
 MAX_DEPTH = 200
@@ -37,6 +38,8 @@ class Sampler:
         self.cpu: list[int] = []
         self.held: list[int] = []
         self.wrote: list[int] = []
+        self.index: list[int] = []
+        self._fetching, self._index = Fetching(), UNKNOWN
         self.cost_ns = 0
         self.error = ""
         self._is_user = is_user
@@ -88,6 +91,7 @@ class Sampler:
             self.held.append(kind)
             self.wrote.append(wrote)
             self.stack.append(self._intern(frame))
+            self.index.append(self._index)
             del frame
             self.cost_ns += time.thread_time_ns() - began
 
@@ -101,11 +105,13 @@ class Sampler:
     def _intern(self, frame: FrameType | None) -> int:
         """Number of the stack, innermost first: user frames all, library frames up to a bound."""
         found: list[int] = []
-        depth = 0
+        depth, self._index = 0, UNKNOWN
         while frame is not None and depth < MAX_DEPTH:
             code = frame.f_code
             if depth < MAX_LIBRARY_FRAMES or self._is_user(code.co_filename):
                 found.append(self._frame_number(code, frame.f_lineno or code.co_firstlineno))
+            if self._index == UNKNOWN:  # of a loader that another one's samples are made with, the inner one's
+                self._index = self._fetching.index(frame)
             frame = frame.f_back
             depth += 1
         return self.stacks.setdefault(tuple(found), len(self.stacks))
@@ -131,6 +137,7 @@ class Sampler:
             "cpu": self.cpu,
             "held": self.held,
             "wrote": self.wrote,
+            "index": self.index,
             "cost_ns": self.cost_ns,
             "interval": self.interval,
         }

@@ -131,6 +131,14 @@ class WorkerGroup(msgspec.Struct, frozen=True):
     cpu_share: float | None = None
 
 
+class SampleTime(msgspec.Struct, frozen=True):
+    """What making one sample took, by its index in the data set: ns, of that on a processor; null where not known."""
+
+    index: int
+    ns: float
+    cpu_ns: float | None = None
+
+
 class StepStats(msgspec.Struct, frozen=True):
     """Steps of the loop that takes the time. ns; `plain_wall_ns` is the median without profiler, `wall_ns` with it."""
 
@@ -291,6 +299,8 @@ class Ledger(msgspec.Struct, frozen=True):
     host: tuple[HostGroup, ...] = ()
     lines: tuple[LineGroup, ...] = ()
     workers: tuple[WorkerGroup, ...] = ()
+    slow_samples: tuple[SampleTime, ...] = ()
+    """The longest of those that were seen being made, the longest first."""
     loops: tuple[OtherLoop, ...] = ()
     memory: MemoryLedger = MemoryLedger()
     roofline: Roofline = Roofline()

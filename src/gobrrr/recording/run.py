@@ -68,6 +68,8 @@ class Samples(msgspec.Struct, frozen=True):
     """What it did: marks.RUNS and the others. Empty where nobody looked."""
     wrote: list[int] = []
     """Bytes that it had handed to calls that write, -1 unknown."""
+    index: list[int] = []
+    """Of the loader's sample that it was making, -1 where it made none or nobody knows."""
     cost_ns: int = 0
     interval: float = 0.0
 
@@ -201,7 +203,7 @@ def _whole(window: Window) -> bool:
 def whole_samples(samples: Samples) -> bool:
     """Its columns are of one length; those that older recordings lack may be empty."""
     length = len(samples.t)
-    looked = all(len(column) in (0, length) for column in (samples.held, samples.wrote))
+    looked = all(len(column) in (0, length) for column in (samples.held, samples.wrote, samples.index))
     return length == len(samples.stack) == len(samples.cpu) and looked
 
 
