@@ -135,6 +135,7 @@ CATALOGUE = (
     Illness("sums_every_micro_step", ("BRR703",)),
     # Memory and compile.
     Illness("graphs_kept", ("BRR601",), bytes_illness=True),
+    Illness("annotations_in_a_list", ("BRR604",), bytes_illness=True),
     Illness("recompiles", ("BRR801",)),
     Illness("graph_breaks", ("BRR802",), needs=("g++",)),
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.descriptors import NEW
+from gobrrr.capture.privatememory import Readings
 from gobrrr.capture.sampler import Sampler, cpu_clock
 
 _LOOK = 0.05
@@ -81,11 +82,14 @@ class WorkerSampling:
         before, sent = self._batches, _sent_cpu_ns()
         began = time.perf_counter_ns()
         sampler.start()
+        memory = Readings()
         while self._state()[0] == _ON:
+            memory.look(self._batches)
             time.sleep(_LOOK)
         sampler.stop()
         found: dict[str, Any] = {"type": "worker", "pid": os.getpid(), "batches": self._batches - before}
         after = _sent_cpu_ns()
+        found["memory"] = memory.rows
         found["sent_cpu_ns"] = after - sent if sent is not None and after is not None else None
         found |= {"wall_ns": time.perf_counter_ns() - began, "samples": sampler.as_json()}
         path = Path(self._folder) / f"worker-{os.getpid()}-{began}.json"

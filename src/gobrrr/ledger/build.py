@@ -32,6 +32,7 @@ from gobrrr.ledger.spans import step_spans
 from gobrrr.ledger.stacks import line_groups
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats, waited
 from gobrrr.ledger.throughput import samples_per_step, steps_per_epoch
+from gobrrr.ledger.workermemory import worker_memory
 from gobrrr.ledger.workers import worker_groups
 from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
@@ -77,6 +78,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         host=tuple(_with_libraries(scaled.host, lines)),
         lines=lines,
         workers=tuple(worker_groups(recording.workers, 0, collates)),
+        worker_memory=worker_memory(recording.workers),
         slow_samples=slow_samples(_sampled(recording)),
         loops=other_loops(recording),
         memory=memory_ledger(facts, device.memory if device else None),

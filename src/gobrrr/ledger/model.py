@@ -131,6 +131,16 @@ class WorkerGroup(msgspec.Struct, frozen=True):
     cpu_share: float | None = None
 
 
+class WorkerMemory(msgspec.Struct, frozen=True):
+    """Bytes that the loop's workers hold alone, all of them together."""
+
+    workers: int
+    """That were read."""
+    held: int
+    growth_per_batch: float | None = None
+    """Null where too few readings were made to tell."""
+
+
 class SampleTime(msgspec.Struct, frozen=True):
     """What making one sample took, by its index in the data set: ns, of that on a processor; null where not known."""
 
@@ -299,6 +309,7 @@ class Ledger(msgspec.Struct, frozen=True):
     host: tuple[HostGroup, ...] = ()
     lines: tuple[LineGroup, ...] = ()
     workers: tuple[WorkerGroup, ...] = ()
+    worker_memory: WorkerMemory | None = None
     slow_samples: tuple[SampleTime, ...] = ()
     """The longest of those that were seen being made, the longest first."""
     loops: tuple[OtherLoop, ...] = ()
