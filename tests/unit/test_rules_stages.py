@@ -164,3 +164,12 @@ def test_beside_strangers_the_main_thread_s_own_part_stays(make, code):
     """With the cores in other hands a wait is cut down to the workers' own; what the main thread does is its own."""
     case = make(facts={"process_load": 1.0, "other_load": 1.5})
     assert raised(case) == [code]
+
+
+def test_more_workers_are_not_promised_what_the_hand_over_takes():
+    """Ten of the 60 ms that are waited go into taking batches over: the model's 1.5 ms would be too few."""
+    parts = stage(RECEIVING, 10, LOOP), line(50, LOOP, phase="data")
+    given: dict[str, Any] = {"workers": (worker(100.0, cpu=0.0),), "num_workers": 1, "facts": {"process_load": 0.4}}
+    (dear,), (usual,) = (waiting(60, *some, **given).raised("BRR402") for some in (parts, parts[1:]))
+    assert dear.saving.expected_ns == pytest.approx((100 - 40 - 10) * MS, rel=0.01)
+    assert usual.saving.expected_ns > 58 * MS
