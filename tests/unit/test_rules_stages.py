@@ -127,8 +127,8 @@ def test_the_usual_hand_over_is_no_illness():
     assert "BRR411" not in raised(receiving(19.9, 20.1))
 
 
-def sends(ms: float, made: float = 5.0, wait: float = 40.0) -> Case:
-    groups = (worker(made), WorkerGroup(0, SENDING, (), ms * MS, cpu_share=1.0))
+def sends(ms: float, made: float = 5.0, wait: float = 40.0, cpu: float = 1.0) -> Case:
+    groups = (worker(made, cpu=cpu), WorkerGroup(0, SENDING, (), ms * MS, cpu_share=1.0))
     return receiving(1.0, wait - 1, workers=groups, num_workers=1)
 
 
@@ -138,6 +138,8 @@ def test_workers_that_copy_longer_than_they_make_a_batch():
     assert found.evidence["sending_cpu"].value == 30 * MS and "uint8" in found.advice
     assert raised(sends(5.1)) == ["BRR411"] and "BRR411" not in raised(sends(4.9)), "5 % of the step"
     assert "BRR411" not in raised(sends(30, made=31)), "making it takes longer"
+    assert "BRR411" not in raised(sends(30, made=61, cpu=0.0)), "reading takes longer"
+    assert raised(sends(30, made=30, cpu=0.0)) == ["BRR411"], "it may have waited for the thread that sends"
 
 
 @pytest.mark.parametrize("make", [sampling, receiving])
@@ -157,6 +159,15 @@ def test_without_samples_and_in_a_trace_they_are_silent(make):
     case = make()
     case.extra["lines"] = ()
     assert not {"BRR410", "BRR411"} & set(raised(case))
+
+
+def test_on_crowded_cores_the_usual_hand_over_is_told_by_its_cpu_time():
+    """The worker that is asked for its tensors waits for a core: 10 ms of which the main thread works 2.9 are none."""
+    crowd = {"process_load": 1.0, "other_load": 1.5}
+    for cpu, told in ((0.29, []), (0.31, ["BRR411"])):
+        case = receiving(10.0, 5.0, facts=crowd)
+        case.extra["lines"] = tuple(replace(each, cpu_share=cpu) for each in case.extra["lines"])
+        assert raised(case) == told
 
 
 @pytest.mark.parametrize(("make", "code"), [(sampling, "BRR410"), (receiving, "BRR411")])

@@ -14,7 +14,7 @@ from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import Functions, below
 from gobrrr.rules.loading import EXPECTED_BY, Loading
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.waits import HALF, Wait, cause, staged_lines, wait
+from gobrrr.rules.waits import HALF, Wait, cause, cpu_share, staged_lines, wait
 from gobrrr.rules.waits_rare import steady_wait
 from gobrrr.units import duration, share
 
@@ -51,7 +51,7 @@ def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         advice="Prepare once what does not change (sorted lengths, cumulative weights, indices of each class), and "
         "draw for a whole epoch at once; more workers cannot help.",
         where=lines[0].where,
-        evidence=_evidence(found, "sampling", found.sampling_ns, _cpu(ledger, SAMPLING)),
+        evidence=_evidence(found, "sampling", found.sampling_ns, cpu_share(lines)),
         confidence="measured",
         rare=rare,
     )
@@ -72,7 +72,7 @@ def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     if found.receiving_ns < HALF * found.ns:
         spent = f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) of every step is waited for batches, and "
         spent += f"{duration(found.sending_ns or 0.0)} of workers' CPU time"
-    evidence = _evidence(found, "receiving", found.receiving_ns, _cpu(ledger, RECEIVING))
+    evidence = _evidence(found, "receiving", found.receiving_ns, cpu_share(staged_lines(ledger, RECEIVING)))
     yield finding(
         "BRR411",
         ledger,
@@ -92,17 +92,10 @@ def _who_waits(found: Wait) -> str:
     return f"its {workers} workers wait for them too" if workers else "nothing else is done meanwhile"
 
 
-def _evidence(found: Wait, name: str, ns: float, cpu_share: float | None) -> dict[str, Quantity]:
+def _evidence(found: Wait, name: str, ns: float, on_cpu: float | None) -> dict[str, Quantity]:
     said = {"data_wait": time(found.ns), name: time(ns), "num_workers": count(found.loader.num_workers)}
-    cpu = {f"{name}_cpu": time(cpu_share * ns)} if cpu_share is not None else {}
+    cpu = {f"{name}_cpu": time(on_cpu * ns)} if on_cpu is not None else {}
     return said | cpu | {EXPECTED_BY: Quantity(MEASURED, "")}
-
-
-def _cpu(ledger: Ledger, stage: str) -> float | None:
-    """Share of a stage's time on a processor."""
-    known = [line for line in staged_lines(ledger, stage) if line.cpu_share is not None]
-    total = sum(line.ns for line in known)
-    return sum(line.ns * (line.cpu_share or 0.0) for line in known) / total if total else None
 
 
 def _left(ledger: Ledger, machine: Machine, found: Wait, most: float) -> float:
@@ -133,7 +126,8 @@ def _way(ledger: Ledger, found: Wait) -> tuple[str, str]:
         return (
             "taking the tensors of a batch over from its worker one by one",
             "Send few tensors: join those of a batch in the collate function (torch.cat and their lengths, "
-            "pad_sequence, one matrix for all numbers) and split them in the step.",
+            "pad_sequence, one matrix for all numbers) and split them in the step; where they are few, fewer bytes "
+            "(uint8, made floating in the step).",
         )
     return (
         "reading a batch out of a pipe and unpickling it",

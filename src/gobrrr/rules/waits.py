@@ -90,7 +90,7 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
         return "BRR405"  # nobody looked into the workers: that they, or the main process, are too slow is what it says
     if found.sampling_ns >= HALF * found.ns:
         return "BRR410"
-    if _receives(ledger, found) or _sends(ledger, found):
+    if _receives(ledger, machine, found) or _sends(ledger, machine, found):
         return "BRR411"
     if found.loader.in_memory and found.loader.one_by_one and cheap and found.loader.batch_size:
         return "BRR408"
@@ -101,18 +101,29 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     return "BRR401"
 
 
-def _receives(ledger: Ledger, found: Wait) -> bool:
-    """Half of the wait, and more than taking over a batch of a few tensors costs anyhow."""
-    return found.receiving_ns >= max(HALF * found.ns, DEAR * HANDOVER_NS * batches_per_step(ledger))
+def _receives(ledger: Ledger, machine: Machine, found: Wait) -> bool:
+    """Half of the wait, and more than taking over a batch of a few tensors costs anyhow: on crowded cores by CPU time,
+    for there the worker that is asked comes late."""
+    took = 1.0 if not crowded(ledger, machine) else cpu_share(staged_lines(ledger, RECEIVING))
+    dear = found.receiving_ns * (1.0 if took is None else took) >= DEAR * HANDOVER_NS * batches_per_step(ledger)
+    return dear and found.receiving_ns >= HALF * found.ns
 
 
-def _sends(ledger: Ledger, found: Wait) -> bool:
-    """Workers are longer at handing a batch over than at making it: the threads that do share one lock."""
+def cpu_share(lines: list[LineGroup]) -> float | None:
+    """Of the time of these lines on a processor; None where nobody looked."""
+    known = [line for line in lines if line.cpu_share is not None]
+    return _part((line.ns * (line.cpu_share or 0.0) for line in known), sum(line.ns for line in known))
+
+
+def _sends(ledger: Ledger, machine: Machine, found: Wait) -> bool:
+    """Workers are longer at handing a batch over than at making it. As long as one thread pickles the other one of a
+    worker may be kept from going on, which is no reading."""
     made = [group for group in worker_groups(ledger, found.loader) if group.kind in ("getitem", "collate")]
-    cpu = sum(group.ns * (1.0 if group.cpu_share is None else group.cpu_share) for group in made)
-    sending = found.sending_ns or 0.0
-    least = max(WAIT * ledger.wall, DEAR * HANDOVER_NS * batches_per_step(ledger))
-    return bool(made) and sending >= least and sending >= cpu * batches_per_step(ledger)
+    batches, sending = batches_per_step(ledger), found.sending_ns or 0.0
+    cpu = batches * sum(group.ns * (1.0 if group.cpu_share is None else group.cpu_share) for group in made)
+    blocked = 0.0 if crowded(ledger, machine) else batches * sum(group.ns for group in made) - cpu
+    least = max(WAIT * ledger.wall, DEAR * HANDOVER_NS * batches)
+    return bool(made) and sending >= max(least, cpu + max(0.0, blocked - sending))
 
 
 def _by_trace(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
