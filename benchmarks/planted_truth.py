@@ -108,7 +108,7 @@ def time_calmly(illness: Illness, who: str, num_steps: int | None, patience_s: f
     for _ in range(2):
         quiet.wait(patience_s)
         neighbours = quiet.Neighbours()
-        timing = time_program(illness.script(who), illness.kind, num_steps)
+        timing = time_program(illness.script(who), illness.kind, num_steps, bytes_count=illness.bytes_illness)
         timing = replace(timing, others=neighbours.share())
         if timing.calm or not patience_s:
             break
@@ -116,14 +116,16 @@ def time_calmly(illness: Illness, who: str, num_steps: int | None, patience_s: f
     return timing
 
 
-def time_program(script: Path, kind: str, num_steps: int | None = None) -> Timing:
-    """Run `script` under the clock; raises RuntimeError with the end of its stderr where it fails."""
+def time_program(script: Path, kind: str, num_steps: int | None = None, *, bytes_count: bool = False) -> Timing:
+    """Run `script` under the clock; raises RuntimeError with the end of its stderr where it fails. `bytes_count`: what
+    loader workers hold alone is part of its bytes."""
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "rows.json"
         command = [sys.executable, str(CLOCK), str(out), kind, str(script), *step_arguments(num_steps)]
         done = subprocess.run(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, env=environment()
-        )
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE,
+            env=environment() | ({"STEP_CLOCK_WORKERS": "1"} if bytes_count else {}),
+        )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{script} left with {done.returncode}: {done.stderr[-500:]}")
         return read_rows(json.loads(out.read_text()))

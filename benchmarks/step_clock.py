@@ -10,8 +10,10 @@ for other processes on the cores.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+import multiprocessing
 import os
 import resource
 import runpy
@@ -27,16 +29,30 @@ rows: list[tuple[int, int, int, int]] = []
 events: list[torch.cuda.Event] = []
 PAGE = os.sysconf("SC_PAGE_SIZE")
 STATM = Path("/proc/self/statm")
+WITH_WORKERS = os.environ.get("STEP_CLOCK_WORKERS") == "1"
+"""Reading them takes milliseconds a step: where bytes are judged, not time."""
 
 
 def tick(*_: object) -> None:
     """Note the end of a step."""
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     resident = int(STATM.read_text().split()[1]) * PAGE if STATM.exists() else 0
+    resident += alone_in_workers() if WITH_WORKERS else 0
     rows.append((time.perf_counter_ns(), faults, resident, time.process_time_ns()))
     if torch.cuda.is_initialized():
         events.append(torch.cuda.Event(enable_timing=True))
         events[-1].record()
+
+
+def alone_in_workers() -> int:
+    """Bytes that loader workers share with no other process."""
+    total = 0
+    for child in multiprocessing.active_children():
+        rollup = Path(f"/proc/{child.pid}/smaps_rollup")
+        with contextlib.suppress(OSError):  # it has ended
+            lines = rollup.read_text().splitlines()
+            total += sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
+    return total
 
 
 def by_the_device() -> list[tuple[int, int, int, int]]:

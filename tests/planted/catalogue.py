@@ -131,10 +131,14 @@ CATALOGUE = (
     Illness("one_slow_sample", ("BRR407",), statistic="mean"),
     Illness("item_by_item", ("BRR408",)),
     Illness("padded_to_512", ("BRR409",)),
+    Illness("weighted_draws", ("BRR410",)),
+    Illness("boxes_in_lists", ("BRR411",)),
+    Illness("arrays_through_a_pipe", ("BRR411",)),
     # Many ranks.
     Illness("sums_every_micro_step", ("BRR703",)),
     # Memory and compile.
     Illness("graphs_kept", ("BRR601",), bytes_illness=True),
+    Illness("annotations_in_a_list", ("BRR604",), bytes_illness=True),
     Illness("recompiles", ("BRR801",)),
     Illness("graph_breaks", ("BRR802",), needs=("g++",)),
 )

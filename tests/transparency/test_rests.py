@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import gobrrr
 from gobrrr.capture import pacing, rests
@@ -238,3 +239,19 @@ def test_a_failure_in_a_rest_is_not_felt(
     assert differences(before, surroundings()) == []
     assert capfd.readouterr() == ("", "")
     assert "Injected" in notes(tmp_path)
+
+
+@pytest.mark.usefixtures("hurried")
+def test_epochs_of_workers_that_stay_are_noted(tmp_path: Path) -> None:
+    """Their iterator is made once and begins anew for each epoch."""
+    rows = TensorDataset(torch.zeros(6, 2))
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with watched(tmp_path):
+        loader = DataLoader(rows, batch_size=2, num_workers=1, persistent_workers=True)
+        for _ in range(4):
+            for (x,) in loader:
+                model(x).sum().backward()
+                optimizer.step()
+    (recording,) = load_run(tmp_path)
+    assert np.count_nonzero(recording.events[:, 1] == marks.ITER) == 4

@@ -15,7 +15,7 @@ from gobrrr.rules import ask, device_view, load
 from gobrrr.rules.model import Finding
 
 MS = 1e6
-OF_THE_MEAN = {"BRR405", "BRR407"}
+OF_THE_MEAN = {"BRR405", "BRR407", "BRR410"}
 """Rules that may speak of what the mean step holds and the median one does not."""
 ALL_SIGNALS = frozenset({"ops", "shapes", "stacks", "samples", "plain", "device", "workers", "facts"})
 LINE = Span("train.py", 42, "forward")

@@ -193,8 +193,8 @@ def report(*codes: str) -> Report:
 
 @pytest.mark.parametrize(
     ("codes", "names", "wanted"),
-    [(("BRR401",), (), True), (("BRR407",), (), True), (("BRR409",), ("trim_padding",), False), ((), (MANY,), True),
-     (("BRR201",), ("compile",), False)],
+    [(("BRR401",), (), True), (("BRR407",), (), True), (("BRR410",), (), True),
+     (("BRR409",), ("trim_padding",), False), ((), (MANY,), True), (("BRR201",), ("compile",), False)],
 )  # fmt: skip
 def test_who_waits_for_a_loader_is_asked(codes: tuple[str, ...], names: tuple[str, ...], wanted: bool) -> None:
     chosen = [Candidate(name) for name in names]

@@ -258,3 +258,58 @@ def test_this_interpreters_own_frames_are_read(tmp_path: Path) -> None:
 
     (group,) = groups((100, ((copy.__file__, "deepcopy", 128, False), TRAIN), 100))
     assert group.library == ("copy.deepcopy",)
+
+
+DATALOADER = SITE + "torch/utils/data/dataloader.py"
+NEXT_INDEX = (DATALOADER, "_BaseDataLoaderIter._next_index", 714, False)
+TRY_GET = (DATALOADER, "_MultiProcessingDataLoaderIter._try_get_data", 1290, False)
+RESET = (DATALOADER, "_MultiProcessingDataLoaderIter._reset", 1250, False)
+DRAW = ("data.py", "Balanced.__iter__", 50, True)
+LIB = "/usr/lib/python3.11/multiprocessing/"
+POLL = (LIB + "connection.py", "_ConnectionBase.poll", 256, False)
+SELECT = ("/usr/lib/python3.11/selectors.py", "_PollLikeSelector.select", 415, False)
+RECV = (LIB + "connection.py", "Connection._recv", 378, False)
+REBUILD = (SITE + "torch/multiprocessing/reductions.py", "rebuild_storage_fd", 541, False)
+PINNED = ("/usr/lib/python3.11/queue.py", "Queue.get", 171, False)
+
+
+@pytest.mark.parametrize(
+    ("stack", "stage"),
+    [
+        ((DRAW, NEXT_INDEX, LOADER, TRAIN), "sampling"),
+        ((NEXT_INDEX, LOADER, TRAIN), "sampling"),
+        ((DRAW, RESET, TRAIN), "sampling"),  # an __iter__ that is no generator
+        ((DRAW, (DATALOADER, "_BaseDataLoaderIter.__init__", 660, False), TRAIN), "sampling"),
+        ((("data.py", "helper", 9, True), DRAW, RESET, TRAIN), "sampling"),
+        ((("data.py", "helper", 9, True), RESET, TRAIN), ""),
+        ((GETITEM, FETCH, LOADER, TRAIN), ""),
+        ((DRAW, (SITE + "torch/utils/data/_utils/fetch.py", "_IterableDatasetFetcher.__init__", 27, False), RESET), ""),
+        ((QUEUE, TRY_GET, LOADER, TRAIN), "receiving"),  # unpickling, which is C
+        ((RECV, QUEUE, TRY_GET, LOADER, TRAIN), "receiving"),
+        ((RECV, REBUILD, QUEUE, TRY_GET, LOADER, TRAIN), "receiving"),
+        ((SELECT, POLL, QUEUE, TRY_GET, LOADER, TRAIN), ""),  # nothing there yet
+        ((PINNED, TRY_GET, LOADER, TRAIN), ""),
+        ((TRY_GET, LOADER, TRAIN), ""),
+        ((QUEUE, TRAIN), ""),  # the program's own
+        ((DRAW, TRAIN), ""),
+    ],
+)
+def test_the_stage_of_a_wait_is_read_off_torch_s_functions(stack: tuple[Frame, ...], stage: str) -> None:
+    (found,) = groups((100, stack, 40))
+    assert found.stage == stage and found.cpu_share == 1.0
+
+
+def test_stages_of_one_line_are_told_apart_with_their_cpu_time() -> None:
+    around = (QUEUE, TRY_GET, LOADER, TRAIN)
+    rows = (10, (TRAIN,), 0), (50, (RECV, *around), 10), (100, (SELECT, POLL, *around), 10)
+    received, polled = (next(g for g in groups(*rows) if g.phase == "data" and g.stage == s) for s in ("receiving", ""))
+    assert (received.ns, polled.ns) == (40.0, 50.0) and received.where == polled.where
+    assert (received.cpu_share, polled.cpu_share) == (0.25, 0.0)
+
+
+def test_what_threads_of_a_worker_send_is_its_cpu_time_per_batch() -> None:
+    one = worker(samples((50, (GETITEM, FETCH), 50)), batches=2)
+    kinds = {g.kind: g for g in worker_groups((replace(one, sent_cpu_ns=60), replace(one, sent_cpu_ns=20)), 0)}
+    assert (kinds["sending"].ns, kinds["sending"].cpu_share) == (20.0, 1.0)
+    for unknown in (None, 0):
+        assert "sending" not in {g.kind for g in worker_groups((replace(one, sent_cpu_ns=unknown),), 0)}

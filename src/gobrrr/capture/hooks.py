@@ -27,6 +27,8 @@ from gobrrr.capture.seats import Seat, nothing, starters
 from gobrrr.capture.unseen import is_the_programs, unseen
 from gobrrr.recording import marks as ev
 
+_RECEIVED = "_rcvd_idx"
+"""What an iterator of workers has from its first epoch on: it begins another one, and is not being made."""
 _LOADER_PREFIX = "enumerate(DataLoader)"
 _TIMED_EVERY = 31  # prime: in step with no loop
 _LONGEST_HOOK, _MAX_TIMINGS = 5_000_000, 8192  # ns
@@ -271,10 +273,13 @@ class Hooks:
         return number
 
     def _loaders(self) -> None:
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
+        from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
         seen = self._guarded(lambda _: self.begun())
         self._patches.replace(_BaseDataLoaderIter, "__init__", Lookup(_BaseDataLoaderIter.__init__, seen))
+        again = self._guarded(lambda iterator: self.begun() if _RECEIVED in vars(iterator) else None)
+        own = _MultiProcessingDataLoaderIter._reset
+        self._patches.replace(_MultiProcessingDataLoaderIter, "_reset", Lookup(own, again))
         for owner, name, told in self.children.seams():
             self._patches.replace(owner, name, Lookup(owner.__dict__[name], self._guarded(told, anywhere=True)))
 

@@ -17,6 +17,7 @@ import time
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.indices import UNKNOWN, Fetching
 from gobrrr.capture.threadcalls import ThreadCalls
 
 MAX_DEPTH = 200
@@ -37,12 +38,14 @@ class Sampler:
         self.cpu: list[int] = []
         self.held: list[int] = []
         self.wrote: list[int] = []
+        self.index: list[int] = []
+        self._fetching, self._index = Fetching(), UNKNOWN
         self.cost_ns = 0
         self.error = ""
         self._is_user = is_user
         self._stop = threading.Event()
         self._native = _native(thread)
-        self._clock = _cpu_clock(self._native)
+        self._clock = cpu_clock(self._native)
         self._switch: tuple[float, float] | None = None  # the program's, and ours
         self._runner = threading.Thread(target=self._run, name="gobrrr-sampler", daemon=True)
 
@@ -88,6 +91,7 @@ class Sampler:
             self.held.append(kind)
             self.wrote.append(wrote)
             self.stack.append(self._intern(frame))
+            self.index.append(self._index)
             del frame
             self.cost_ns += time.thread_time_ns() - began
 
@@ -101,11 +105,13 @@ class Sampler:
     def _intern(self, frame: FrameType | None) -> int:
         """Number of the stack, innermost first: user frames all, library frames up to a bound."""
         found: list[int] = []
-        depth = 0
+        depth, self._index = 0, UNKNOWN
         while frame is not None and depth < MAX_DEPTH:
             code = frame.f_code
             if depth < MAX_LIBRARY_FRAMES or self._is_user(code.co_filename):
                 found.append(self._frame_number(code, frame.f_lineno or code.co_firstlineno))
+            if self._index == UNKNOWN:  # of a loader that another one's samples are made with, the inner one's
+                self._index = self._fetching.index(frame)
             frame = frame.f_back
             depth += 1
         return self.stacks.setdefault(tuple(found), len(self.stacks))
@@ -131,6 +137,7 @@ class Sampler:
             "cpu": self.cpu,
             "held": self.held,
             "wrote": self.wrote,
+            "index": self.index,
             "cost_ns": self.cost_ns,
             "interval": self.interval,
         }
@@ -143,7 +150,7 @@ def _native(thread: int) -> int:
     return next((each.native_id or 0 for each in threading.enumerate() if each.ident == thread), 0)
 
 
-def _cpu_clock(native: int) -> int | None:
+def cpu_clock(native: int) -> int | None:
     """The clock of a thread's CPU time, by the system's number of it. pthread_getcpuclockid() takes Python's number,
     which is an address, and reads there: of a thread that has ended it crashes the program."""
     if not native or sys.platform != "linux":

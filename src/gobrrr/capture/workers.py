@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.descriptors import NEW
-from gobrrr.capture.sampler import Sampler
+from gobrrr.capture.privatememory import Readings
+from gobrrr.capture.sampler import Sampler, cpu_clock
 
 _LOOK = 0.05
 _OFF, _ON, _OVER = 0.0, 1.0, -1.0
+_FEEDER, _SERVER = "QueueFeederThread", "(_serve)"
+"""Names of threads: multiprocessing.queues, and multiprocessing.resource_sharer's since Python 3.10."""
 
 
 class WorkerSampling:
@@ -76,16 +79,36 @@ class WorkerSampling:
 
     def _sample(self, thread: int, interval: float) -> None:
         sampler = Sampler(thread, interval, self._user.is_user)
-        before = self._batches
+        before, sent = self._batches, _sent_cpu_ns()
         began = time.perf_counter_ns()
         sampler.start()
+        memory = Readings()
         while self._state()[0] == _ON:
+            memory.look(self._batches)
             time.sleep(_LOOK)
         sampler.stop()
-        found = {"type": "worker", "pid": os.getpid(), "batches": self._batches - before}
+        found: dict[str, Any] = {"type": "worker", "pid": os.getpid(), "batches": self._batches - before}
+        after = _sent_cpu_ns()
+        found["memory"] = memory.rows
+        found["sent_cpu_ns"] = after - sent if sent is not None and after is not None else None
         found |= {"wall_ns": time.perf_counter_ns() - began, "samples": sampler.as_json()}
         path = Path(self._folder) / f"worker-{os.getpid()}-{began}.json"
         part = path.with_suffix(".part")
         with os.fdopen(os.open(part, NEW, 0o600), "w", encoding="utf-8") as file:
             file.write(json.dumps(found))
         part.rename(path)
+
+
+def _sent_cpu_ns() -> int | None:
+    """CPU ns so far of the threads that hand this worker's batches over: multiprocessing's, which pickles them and
+    copies tensors to shared memory, and the one that gives out their descriptors. None where the system has no such
+    clock."""
+    if cpu_clock(threading.get_native_id()) is None:
+        return None
+    names = ((thread.name, thread.native_id) for thread in threading.enumerate())
+    clocks = [cpu_clock(native or 0) for name, native in names if name.startswith(_FEEDER) or name.endswith(_SERVER)]
+    total = 0
+    for clock in clocks:
+        with contextlib.suppress(OSError):  # it has ended
+            total += time.clock_gettime_ns(clock) if clock is not None else 0
+    return total

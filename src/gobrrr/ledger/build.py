@@ -27,16 +27,18 @@ from gobrrr.ledger.profiledwindow import profiled_window
 from gobrrr.ledger.roofline import device_roofline, roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
 from gobrrr.ledger.serving import serving_classes
+from gobrrr.ledger.slowsamples import slow_samples
 from gobrrr.ledger.spans import step_spans
 from gobrrr.ledger.stacks import line_groups
 from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats, waited
 from gobrrr.ledger.throughput import samples_per_step, steps_per_epoch
+from gobrrr.ledger.workermemory import worker_memory
 from gobrrr.ledger.workers import worker_groups
 from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Facts
 from gobrrr.recording.noted import facts_of
-from gobrrr.recording.run import Recording
+from gobrrr.recording.run import Recording, Samples
 from gobrrr.recording.trace import CPU_OP, Trace
 
 WAITED = 0.1
@@ -76,6 +78,8 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         host=tuple(_with_libraries(scaled.host, lines)),
         lines=lines,
         workers=tuple(worker_groups(recording.workers, 0, collates)),
+        worker_memory=worker_memory(recording.workers),
+        slow_samples=slow_samples(_sampled(recording)),
         loops=other_loops(recording),
         memory=memory_ledger(facts, device.memory if device else None),
         roofline=device_roofline(device.work, stats.plain_wall_ns)
@@ -175,6 +179,13 @@ def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
         msgspec.structs.replace(g, ns=g.ns * factor, libraries=tuple((n, ns * factor) for n, ns in g.libraries))
         for g in groups
     )
+
+
+def _sampled(recording: Recording) -> list[Samples]:
+    """Of the thread that steps, and of its loader's workers."""
+    window = recording.window("sample")
+    own = [window.samples] if window is not None and window.samples is not None else []
+    return own + [worker.samples for worker in recording.workers]
 
 
 def _with_libraries(host: Sequence[HostGroup], lines: Sequence[LineGroup]) -> list[HostGroup]:

@@ -50,6 +50,8 @@ class Pipeline(NamedTuple):
     """Per step."""
     spread: float = 0.0
     """Half the 95 % interval of the recorded step, as a share of it."""
+    received_ns: float = 0.0
+    """What the main process was seen to spend on taking batches over; 0 where there are no workers."""
 
     @property
     def parallel(self) -> float:
@@ -81,7 +83,8 @@ def step(pipeline: Pipeline, workers: int, cores: float) -> float:
 
 def _own(pipeline: Pipeline, workers: int, cores: float, times: float = 1.0) -> float:
     """The main process's part: the step, and `times` what workers cost it."""
-    return pipeline.compute_ns + times * (_handed(pipeline) + _crowd(pipeline, workers, cores))
+    handed = max(_handed(pipeline), pipeline.received_ns)
+    return pipeline.compute_ns + times * (handed + _crowd(pipeline, workers, cores))
 
 
 def _loaded(pipeline: Pipeline, workers: int, cores: float) -> float:

@@ -116,6 +116,11 @@ class LineGroup(msgspec.Struct, frozen=True):
     where nobody looked."""
     hot: tuple[tuple[str, float], ...] = ()
     """As a HostGroup has it."""
+    stage: str = ""
+    """Of a wait for the loader what the main thread itself does in it: sampling (the next indices), receiving (a batch
+    that a worker has ready); empty for all else."""
+    cpu_share: float | None = None
+    """Of `ns`, on a processor; null where nobody looked."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):
@@ -129,6 +134,24 @@ class WorkerGroup(msgspec.Struct, frozen=True):
     cpu_share: float | None = None
     own_share: float | None = None
     """As a LineGroup has it."""
+
+
+class WorkerMemory(msgspec.Struct, frozen=True):
+    """Bytes that the loop's workers hold alone, all of them together."""
+
+    workers: int
+    """That were read."""
+    held: int
+    growth_per_batch: float | None = None
+    """Null where too few readings were made to tell."""
+
+
+class SampleTime(msgspec.Struct, frozen=True):
+    """What making one sample took, by its index in the data set: ns, of that on a processor; null where not known."""
+
+    index: int
+    ns: float
+    cpu_ns: float | None = None
 
 
 class StepStats(msgspec.Struct, frozen=True):
@@ -291,6 +314,9 @@ class Ledger(msgspec.Struct, frozen=True):
     host: tuple[HostGroup, ...] = ()
     lines: tuple[LineGroup, ...] = ()
     workers: tuple[WorkerGroup, ...] = ()
+    worker_memory: WorkerMemory | None = None
+    slow_samples: tuple[SampleTime, ...] = ()
+    """The longest of those that were seen being made, the longest first."""
     loops: tuple[OtherLoop, ...] = ()
     memory: MemoryLedger = MemoryLedger()
     roofline: Roofline = Roofline()

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from gobrrr.ledger.loaderstages import stage_of
 from gobrrr.ledger.model import LineGroup
 from gobrrr.ledger.spans import elapsed
 from gobrrr.recording import marks
@@ -81,28 +82,30 @@ class Stack:
     frames: tuple[tuple[str, str], ...]
     watches: bool = False
     """The innermost frame is of gobrrr's hooks."""
+    stage: str = ""
+    """As a LineGroup has it."""
 
 
 def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGroup]:
     """Main-thread wall time per step by innermost user line and phase, most first. `spans` are the sampled steps."""
     stacks = [read_stack(samples, stack) for stack in samples.stacks]
-    sums: dict[tuple[tuple[Span, ...], str], Sum] = defaultdict(Sum)
+    sums: dict[tuple[tuple[Span, ...], str, str], Sum] = defaultdict(Sum)
     for sample in weighted(samples, spans):
         stack = stacks[sample.stack]
         if stack.watches:
             continue  # our own hooks: the plain step has them not
-        sums[(stack.where, stack.phase)].add(stack, sample)
-    groups = [_line_group(where, phase, total, len(spans)) for (where, phase), total in sums.items()]
+        sums[(stack.where, stack.phase, stack.stage)].add(stack, sample)
+    groups = [_line_group(*key, total, len(spans)) for key, total in sums.items()]
     return sorted(groups, key=lambda g: -g.ns)
 
 
-def _line_group(where: tuple[Span, ...], phase: str, total: Sum, num_steps: int) -> LineGroup:
+def _line_group(where: tuple[Span, ...], phase: str, stage: str, total: Sum, num_steps: int) -> LineGroup:
     top = max(total.innermost.items(), key=lambda item: item[1])[0]
     waiting = total.cpu < WAITING * total.ns
     libraries = total.libraries(num_steps)
-    group = LineGroup(
-        where, total.ns / num_steps, phase, top, libraries, waiting, total.num_samples, own_share=total.own_share
-    )
+    cpu_share = min(1.0, total.cpu / total.ns) if total.ns else None
+    group = LineGroup(where, total.ns / num_steps, phase, top, libraries, waiting, total.num_samples, stage=stage,
+                      cpu_share=cpu_share, own_share=total.own_share)  # fmt: skip
     if total.held[marks.UNKNOWN] > 0:
         return group
     held, writing = (total.held[kind] / num_steps for kind in (marks.WAITS, marks.WRITES))
@@ -142,7 +145,8 @@ def read_stack(samples: Samples, numbers: tuple[int, ...]) -> Stack:
     where = tuple(Span(file, line, function) for file, function, line, user in given if user)
     libraries = tuple(qualified(*frame) for frame in frames[:first] if not _HOOKS.search(frame[0]))
     watches = bool(frames[:first]) and _HOOKS.search(frames[0][0]) is not None
-    return Stack(where, libraries, _phase(frames), frames, watches)
+    phase = _phase(frames)
+    return Stack(where, libraries, phase, frames, watches, stage_of(frames) if phase == "data" else "")
 
 
 def qualified(file: str, function: str) -> str:

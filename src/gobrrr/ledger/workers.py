@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
+from gobrrr.ledger.loaderstages import SENDING
 from gobrrr.ledger.model import WorkerGroup
 from gobrrr.ledger.stacks import Stack, Sum, read_stack, weighted
 from gobrrr.recording.facts import Span
@@ -17,8 +18,8 @@ _READING = frozenset({"__getitem__", "__getitems__", "__next__", "__iter__", "<l
 def worker_groups(
     workers: tuple[Worker, ...], loader: int, collates: frozenset[str] = frozenset()
 ) -> list[WorkerGroup]:
-    """Loader workers' time per batch by what they did: getitem, collate, or other (queues: idle). `collates` names the
-    loaders' collate functions."""
+    """Loader workers' time per batch by what they did: getitem, collate, or other (queues: idle), and the CPU time of
+    sending it. `collates` names the loaders' collate functions."""
     sums: dict[tuple[str, tuple[Span, ...]], Sum] = defaultdict(Sum)
     batches = max(1, sum(worker.batches for worker in workers))
     for worker in workers:
@@ -40,6 +41,9 @@ def worker_groups(
         )
         for (kind, where), total in sums.items()
     ]
+    sent = [worker.sent_cpu_ns for worker in workers if worker.sent_cpu_ns is not None]
+    if any(sent):
+        groups.append(WorkerGroup(loader, SENDING, (), sum(sent) / batches, cpu_share=1.0))
     return sorted(groups, key=lambda g: -g.ns)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.machine import files
-from gobrrr.recording.facts import Span
+from gobrrr.recording.facts import Number, Span
 from gobrrr.recording.journal import read_journal
 from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.limits import DEFAULT, Limits
@@ -24,6 +24,7 @@ from gobrrr.recording.trace import Trace
 from gobrrr.recording.warmup import doubted
 
 Ints = npt.NDArray[np.int64]
+MAX_READINGS = 1024
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -68,6 +69,8 @@ class Samples(msgspec.Struct, frozen=True):
     """What it did: marks.RUNS and the others. Empty where nobody looked."""
     wrote: list[int] = []
     """Bytes that it had handed to calls that write, -1 unknown."""
+    index: list[int] = []
+    """Of the loader's sample that it was making, -1 where it made none or nobody knows."""
     cost_ns: int = 0
     interval: float = 0.0
 
@@ -110,6 +113,10 @@ class Worker(msgspec.Struct, frozen=True):
     batches: int
     wall_ns: int
     samples: Samples
+    sent_cpu_ns: int | None = None
+    """CPU time meanwhile of the threads that hand its batches over; null where the system does not tell."""
+    memory: Annotated[tuple[tuple[Number, Number], ...], msgspec.Meta(max_length=MAX_READINGS)] = ()
+    """(batches that it had made by then, bytes that it shares with no other process), in order."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +206,7 @@ def _whole(window: Window) -> bool:
 def whole_samples(samples: Samples) -> bool:
     """Its columns are of one length; those that older recordings lack may be empty."""
     length = len(samples.t)
-    looked = all(len(column) in (0, length) for column in (samples.held, samples.wrote))
+    looked = all(len(column) in (0, length) for column in (samples.held, samples.wrote, samples.index))
     return length == len(samples.stack) == len(samples.cpu) and looked
 
 

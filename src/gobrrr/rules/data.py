@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.model import Ledger, SampleTime
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, recovers
@@ -20,7 +20,8 @@ from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.pictures import with_pictures, with_transforms
 from gobrrr.rules.pixels_told import pixels, with_pixels
 from gobrrr.rules.waits import Wait, cause, wait
-from gobrrr.rules.waits_rare import fetches, period, rare_waits, rest_varies, start_cost, tail
+from gobrrr.rules.waits_rare import SLOW as SEVERAL
+from gobrrr.rules.waits_rare import WAIT, epoch_starts, fetches, period, rare_waits, rest_varies, start_cost, tail
 from gobrrr.units import duration, share
 
 ALIKE = 0.10
@@ -35,6 +36,8 @@ SLOW, FEW_SLOW = 0.8, 0.3
 """Of what slow samples cost, what must be worth telling (the rest may be chance), and what comes back at least where
 only some of them can be mended."""
 
+NAMED = 3
+"""Slow samples whose index is told."""
 AT_ONCE, HALF_AT_ONCE = 0.9, 0.5
 """Of what fetching rows one by one computes, what fetching them at once saves (29 ms of 2,048 samples became 0.09), and
 saves at least where rows are wide and copying them is most of it."""
@@ -198,8 +201,9 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A few waits are many times the usual one."""
     cost, limit = tail(ledger, machine)
     start = start_cost(ledger)
-    if cause(ledger, machine) == "BRR408":
-        return  # collections that so many samples set off: with them goes their tail
+    why = cause(ledger, machine)
+    if why == "BRR408" or (why == "BRR410" and epoch_starts(ledger) > 0.5 * cost):
+        return  # collections that so many samples set off, or what epochs begin with: with them goes their tail
     if start > 0.5 * cost or cost <= 2 * rest_varies(ledger) or not worth_telling(ledger, SLOW * cost):
         return  # late first batches of epochs (BRR404), or a machine on which everything is late now and then
     waits = sorted(fetches(ledger))
@@ -208,6 +212,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = wait(ledger, machine)
     loader = main_loader(ledger)
     place = found.where if found else _dataset_line(ledger)
+    named = slow_indices(ledger, found)
     yield finding(
         "BRR407",
         ledger,
@@ -215,7 +220,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=cost,
         ceiling=limit,
         message=f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
-        f"{duration(usual)}: {duration(cost)} per step",
+        f"{duration(usual)}: {duration(cost)} per step{_told_indices(named)}",
         advice="See what those samples have in common (size, file, retry) and mend, cache or drop them.",
         where=place,
         evidence={
@@ -224,6 +229,8 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "p95_wait": time(waits[int(0.95 * (len(waits) - 1))]),
             "longest_wait": time(waits[-1]),
         }
+        | {f"sample {each.index}": time(each.ns) for each in named}
+        | {f"sample {each.index} cpu": time(each.cpu_ns) for each in named if each.cpu_ns is not None}
         | _by("the usual wait of the plain phase")
         | (prefetched(ledger, machine, loader, rare, usual) if loader and "offline" not in ledger.signals else {}),
         confidence="measured",
@@ -231,8 +238,24 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
+def slow_indices(ledger: Ledger, found: Wait | None) -> tuple[SampleTime, ...]:
+    """Of the samples that were seen being made those that take several times the mean one, and a share of the step."""
+    usual = found.item_ns if found and found.item_ns is not None else 0.0
+    least = max(SEVERAL * usual, WAIT * ledger.wall)
+    return tuple(each for each in ledger.slow_samples if each.ns > least)[:NAMED]
+
+
+def _told_indices(named: tuple[SampleTime, ...]) -> str:
+    """'; index 300 took 122 ms, 1200 119 ms'."""
+    if not named:
+        return ""
+    first, *rest = named
+    told = [f"index {first.index} took {duration(first.ns)}", *(f"{each.index} {duration(each.ns)}" for each in rest)]
+    return f"; {', '.join(told)}"
+
+
 def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
-    lines = [line for line in ledger.lines if line.phase == "data" and line.where]
+    lines = [line for line in ledger.lines if line.phase == "data" and line.where and not line.stage]
     if lines:
         return max(lines, key=lambda line: line.ns).where
     loader = main_loader(ledger)

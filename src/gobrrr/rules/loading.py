@@ -53,7 +53,8 @@ class Loading:
         spent = float("inf") if load is None else load * self.now - (0.0 if self.workers else cpu)
         busy = min(float(ledger.threads), max(0.0, spent / self._rest)) if self._rest else 0.0
         spread = min(0.5, slack(ledger) / ledger.wall)
-        return Pipeline(self._rest, blocked, cpu, busy, ledger.threads, batches_per_step(ledger), spread)
+        batches = batches_per_step(ledger)
+        return Pipeline(self._rest, blocked, cpu, busy, ledger.threads, batches, spread, found.receiving_ns)
 
     @property
     def advised(self) -> int:

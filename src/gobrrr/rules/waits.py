@@ -1,16 +1,18 @@
-"""What the usual data wait is made of: reading, transforming, collating, fetching item by item."""
+"""What the usual data wait is made of: drawing indices, reading, transforming, collating, handing over."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gobrrr.ledger.loadermodel import HANDOVER_NS
+from gobrrr.ledger.loaderstages import RECEIVING, SAMPLING, SENDING
 from gobrrr.ledger.model import Ledger, LineGroup, WorkerGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import LoaderFacts, Span
 from gobrrr.rules.cores import batches_per_step, cores_busy, crowded, first_span, main_loader, worker_groups
 from gobrrr.rules.lines import Functions, below, own_name
-from gobrrr.rules.waits_rare import WAIT, steady_wait
+from gobrrr.rules.waits_rare import WAIT, epoch_starts, steady_wait
 
 HALF = 0.5
 """A part names the wait where it is half of it (SageMaker's IOBottleneck takes 50 % of the time in I/O)."""
@@ -21,6 +23,8 @@ HARDLY_RUNS = 0.9
 CHEAP_ITEM = 50.0
 """Dispatches per sample under which fetching it is indexing and stacking, no transform: TensorDataset needs 4 us per
 sample where one small op costs 1.2 us; a JPEG needs 800."""
+DEAR = 2.0
+"""Times the usual hand-over from which one is dear: those of small pictures took 1.2 to 2.1 ms where 1.5 is usual."""
 COLLATE = (Functions(("torch.utils.data._utils.collate.",)),)
 
 
@@ -39,6 +43,12 @@ class Wait(NamedTuple):
     """A trace's library functions below that line, ns per step, as a Cluster has them."""
     here_ns: float | None = None
     """What of it lies under that line; null where nobody looked."""
+    sampling_ns: float = 0.0
+    """The main process draws the indices of the batches to come; what epochs begin with counts, rare as it is."""
+    receiving_ns: float = 0.0
+    """The main process takes in batches that workers have ready."""
+    sending_ns: float | None = None
+    """CPU time of all workers that hand their batches over, beside making them; null where nobody looked."""
 
 
 def wait(ledger: Ledger, machine: Machine) -> Wait | None:
@@ -48,8 +58,26 @@ def wait(ledger: Ledger, machine: Machine) -> Wait | None:
         return None
     ns = steady_wait(ledger, machine)
     by = _by_trace if "offline" in ledger.signals else _by_workers if loader.num_workers else _by_main
-    found = by(ledger, machine, loader, ns)
-    return found if found.ns >= WAIT * ledger.wall else None
+    found = _with_own(by(ledger, machine, loader, ns), ledger, ns)
+    return found if max(found.ns, found.sampling_ns) >= WAIT * ledger.wall else None
+
+
+def _with_own(found: Wait, ledger: Ledger, ns: float) -> Wait:
+    """The wait with what the main thread itself does in it, which is no less of it where strangers have the cores."""
+    everything = sum(line.ns for line in ledger.lines if line.phase == "data")
+    mean = max(ns, min(everything, ns + epoch_starts(ledger)))  # with the starts of epochs, where those were sampled
+    sampling = mean * (_part((line.ns for line in staged_lines(ledger, SAMPLING)), everything) or 0.0)
+    receiving = ns * (_part((line.ns for line in staged_lines(ledger, RECEIVING)), everything) or 0.0)
+    groups = [group.ns for group in worker_groups(ledger, found.loader) if group.kind == SENDING]
+    sending = sum(groups) * batches_per_step(ledger) if groups else None
+    own = min(ns, max(found.ns, sampling + receiving))
+    return found._replace(ns=own, sampling_ns=sampling, receiving_ns=receiving, sending_ns=sending)
+
+
+def staged_lines(ledger: Ledger, stage: str) -> list[LineGroup]:
+    """The sampled lines of one stage of the wait, the costliest first."""
+    found = [line for line in ledger.lines if line.phase == "data" and line.stage == stage]
+    return sorted(found, key=lambda line: -line.ns)
 
 
 def cause(ledger: Ledger, machine: Machine) -> str | None:
@@ -60,6 +88,10 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     cheap = found.item_ns is not None and found.item_ns < CHEAP_ITEM * machine.dispatch.median
     if "offline" in ledger.signals:
         return "BRR405"  # nobody looked into the workers: that they, or the main process, are too slow is what it says
+    if found.sampling_ns >= HALF * found.ns:
+        return "BRR410"
+    if _receives(ledger, machine, found) or _sends(ledger, machine, found):
+        return "BRR411"
     if found.loader.in_memory and found.loader.one_by_one and cheap and found.loader.batch_size:
         return "BRR408"
     if found.idle_share is not None and found.idle_share >= HALF:
@@ -67,6 +99,31 @@ def cause(ledger: Ledger, machine: Machine) -> str | None:
     if found.collate_share is not None and found.collate_share >= HALF:
         return "BRR403"
     return "BRR401"
+
+
+def _receives(ledger: Ledger, machine: Machine, found: Wait) -> bool:
+    """Half of the wait, and more than taking over a batch of a few tensors costs anyhow: on crowded cores by CPU time,
+    for there the worker that is asked comes late."""
+    took = 1.0 if not crowded(ledger, machine) else cpu_share(staged_lines(ledger, RECEIVING))
+    dear = found.receiving_ns * (1.0 if took is None else took) >= DEAR * HANDOVER_NS * batches_per_step(ledger)
+    return dear and found.receiving_ns >= HALF * found.ns
+
+
+def cpu_share(lines: list[LineGroup]) -> float | None:
+    """Of the time of these lines on a processor; None where nobody looked."""
+    known = [line for line in lines if line.cpu_share is not None]
+    return _part((line.ns * (line.cpu_share or 0.0) for line in known), sum(line.ns for line in known))
+
+
+def _sends(ledger: Ledger, machine: Machine, found: Wait) -> bool:
+    """Workers are longer at handing a batch over than at making it. As long as one thread pickles the other one of a
+    worker may be kept from going on, which is no reading."""
+    made = [group for group in worker_groups(ledger, found.loader) if group.kind in ("getitem", "collate")]
+    batches, sending = batches_per_step(ledger), found.sending_ns or 0.0
+    cpu = batches * sum(group.ns * (1.0 if group.cpu_share is None else group.cpu_share) for group in made)
+    blocked = 0.0 if crowded(ledger, machine) else batches * sum(group.ns for group in made) - cpu
+    least = max(WAIT * ledger.wall, DEAR * HANDOVER_NS * batches)
+    return bool(made) and sending >= max(least, cpu + max(0.0, blocked - sending))
 
 
 def _by_trace(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
@@ -113,7 +170,7 @@ def _own_wait(ledger: Ledger, loader: LoaderFacts, groups: list[WorkerGroup], ns
 
 
 def _by_main(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
-    lines = [line for line in ledger.lines if line.phase == "data"]
+    lines = [line for line in ledger.lines if line.phase == "data" and line.stage != SAMPLING]
     everything = sum(line.ns for line in lines)
     collated = [(_collating(line, loader), line) for line in lines]
     collate = _part((part for part, _ in collated), everything)

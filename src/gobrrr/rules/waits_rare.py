@@ -111,6 +111,17 @@ def start_cost(ledger: Ledger) -> float:
     return epochs * (sum(loader.iter_ns) + late + slow + stopping) / loader.num_batches * batches_per_step(ledger)
 
 
+def epoch_starts(ledger: Ledger) -> float:
+    """ns per step by which iterators and the first batches of epochs are later than others; 0 of a single epoch."""
+    loader = main_loader(ledger)
+    if loader is None or not loader.num_batches or len(loader.first_wait_ns) < 2:
+        return 0.0
+    usual = median(ledger.step.waits) if ledger.step.waits else 0.0
+    late = sum(max(0.0, first - usual) for first in loader.first_wait_ns)
+    epochs = 1 + loader.unseen_epochs / len(loader.first_wait_ns)
+    return epochs * (sum(loader.iter_ns) + late) / loader.num_batches * batches_per_step(ledger)
+
+
 def refill_cost(ledger: Ledger) -> float | None:
     """ns per step of start_cost that stays with workers that stay: they load the first batch of an epoch when the epoch
     begins. Null where nobody saw how long a batch takes them."""

@@ -31,7 +31,9 @@ MOST, NARROW = 24, 0.08
 """Sweeps, and half the interval of the log ratio from which on no more are made; 3.2 % of it are the processes' own."""
 ENOUGH = 0.9
 """Of the headspace, what a loader's settings must bring for none of the others to be tried."""
-WAITS = ("BRR401", "BRR402", "BRR403", "BRR404", "BRR405", "BRR406", "BRR407", "BRR408")
+WAITS = (
+    "BRR401", "BRR402", "BRR403", "BRR404", "BRR405", "BRR406", "BRR407", "BRR408", "BRR410", "BRR411",
+)  # fmt: skip
 """Findings that say that the program waits for its loader."""
 LOADERS = ("loader_workers", "one_worker", "batched_fetch", "persistent_workers", "computed_once", "decoded_once")
 """Remedies that shorten that wait, and nothing else: pinned memory shortens the copy, which is no wait for batches."""

@@ -1,0 +1,67 @@
+"""BRR604: loader workers that come to hold a copy each of what they were to share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model import Ledger
+from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import Span
+from gobrrr.rules.cores import batches_per_step, first_span, main_loader, worker_groups
+from gobrrr.rules.evidence import count, size
+from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.units import size as bytes_text
+
+LEAST_PER_STEP = 256 << 10
+"""A sample of a list touches some pages of 4 KiB: sixteen of them, four pages each, are as much."""
+LEAST = 64 << 20
+"""Within a thousand steps: less is nobody's concern."""
+STEPS = 1_000
+ROOM = 0.5
+"""Of the free memory, what copies of all that the main process holds may need before it is a warning."""
+
+
+@rule("BRR604", "worker-memory-grows", "memory", needs={"plain", "facts", "workers"})
+def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """What forked workers hold alone grows with every batch: pages that they share with the main process are copied as
+    Python counts references in them, or the data set keeps what it makes."""
+    loader, seen = main_loader(ledger), ledger.worker_memory
+    if loader is None or not loader.num_workers or seen is None or seen.growth_per_batch is None:
+        return
+    growth = seen.growth_per_batch * batches_per_step(ledger)
+    if growth < LEAST_PER_STEP or growth * STEPS < LEAST:
+        return
+    limit = ledger.facts.memory_limit or machine.memory_bytes
+    own = ledger.facts.rss_bytes or 0
+    left = max(0, limit - own - seen.held)
+    copies = max(0, loader.num_workers * own - seen.held)
+    yield finding(
+        "BRR604",
+        ledger,
+        low=0.0,
+        expected=0.0,
+        ceiling=0.0,
+        message=f"What {loader.num_workers} workers hold alone grows by {bytes_text(growth)} per step, "
+        f"{bytes_text(seen.held)} by then: each comes to a copy of what it shares with the main process "
+        f"({bytes_text(own)}), or its data set keeps what it makes",
+        advice="Keep what samples are made from in arrays or tensors (numbers in one array, texts as bytes with "
+        "offsets), not in lists and dicts of Python objects, and no cache in the data set.",
+        where=_where(ledger),
+        evidence={
+            "growth_per_step": size(growth),
+            "held_by_workers": size(seen.held),
+            "main_process": size(own),
+            "num_workers": count(loader.num_workers),
+            "free": size(left),
+        },
+        cost_bytes=round(growth),
+        confidence="measured",
+        level="warning" if copies > ROOM * left else None,
+    )
+
+
+def _where(ledger: Ledger) -> tuple[Span, ...]:
+    loader = main_loader(ledger)
+    lines = [group for group in worker_groups(ledger, loader) if group.kind == "getitem" and group.where]
+    top = max(lines, key=lambda group: group.ns, default=None)
+    return first_span(loader.dataset_span, loader.created_span) if loader and not top else top.where if top else ()

@@ -1,0 +1,123 @@
+"""BRR604: what workers hold alone, as it is read, as it grows, as it is told."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from gobrrr.capture import privatememory
+from gobrrr.capture.privatememory import Readings, private_bytes
+from gobrrr.ledger.model import WorkerMemory
+from gobrrr.ledger.workermemory import worker_memory
+from gobrrr.recording.facts import Span
+from gobrrr.recording.run import Samples, Worker
+from tests.unit.handmade import Case
+from tests.unit.rule_lines import GETITEM, waiting, worker
+
+KIB, MIB = 1 << 10, 1 << 20
+
+
+def read(*rows: tuple[int, int], pid: int = 9) -> Worker:
+    return Worker(pid, 10, 1, Samples(), memory=rows)
+
+
+def test_memory_that_is_written_to_is_ones_own() -> None:
+    before = private_bytes()
+    if before is None:
+        pytest.skip("the kernel does not tell")
+    held = bytearray(32 * MIB)
+    held[::4096] = b"1" * len(held[::4096])
+    after = private_bytes()
+    assert after is not None and 30 * MIB < after - before < 64 * MIB
+
+
+def test_readings_are_few_and_end_where_they_are_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, spent = [0], [0]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(time, "thread_time_ns", lambda: spent[0])
+
+    def dear() -> int:
+        spent[0] += 20_000_000
+        return 7
+
+    monkeypatch.setattr(privatememory, "private_bytes", dear)
+    found = Readings()
+    for moment in range(0, 1000, 50):
+        now[0] = moment * 1_000_000
+        found.look(moment)
+    assert [batches for batches, _ in found.rows] == [0, 400, 800], "20 ms of each 400: 5 %"
+    cheap = Readings()
+    monkeypatch.setattr(privatememory, "private_bytes", lambda: 7)
+    cheap.look(1)
+    now[0] += 149_000_000
+    cheap.look(2)
+    now[0] += 1_000_000
+    cheap.look(3)
+    assert [batches for batches, _ in cheap.rows] == [1, 3]
+
+
+def test_where_the_kernel_does_not_tell_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(privatememory, "_ROLLUP", tmp_path / "none")
+    found = Readings()
+    found.look(1)
+    assert private_bytes() is None and found.rows == []
+    assert worker_memory((read(),)) is None
+
+
+def test_growth_is_per_batch_and_batches_that_wait_are_no_part_of_it() -> None:
+    steady = read((0, 0), (10, 10 * MIB), (20, 20 * MIB), (30, 30 * MIB), pid=1)
+    waits = read((0, 0), (10, 80 * MIB), (20, 0), (30, 80 * MIB), (40, 0), (50, 0), pid=2)
+    assert worker_memory((steady,)) == WorkerMemory(1, 30 * MIB, MIB)
+    found = worker_memory((steady, waits))
+    assert found is not None and (found.workers, found.held) == (2, 30 * MIB)
+    assert found.growth_per_batch == pytest.approx(MIB / 2), "each makes half of the batches"
+
+
+def test_of_too_few_readings_no_growth_is_told() -> None:
+    assert worker_memory((read((0, 0), (1, MIB), (2, 2 * MIB)),)) == WorkerMemory(1, 2 * MIB, None)
+    assert worker_memory((read((0, 0), (0, 1), (0, 2), (0, 3)),)) == WorkerMemory(1, 3, None)
+
+
+def test_a_worker_that_was_watched_twice_counts_once() -> None:
+    first, second = read((0, 0), (1, 5)), read((5, 9), (6, 9))
+    assert worker_memory((first, second)) == WorkerMemory(1, 9, None)
+
+
+def growing(growth: float | None = MIB, held: int = 100 * MIB, rss: int | None = 500 * MIB, **fields: Any) -> Case:
+    given = {"num_workers": 2} | fields
+    case = waiting(2.0, workers=(worker(3.0),), facts={"rss_bytes": rss, "memory_limit": 16 << 30},
+                   **given)  # fmt: skip
+    case.extra["worker_memory"] = WorkerMemory(2, held, growth)
+    return case
+
+
+def test_workers_that_grow_are_told_where_samples_are_made() -> None:
+    (found,) = growing().raised("BRR604")
+    assert found.where == (GETITEM,) and found.cost_bytes == MIB and found.severity == "note"
+    assert "1.00 MiB per step" in found.message and found.saving.ceiling_ns == 0
+
+
+def test_little_growth_and_none_that_is_known_are_silent() -> None:
+    assert growing(256 * KIB).raised("BRR604") and not growing(255 * KIB).raised("BRR604")
+    assert not growing(None).raised("BRR604") and not growing(-MIB).raised("BRR604")
+    case = growing()
+    case.extra["worker_memory"] = None
+    assert not case.raised("BRR604") and not growing(num_workers=0).raised("BRR604")
+
+
+def test_it_is_a_warning_where_copies_have_no_room() -> None:
+    """Two workers of 3 GiB beside 3 in 16: 6 of 13 GiB less than half, of 11 more."""
+    assert growing(rss=3 << 30, held=0).raised("BRR604")[0].severity == "note"
+    assert growing(rss=4 << 30, held=0).raised("BRR604")[0].severity == "warning"
+    assert growing(rss=None).raised("BRR604")[0].severity == "note"
+
+
+def test_without_sampled_lines_the_data_set_is_shown() -> None:
+    case = growing()
+    case.extra["workers"] = ()
+    assert case.raised("BRR604")[0].where == (Span("data.py", 10, "__getitem__"),)
+    case = growing(dataset_span=None, created_span=None)
+    case.extra["workers"] = ()
+    assert case.raised("BRR604")[0].where == ()
