@@ -4,9 +4,13 @@ is left alone."""
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
+import multiprocessing
+import os
 import random
-import types
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, WeightedRandomSampler  # noqa: E402
 
+from gobrrr.data.samples import encode  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies import computed_once, kept_samples  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
@@ -55,29 +60,38 @@ class Squares(Dataset):
         return self.length
 
     def __getitem__(self, index: int) -> Any:
-        NOTES.computed.append(index)
+        LOG.info(index)
         row = np.arange(3, dtype=np.float32) * index * self.factor
         return {"row": torch.from_numpy(row), "label": index, "text": str(index), "pair": (index, [1.5])}
 
 
-NOTES: Any = types.ModuleType("notes")
+LOG = logging.getLogger("computed")
+COMPUTED: list[int] = []
 
 
 @pytest.fixture(autouse=True)
-def _nothing_computed() -> None:
-    NOTES.computed = []
+def _noted() -> Iterator[None]:
+    """A logger is told by its name, whatever hangs on it."""
+    handler = logging.Handler()
+    handler.emit = lambda record: COMPUTED.append(record.msg)  # type: ignore[method-assign, assignment, arg-type]
+    LOG.setLevel(logging.INFO)
+    LOG.addHandler(handler)
+    COMPUTED.clear()
+    yield
+    LOG.removeHandler(handler)
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each look is due whenever it is asked for."""
-    monkeypatch.setattr(kept_samples, "_after", lambda began: 0.0)
+    monkeypatch.setattr(kept_samples, "_after", lambda began: (0.0, 0.0, 0.0))
 
 
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kept samples are not computed anew."""
-    monkeypatch.setattr(kept_samples.KeptSamples, "_compare_sample", lambda self, index: None)
+    """Kept samples are not computed anew, and looks take no time."""
+    monkeypatch.setattr(kept_samples, "MOST_SHARE", float("inf"))
+    monkeypatch.setattr(kept_samples.KeptSamples, "_compare", lambda self, dataset, indices: None)
 
 
 def epochs(data: Any, num: int = 3, **how: Any) -> tuple[list[Any], Any]:
@@ -102,15 +116,16 @@ def same(one: Any, other: Any) -> bool:
 
 def test_each_sample_is_computed_once_and_batches_and_streams_are_the_same(never: None) -> None:
     plain = epochs(Squares())
-    assert len(NOTES.computed) == 36
-    NOTES.computed.clear()
+    assert len(COMPUTED) == 36
+    COMPUTED.clear()
     with applied() as found:
         kept = epochs(Squares())
     assert same(plain, kept)
-    tried = [0, 0, 4, 4, 8, 8, 11, 11]
-    assert sorted(NOTES.computed) == sorted([*range(12), *tried])
+    again = COMPUTED[5:7]
+    assert again == [COMPUTED[0], COMPUTED[4]], "the first batch's first and last"
+    assert sorted(COMPUTED) == sorted([*range(12), *again])
     assert len(found.said) == 1 and "Squares" in found.said[0] and not found.why
-    assert len(found.asides) == 3, "an epoch of three batches was computed, and no other"
+    assert len(found.asides) == 3 + 1, "an epoch of three batches was computed, and no other; the first one's proof"
 
 
 def test_what_comes_once_is_put_aside_and_nothing_else(never: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +133,7 @@ def test_what_comes_once_is_put_aside_and_nothing_else(never: None, monkeypatch:
     monkeypatch.setattr(kept_samples.time, "perf_counter_ns", lambda: next(clock))
     with applied() as found:
         epochs(Squares(), 2)
-    assert found.asides == [7, 7, 7]
+    assert found.asides == [7, 7, 7, 7]
 
 
 def test_what_a_program_writes_into_a_sample_stays_its_own(never: None) -> None:
@@ -142,7 +157,7 @@ def test_who_draws_is_left_alone(kind: str) -> None:
     plain = epochs(Draws())
     with applied() as found:
         assert same(plain, epochs(Draws()))
-    assert found.why == [f"sample 0 draws random numbers ({kind})"] and not found.said
+    assert found.why == [f"its samples draw random numbers ({kind})"] and not found.said
 
 
 def test_one_sample_that_draws_ends_it_with_no_draw_lost_or_made_twice() -> None:
@@ -165,9 +180,10 @@ def test_a_generator_of_its_own_is_seen() -> None:
         def __getitem__(self, index: int) -> Any:
             return index, self.draws.random()
 
+    plain = epochs(Own())
     with applied() as found:
-        epochs(Own())
-    assert found.why == ["sample 0 is another the second time it is computed"]
+        assert same(plain, epochs(Own())), "nothing is drawn from it but by the program"
+    assert found.why == ["what it holds cannot be looked at: a numpy.random._generator.Generator"]
 
 
 def test_a_data_set_that_the_program_changes_begins_anew(never: None) -> None:
@@ -179,11 +195,11 @@ def test_a_data_set_that_the_program_changes_begins_anew(never: None) -> None:
         return found
 
     plain = curriculum(Squares())
-    NOTES.computed.clear()
+    COMPUTED.clear()
     with applied() as found:
         kept = curriculum(Squares())
     assert all(map(torch.equal, plain, kept)) and not found.why
-    assert len(NOTES.computed) == 8 + 2 * 12
+    assert len(COMPUTED) == 2 * (2 + 12)
 
 
 def test_a_data_set_that_changes_with_each_epoch_is_given_up(never: None) -> None:
@@ -229,11 +245,11 @@ def test_one_memory_for_all_samples_is_found_before_one_is_given(always: None) -
     class Reuses(Squares):
         def __init__(self) -> None:
             super().__init__()
-            NOTES.row = np.zeros(2)
+            self.row = np.zeros(2)
 
         def __getitem__(self, index: int) -> Any:
-            NOTES.row[:] = index
-            return NOTES.row
+            self.row[:] = index
+            return self.row
 
     def rows() -> list[Any]:
         return epochs(Reuses(), collate_fn=lambda samples: [sample.tolist() for sample in samples])[0]
@@ -241,10 +257,10 @@ def test_one_memory_for_all_samples_is_found_before_one_is_given(always: None) -
     plain = rows()
     with applied() as found:
         assert rows() == plain
-    assert len(found.why) == 1 and "was another when it was computed again" in found.why[0]
+    assert found.why == ["parts of its samples lie in the same memory"]
 
 
-def test_what_a_program_writes_into_the_data_sets_own_memory_reaches_it() -> None:
+def test_what_a_program_writes_into_the_data_sets_own_memory_reaches_it(never: None) -> None:
     class Own(Squares):
         def __init__(self) -> None:
             super().__init__()
@@ -277,16 +293,16 @@ def test_batches_that_are_made_in_another_thread_are_left_alone() -> None:
 
 def test_comparing_leaves_the_random_streams_where_they_were(always: None) -> None:
     plain = epochs(Squares(), 6)
-    NOTES.computed.clear()
+    COMPUTED.clear()
     with applied():
         assert same(plain, epochs(Squares(), 6))
-    assert len(NOTES.computed) > 20, "some were computed again"
+    assert len(COMPUTED) > 20, "some were computed again"
 
 
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ({"num_workers": 1}, "the loader has 1 workers: gobrrr.data.cache serves those"),
+        ({"num_workers": 1}, "the loader has workers: gobrrr.data.cache serves those"),
         ({"sampler": [np.int64(1), np.int64(2)], "shuffle": False}, "names samples by int64"),
     ],
 )
@@ -325,7 +341,7 @@ def test_what_cannot_be_kept_is_named_and_given_as_it_is() -> None:
 
 
 def test_room_is_asked_for_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computed_once, "room", lambda: 600.0)
+    monkeypatch.setattr(computed_once, "memory_room", lambda: 600.0)
     plain = epochs(Squares())
     with applied() as found:
         assert same(plain, epochs(Squares()))
@@ -351,10 +367,10 @@ def test_samples_of_a_batch_call_are_kept_as_well(never: None) -> None:
 
     data = Subset(Many(), list(range(3, 9)))
     plain = epochs(data)
-    NOTES.computed.clear()
+    COMPUTED.clear()
     with applied():
         assert same(plain, epochs(data))
-    assert len(NOTES.computed) == 6 + 8
+    assert len(COMPUTED) == 6 + 5, "a batch's samples are each held against what they are alone"
 
 
 def test_a_sampler_that_repeats_itself_gets_what_it_names(never: None) -> None:
@@ -372,12 +388,217 @@ def test_two_loaders_of_one_data_set_share_it_and_an_evaluation_has_its_own(neve
         for _ in range(2):
             for loader in (DataLoader(data, batch_size=4), DataLoader(data, batch_size=6), DataLoader(other)):
                 list(loader)
-    assert len(NOTES.computed) == 12 + 4 + 2 * 8 and len(found.said) == 1
+    assert len(COMPUTED) == 12 + 4 + 2 + 1 and len(found.said) == 1
 
 
 def test_a_program_with_a_data_set_for_each_epoch_keeps_no_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computed_once, "MOST_DATASETS", 2)
     with applied() as found:
-        for _ in range(3):
-            list(DataLoader(Squares(), batch_size=4))
-    assert found.why == ["it makes more than 2 data sets"]
+        data = [Squares() for _ in range(3)]
+        for each in data:
+            list(DataLoader(each, batch_size=4))
+        assert found.why == ["it has more than 2 data sets at once"]
+        refs = [weakref.ref(each) for each in data]
+        del data, each
+        gc.collect()
+        assert not any(ref() for ref in refs), "none is held"
+
+
+class Holding(Squares):
+    """Holds something that it may change as it is used."""
+
+    def __init__(self, thing: Any, use: Callable[[Any, int], Any]) -> None:
+        super().__init__()
+        self.thing, self.use = thing, use
+
+    def __getitem__(self, index: int) -> Any:
+        return index, self.use(self.thing, index)
+
+
+@pytest.mark.parametrize(
+    ("make", "use", "why"),
+    [
+        (lambda: np.random.default_rng(0), lambda thing, index: thing.random(), "cannot be looked at"),
+        (lambda: random.Random(0), lambda thing, index: thing.random(), "cannot be looked at"),
+        (lambda: torch.Generator(), lambda thing, index: torch.rand(1, generator=thing), "cannot be looked at"),
+        (lambda: iter(range(99)), lambda thing, index: next(thing), "changes while it is used"),
+        (lambda: (each for each in range(99)), lambda thing, index: next(thing), "cannot be looked at"),
+        (lambda: list(range(99)), lambda thing, index: thing.pop(), "changes while it is used"),
+        (lambda: [0], lambda thing, index: thing.append(0) or len(thing) <= 20, "changes while it is used"),
+        (lambda: multiprocessing.Value("i", 1), lambda thing, index: thing.value, "cannot be looked at"),
+        (lambda: (Path(__file__)).open(), lambda thing, index: index, "cannot be looked at"),
+    ],
+)  # fmt: skip
+def test_who_has_a_state_of_its_own_is_left_as_it_is(make: Any, use: Any, why: str) -> None:
+    """What the program's own computations leave of it, and nothing computed beside them."""
+    plain = epochs(Holding(make(), use))
+    with applied() as found:
+        assert same(plain, epochs(Holding(make(), use)))
+    assert len(found.why) == 1 and why in found.why[0] and not found.said
+
+
+def test_a_map_of_a_file_that_is_written_between_epochs_begins_anew(tmp_path: Path, never: None) -> None:
+    np.arange(12.0).tofile(tmp_path / "rows")
+    data = Holding(np.memmap(tmp_path / "rows", dtype=np.float64, mode="r+"), lambda thing, index: float(thing[index]))
+    loader = DataLoader(data, batch_size=12)
+    with applied() as found:
+        for times in (1, 2, 3):
+            (_, values) = next(iter(loader))
+            assert values.tolist() == [times * each for each in range(12)]
+            data.thing[:] = (times + 1) * np.arange(12)
+    assert found.said and not found.why
+
+
+def test_a_data_set_that_is_changed_amid_an_epoch_ends_it_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_samples, "_after", lambda began: (0.0, 0.0, 0.0))
+    data = Squares()
+    loader = DataLoader(data, batch_size=4)
+    with applied():
+        list(loader)
+        with pytest.raises(GobrrrError, match="changed amid an epoch"):
+            for _ in loader:
+                data.factor += 1
+
+
+def test_samples_that_come_twice_in_a_batch_are_objects_of_their_own(never: None) -> None:
+    class Rows(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return {"row": [index], "label": index}
+
+    def pops(samples: list[Any]) -> Any:
+        for sample in samples:
+            sample["row"].append(-1)
+        return [(sample.pop("label"), sample["row"]) for sample in samples]
+
+    def drawn() -> Any:
+        return epochs(Rows(), shuffle=False, batch_sampler=[[1, 1, 2], [2, 1, 1]], batch_size=1, collate_fn=pops)
+
+    plain = drawn()
+    with applied() as found:
+        assert drawn() == plain
+    assert found.said
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda x: (x, x), "lie in the same memory"),
+        (lambda x: (x[:-1], x[1:]), "lie in the same memory"),
+        (lambda x: (x.numpy(), x), "lie in the same memory"),
+        (lambda x: x.numpy()[::-1], ""),
+        (lambda x: (x[:2], x[2:]), ""),
+        (lambda x: named(x), "attributes of their own"),
+        (lambda x: frozen(x.numpy()), "may not be written"),
+    ],
+)
+def test_what_a_copy_would_not_be_is_not_kept(make: Any, why: str, never: None) -> None:
+    class Made(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return make(torch.arange(4.0) + index)
+
+    with applied() as found:
+        epochs(Made(), collate_fn=list)
+    assert why in found.why[0] if why else found.said and not found.why
+
+
+def named(x: Any) -> Any:
+    x.tag = "a row"
+    return x
+
+
+def frozen(x: Any) -> Any:
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("length", [4, 5])
+def test_samples_that_are_made_as_their_batch_wants_them_are_left_alone(length: int) -> None:
+    """Padded to the longest of the batch."""
+
+    class Padded(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return self.__getitems__([index])[0]
+
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [torch.full((max(indices) // length + 1,), index) for index in indices]
+
+    plain = epochs(Padded(20))
+    with applied() as found:
+        assert same(plain, epochs(Padded(20)))
+    assert "was another when it was computed again" in found.why[0] and not found.said
+
+
+def test_a_batch_call_that_leaves_rows_out_is_passed_on() -> None:
+    class Few(Squares):
+        def __getitems__(self, indices: list[int]) -> list[Any]:
+            return [index for index in indices if index != 7]
+
+    plain = epochs(Few())
+    with applied():
+        assert same(plain, epochs(Few()))
+
+
+def test_what_cannot_be_looked_at_is_left_alone_and_nobody_hears_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("not now")
+
+    plain = epochs(Squares())
+    monkeypatch.setattr(kept_samples, "digest", fails)
+    with applied() as found:
+        assert same(plain, epochs(Squares()))
+    assert found.why == ["its data set cannot be looked at: RuntimeError"] and not found.said
+
+
+def test_batches_that_are_named_by_an_iterator_are_left_alone() -> None:
+    class Names:
+        def __iter__(self) -> Iterator[Any]:
+            return iter([map(int, "012"), map(int, "345")])
+
+    with applied() as found:
+        batches = [rows["label"].tolist() for rows in DataLoader(Squares(), batch_sampler=Names())]  # type: ignore[arg-type]
+    assert batches == [[0, 1, 2], [3, 4, 5]] and found.why == ["its sampler gives a map, not a list, for each batch"]
+
+
+def test_a_sample_that_draws_later_on_leaves_the_streams_as_the_program_has_them(always: None) -> None:
+    """By what no look reaches: the computation that finds it out is nobody's draw."""
+
+    class Later(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return index, torch.rand(1).item() if "DRAWS" in os.environ else 0.5
+
+    def run() -> list[Any]:
+        os.environ.pop("DRAWS", None)
+        torch.manual_seed(0)
+        loader, found = DataLoader(Later(), batch_size=6, shuffle=True), []
+        for epoch in range(3):
+            found += [*loader]
+            if epoch == 0:
+                os.environ["DRAWS"] = "1"
+        return found
+
+    plain = run()
+    with applied() as found:
+        assert same(plain, run())
+    os.environ.pop("DRAWS", None)
+    assert "was another when it was computed again" in found.why[0]
+
+
+def test_all_data_sets_share_one_room(monkeypatch: pytest.MonkeyPatch, never: None) -> None:
+    size = sum(len(encode(Squares()[index])) for index in range(12))
+    monkeypatch.setattr(computed_once, "memory_room", lambda: 2 * size + 1.0)
+    with applied() as found:
+        kept = [Squares() for _ in range(4)]
+        for data in kept:
+            epochs(data, 1)
+    assert len(found.why) == 1 and "1.00 B may be taken" in found.why[0], "two have room"
+
+
+def test_a_bit_generator_of_ones_own_choice_is_no_obstacle(never: None) -> None:
+    plain = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(1))
+        with applied() as found:
+            list(DataLoader(Squares(), batch_size=12))
+    finally:
+        np.random.set_bit_generator(plain)
+    assert found.said and not found.why

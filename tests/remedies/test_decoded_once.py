@@ -108,7 +108,7 @@ def test_modes_and_sizes_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None
         nearest = Image.open(io.BytesIO(data)).convert("RGB").resize((50, 37), Image.Resampling.NEAREST)
         whole = Image.open(io.BytesIO(data)).convert("RGB")
         whole.load()
-    assert found.decoded == 4
+    assert found.decoded == 3, "once for each mode, and for all that is asked of a picture after the first"
     assert (grey.mode, small.mode, whole.size) == ("L", "RGB", (203, 151)) and nearest.tobytes() != small.tobytes()
 
 
@@ -122,7 +122,7 @@ def test_what_is_written_into_a_picture_is_in_no_other(monkeypatch: pytest.Monke
 
 
 def test_a_full_memory_keeps_what_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded_once, "room", lambda: 3.0 * 50 * 37 + 1)
+    monkeypatch.setattr(decoded_once, "memory_room", lambda: 3.0 * 50 * 37 + 1)
     with applied(monkeypatch) as found:
         for _ in range(3):
             for seed in (0, 1):
@@ -140,6 +140,49 @@ def test_what_pillow_refuses_it_refuses(arguments: Any, monkeypatch: pytest.Monk
     plain = asked()
     with applied(monkeypatch):
         assert asked() == plain
+
+
+def test_what_is_drawn_anew_each_time_is_made_of_the_whole_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoded when it comes for the first and for the second time; its resize is part of each step."""
+    draw, files = np.random.default_rng(0), [jpeg(seed) for seed in range(3)]
+    boxes = [[tuple(map(int, (*draw.integers(0, 50, 2), *draw.integers(60, 150, 2)))) for _ in files] for _ in range(5)]
+
+    def epoch(number: int) -> list[bytes]:
+        asked = zip(files, boxes[number], strict=True)
+        return [Image.open(io.BytesIO(d)).convert("RGB").resize((32, 32), box=box).tobytes() for d, box in asked]
+
+    plain = [epoch(number) for number in range(5)]
+    with applied(monkeypatch) as found:
+        decoded = []
+        for number in range(5):
+            assert epoch(number) == plain[number]
+            decoded.append((found.decoded, len(found.asides)))
+    assert decoded == [(3, 3), (6, 6), (6, 6), (6, 6), (6, 6)]
+
+
+def test_pictures_that_are_others_each_time_are_no_files_that_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of another encoding: of twice as many as there are samples nothing more is kept, or put aside."""
+    with applied(monkeypatch) as found:
+        DataLoader([0, 1, 2])  # type: ignore[arg-type]
+        for seed in range(10):
+            Image.open(io.BytesIO(jpeg(seed))).convert("RGB").resize((20, 20))
+    assert found.decoded == 10 and len(found.asides) == 6
+
+
+def test_a_broken_file_is_found_where_pillow_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = bytearray(jpeg())
+    at = data.index(b"\xff\xc4") + 5
+    data[at : at + 16] = b"\xff" * 16  # a Huffman table with too many codes; the file ends as it should
+
+    def opened() -> str:
+        with pytest.raises(OSError) as raised:
+            Image.open(io.BytesIO(bytes(data))).convert("RGB")
+        return str(raised.value)
+
+    plain = opened()
+    with applied(monkeypatch) as found:
+        assert opened() == plain
+    assert not found.asides and not found.said
 
 
 class Mirrored(Dataset):
@@ -182,7 +225,7 @@ def test_workers_decode_as_ever_and_it_says_so(tmp_path: Path, monkeypatch: pyte
     with applied(monkeypatch) as found:
         kept = epochs(Mirrored(tmp_path), num_workers=1)
     assert all(torch.equal(one[0], other[0]) for one, other in zip(plain, kept, strict=True))
-    assert found.why[0] == "the loader has 1 workers, each with a memory of its own" and not found.said
+    assert found.why[0] == "the loader has workers, each with a memory of its own" and not found.said
 
 
 def test_it_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,4 +233,4 @@ def test_it_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     with applied(monkeypatch) as found:
         waits = Image.open(io.BytesIO(data)).convert("RGB")
     assert waits.tobytes() == pictures.decoded(data, "RGB").tobytes()
-    assert found.decoded == 0 and "convert" not in vars(type(Image.open(io.BytesIO(data))))
+    assert found.decoded == 1 and not found.said and "convert" not in vars(type(Image.open(io.BytesIO(data))))

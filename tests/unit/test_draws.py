@@ -83,7 +83,7 @@ def test_what_goes_wrong_ends_the_looking(monkeypatch: pytest.MonkeyPatch) -> No
     def fails() -> Any:
         raise RuntimeError("no states")
 
-    monkeypatch.setattr(looking, "_states", fails)
+    monkeypatch.setattr(looking, "states", fails)
     found = Draws()
     found.begin()
     found.end(("loader",))

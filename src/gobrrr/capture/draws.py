@@ -7,14 +7,13 @@ handed out; in the program's process alone. A look is followed by a pause, as in
 
 from __future__ import annotations
 
-import random
-import sys
 import threading
 from time import perf_counter_ns
 from typing import Any
 
 from gobrrr.capture.lengths import PAUSE, Key
-from gobrrr.capture.unseen import is_tracing, unseen
+from gobrrr.capture.streams import states
+from gobrrr.capture.unseen import is_tracing
 
 
 class Draws:
@@ -43,25 +42,18 @@ class Draws:
         if threading.get_ident() != self._thread or not loader:
             return
         now = perf_counter_ns()
+        drew = before != self._states()
+        if self.error:
+            return
         look = self.looks.setdefault(loader, [0, 0])
         look[0] += 1
-        look[1] += before != self._states()
+        look[1] += drew
         ended = perf_counter_ns()
         self._due = ended + PAUSE * (self._spent + ended - now)
 
     def _states(self) -> Any:
         try:
-            return _states()
+            return states()
         except Exception as error:
             self.error = repr(error)
             return None
-
-
-def _states() -> tuple[Any, ...]:
-    """Of torch's, NumPy's and Python's stream."""
-    import torch
-
-    with unseen():
-        tensor = torch.default_generator.get_state().numpy().tobytes()
-    array: Any = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
-    return tensor, random.getstate(), array and (array[1].tobytes(), *array[2:])

@@ -147,7 +147,7 @@ def orphans(recorder: Recorder) -> dict[str, Any] | None:
 
 def loaders(recorder: Recorder) -> list[dict[str, Any]]:
     """Facts of every loader iterator; those of one loader share their `key`."""
-    looks = recorder.draws.looks
+    looks = {} if recorder.draws.error else recorder.draws.looks
     return [
         {
             "id": number,

@@ -56,12 +56,14 @@ _SKIPPED = frozenset(
 )
 
 
-def digest(*values: Any) -> str:
+def digest(*values: Any, strict: bool = False) -> str:
     """32 hex digits; the same for equal code and values in another process of the same Python.
 
     Raises GobrrrError for what cannot be told: a tensor without memory of a subclass, sets in sets without end.
+    `strict`: also for what is told by its type alone, since it changes by being used (a generator, an open file) or C
+    keeps it to itself.
     """
-    walk = _Walk()
+    walk = _Walk(strict)
     try:
         return walk.digest(*values)
     except GobrrrError:
@@ -76,7 +78,8 @@ def digest(*values: Any) -> str:
 class _Walk:
     """One pass through objects. Each is told once; what comes again is told by its number."""
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool = False) -> None:
+        self.strict = strict
         self.hash = hashlib.blake2b(digest_size=16)
         self.met: dict[int, tuple[int, Any]] = {}  # the object beside, so that its id is not given to another
         self.depth = 0
@@ -130,7 +133,7 @@ class _Walk:
         elif kind is memoryview:
             self.tell("memoryview", value.format, value.shape, value.tobytes())
         elif isinstance(value, _WEAK):
-            self.tell("changes with use", name_of(kind))
+            self._by_type("changes with use", kind)
         elif isinstance(value, np.generic | np.dtype | torch.dtype | torch.device | range):
             self.tell(name_of(kind), repr(value))
         elif isinstance(value, types.ModuleType):
@@ -154,9 +157,16 @@ class _Walk:
         elif isinstance(
             value, io.IOBase | random.Random | np.random.Generator | np.random.RandomState | torch.Generator
         ):
-            self.tell("changes with use", name_of(kind))
+            self._by_type("changes with use", kind)
         else:
             self._instance(value, kind)
+
+    def _by_type(self, why: str, kind: type) -> None:
+        if self.strict:
+            raise GobrrrError(
+                f"what it holds cannot be looked at: a {name_of(kind)}", "name its version yourself: key=..."
+            )
+        self.tell(why, name_of(kind))
 
     def _items(self, value: Sequence[Any]) -> None:
         """All of a list of strings, numbers and what nests them, at the speed of C; of objects what time allows."""
@@ -176,7 +186,7 @@ class _Walk:
         """Each member by itself, since they have no order: it knows what holds the set, and not the other members."""
         digests, known = [], len(self.met)
         for item in value:
-            one = _Walk()
+            one = _Walk(self.strict)
             one.met = self.met
             digests.append(one.digest(item))
             while len(self.met) > known:
@@ -304,7 +314,7 @@ class _Walk:
         if state and not (told and installed):
             self.see(state)
         elif installed and not told and not self._reduced(value):
-            self.tell("unseen")
+            self._by_type("unseen", kind)
 
     def _reduced(self, value: Any) -> bool:
         """An object of C, such as a tokenizer: what it is made anew from. Whether it says so."""

@@ -119,8 +119,13 @@ def _fetch(loader: Any) -> Callable[[Any], Any]:
 
     if loader.batch_size is None and loader.batch_sampler is None:
         return _MapDatasetFetcher(loader.dataset, False, lambda sample: sample, False).fetch
-    fetcher: Any = _MapDatasetFetcher(loader.dataset, True, lambda samples: samples[0], False)
-    return lambda index: fetcher.fetch([index])
+    together: Any = _MapDatasetFetcher(loader.dataset, True, lambda samples: samples, False)
+
+    def fetch(index: Any) -> Any:
+        given = together.fetch([index])
+        return given[0] if type(given) is list and len(given) == 1 else given
+
+    return fetch
 
 
 def _items(fetch: Callable[[Any], Any], drawn: list[Any]) -> tuple[list[Any], dict[str, str] | None]:

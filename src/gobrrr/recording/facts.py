@@ -66,6 +66,17 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     end_wait_ns: tuple[int, ...] = ()
     """The request that finds each epoch over: workers that do not persist are stopped in it."""
 
+    @property
+    def num_epochs(self) -> int:
+        """That were seen to begin."""
+        return len(self.iter_ns) + self.unseen_epochs
+
+    @property
+    def comes_again(self) -> bool:
+        """Whether samples were given that had been given before, as far as numbers say."""
+        given = self.num_batches * (self.batch_size or 1)
+        return self.num_epochs > 1 and self.length is not None and given > self.length
+
 
 class OptimizerFacts(msgspec.Struct, frozen=True):
     """One optimizer and its setting."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.draft_decoding import cannot_wait
-from gobrrr.remedies.loader_workers import room
-from gobrrr.remedies.loaders import AFTER_THE_FIRST, most_said
+from gobrrr.remedies.loaders import AFTER_THE_FIRST, memory_room, saved_after_the_first
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model import Saving
 from gobrrr.rules.pictures import SAVED_BY_DECODING_ONCE
@@ -26,6 +26,7 @@ class DecodedOnce(Remedy):
     title = "keeps JPEG pictures in memory as they are after decoding and resizing"
     safety = "exact"
     place = "loader"
+    late = True
     unseen = AFTER_THE_FIRST
     codes = ("BRR401",)
     conflicts = ("draft_decoding", "loader_workers", "one_worker", "computed_once")
@@ -36,17 +37,13 @@ class DecodedOnce(Remedy):
 
     def predicts(self, report: Report) -> Saving:
         """Of decoding and resizing, where a second epoch was seen to begin."""
-        said = most_said(report, self.codes, SAVED_BY_DECODING_ONCE)
-        if said is None:
-            return Saving()
-        most = super().predicts(report).ceiling_ns
-        return Saving(0.0, min(said, most), most)
+        return saved_after_the_first(super().predicts(report), report, self.codes, SAVED_BY_DECODING_ONCE)
 
     def apply(self, seams: Seams) -> None:
         from gobrrr.remedies.kept_pictures import KeptPictures
         from gobrrr.remedies.pictures import put_in, take_away
 
-        said = False
+        said, lengths = False, {0: 0}
 
         def told() -> None:
             nonlocal said
@@ -55,12 +52,17 @@ class DecodedOnce(Remedy):
                 seams.applied(self.name)
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
-            if workers := kwargs.get("num_workers"):
-                seams.declined(self.name, f"the loader has {workers} workers, each with a memory of its own")
+            data = kwargs.get("dataset")
+            if kwargs.get("num_workers"):
+                seams.declined(self.name, "the loader has workers, each with a memory of its own")
+            try:
+                lengths[id(data)] = len(data)  # type: ignore[arg-type]
+            except (TypeError, NotImplementedError):
+                lengths[0] = 1 << 62  # nobody knows
             return kwargs
 
         seams.undo(take_away)
-        put_in(KeptPictures(room(), seams.aside, told))
+        put_in(KeptPictures(memory_room(), seams.aside, told, lambda: sum(lengths.values()) or math.inf))
         seams.at_loader(change)
 
 

@@ -1,8 +1,9 @@
 """The samples of one data set by their index, for as long as it is seen to give the same ones again.
 
-Three looks say so. While samples are computed no global random stream may move. Between batches what the data set holds
-is compared, for at most a hundredth of the time. And for another hundredth a sample that is kept is computed anew and
-held against what is kept, which finds what lies where no look reaches: files, C, the clock.
+Nothing is computed that the program has not asked for just now, nothing twice before the data set is seen to stay as it
+is while it is used, and no global random stream may move meanwhile. What it holds is looked at again as each epoch
+begins and between batches; and samples that are kept are computed anew now and then, at each epoch's beginning always:
+that finds what no look reaches (files, the clock, the environment).
 """
 
 from __future__ import annotations
@@ -11,23 +12,26 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from gobrrr.data.sameness import check_same, states
+from gobrrr.capture.streams import NAMES, put_back, states
+from gobrrr.data.fingerprints import digest
 from gobrrr.data.samples import decode, encode
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.copied_state import CopiedState, TooMuch
+from gobrrr.remedies.apart_in_memory import why_shared
 from gobrrr.units import size
 
-SHARE = 0.01
-"""Of the time, what each of the two later looks may take."""
+SHARE, MOST_SHARE = 0.01, 0.1
+"""Of the time, what the later looks may take each; and what those at the beginning of epochs may."""
+AGAIN = 2
+"""Kept samples of a batch that are computed anew where an epoch begins, or the time has come."""
 MOST_CHANGES = 2
-"""Of a data set that changes by being used: one that opens its file at the first sample changes once."""
+"""Of a data set that stays as it is after that: one that counts its rows at the first sample changes once."""
 NAMED_BY = (int, str)
 """Types of indices: a tensor of one element is another key each time."""
 
 Compute = Callable[[Sequence[Any]], Any]
 """The samples of some indices, as torch's fetcher asks for them."""
 Aside = Callable[[int], None]
-"""Told how many ns computing what was not kept yet has taken."""
+"""Told how many ns it took that comes once."""
 
 
 class Whole(NamedTuple):
@@ -36,116 +40,193 @@ class Whole(NamedTuple):
     batch: Any
 
 
-class KeptSamples:
-    """Of one data set, which has a length and is asked by index. `room`: bytes that they may take."""
+class Room:
+    """Bytes that the samples of all data sets may take."""
 
-    def __init__(self, dataset: Any, room: float, aside: Aside) -> None:
+    def __init__(self, left: float) -> None:
+        self.left = left
+
+
+class KeptSamples:
+    """Of one data set. `length`: its own; `batched`: it makes its samples a batch at a time."""
+
+    def __init__(self, length: int, batched: bool, room: Room, aside: Aside) -> None:
         self.why_not = ""
         """Why none is kept any more."""
         self.wrong = False
-        """Whether a sample that may have been given is not the one that is computed."""
-        self._given = False
-        self._dataset, self._room, self._aside, self._length = dataset, room, aside, len(dataset)
+        """Whether a sample may have been given that the data set would not have."""
+        self._length, self._batched, self._room, self._aside = length, batched, room, aside
         self._payloads: dict[Any, bytes] = {}
         self._bytes = self._changes = self._turn = 0
-        self._state: CopiedState | None = None
-        self._look_again = self._compare_again = 0.0
-
-    def prove(self) -> None:
-        """Compute four samples twice, before any is kept."""
-        try:
-            check_same(lambda index: encode(self._dataset[index]), lambda index: None, self._length)
-        except GobrrrError as error:
-            self.why_not = error.message
+        self._state: Any = None
+        self._proven = self._given = False
+        self._begins, self._compares = False, True
+        self._look_again = self._compare_again = self._looked = self._took = 0.0
 
     def epoch_begins(self) -> None:
         """Look at the next batch whether the program has changed the data set."""
-        self._look_again = 0.0
+        self._begins = self._compares = True
 
-    def give(self, indices: Sequence[Any], compute: Compute) -> Any:
+    @property
+    def keeps(self) -> bool:
+        """Whether it has any."""
+        return bool(self._payloads)
+
+    def give(self, dataset: Any, indices: Any, compute: Compute) -> Any:
         """The samples, in this order; those that are computed now are the data set's own objects, so that what the
         program writes into them reaches it. None where somebody else must give them: `why_not` says why."""
-        self._look(indices)
+        self._check(indices)
+        if not self.why_not:
+            self._look(dataset)
+        if not self.why_not:
+            self._compare(dataset, indices)
         if self.why_not:
             return None
-        missing = [index for index in dict.fromkeys(indices) if index not in self._payloads]
-        given = self._computed(missing if self._payloads else indices, compute) if missing else {}
+        missing = [place for place, index in enumerate(indices) if index not in self._payloads]
+        if not self._payloads:
+            missing = [*range(len(indices))]
+        given = self._computed(dataset, [indices[place] for place in missing], compute) if missing else []
         if isinstance(given, Whole):
-            return given.batch
-        kept = self._payloads
-        self._given = self._given or len(given) < len(indices)
-        return [given[index] if index in given else decode(bytearray(kept[index])) for index in indices]
+            if len(missing) == len(indices):
+                return given.batch
+            return None  # of some of them alone it says nothing; the others were not asked for
+        self._given = self._given or len(missing) < len(indices)
+        fresh = dict(zip(missing, given, strict=True))
+        return [fresh[n] if n in fresh else self._kept(index) for n, index in enumerate(indices)]
 
-    def _look(self, indices: Sequence[Any]) -> None:
-        """What can be told before anything is computed."""
-        if strange := sorted({type(index).__name__ for index in indices if type(index) not in NAMED_BY}):
+    def forget(self) -> None:
+        """Give back what they take."""
+        self._room.left += self._bytes
+        self._bytes = 0
+        self._payloads.clear()
+
+    def _kept(self, index: Any) -> Any:
+        return decode(bytearray(self._payloads[index]))
+
+    def _check(self, indices: Any) -> None:
+        if type(indices) not in (list, tuple):
+            self.why_not = f"its sampler gives a {type(indices).__name__}, not a list, for each batch"
+        elif strange := sorted({type(index).__name__ for index in indices if type(index) not in NAMED_BY}):
             self.why_not = f"its sampler names samples by {' and '.join(strange)}, not by whole numbers"
+
+    # what the data set holds
+
+    def _look(self, dataset: Any) -> None:
+        now = time.perf_counter()
+        begins, self._begins = self._begins, False
+        if begins and now - self._looked < self._took / MOST_SHARE:
+            self.why_not = "looking at what its data set holds takes too long for its epochs"
+        elif begins or now >= self._look_again:
+            self._compare_state(dataset, begins)
+            self._looked, self._took, self._look_again = _after(now)
+
+    def _compare_state(self, dataset: Any, begins: bool) -> None:
+        found = self._state_of(dataset)
+        if self.why_not or self._state in (None, found):
+            self._state = self._state or found
             return
-        if (began := time.perf_counter()) >= self._look_again:
-            self._compare_state()
-            self._look_again = _after(began)
+        if self._given and not begins:
+            self.wrong, self.why_not = True, "its data set was changed amid an epoch"
+        self._changed(found)
+
+    def _changed(self, found: Any) -> None:
+        """Begin anew with what it holds now."""
+        self._state, self._changes = found, self._changes + 1
+        self._proven = self._given = False
+        self.forget()
+        if self._changes > MOST_CHANGES:
+            self.why_not = self.why_not or "its data set changes while it is used"
+
+    def _state_of(self, dataset: Any) -> Any:
+        import torch
+
+        try:
+            return digest(dataset, strict=True), torch.get_default_dtype()
+        except GobrrrError as error:
+            self.why_not = error.message
+        except Exception as error:  # the program's own objects, asked in a way that they did not foresee
+            self.why_not = f"its data set cannot be looked at: {type(error).__name__}"
+        return None
+
+    # what it gives
+
+    def _compare(self, dataset: Any, indices: Sequence[Any]) -> None:
+        began = time.perf_counter()
         kept = [index for index in indices if index in self._payloads]
-        if kept and (began := time.perf_counter()) >= self._compare_again:
-            self._compare_sample(kept[self._turn % len(kept)])
-            self._compare_again = _after(began)
-
-    def _compare_state(self) -> None:
-        try:
-            found = CopiedState((self._dataset,))
-        except TooMuch:
-            self.why_not = "its data set is more than can be looked at between two batches"
+        if not kept or not (self._compares or began >= self._compare_again):
             return
-        if self._state is not None and not self._state.is_still(found):
-            self._changes, self._bytes = self._changes + 1, 0
-            self._payloads.clear()
-            if self._changes > MOST_CHANGES:
-                self.why_not = "its data set changes while it is used"
-        self._state = found
+        for index in kept[self._turn % len(kept) :][:AGAIN]:
+            if not self.why_not and not self._is_still(dataset, index, self._payloads[index]):
+                self.wrong, self.why_not = self._given, f"sample {index!r} was another when it was computed again"
+        self._turn, self._compares = self._turn + AGAIN, False
+        *_, self._compare_again = _after(began)
 
-    def _compare_sample(self, index: Any) -> None:
-        self._turn += 1
-        before = states()
-        try:
-            is_same = encode(self._dataset[index]) == self._payloads[index]
-        except Exception:  # the program's own, which would meet it in its place
-            is_same = False
-        if not is_same or states() != before:
-            self.wrong, self.why_not = self._given, f"sample {index!r} was another when it was computed again"
+    def _is_still(self, dataset: Any, index: Any, payload: bytes) -> bool:
+        """Whether computing it anew gives the same and draws nothing; the random streams are left as they are."""
+        with put_back():
+            before = states()
+            try:
+                return bytes(encode(dataset[index])) == payload and states() == before
+            except Exception:  # the program's own, which would meet it in its place
+                return False
 
-    def _computed(self, wanted: Sequence[Any], compute: Compute) -> dict[Any, Any] | Whole:
-        """What was wanted, by index; kept, or `why_not` says why not."""
+    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute) -> list[Any] | Whole:
+        """What was wanted; kept, or `why_not` says why not."""
         began, before = time.perf_counter_ns(), states()
         given = compute(wanted)
         self._aside(time.perf_counter_ns() - began)  # not the encoding: as long as decoding, which each later epoch has
-        drawn = [name for name, state in states().items() if state != before[name]]
+        drawn = [name for name, was, now in zip(NAMES, before, states(), strict=True) if was != now]
         if type(given) is not list or len(given) != len(wanted):
             self.why_not = "its data set gives its batches in one piece"
             return Whole(given)
         if drawn:
             self.why_not = f"its samples draw random numbers ({' and '.join(drawn)})"
-        found = dict(zip(wanted, given, strict=True))
-        if not self.why_not:
-            self._keep(found)
-        return found
+        else:
+            self._keep(dataset, wanted, given)
+        return given
 
-    def _keep(self, found: dict[Any, Any]) -> None:
+    def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any]) -> None:
+        if reason := why_shared(given):
+            self.why_not = reason
+            return
         try:
-            payloads = {index: bytes(encode(sample)) for index, sample in found.items()}
+            payloads = {index: bytes(encode(sample)) for index, sample in zip(wanted, given, strict=True)}
         except GobrrrError as error:
             self.why_not = error.message
             return
-        num = len(self._payloads) + len(payloads)
-        self._bytes += sum(map(len, payloads.values()))
-        needs = self._bytes * max(1.0, self._length / num)
-        if needs > self._room:
-            self.why_not = (
-                f"its {self._length:,} samples take some {size(needs)}, where {size(self._room)} may be taken"
-            )
+        if not self._proven and not self._proves(dataset, payloads):
+            return
+        new = {index: payload for index, payload in payloads.items() if index not in self._payloads}
+        num, taken = len(self._payloads) + len(new), sum(map(len, new.values()))
+        needs = (self._bytes + taken) * max(1.0, self._length / num)
+        if needs > self._room.left + self._bytes:
+            there = size(self._room.left + self._bytes)
+            self.why_not = f"its {self._length:,} samples take some {size(needs)}, where {there} may be taken"
         else:
-            self._payloads.update(payloads)
+            self._payloads.update(new)
+            self._bytes += taken
+            self._room.left -= taken
+
+    def _proves(self, dataset: Any, payloads: dict[Any, bytes]) -> bool:
+        """Whether the data set stayed as it was while these were computed, and gives them again: all where it makes
+        them together, which may depend on the others, else the first and the last."""
+        found = self._state_of(dataset)
+        if self.why_not:
+            return False
+        if found != self._state:
+            self._changed(found)
+            return False
+        began = time.perf_counter_ns()
+        for index in payloads if self._batched else dict.fromkeys((next(iter(payloads)), next(reversed(payloads)))):
+            if not self._is_still(dataset, index, payloads[index]):
+                self.why_not = f"sample {index!r} was another when it was computed again"
+                return False
+        self._aside(time.perf_counter_ns() - began)
+        self._proven = True
+        return True
 
 
-def _after(began: float) -> float:
-    """When the same may be done again, so that it takes no more than its share."""
+def _after(began: float) -> tuple[float, float, float]:
+    """Now, how long it took, and when the same may be done again so that it takes no more than its share."""
     now = time.perf_counter()
-    return now + (now - began) / SHARE
+    return now, now - began, now + (now - began) / SHARE

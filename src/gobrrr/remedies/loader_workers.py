@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
 from gobrrr.remedies.copied_state import renew_workers
-from gobrrr.remedies.loaders import most_said, of_the_model, with_workers
+from gobrrr.remedies.loaders import SHARE, most_said, of_the_model, with_workers
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
 from gobrrr.rules.loading import HELD_BYTES, SAVED_BY_WORKERS, WORKERS
 from gobrrr.rules.model import Saving
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
     from gobrrr.rules.verdict.model import Report
 
-SHARE = 0.25
-"""Of free memory, /dev/shm's too, that batches which wait in workers may take (proposed: the program grows as well)."""
 SHARED = Path("/dev/shm")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from gobrrr.rules.model import Saving
 if TYPE_CHECKING:
     from gobrrr.rules.verdict.model import Report
 
+SHARE = 0.25
+"""Of the memory that is free, what is kept or waits may take (proposed: the program grows as well)."""
 AFTER_THE_FIRST = "the figures are of the epochs after the first, which takes as long as before"
 """Of remedies that keep what the first epoch computes; a trial puts that aside."""
 WITH_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
@@ -40,3 +43,22 @@ def with_workers(kwargs: dict[str, Any], workers: int, prefetch: int | None = No
     stay = kwargs.get("persistent_workers") or Renewed(True)
     ahead = {} if prefetch is None else {"prefetch_factor": prefetch}
     return {**kwargs, **ahead, "num_workers": workers, "persistent_workers": stay}
+
+
+def memory_room() -> float:
+    """Bytes that what is kept may take in this process: a share of the memory that is free, among the job's processes
+    on this machine."""
+    import psutil
+
+    said = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    ranks = int(said) if said.isascii() and said.isdecimal() else 1
+    return SHARE * float(psutil.virtual_memory().available) / max(1, ranks)
+
+
+def saved_after_the_first(saving: Saving, report: Report, codes: Collection[str], name: str) -> Saving:
+    """What a remedy saves that keeps what the first epoch computes: what a finding says of it, and nothing where none
+    does: then it is only tried when its name is given."""
+    said = most_said(report, codes, name)
+    if said is None:
+        return Saving()
+    return Saving(0.0, min(said, saving.ceiling_ns), saving.ceiling_ns)

@@ -36,8 +36,11 @@ class Way(Protocol):
 
     over: bool
 
-    def whole(self, data: bytes, mode: str) -> Any:
-        """The picture of a file's bytes, in a mode; nobody else's."""
+    def converted(self, data: bytes, like: Any, mode: str) -> Later:
+        """A file's picture in a mode, `like` being what is known of it."""
+
+    def whole(self, data: bytes, mode: str, at_hand: tuple[Any, int] | None = None) -> Any:
+        """The picture of a file's bytes, in a mode; nobody else's. `at_hand`: it is decoded, in so many ns."""
 
     def small(self, asked: Resized | Reduced, data: bytes, like: Any) -> Any:
         """What is asked of it, `like` being what is known of it; None where Pillow does it. Raises TypeError and
@@ -60,7 +63,10 @@ class Differences:
     def wanted(self) -> bool:
         return float(self._rows[_row(), 0]) < FEW
 
-    def whole(self, data: bytes, mode: str) -> Any:
+    def converted(self, data: bytes, like: Any, mode: str) -> Later:
+        return later(data, like, mode)
+
+    def whole(self, data: bytes, mode: str, at_hand: tuple[Any, int] | None = None) -> Any:
         return decoded(data, mode)
 
     def small(self, asked: Resized | Reduced, data: bytes, like: Any) -> Any:
@@ -109,13 +115,15 @@ class Later(Image.Image):  # type: ignore[misc, unused-ignore]
     pixels are those of convert(). `__class__` says Image all the time; only type() tells it until then."""
 
     _data: bytes
+    _whole: tuple[Any, int] | None = None
+    """Decoded, in so many ns, where that was to be done at once."""
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return Image.Image
 
     def load(self) -> Any:
-        become(self, whole(self._data, self._mode)._im)
+        become(self, whole(self._data, self._mode, self._whole)._im)
         return self.load()  # of a plain Image now
 
     @property
@@ -129,7 +137,9 @@ class Later(Image.Image):  # type: ignore[misc, unused-ignore]
 
     def convert(self, mode: str | None = None, *args: Any, **kwargs: Any) -> Any:
         if mode in (None, self._mode) and not args and not kwargs:
-            return later(self._data, self)
+            again = later(self._data, self)
+            again._whole = self._whole
+            return again
         self.load()
         return self.convert(mode, *args, **kwargs)
 
@@ -155,6 +165,7 @@ def become(picture: Later, im: Any) -> None:
     """A plain picture with these pixels."""
     object.__dict__["__class__"].__set__(picture, Image.Image)
     picture.__dict__.pop("_data", None)
+    picture.__dict__.pop("_whole", None)
     picture._im = im
 
 
@@ -175,9 +186,9 @@ def decoded(data: bytes, mode: str) -> Any:
     return PLAIN["convert"](JpegImageFile(io.BytesIO(data)), mode)
 
 
-def whole(data: bytes, mode: str) -> Any:
+def whole(data: bytes, mode: str, at_hand: tuple[Any, int] | None = None) -> Any:
     """The picture of a file's bytes."""
-    return decoded(data, mode) if _put_in is None else _put_in.whole(data, mode)
+    return decoded(data, mode) if _put_in is None else _put_in.whole(data, mode, at_hand)
 
 
 class Resized(NamedTuple):
@@ -265,8 +276,9 @@ def _convert(self: Any, mode: str | None = None, *args: Any, **kwargs: Any) -> A
     data = None if args or kwargs or wanted not in MODES else whole_data(self)
     if data is None:
         return PLAIN["convert"](self, mode, *args, **kwargs)
+    found = later(data, self, wanted) if _put_in is None else _put_in.converted(data, self, wanted)
     _leave(self, data)
-    return later(data, self, wanted)
+    return found
 
 
 def _resize(self: Any, *args: Any, **kwargs: Any) -> Any:

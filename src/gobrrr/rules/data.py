@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.model import Ledger, SampleTime
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.keeping import advice, keeping
+from gobrrr.rules.keeping import advice, keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.loading import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
@@ -111,7 +113,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     kept, seen = keeping(ledger, machine, loading, found), pixels(ledger, machine, found, loading)
     low, expected = seen.saving(loading.lacks(LITTLE), loading.lacks(CHEAPER))
     by = seen.by or GUESSED
-    if kept is not None and kept.comes_again:
+    if kept is not None and kept.comes_again and kept.saved_ns >= expected:
         low, expected, by = min(low, kept.saved_ns), kept.saved_ns, BY_KEEPING
     if not worth_telling(ledger, expected):
         return
@@ -130,6 +132,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept) | _by(by),
     )
+    told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
     told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
     yield with_pixels(told_of, ledger, seen)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import (
@@ -18,7 +20,7 @@ from gobrrr.rules.cores import (
 )
 from gobrrr.rules.data import num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.keeping import keeping
+from gobrrr.rules.keeping import keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.lines import WHOLE, told_path
 from gobrrr.rules.loading import WORKERS, Loading, evidence
@@ -47,7 +49,7 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     saved = UNSEEN_REFILL * cost if left is None else cost - left
     if loader is None or not worth_telling(ledger, saved):
         return
-    epochs = len(loader.iter_ns) + loader.unseen_epochs
+    epochs = loader.num_epochs
     # Where there are too many workers, BRR406 has the part of those that should not be there.
     part = min(1.0, CROWDED * machine.effective_cores.median / loader.num_workers)
     yield finding(
@@ -101,7 +103,8 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if workers <= found.loader.num_workers or not worth_telling(ledger, gain.expected):
         return
     idle = _idle_cores(ledger, found, loading.cores.median)
-    yield finding(
+    kept = keeping(ledger, machine, loading, found)
+    told_of = finding(
         "BRR405",
         ledger,
         low=gain.low if why == "BRR405" or idle >= SURELY_IDLE else 0.0,
@@ -115,8 +118,9 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         evidence=quantities(found, ledger)
         | {"free_cores": count(loading.cores.median), "idle_cores": count(idle)}
         | evidence(ledger, loading, found)
-        | kept_samples(keeping(ledger, machine, loading, found)),
+        | kept_samples(kept),
     )
+    yield replace(told_of, remedies=offered(kept, told_of.remedies))
 
 
 def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ SAMPLE_NS = 10_000.0
 
 
 class Keeping(NamedTuple):
-    """`saved_ns`: per step, from the second epoch on. `comes_again`: whether a second epoch was seen to begin."""
+    """`saved_ns`: per step, from the second epoch on. `comes_again`: whether samples were seen to."""
 
     looks: int
     saved_ns: float
@@ -38,7 +38,7 @@ def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> 
     reading = batches_per_step(ledger) * ((loader.batch_size or 1) * SAMPLE_NS + copied)
     left = (found.collate_share or 0.0) * loading.pipeline.cpu_ns + reading
     saved = loading.cheaper(0.0, min(left, loading.pipeline.cpu_ns + loading.pipeline.blocked_ns))
-    return Keeping(loader.num_looked, saved, len(loader.iter_ns) + loader.unseen_epochs > 1)
+    return Keeping(loader.num_looked, saved, loader.comes_again)
 
 
 def quantities(found: Keeping | None) -> dict[str, Quantity]:
@@ -47,6 +47,15 @@ def quantities(found: Keeping | None) -> dict[str, Quantity]:
         return {}
     saved = {SAVED_BY_KEEPING: time(found.saved_ns)} if found.comes_again else {}
     return {LOOKS: count(found.looks)} | saved
+
+
+KEEPER = "computed_once"
+
+
+def offered(found: Keeping | None, remedies: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a rule's remedies those that serve here."""
+    helps = found is not None and found.comes_again
+    return tuple(name for name in remedies if helps or name != KEEPER)
 
 
 def advice(found: Keeping | None, otherwise: str) -> str:

@@ -104,7 +104,7 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
     resized."""
     seen = pictures(ledger, loader)
     drafts = seen is not None and seen.resizing > 0
-    again = seen is not None and seen.jpeg and not loader.num_workers and len(loader.iter_ns) + loader.unseen_epochs > 1
+    again = seen is not None and seen.jpeg and not loader.num_workers and loader.comes_again
     helps = {DRAFT: drafts, ONCE: again}
     remedies = tuple(name for name in found.remedies if helps.get(name, True))
     if seen is None:

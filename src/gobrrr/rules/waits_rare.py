@@ -131,7 +131,7 @@ def refill_cost(ledger: Ledger) -> float | None:
         return None
     usual = median(ledger.step.waits) if ledger.step.waits else 0.0
     late = max(0.0, sum(group.ns for group in groups) + HANDOVER_NS - usual)
-    epochs = len(loader.iter_ns) + loader.unseen_epochs
+    epochs = loader.num_epochs
     return min(start_cost(ledger), epochs * late / loader.num_batches * batches_per_step(ledger))
 
 

@@ -270,7 +270,9 @@ class Arm:
             alive = process.poll() is None
             message = self._told.receive(POLL_S if alive else 0)
             if message is not None:
-                if self._heard(message, kind):
+                if message["kind"] == "once":  # it makes what it will not make again: its steps begin that much later
+                    began, looked = began + float(message["ns"]) / 1e9, None
+                elif self._heard(message, kind):
                     return message
                 continue
             if not alive:

@@ -26,7 +26,7 @@ from gobrrr.capture.unseen import is_the_programs, is_tracing
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.seeds import seed
 from gobrrr.trial import gauge, protocol
-from gobrrr.trial.handshake import ArmSide, Phase
+from gobrrr.trial.handshake import TELL_NS, ArmSide, Phase
 from gobrrr.trial.process import applied_remedies
 
 
@@ -51,7 +51,7 @@ class Inside:
         self._began = time.perf_counter_ns()
         self._side = ArmSide(loops.read(config.loop))
         self._gauge = gauge.of(config.objective)
-        self._granted = self._thread = 0
+        self._granted = self._thread = self._once_ns = 0
         self.ended = False
         self.nested = False
 
@@ -109,9 +109,15 @@ class Inside:
         return told | self._gauge.end()
 
     def _put_aside(self, ns: int) -> None:
-        """What comes once is no part of a step; what another thread does beside it never was."""
-        if threading.get_ident() == self._thread:
-            self._side.put_aside(ns)
+        """What comes once is no part of a step; what another thread does beside it never was. Where a device works
+        meanwhile nobody knows how much of it the step would have waited for: it stays in."""
+        if threading.get_ident() != self._thread or _has_device():
+            return
+        self._side.put_aside(ns)
+        self._once_ns += ns
+        if self._once_ns >= TELL_NS:
+            self._told.send("once", ns=self._once_ns)
+            self._once_ns = 0
 
     def _wait(self) -> None:
         """Stand still until the referee grants steps."""
@@ -141,6 +147,10 @@ class Inside:
 
 
 def _synchronise() -> None:
+    if _has_device():
+        sys.modules["torch"].cuda.synchronize()
+
+
+def _has_device() -> bool:
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())
