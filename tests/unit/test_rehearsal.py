@@ -284,6 +284,15 @@ class TestAutocast:
         assert named == ["aten::mm", "aten::gelu", "aten::mm"]
         assert (512, "float", LOW) not in casts
 
+    def test_an_attentions_sums_of_exponentials_stay_in_float_on_the_way_back(self) -> None:
+        """Its kernel refuses them in a lower format, and with it the whole rehearsal failed."""
+        heads, sums = ((2, 4, 64, 16),) * 5, (2, 4, 64)
+        name = "_scaled_dot_product_flash_attention_for_cpu_backward"
+        backward = op(name, *heads, sums, (), (), phase="backward", dtypes=("float",) * 6 + ("Scalar",) * 2)
+        parts, _ = autocast.parts(Case(ops=(product(32, 64, 16), backward)).ledger, LOW)
+        (then,) = [p.then for p in parts if p.then and p.then.get("name") == backward.name]
+        assert then["dtypes"] == [LOW] * 5 + ["float"] + ["Scalar"] * 2
+
     def test_a_residual_keeps_its_sum_in_float(self) -> None:
         ops = (op("native_layer_norm", (32, 64)), product(32, 64, 64), op("add", (32, 64), (32, 64)))
         assert self.lowered(*ops)[0] == ["aten::mm"]
