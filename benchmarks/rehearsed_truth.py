@@ -18,7 +18,7 @@ from gobrrr.trial.heat import EDGE_SHARE, Stack
 from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.schedule import EDGE_NS, block_steps
 
-START_S = 240.0
+START_S = 110.0
 """For all arms of a program until they are warm."""
 FEWEST, ENOUGH, MOST = 6, 10, 30
 """Sweeps that are needed; with which a program that comes to its end is not started again; and at most."""
@@ -112,7 +112,8 @@ def _swept(
 
 
 def _block(referee: LiveReferee, stack: Stack, steps: int, *, anew: bool, alone: bool) -> float:
-    """ns of a step in a block; of CPU time where a thread is alone, 0 where its process is another by then. Raises ArmError."""
+    """ns of a step in a block; of CPU time where a thread is alone, 0 where its process is another by then. Raises
+    ArmError."""
     before = _cpu_ns(referee, stack)
     block = referee.block(stack, steps) if anew else referee.field.side(stack).block(steps, anew=False)
     after = _cpu_ns(referee, stack)

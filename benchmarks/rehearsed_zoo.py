@@ -1,10 +1,11 @@
 """Are promises kept on programs that nobody here wrote: every remedy that can be played, beside the program with it.
 
-    python -m benchmarks.rehearsed_zoo [--only NAME ...] [--threads 0] [--seconds 8] [--compile] [--again] [--out DIR]
+    python -m benchmarks.rehearsed_zoo [--only NAME ...] [--without REMEDY ...] [--threads 0] [--seconds 8] [--compile]
+                                       [--again] [--out DIR]
 
-Of each training of the zoo: one run without rehearsal; every remedy that has a scene played on its ops; then arms of the
-program, one as it is and one with each remedy, in turn (trial.field), a sweep there and back. malloc_thresholds runs
-beside them, for the best single pick. `--compile` measures that pick, by itself, on the programs that are done.
+Of each training of the zoo: one run without rehearsal; every remedy that has a scene played on its ops; then arms of
+the program, one as it is and one with each remedy, in turn (trial.field), a sweep there and back. malloc_thresholds
+runs beside them, for the best single pick. `--compile` measures that pick, by itself, on the programs that are done.
 `--again` plays the kept runs (.gobrrr/rehearsed-zoo) anew against the truth that was measured. Figures go to
 benchmarks/results/rehearsed-zoo-DATE.json and .md after every program; what is there is not measured again.
 """
@@ -16,7 +17,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def main() -> int:
     """Play and measure what is left; 1 where a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=[case.name for case in cases()], metavar="NAME")
+    parser.add_argument("--without", nargs="+", choices=tuple(MAKERS), default=[], metavar="REMEDY")
     parser.add_argument("--seconds", type=float, default=8.0, help="of sweeps for each remedy")
     parser.add_argument("--threads", type=int, default=0, help="of each program's ops; 0: as it has them")
     parser.add_argument("--compile", action="store_true", help="the pick that is slow to come, of what is done")
@@ -101,10 +103,10 @@ def _news(case: Case, before: Row | None, args: argparse.Namespace) -> Row | Non
     if args.compile:
         undone = before is not None and not before.get("failed") and "compile" not in before["picks"]
         return _compiled(case, before, args.seconds) if before is not None and undone else None
-    return measured(case, args.seconds) if before is None else None
+    return measured(case, args.seconds, args.without) if before is None else None
 
 
-def measured(case: Case, seconds: float) -> Row:
+def measured(case: Case, seconds: float, without: Sequence[str] = ()) -> Row:
     """One program from its run to the truth of each remedy."""
     folder = KEPT / case.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -114,7 +116,7 @@ def measured(case: Case, seconds: float) -> Row:
     if ended.code:
         raise RuntimeError(f"its run left with {ended.code}: {ended.err}")
     recording, ledger, machine, report = _judged(folder)
-    promises = dict(_promises(case, recording, ledger, machine))
+    promises = dict(_promises(case, recording, ledger, machine, without))
     picks = [name for name in PICKS if name != "compile" and not _pointless(name, report)]
     names = [*promises, *(name for name in picks if name not in promises)]
     brought = truths(_program(case, folder, ledger, report), names, seconds, folder / "arms")
@@ -127,7 +129,8 @@ def measured(case: Case, seconds: float) -> Row:
 
 def _again(case: Case, before: Row) -> Row:
     recording, ledger, machine, report = _judged(KEPT / case.name)
-    promises = dict(_promises(case, recording, ledger, machine))
+    without = [name for name in MAKERS if name not in before["sweeps"]]
+    promises = dict(_promises(case, recording, ledger, machine, without))
     brought = {name: Truth(tuple(logs)) for name, logs in before["sweeps"].items()}
     pairs = [_pair(case, name, promised, brought[name], ledger, report)
              for name, promised in promises.items() if name in brought]  # fmt: skip
@@ -150,10 +153,12 @@ def _judged(folder: Path) -> tuple[Recording, Ledger, Machine, Report]:
     return recording, ledger, machine, report
 
 
-def _promises(case: Case, recording: Recording, ledger: Ledger, machine: Machine) -> Iterator[tuple[str, Any]]:
+def _promises(
+    case: Case, recording: Recording, ledger: Ledger, machine: Machine, without: Sequence[str]
+) -> Iterator[tuple[str, Any]]:
     """(remedy, what its rehearsal says and why not) of all that have a scene, played in one process as in a run. The
     number of threads is left alone: other than it is, it was set here."""
-    names = [name for name in MAKERS if name != "intraop_threads"]
+    names = [name for name in MAKERS if name != "intraop_threads" and name not in without]
     scenes = [made for name in names if (made := scene(name, ledger, machine, rehearsed.SECONDS)) is not None]
     precision = ledger.facts.settings.matmul_precision or "highest"
     seconds = rehearsed.STARTED + rehearsed.SECONDS * len(scenes)
@@ -220,9 +225,14 @@ def _keep(found: Row, file: Path) -> None:
 def _picked(name: str, row: Row) -> str:
     if row.get("failed"):
         return f"- {name}: failed: {row['failed'][-160:]}"
-    told = [f"{pick} {each['speedup'][0]:.3f} ({each['speedup'][1]:.3f} to {each['speedup'][2]:.3f})"
-            if each.get("speedup") else f"{pick} no: {each['why'][:80]}" for pick, each in row["picks"].items()]  # fmt: skip
-    return f"- {name}: {'; '.join(told)}"
+    return f"- {name}: {'; '.join(_one(pick, each) for pick, each in row['picks'].items())}"
+
+
+def _one(pick: str, found: Row) -> str:
+    if not found.get("speedup"):
+        return f"{pick} no: {found['why'][:80]}"
+    median, low, high = found["speedup"]
+    return f"{pick} {median:.3f} ({low:.3f} to {high:.3f})"
 
 
 if __name__ == "__main__":
