@@ -293,9 +293,17 @@ class TestScenes:
         ]  # fmt: skip
 
     def test_what_a_remedy_adds_comes_first_then_the_costliest(self) -> None:
-        parts = [part(op("mul", (64, 64), ms=ms)) for ms in (100.0, 200.0, 1.0)]
+        parts = [part(op("mul", (64, rows), ms=ms)) for rows, ms in ((8, 100.0), (9, 200.0), (10, 1.0))]
         picked, left = chosen([*parts, Part(None, TODAY, 4.0)])
         assert [p.ns for p in picked] == [0, 200 * MS, 100 * MS] and left == 1 * MS
+
+    def test_layers_of_one_shape_are_one_part(self) -> None:
+        layers = [
+            part(op("mul", (64, 64), ms=10.0, where=(msgspec.structs.replace(LINE, line=n),), calls=2.0))
+            for n in range(40)
+        ]
+        picked, left = chosen([*layers, part(op("mul", (64, 32), ms=10.0))])
+        assert [(p.calls, p.ns) for p in picked] == [(80.0, 400 * MS)] and left == 10 * MS
 
 
 class TestAutocast:
