@@ -95,3 +95,10 @@ def test_parts_are_taken_in_while_enough_rounds_fit(monkeypatch: pytest.MonkeyPa
 def test_too_few_rounds_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = played(monkeypatch, World({"today": 10**9, "then": 10**9}), seconds=2.5)
     assert found["why"] == f"2 rounds in the time there was, {stage.MIN_ROUNDS} are needed"
+
+
+def test_what_takes_ten_times_as_long_is_known_from_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, dead = (
+        played(monkeypatch, World({"today": 10**8, "then": ns}), seconds=1.0) for ns in (9 * 10**8, 2 * 10**9)
+    )
+    assert "why" in slow and len(dead["rounds"]) == 1

@@ -21,6 +21,9 @@ from gobrrr.capture.parent import die_with_the_parent
 
 MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
 """Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""
+HOPELESS = 10
+"""Times as long as today that one round is enough for: convolutions of float16 without units for it take 80 times as
+long, three rounds of them do not fit, and a remedy that costs so much must not stay recommended."""
 GRACE = 0.5
 """Share of its seconds after which a process that hangs in one call is ended; what it has said until then counts."""
 CALL_NS = 300_000
@@ -92,7 +95,13 @@ def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: 
     while len(rounds) < MAX_ROUNDS and (time.monotonic() < deadline or not rounds):
         rounds.append([_pair(part, len(rounds)) for part in parts])
     short = f"{len(rounds)} rounds in the time there was, {MIN_ROUNDS} are needed"
-    return {"rounds": rounds} if len(rounds) >= MIN_ROUNDS else {"why": short}
+    return {"rounds": rounds} if len(rounds) >= MIN_ROUNDS or _is_hopeless(rounds) else {"why": short}
+
+
+def _is_hopeless(rounds: list[list[tuple[float, float]]]) -> bool:
+    """Every round says that what is there today would take far longer."""
+    whole = [[pair for pair in each if pair[0]] for each in rounds]
+    return all(sum(then for _, then in each) > HOPELESS * sum(today for today, _ in each) for each in whole)
 
 
 def _pair(part: list[_Side], number: int) -> tuple[float, float]:
