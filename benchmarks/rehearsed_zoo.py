@@ -52,6 +52,8 @@ ORDER = (
 """The quick ones that say most come first; the others as the zoo has them."""
 COMPILE_S = 70.0
 """For compiled code until it is warm; an arm that is late is given up at 85 % of it."""
+SAME = "identity"
+"""An arm that nothing is done to: how far two processes of one program are apart."""
 Row = dict[str, Any]
 
 
@@ -118,12 +120,12 @@ def measured(case: Case, seconds: float, without: Sequence[str] = ()) -> Row:
     recording, ledger, machine, report = _judged(folder)
     promises = dict(_promises(case, recording, ledger, machine, without))
     picks = [name for name in PICKS if name != "compile" and not _pointless(name, report)]
-    names = [*promises, *(name for name in picks if name not in promises)]
+    names = [*promises, *(name for name in picks if name not in promises), SAME]
     brought = truths(_program(case, folder, ledger, report), names, seconds, folder / "arms")
     pairs = [_pair(case, name, promised, brought[name], ledger, report) for name, promised in promises.items()]
     return {"step_ns": ledger.wall, "pairs": [pair for pair in pairs if pair],
             "not_applied": {name: brought[name].why for name in names if brought[name].why},
-            "picks": {name: brought[name].figures() for name in picks},
+            "picks": {name: brought[name].figures() for name in picks}, "same": brought[SAME].figures(),
             "sweeps": {name: [round(log, 5) for log in brought[name].logs] for name in names}}  # fmt: skip
 
 
@@ -225,7 +227,8 @@ def _keep(found: Row, file: Path) -> None:
 def _picked(name: str, row: Row) -> str:
     if row.get("failed"):
         return f"- {name}: failed: {row['failed'][-160:]}"
-    return f"- {name}: {'; '.join(_one(pick, each) for pick, each in row['picks'].items())}"
+    same = {"the same": row["same"]} if "same" in row else {}
+    return f"- {name}: {'; '.join(_one(pick, each) for pick, each in {**row['picks'], **same}.items())}"
 
 
 def _one(pick: str, found: Row) -> str:
