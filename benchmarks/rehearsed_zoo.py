@@ -54,6 +54,8 @@ COMPILE_S = 70.0
 """For compiled code until it is warm; an arm that is late is given up at 85 % of it."""
 SAME = "identity"
 """An arm that nothing is done to: how far two processes of one program are apart."""
+UNKNOWN = 0.5
+"""Of a step, from which width of its interval on a truth is none."""
 Row = dict[str, Any]
 
 
@@ -174,8 +176,9 @@ def _promises(
 
 
 def _pair(case: Case, name: str, told: Any, truth: Truth, ledger: Ledger, report: Report) -> Row | None:
-    """As benchmarks.rehearsed has them; None where the remedy could not be applied, which no rehearsal can know."""
-    if truth.why or not truth.logs:
+    """As benchmarks.rehearsed has them; None where the remedy could not be applied, which no rehearsal can know, and
+    where the truth is not known (steps that validate now and then)."""
+    if truth.why or not truth.logs or truth.shares()[2] - truth.shares()[1] > UNKNOWN:
         return None
     promised, why = told
     estimate = next((f.saving for f in report.findings if name in f.remedies), None)

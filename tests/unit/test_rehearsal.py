@@ -244,6 +244,12 @@ class TestScenes:
         assert found is not None and found.parts[0].then is not None
         assert (found.parts[0].then["name"], found.parts[0].then["precision"]) == (fused.name, "medium")
 
+    def test_a_mask_is_drawn_with_the_chance_that_was_recorded(self) -> None:
+        drawn = op("bernoulli_", (4096, 256), (), (), ms=9, concrete=("", "0.80000000000000004", ""))
+        found = scene("packed_masks", Case(ops=(drawn,)).ledger, machine(), 3.0)
+        assert found is not None and found.parts[0].today is not None and found.parts[0].then is not None
+        assert found.parts[0].today["keep"] == found.parts[0].then["keep"] == 0.8
+
     def test_a_scene_knows_what_its_ops_were_multiplied_by(self) -> None:
         ledger = msgspec.structs.replace(Case(ops=(product(64, 64, 64),)).ledger, scaled_by=0.5)
         found = scene("bf16_autocast", ledger, machine(), 3.0)

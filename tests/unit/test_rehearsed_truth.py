@@ -65,3 +65,12 @@ def test_a_program_that_comes_to_its_end_ends_the_sweeps(monkeypatch: pytest.Mon
 def test_few_sweeps_say_nothing() -> None:
     assert rehearsed_truth._truth([0.1] * (FEWEST - 1), "").figures()["speedup"] is None
     assert rehearsed_truth._truth([math.log(2)] * FEWEST, "").shares()[0] == pytest.approx(0.5)
+
+
+def test_arms_are_brought_to_the_same_step() -> None:
+    made = {PLAIN: 17, FAST: 27, SLOW: 20}
+    sides = SimpleNamespace(side=lambda stack: SimpleNamespace(made=made[stack]))
+    asked: dict[Any, int] = {}
+    referee: Any = SimpleNamespace(field=sides, block=lambda stack, steps: asked.update({stack: steps}))
+    rehearsed_truth._brought_level(referee, list(made))
+    assert asked == {PLAIN: 10, SLOW: 7}

@@ -18,7 +18,7 @@ from gobrrr.rehearsal.script import Part, Scene
 from gobrrr.rehearsal.wholes import KINDS
 from gobrrr.rules.bandwidth_updates import updating
 from gobrrr.rules.compute_attention import LIBRARY, Scores
-from gobrrr.rules.compute_random import masks
+from gobrrr.rules.compute_random import chance_of_one, masks
 from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside, num_elements
 
 TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
@@ -198,7 +198,10 @@ def _masks(ledger: Ledger, machine: Machine) -> Found:
     parts = []
     for op in masks(ledger):
         dtype = float_dtype(op) or "float"
-        made = {"make": "mask", "elements": num_elements(op), "dtype": dtype, "torch_dtype": TORCH_DTYPES[dtype]}
+        made = {
+            "make": "mask", "elements": num_elements(op), "keep": chance_of_one(op), "dtype": dtype,
+            "torch_dtype": TORCH_DTYPES[dtype],
+        }  # fmt: skip
         parts.append(Part({**made, "packed": False}, {**made, "packed": True}, op.calls, op.ns))
     return parts, 0.0, 0.0
 
