@@ -55,7 +55,7 @@ COMPILE_S = 70.0
 SAME = "identity"
 """An arm that nothing is done to: how far two processes of one program are apart."""
 UNKNOWN = 0.5
-"""Of a step, from which width of its interval on a truth is none."""
+"""Of a step, from which width on an interval that holds nothing says nothing."""
 Row = dict[str, Any]
 
 
@@ -178,11 +178,13 @@ def _promises(
 def _pair(case: Case, name: str, told: Any, truth: Truth, ledger: Ledger, report: Report) -> Row | None:
     """As benchmarks.rehearsed has them; None where the remedy could not be applied, which no rehearsal can know, and
     where the truth is not known (steps that validate now and then)."""
-    if truth.why or not truth.logs or truth.shares()[2] - truth.shares()[1] > UNKNOWN:
+    if truth.why or not truth.logs:
         return None
     promised, why = told
     estimate = next((f.saving for f in report.findings if name in f.remedies), None)
     median, low, high = truth.shares()
+    if low < 0 < high and high - low > UNKNOWN:
+        return None
     return {
         "program": case.name, "remedy": name, "step_ns": ledger.wall, "why_not": why,
         "promised": [promised.saving.low_ns, promised.saving.expected_ns, promised.saving.ceiling_ns]
