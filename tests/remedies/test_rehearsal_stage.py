@@ -70,7 +70,8 @@ WHOLES: list[dict[str, Any]] = [
        "fused": fused} for fused in (False, True)),
     *({"make": "loss", "dims": [16, 8, 5000], "torch_dtype": "float32", "backward": True, "chunked": chunked}
       for chunked in (False, True)),
-    *({"make": "mask", "elements": 64, "dtype": "c10::BFloat16", "torch_dtype": "bfloat16", "packed": packed}
+    *({"make": "mask", "elements": 64, "keep": 0.9, "dtype": "c10::BFloat16", "torch_dtype": "bfloat16",
+       "packed": packed}
       for packed in (False, True)),
 ]  # fmt: skip
 
@@ -81,6 +82,13 @@ def test_what_is_packed_is_what_the_remedy_would_bring(monkeypatch: pytest.Monke
     for side in WHOLES[-2:]:
         makers.make(torch, side, "cpu")()
         assert len(calls) == int(side["packed"])
+
+
+def test_masks_are_drawn_at_the_chance_that_was_recorded() -> None:
+    for packed in (False, True):
+        side = {"make": "mask", "elements": 2**16, "keep": 0.25, "torch_dtype": "float32", "packed": packed}
+        drawn: Any = makers.make(torch, side, "cpu")()
+        assert drawn.mean().item() == pytest.approx(0.25, abs=0.02)
 
 
 @pytest.mark.parametrize("side", WHOLES)

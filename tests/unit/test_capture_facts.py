@@ -55,6 +55,23 @@ def test_what_capture_writes_are_fields_of_what_recording_reads(shape: str) -> N
     msgspec.convert(written, kind)  # raises where a value is of another type
 
 
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+@pytest.mark.parametrize("cleared", [False, True])
+def test_an_optimizer_updates_what_is_not_frozen(kind: str, cleared: bool) -> None:
+    """As peft's users have it: all parameters are given, and nearly all are frozen."""
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 2, bias=False))
+    net[0].requires_grad_(False)
+    optimizer = getattr(torch.optim, kind)(net.parameters(), lr=0.1)
+    net(torch.ones(1, 8)).sum().backward()
+    optimizer.step()
+    if cleared:
+        optimizer.zero_grad()
+    seen = SimpleNamespace(optimizers=Registry(), update_spans={})
+    seen.optimizers.number(optimizer)
+    (found,) = facts.optimizers(seen)
+    assert (found["num_tensors"], found["num_elements"], found["shapes"]) == (1, 16, [((2, 8), 1)])
+
+
 def compiled() -> dict[str, Any]:
     torch._dynamo.reset()
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))

@@ -74,6 +74,27 @@ class TestOutcome:
         assert sure is not None and more is not None
         assert more.saving.expected_ns == pytest.approx(30 * MS) and more.saving.low_ns == sure.saving.low_ns
 
+    def test_what_the_profile_took_too_long_is_the_op_that_the_stage_does_not_know_so(self) -> None:
+        """Profiled steps of 200 ms, plain ones of 50: one op had fresh pages there (150 ms, 5 without), one never did
+        (50 ms). Both were divided by four."""
+        faulting, steady = rounds((5 * MS, 5 * MS), (45 * MS, 15 * MS)), (37.5 * MS, 12.5 * MS)
+        alike = outcome(a_scene(*steady), faulting, 50 * MS)
+        told = outcome(a_scene(*steady, scaled_by=0.25), faulting, 50 * MS)
+        assert alike is not None and alike.saving.expected_ns == pytest.approx(12.5 * 2 / 3 * MS)
+        assert told is not None and told.saving.expected_ns == pytest.approx(45 * 2 / 3 * MS)
+        assert told.saving.low_ns == alike.saving.low_ns and told.saving.ceiling_ns > 30 * MS
+
+    def test_nothing_is_longer_than_it_was_in_the_profile(self) -> None:
+        busy = rounds((90 * MS, 45 * MS))  # others kept the cores
+        found = outcome(a_scene(40 * MS, scaled_by=0.8), busy, 100 * MS)
+        assert found is not None and found.saving.expected_ns == pytest.approx(25 * MS)
+
+    def test_an_updates_time_is_known_from_plain_steps(self) -> None:
+        update = Part({"make": "optimizer"}, {"make": "optimizer"}, 1.0, 10 * MS)
+        made = Scene("fused_optimizer", (update,), scaled_by=0.25)
+        found = outcome(made, rounds((20 * MS, 10 * MS)), 100 * MS)
+        assert found is not None and found.saving.expected_ns == pytest.approx(5 * MS)
+
     def test_noise_widens_it(self) -> None:
         noisy = Played("bf16_autocast", tuple(((40 * MS, each * MS),) for each in (10, 15, 20, 20, 25, 30, 38)))
         calm, wide = (outcome(a_scene(40 * MS), each, 100 * MS) for each in (rounds((40 * MS, 20 * MS)), noisy))
@@ -215,6 +236,25 @@ class TestScenes:
         assert [part.today["shapes"] for part in found.parts if part.today] == [[[64, 32], [32, 128]]]
         assert scene("bf16_autocast", Case(ops=(given,)).ledger, machine(), 3.0) is None
 
+    def test_a_lower_precision_of_products_is_played_on_attention_too(self) -> None:
+        """Its kernel multiplies by the same setting: a step grew by half, no product had changed."""
+        heads = ((2, 4, 64, 16),) * 3
+        fused = op("_scaled_dot_product_flash_attention_for_cpu", *heads, (), (), ms=9)
+        found = scene("matmul_precision", Case(ops=(product(64, 64, 64), fused)).ledger, machine(), 3.0)
+        assert found is not None and found.parts[0].then is not None
+        assert (found.parts[0].then["name"], found.parts[0].then["precision"]) == (fused.name, "medium")
+
+    def test_a_mask_is_drawn_with_the_chance_that_was_recorded(self) -> None:
+        drawn = op("bernoulli_", (4096, 256), (), (), ms=9, concrete=("", "0.80000000000000004", ""))
+        found = scene("packed_masks", Case(ops=(drawn,)).ledger, machine(), 3.0)
+        assert found is not None and found.parts[0].today is not None and found.parts[0].then is not None
+        assert found.parts[0].today["keep"] == found.parts[0].then["keep"] == 0.8
+
+    def test_a_scene_knows_what_its_ops_were_multiplied_by(self) -> None:
+        ledger = msgspec.structs.replace(Case(ops=(product(64, 64, 64),)).ledger, scaled_by=0.5)
+        found = scene("bf16_autocast", ledger, machine(), 3.0)
+        assert found is not None and (found.scaled_by, found.left_ns) == (0.5, 0.0)
+
     def test_as_many_threads_as_cores_need_no_rehearsal(self) -> None:
         ledger = Case(ops=(product(64, 64, 64),)).ledger
         same, more = (msgspec.structs.replace(machine(), usable_cores=ledger.threads + count) for count in (0, 1))
@@ -259,9 +299,17 @@ class TestScenes:
         ]  # fmt: skip
 
     def test_what_a_remedy_adds_comes_first_then_the_costliest(self) -> None:
-        parts = [part(op("mul", (64, 64), ms=ms)) for ms in (100.0, 200.0, 1.0)]
+        parts = [part(op("mul", (64, rows), ms=ms)) for rows, ms in ((8, 100.0), (9, 200.0), (10, 1.0))]
         picked, left = chosen([*parts, Part(None, TODAY, 4.0)])
         assert [p.ns for p in picked] == [0, 200 * MS, 100 * MS] and left == 1 * MS
+
+    def test_layers_of_one_shape_are_one_part(self) -> None:
+        layers = [
+            part(op("mul", (64, 64), ms=10.0, where=(msgspec.structs.replace(LINE, line=n),), calls=2.0))
+            for n in range(40)
+        ]
+        picked, left = chosen([*layers, part(op("mul", (64, 32), ms=10.0))])
+        assert [(p.calls, p.ns) for p in picked] == [(80.0, 400 * MS)] and left == 10 * MS
 
 
 class TestAutocast:
@@ -283,6 +331,15 @@ class TestAutocast:
         named, casts = self.lowered(product(32, 64, 16), op("gelu", (32, 16)), product(32, 16, 8))
         assert named == ["aten::mm", "aten::gelu", "aten::mm"]
         assert (512, "float", LOW) not in casts
+
+    def test_an_attentions_sums_of_exponentials_stay_in_float_on_the_way_back(self) -> None:
+        """Its kernel refuses them in a lower format, and with it the whole rehearsal failed."""
+        heads, sums = ((2, 4, 64, 16),) * 5, (2, 4, 64)
+        name = "_scaled_dot_product_flash_attention_for_cpu_backward"
+        backward = op(name, *heads, sums, (), (), phase="backward", dtypes=("float",) * 6 + ("Scalar",) * 2)
+        parts, _ = autocast.parts(Case(ops=(product(32, 64, 16), backward)).ledger, LOW)
+        (then,) = [p.then for p in parts if p.then and p.then.get("name") == backward.name]
+        assert then["dtypes"] == [LOW] * 5 + ["float"] + ["Scalar"] * 2
 
     def test_a_residual_keeps_its_sum_in_float(self) -> None:
         ops = (op("native_layer_norm", (32, 64)), product(32, 64, 64), op("add", (32, 64), (32, 64)))

@@ -21,6 +21,13 @@ class World:
         self.cold = self.cold or count != self.threads
         self.threads = count
 
+    def ones(self, count: int) -> World:
+        return self
+
+    def add_(self, value: int) -> None:
+        self.log.append(("others", self.threads))
+        self.now += 10**7
+
     def make(self, torch: Any, spec: dict[str, Any], device: str) -> Any:
         def run() -> None:
             self.log.append((spec["name"], self.threads))
@@ -67,6 +74,18 @@ def test_short_calls_are_repeated_until_the_clock_sees_them(monkeypatch: pytest.
     assert [name for name, _ in world.log].count("today") > stage.CALL_NS // 1000
 
 
+def test_an_update_comes_after_what_fills_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once per sample, and outside of what is timed."""
+    world = World({"today": 1000, "then": 500})
+    monkeypatch.setattr(makers, "make", world.make)
+    monkeypatch.setattr(stage, "time", world)
+    script = {"device": "cpu", "threads": 1, "precision": "highest"}
+    sides = {side: {"name": side, "make": "optimizer"} for side in ("today", "then")}
+    found = stage._played(world, script, {"parts": [{**sides, "ns": 1.0}]}, 0.2, lambda *asked: "")
+    assert {tuple(pair) for (pair,) in found["rounds"]} == {(1000, 500)}
+    assert [name for name, _ in world.log][4:8] == ["others", "today", "others", "then"]
+
+
 def test_parts_are_taken_in_while_enough_rounds_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """0.2 s per round and part: eight rounds of two parts are 3.2 s."""
     rounds = played(monkeypatch, World({"today": 10**8, "then": 10**8}), parts=9, seconds=3.0)["rounds"]
@@ -76,3 +95,10 @@ def test_parts_are_taken_in_while_enough_rounds_fit(monkeypatch: pytest.MonkeyPa
 def test_too_few_rounds_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     found = played(monkeypatch, World({"today": 10**9, "then": 10**9}), seconds=2.5)
     assert found["why"] == f"2 rounds in the time there was, {stage.MIN_ROUNDS} are needed"
+
+
+def test_what_takes_ten_times_as_long_is_known_from_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, dead = (
+        played(monkeypatch, World({"today": 10**8, "then": ns}), seconds=1.0) for ns in (9 * 10**8, 2 * 10**9)
+    )
+    assert "why" in slow and len(dead["rounds"]) == 1

@@ -79,7 +79,7 @@ def test_each_mask_is_rehearsed_with_its_size_and_dtype() -> None:
     assert sides == [
         (
             *(
-                {"make": "mask", "elements": n, "dtype": d, "torch_dtype": t, "packed": packed}
+                {"make": "mask", "elements": n, "keep": 0.9, "dtype": d, "torch_dtype": t, "packed": packed}
                 for packed in (False, True)
             ),
             3.0,

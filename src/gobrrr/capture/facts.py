@@ -91,7 +91,7 @@ def optimizers(recorder: Recorder) -> list[dict[str, Any]]:
 
 
 def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any]:
-    params = [p for group in optimizer.param_groups for p in group["params"]]
+    params = _updated(optimizer)
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     states = [value for state in list(optimizer.state.values()) if isinstance(state, dict) for value in state.values()]
     return {
@@ -109,6 +109,14 @@ def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any
         "shapes": [(shape, count) for shape, count in Counter(tuple(p.shape) for p in params).items()],
         "options": {name: value for name, value in group.items() if _is_option(name, value)},
     }
+
+
+def _updated(optimizer: Any) -> list[Any]:
+    """Parameters that its step passes over: with a gradient or a state, for the frozen ones are skipped (of a LoRA's
+    optimizer nearly all). An update that keeps no state, looked at without gradients: those that may get one."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    touched = [p for p in params if p.grad is not None or optimizer.state.get(p)]
+    return touched or [p for p in params if p.requires_grad]
 
 
 def _is_option(name: Any, value: Any) -> bool:

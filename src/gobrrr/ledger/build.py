@@ -76,6 +76,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         else _phases_by_lines(lines, data, stats),
         ops=tuple(scaled.ops),
         host=tuple(_with_libraries(scaled.host, lines)),
+        scaled_by=scaled.factor,
         lines=lines,
         workers=tuple(worker_groups(recording.workers, 0, collates)),
         worker_memory=worker_memory(recording.workers),

@@ -338,6 +338,9 @@ class Ledger(msgspec.Struct, frozen=True):
     """All ops of the profiled steps by op, shape, line and module, as they were under the profiler."""
     serving: tuple[ServingClass, ...] = ()
     """Steps of a serving engine by kind, where it has marked them."""
+    scaled_by: float = 1.0
+    """What all ops of the profiled steps were multiplied by to fit the plain one, without what the instruments added:
+    far from 1 it is not known which of them were the longer ones."""
     of_device: bool = False
     """This is the device's view: `ops` are those of `device_ops`."""
 

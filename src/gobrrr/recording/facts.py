@@ -79,7 +79,7 @@ class LoaderFacts(msgspec.Struct, frozen=True):
 
 
 class OptimizerFacts(msgspec.Struct, frozen=True):
-    """One optimizer and its setting."""
+    """One optimizer and its setting. Its tensors are those that it updates: frozen ones are none of them."""
 
     id: int
     kind: str = ""

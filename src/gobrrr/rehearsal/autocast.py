@@ -23,6 +23,8 @@ WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::mkldnn_convolution": 1, "aten
 """Which input is a parameter: cast once per forward, however the other one comes."""
 TENSORS = {"aten::mm": 2, "aten::mv": 2, "aten::bmm": 2, "aten::addmm": 3, "aten::baddbmm": 3}
 """What each takes; one more is what it writes to (out=), and such calls autocast leaves as they are."""
+WIDE_INPUTS = {"aten::_scaled_dot_product_flash_attention_for_cpu_backward": 5}
+"""An input that stays float32 in a lower format: the sums of exponentials that the forward kept."""
 _SUFFIXES = ("_backward_data", "_backward")
 
 
@@ -33,10 +35,16 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     ops = [op for op in playable(ledger) if "float" in op.dtypes and not _is_given_its_output(op)]
     lowered = [op for op in ops if op.phase != "backward" and flow.forward(op)]
     lowered += [op for op in ops if op.phase == "backward" and flow.backward(op)]
-    found = [part(op, dtypes=with_dtype(op, "float", low)) for op in lowered]
+    found = [part(op, dtypes=_lowered(op, low)) for op in lowered]
     same = {id(op) for op in lowered}
     unsure = sum(op.ns for op in ops if id(op) not in same and op.name in PASSES - flow.wide)
     return found + flow.cast_parts(trains(ledger)), unsure
+
+
+def _lowered(op: OpGroup, low: str) -> list[str]:
+    """Its dtypes in the lower format."""
+    found, wide = with_dtype(op, "float", low), WIDE_INPUTS.get(op.name)
+    return found if wide is None else [*found[:wide], op.dtypes[wide], *found[wide + 1 :]]
 
 
 def _is_given_its_output(op: OpGroup) -> bool:

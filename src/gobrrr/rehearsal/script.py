@@ -32,6 +32,8 @@ class Scene(msgspec.Struct, frozen=True):
     """What the remedy may spare outside the parts, per step: joins the ceiling."""
     worse_ns: float = 0.0
     """What it may cost outside them: leaves the low."""
+    scaled_by: float = 1.0
+    """What the parts' time was multiplied by from the profiled step to the plain one, as all ops' was."""
     left_ns: float = 0.0
     """Of the same kind as the parts, per step, and not played for want of time: expected to do as they do."""
 

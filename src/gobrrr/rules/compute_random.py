@@ -58,8 +58,12 @@ def _can_be_packed(op: OpGroup) -> bool:
         return False
     dense = [prod(shape[at:]) for at in range(1, len(shape) + 1)]
     lies = not op.strides or all(s == d or n == 1 for n, s, d in zip(shape, op.strides[0], dense, strict=False))
+    return lies and RARE <= chance_of_one(op) <= 1 - RARE
+
+
+def chance_of_one(op: OpGroup) -> float:
+    """What bernoulli_ was given; half where it was not written down."""
     try:
-        chance = float(op.concrete[1]) if op.concrete[1:] else 0.5
-    except ValueError:  # not written down
-        chance = 0.5
-    return lies and RARE <= chance <= 1 - RARE
+        return float(op.concrete[1]) if op.concrete[1:] else 0.5
+    except ValueError:
+        return 0.5
