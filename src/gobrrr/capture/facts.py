@@ -166,6 +166,13 @@ def loaders(recorder: Recorder) -> list[dict[str, Any]]:
     ]
 
 
+def draws(recorder: Recorder) -> int:
+    """Batches that were looked at for random draws. Raises what kept it from it."""
+    if recorder.draws.error:
+        raise RuntimeError(recorder.draws.error)
+    return sum(looked for looked, _ in recorder.draws.looks.values())
+
+
 def lengths(recorder: Recorder) -> list[dict[str, Any]]:
     """Of each loader, how long the sequences were in the batches that were looked at. Raises what kept it from it."""
     if recorder.lengths.error:

@@ -357,6 +357,7 @@ class Session:
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
             "lengths": lambda: facts.lengths(recorder),
+            "draws": lambda: facts.draws(recorder),
             "pictures": lambda: pixels.found(self.user_sources(), recorder.loader_facts.values()),
             "compile": facts.compiled,
             "eval_span": lambda: recorder.eval_span,

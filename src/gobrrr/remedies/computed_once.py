@@ -37,7 +37,7 @@ class ComputedOnce(Remedy):
     unseen = AFTER_THE_FIRST
     codes = ("BRR401", "BRR405")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
-    by_hand = 'loader = DataLoader(gobrrr.data.cache(dataset, "samples"), ...)  # kept on disk, for the next run too'
+    by_hand = 'loader = DataLoader(gobrrr.data.cache(dataset, "samples"), ...)'
 
     def probe(self) -> str:
         from torch.utils.data._utils import fetch

@@ -30,7 +30,7 @@ class DecodedOnce(Remedy):
     unseen = AFTER_THE_FIRST
     codes = ("BRR401",)
     conflicts = ("draft_decoding", "loader_workers", "one_worker", "computed_once")
-    by_hand = "self.pictures = [Image.open(path).convert('RGB').resize(size) for path in paths]  # in __init__"
+    by_hand = 'self.pictures = [Image.open(path).convert("RGB").resize(size) for path in paths]'
 
     def probe(self) -> str:
         return cannot_wait()
