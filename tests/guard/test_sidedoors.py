@@ -509,3 +509,46 @@ def test_the_error_of_equal_weights_is_the_usual_one() -> None:
     values = [1.0, 2.0, 4.0, 9.0]
     mean, error = sidedoors._weighted([(value, 3.0) for value in values])
     assert mean == pytest.approx(statistics.fmean(values)) and error == pytest.approx(statistics.stdev(values) / 2)
+
+
+@pytest.mark.parametrize("how", [{"batch_size": 4}, {"batch_size": None}])
+def test_a_sample_that_a_remedy_gives_instead_is_seen(how: dict[str, Any]) -> None:
+    """Items are fetched as the loader's fetcher does it, in which remedies stand; the data set itself knows of none."""
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+    def epoch(wrong: bool) -> Any:
+        loader, patches, plain = DataLoader(torch.arange(8), **how), Patches(), _MapDatasetFetcher.fetch
+        watched = Epochs()
+        watched.watch(patches)
+        list(loader)
+        if wrong:
+            patches.replace(_MapDatasetFetcher, "fetch", lambda self, asked: changed(plain(self, asked)))
+        found = watched.read()
+        patches.take_out()
+        return found[0].items
+
+    def changed(given: Any) -> Any:
+        return [each + 1 for each in given] if isinstance(given, list) else given + 1
+
+    plain, wrong = epoch(False), epoch(True)
+    assert len(plain) == 8 and plain == epoch(False)
+    assert [wrong[str(n)] for n in range(7)] == [plain[str(n + 1)] for n in range(7)]
+
+
+def test_items_of_a_data_set_that_gives_batches_in_one_piece_are_digested() -> None:
+    class Whole(Dataset):
+        def __len__(self) -> int:
+            return 12
+
+        def __getitem__(self, index: int) -> Any:
+            return {"x": torch.tensor(index)}
+
+        def __getitems__(self, indices: list[int]) -> Any:
+            return {"x": torch.tensor(indices)}
+
+    patches, watched = Patches(), Epochs()
+    watched.watch(patches)
+    list(DataLoader(Whole(), batch_size=4, collate_fn=lambda batch: batch))
+    (found,) = watched.read()
+    patches.take_out()
+    assert found.num == found.unique == 12 and len(found.items) == 8

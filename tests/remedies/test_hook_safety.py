@@ -13,6 +13,7 @@ from torch.optim import optimizer as optimizers  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # noqa: E402
 
+from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 
@@ -120,3 +121,19 @@ def test_what_a_class_inherits_counts_again() -> None:
         assert thing.size == 2
         seams.remove()
         assert thing.size == 1 and "size" not in vars(thing)
+
+
+def test_a_remedy_that_gives_up_is_told_and_takes_all_others_with_it() -> None:
+    told: list[BaseException] = []
+    seams = Seams(failed=told.append)
+    seams.replace(Thing, "value", 2)
+    error = GobrrrError("it cannot keep its word", "leave it out")
+    seams.give_up(error)
+    assert told == [error] and Thing.value == 1
+    seams = Seams()
+    with pytest.raises(GobrrrError, match="cannot keep its word"):
+        seams.give_up(error)
+
+
+class Thing:
+    value = 1

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -20,6 +21,7 @@ pytest.importorskip("torch")
 from gobrrr.errors import GobrrrError
 from gobrrr.trial import kernel
 from gobrrr.trial.arm import SPENT, Arm, ArmError, require_hold
+from gobrrr.trial.handshake import Phase
 from gobrrr.trial.lockstep import measure
 from gobrrr.trial.orphans import HEIRS
 from gobrrr.trial.rounds import Rounds
@@ -208,6 +210,61 @@ def test_a_remedy_takes_hold_in_an_unmodified_program(started) -> None:
     one = started(remedies=("fused_optimizer", "identity"))
     one.run(2)
     assert one.applied == {"fused_optimizer": "AdamW, 1 of 1 groups", "identity": ""}
+
+
+COMPUTES = """
+import time, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.full((4,), float(index))
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for epoch in range(1000):
+    for rows in DataLoader(Rows(), batch_size=4):
+        model(rows).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_what_an_arm_does_once_is_in_none_of_its_blocks(tmp_path: Path) -> None:
+    """Ten batches of four samples that sleep: the clock on the wall has them, the block and its steps have not."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "computes.py").write_text(COMPUTES)
+    one = Arm([sys.executable, "computes.py"], tmp_path / "arm", ("computed_once",), source=tmp_path / "work")
+    one.start(60)
+    try:
+        began = time.perf_counter_ns()
+        block = one.run(10)
+        passed = time.perf_counter_ns() - began
+    finally:
+        one.end()
+    assert passed - block.ns >= 10 * 4 * 10_000_000 and sum(block.walls) <= block.ns
+    assert one.applied == {"computed_once": "samples of Rows"}
+
+
+def test_an_arm_that_does_what_comes_once_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle in its loader for 60 s where a block was to take one: it said so each time."""
+    clock, one = [0.0], arm(tmp_path)
+    said = [{"kind": "once", "ns": 10**10}, None] * 6 + [{"kind": "block", "number": 0}]
+
+    def receive(seconds: float) -> object:
+        message = said.pop(0)
+        clock[0] += 10.0 if message and message["kind"] == "once" else seconds
+        return message
+
+    monkeypatch.setattr("gobrrr.trial.arm.time.monotonic", lambda: clock[0])
+    one._process, one._told = SimpleNamespace(poll=lambda: None), SimpleNamespace(receive=receive)
+    one._side.told({"kind": "ready", "number": 0})
+    one._side.phase = Phase.RUNNING
+    assert one._expect("block", 10.0)["kind"] == "block" and clock[0] >= 60
+    one._process = None
 
 
 @pytest.mark.slow

@@ -184,3 +184,36 @@ def test_remedies_are_listed_and_have_pages(tmp_path: Path) -> None:
     listed = gobrrr("remedies", cwd=tmp_path)
     assert listed.returncode == 0 and "fused_optimizer" in listed.stdout
     assert gobrrr("remedies", "elixir", cwd=tmp_path).returncode == 2
+
+
+STALE = """
+import os, torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __len__(self):
+        return 4000
+    def __getitem__(self, index):
+        return torch.full((4,), float(index)) * float(os.environ.get("TIMES", 1))
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+loader = DataLoader(Rows(), batch_size=4)
+for epoch in range(4):
+    os.environ["TIMES"] = str(1 + epoch // 2)
+    for rows in loader:
+        model(rows).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+print(rows[-1, 0].item())
+"""
+
+
+def test_a_remedy_that_could_not_keep_its_word_is_told_while_the_program_runs(tmp_path: Path) -> None:
+    """By what no look reaches its samples are others in the second half; they are its own again from there on."""
+    (tmp_path / "train.py").write_text(STALE)
+    (tmp_path / "recipe.toml").write_text('schema = "gobrrr.recipe/1"\n[[remedies]]\nname = "computed_once"\n')
+    done = gobrrr("run", "--no-rehearsal", "--recipe", "recipe.toml", "train.py", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout == "7998.0\n", done.stderr
+    told = "gobrrr: all remedies are taken away: computed_once: sample "
+    assert told in done.stderr and "was another when it was computed again" in done.stderr

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from gobrrr.capture.session import Session
+from gobrrr.errors import GobrrrError
 
 APPLIED = "applied"
 """File of a run's folder: the remedies of its recipe that took hold, and how."""
@@ -21,4 +23,9 @@ class Treated(Session):
             with Path(self.config.folder, APPLIED).open("a", encoding="utf-8") as file:
                 file.write(f"{name}\t{detail}\n")
 
-        Seams(said, self.complain).install(self.config.names())
+        def failed(error: BaseException) -> None:
+            self.complain(error)
+            if isinstance(error, GobrrrError):  # one that could not keep its word: whoever reads the output must know
+                print(f"gobrrr: all remedies are taken away: {error.message}", file=sys.stderr, flush=True)
+
+        Seams(said, failed).install(self.config.names())
