@@ -13,7 +13,7 @@ import pytest
 from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.lockstep import measure
 from gobrrr.trial.referee import Program
-from gobrrr.trial.side import LEAST_WARM, Side
+from gobrrr.trial.side import LEAST_WARM, Side, level
 from tests.unit.short_program import ShortArm
 
 
@@ -105,6 +105,66 @@ def test_a_later_process_warms_up_as_long_as_the_first_one_had_to(tmp_path: Path
     asked.clear()
     side.block(1)
     assert asked == [7, 1]
+
+
+class Growing(FakeArm):
+    """Each step is longer than the one before; so many are slow at first. `over`: steps after which it ends."""
+
+    def __init__(self, slow: int, over: int = 10**6) -> None:
+        super().__init__((1,) * 99)
+        self.slow, self.over, self.done = slow, over, 1
+
+    def run(self, steps: int, expected_ns: float | None = None) -> Block:
+        if self.done + steps > self.over:
+            raise ArmError("the program came to its end", over=True)
+        walls = tuple(10**8 if n < self.slow else 10**7 + 10**5 * n for n in range(self.done, self.done + steps))
+        self.done += steps
+        return Block(sum(walls), walls)
+
+
+def made_ready(tmp_path: Path, *slow: int, over: int = 10**6) -> tuple[list[Side], list[Growing]]:
+    arms = [Growing(each, over) for each in slow]
+    later = iter([*arms, *(Growing(each) for each in slow)])
+    sides = [Side(lambda _: next(later), tmp_path / str(n), ()) for n in range(len(slow))]
+    for side in sides:
+        side.start()
+        side.warm()
+    return sides, arms
+
+
+def test_arms_stand_at_the_same_step_before_they_are_measured(tmp_path: Path) -> None:
+    """Of a program whose steps grow who warmed up for longer would be slower for that alone."""
+    sides, arms = made_ready(tmp_path, 2, 16)
+    assert arms[0].done < arms[1].done
+    level(sides)
+    assert arms[0].done == arms[1].done == sides[0].made == sides[1].made
+    assert sides[0].block(3).walls == sides[1].block(3).walls
+
+
+def test_who_is_too_far_behind_or_at_its_end_is_left_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sides, arms = made_ready(tmp_path, 2, 16)
+    before = arms[0].done
+    monkeypatch.setattr("gobrrr.trial.side.LEVEL_S", 1e-6)
+    level(sides)
+    assert arms[0].done == before
+    monkeypatch.undo()
+    sides, arms = made_ready(tmp_path, 2, 16)
+    arms[0].over = arms[0].done
+    level(sides)
+    assert sides[0].made == 0 and sides[0].program_steps == arms[0].done
+    assert len(sides[0].block(2).walls) == 2, "it is started again"
+
+
+def test_measuring_begins_at_the_same_step(tmp_path: Path) -> None:
+    made: list[Growing] = []
+
+    def arm(slow: int) -> Growing:
+        made.append(Growing(slow))
+        return made[-1]
+
+    sides = [Side(lambda _, slow=slow: arm(slow), tmp_path / str(slow), ()) for slow in (16, 2)]
+    found = measure(*sides, seed=0, seconds=2.0)
+    assert found.verdict != "faster" and made
 
 
 def test_a_steady_program_warms_up_for_a_few_steps_in_later_processes(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -15,7 +16,7 @@ from gobrrr.trial import turns
 from gobrrr.trial.arm import ArmError, Block
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.lockstep import ROOM
-from gobrrr.trial.side import Side, clear, end
+from gobrrr.trial.side import Side, clear, end, level
 
 MOST = 6
 """Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
@@ -81,6 +82,8 @@ class Field:
                 self._in_turns({self._sides[s]: future for s, future in coming.items()}, began + most, beside)
             failed |= self._late_or_broken(coming, began + most, f"{LATE} {most:.0f} s", kill)
             new = [stack for stack in new if stack not in failed]
+        with contextlib.suppress(ArmError):  # who dies of it says so in its first block
+            level([*self._sides.values()])
         return failed
 
     def _in_turns(

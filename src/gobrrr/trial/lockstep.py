@@ -16,7 +16,7 @@ from gobrrr.trial.objective import MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Samples, Speedup, StartUp
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import EDGE_NS, PILOT
-from gobrrr.trial.side import Side, end
+from gobrrr.trial.side import Side, end, level
 
 ROOM = 1.25
 """A second arm is started beside the first where this many times its memory is free."""
@@ -56,6 +56,7 @@ def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
                 raise ArmError(f"{who}: {error.reason}") from None
             if error is not None:
                 raise error
+    level(sides)
 
 
 def _compared(

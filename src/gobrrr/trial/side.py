@@ -21,6 +21,8 @@ WARM_S = 4.0
 LEAST_WARM = 4
 WARM_BAND = 0.15
 """Halves of the last WARM_STEPS steps agree within it: the arm is warm."""
+LEVEL_S = 2.0
+"""Seconds that an arm which has made fewer steps than others may take to catch up with them."""
 TOO_SHORT = "the program is too short: it ended while it was still warming up"
 MOST_RESTARTS = 20
 AT_ONCE = nullcontext()
@@ -158,6 +160,21 @@ class Side:
         assert self._arm is not None
         return self._warm_up(self._arm)
 
+    def catch_up(self, steps: int) -> None:
+        """Make so many steps that nobody measures. Raises ArmError, but not where the program comes to its end: its
+        next block starts it again."""
+        if self._arm is None or not self.step_ns or steps * self.step_ns > LEVEL_S * 1e9:
+            return
+        try:
+            self._arm.run(steps)
+        except ArmError as error:
+            if not error.over:
+                raise
+            self.program_steps = self._made
+            self.end()
+            return
+        self._made += steps
+
     @property
     def made(self) -> int:
         """Steps that its process has made."""
@@ -228,6 +245,15 @@ class Side:
         if self._arm is not None:
             self._arm.end()
             self._peak, self._arm, self._warm = self.peak_bytes, None, None
+
+
+def level(sides: Sequence[Side]) -> None:
+    """Bring those that are alive to the same step of their program: where steps grow (a metric over all that was seen
+    so far) one that warmed up for ten steps more is a tenth slower, whatever it is treated with. Raises ArmError."""
+    most = max((side.made for side in sides), default=0)
+    for side in sides:
+        if behind := (most - side.made if side.made else 0):
+            side.catch_up(behind)
 
 
 def end(sides: Sequence[Side]) -> None:
