@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import logging
 import random
 import sys
 import types
@@ -23,6 +24,7 @@ from hypothesis import strategies as st  # noqa: E402
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
+from gobrrr.remedies import sample_lengths as sample_lengths_of  # noqa: E402
 from gobrrr.remedies.bucketing import REMEDY, bucketed  # noqa: E402
 from gobrrr.remedies.sample_lengths import sample_lengths  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
@@ -166,9 +168,52 @@ class Index(Dataset):
         return {"input_ids": self.tokens[i], "at": self.at[i]}
 
 
+class Computes(Index):
+    """As one that tokenises; notes in the process that asks it how often it was."""
+
+    def __init__(self, *held: Any) -> None:
+        super().__init__()
+        self.held = held
+
+    def __getitem__(self, i: int) -> Any:
+        LOG.info(i)
+        return {"input_ids": self.tokens[i].clone(), "at": self.at[i]}
+
+
+LOG = logging.getLogger("bucketed")
+
+
 class Draws(Index):
     def __getitem__(self, i: int) -> Any:
         return {"input_ids": self.tokens[i][: random.randint(1, 500)], "at": self.at[i]}
+
+
+def test_samples_that_are_computed_are_computed_once_more_in_a_copy(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "bucketed"):
+        plain = epochs(data=Computes())
+        asked = sorted(record.msg for record in caplog.records)
+        caplog.clear()
+        with applied("bucketing") as said:
+            found = epochs(data=Computes())
+        assert sorted(record.msg for record in caplog.records) == asked, "the copy's are not this process's"
+    assert len(said) == 1
+    for (at, cells, _, states), (their_at, their_cells, _, theirs) in zip(plain, found, strict=True):
+        assert sorted(at) == sorted(their_at) and their_cells < 0.7 * cells and states == theirs
+
+
+def test_what_is_computed_slowly_draws_or_shares_a_file_keeps_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path(__file__).open() as file:
+        for data, why in (
+            (Computes(file), "what it holds cannot be looked at"),
+            (Draws(), "they draw random numbers"),
+            (Computes(), "took 0 s"),
+        ):
+            if why == "took 0 s":
+                monkeypatch.setattr(sample_lengths_of, "SECONDS", -1.0)
+            reasons: list[str] = []
+            with applied("bucketing", declined=reasons) as said:
+                epochs(number=1, data=data)
+            assert not said and len(reasons) == 1 and why.replace("0 s", "-1 s") in reasons[0]
 
 
 @pytest.mark.parametrize(

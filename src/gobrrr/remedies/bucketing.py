@@ -12,7 +12,7 @@ import numpy as np
 
 from gobrrr.remedies.apart import apart
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.sample_lengths import Sizes, sample_lengths
+from gobrrr.remedies.sample_lengths import Sizes, computed_lengths, sample_lengths
 from gobrrr.remedies.trim_padding import TrimPadding, real_width
 from gobrrr.rules.model import NOTE, Saving
 from gobrrr.units import share
@@ -113,9 +113,12 @@ class Buckets:
         if why_not := order_is_not_ours(loader, sampler):
             self._declined(why_not)
             return None
-        sizes = sample_lengths(loader.dataset)
-        if sizes is None or len(sizes) != len(loader.dataset) or (sizes < 0).any():
-            self._declined(f"the lengths of its data set's samples (a {type(loader.dataset).__name__}) are not known")
+        known = sample_lengths(loader.dataset)
+        sizes = computed_lengths(loader.dataset) if known is None else known
+        why = f": {sizes}" if isinstance(sizes, str) else ""
+        if isinstance(sizes, str) or len(sizes) != len(loader.dataset) or (sizes < 0).any():
+            kind = type(loader.dataset).__name__
+            self._declined(f"the lengths of its data set's samples (a {kind}) are not known{why}")
             return None
         kept = sizes[sizes > 0]
         if (

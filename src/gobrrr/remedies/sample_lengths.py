@@ -1,19 +1,27 @@
-"""How many tokens each sample of a data set has, where that is known without asking the program's own code."""
+"""How many tokens each sample of a data set has: where that is known without asking the program's own code, and where
+a copy of the process may ask it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gobrrr.capture.streams import states
+from gobrrr.data.fingerprints import digest
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies.apart import TriedApart, apart
 from gobrrr.remedies.batched_fetch import attributes, indexed
 from gobrrr.remedies.trim_padding import IDS, MASK
 
 Sizes = NDArray[np.int64]
 LENGTH = "length"
 """The column that Hugging Face's group_by_length reads."""
+SECONDS = 5.0
+"""For computing all samples of a data set once; each arm of a trial does so, and its start is told with the gain."""
 MOST_ROWS, MOST_TOKENS = 500_000, 1 << 28
 """Samples of a list that are asked one by one (a second), and tokens of a column: what is more is not cheap."""
 
@@ -36,6 +44,31 @@ def sample_lengths(data: Any) -> Sizes | None:
     columns = attributes(data, indexed(getattr(kind, "__getitem__", None)))
     rows = (each for each in columns if type(each) in (list, tuple) and len(each) == len(data))
     return next((sizes for each in rows if (sizes := _of_rows(each)) is not None), None)
+
+
+def computed_lengths(data: Any) -> Sizes | str:
+    """The same of samples that are computed when they are asked for: each once, in a copy of the process, where the
+    data set holds nothing that a copy would share with the program (an open file); or why not."""
+    try:
+        digest(data, strict=True)
+        found = apart(lambda: _asked(data))
+    except GobrrrError as error:
+        return error.message
+    except TriedApart as error:
+        return f"computing them failed ({error})"
+    return found if isinstance(found, str) else np.asarray(found, dtype=np.int64)
+
+
+def _asked(data: Any) -> list[int] | str:
+    until, before, sizes = time.monotonic() + SECONDS, states(), []
+    for index in range(len(data)):
+        size = _of_sample(data[index])
+        if size is None:
+            return "they have no tokens"
+        if time.monotonic() > until:
+            return f"computing {index + 1:,} of {len(data):,} took {SECONDS:.0f} s"
+        sizes.append(size)
+    return sizes if states() == before else "they draw random numbers"
 
 
 def _of_rows(rows: Any) -> Sizes | None:
