@@ -13,7 +13,7 @@ import pytest
 from gobrrr.errors import GobrrrError
 from gobrrr.guard import closeness, judge, judging, observation, structure
 from gobrrr.guard.model import VERDICTS, Check, Guarded, worst
-from gobrrr.guard.observation import Call, Data, Observation, Step
+from gobrrr.guard.observation import Call, Data, Epoch, Observation, Step
 from gobrrr.guard.seen import Seen
 
 
@@ -122,6 +122,30 @@ def test_each_fault_is_named_by_its_check_alone(what: str) -> None:
     candidate, name, reason = WRONG[what]
     (found,) = speaking(run(), candidate)
     assert (found.name, found.verdict) == (name, "wrong") and reason in found.reason, found
+
+
+EPOCH = Epoch("Texts", 4, num=12, unique=12, indices="all")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "order", "verdict"),
+    [
+        ((EPOCH,), (EPOCH,), True, "bounded"),
+        ((EPOCH,), (EPOCH,), False, "wrong"),
+        ((EPOCH,), (msgspec.structs.replace(EPOCH, unique=11),), True, "wrong"),
+        ((EPOCH,), (msgspec.structs.replace(EPOCH, indices="some"),), True, "wrong"),
+        ((EPOCH,), (msgspec.structs.replace(EPOCH, workers=2),), True, "wrong"),
+        ((EPOCH,), (EPOCH, EPOCH), True, "wrong"),
+        ((Epoch("Stream", 4),), (Epoch("Stream", 4),), True, "wrong"),
+        ((), (), True, "wrong"),
+    ],
+)
+def test_texts_that_are_in_the_data_twice_may_come_together(theirs: Any, ours: Any, order: bool, verdict: str) -> None:
+    """In batches of like length they do. Each index still comes once an epoch, from as many workers as before."""
+    repeated, _, _ = WRONG["repeated"]
+    before, after = (msgspec.structs.replace(each, epochs=e) for each, e in ((run(), theirs), (repeated, ours)))
+    (found,) = [check for check in speaking(before, after, order_may_change=order) if check.name == "data"]
+    assert found.verdict == verdict
 
 
 def test_what_the_baseline_does_too_is_no_fault() -> None:
