@@ -174,21 +174,17 @@ class KeptSamples:
         """What was wanted; kept, or `why_not` says why not."""
         began, before = time.perf_counter_ns(), states()
         given = compute(wanted)
-        self._aside(time.perf_counter_ns() - began)  # not the encoding: as long as decoding, which each later epoch has
         drawn = [name for name, was, now in zip(NAMES, before, states(), strict=True) if was != now]
         if type(given) is not list or len(given) != len(wanted):
             self.why_not = "its data set gives its batches in one piece"
             return Whole(given)
-        if drawn:
-            self.why_not = f"its samples draw random numbers ({' and '.join(drawn)})"
-        else:
+        self.why_not = f"its samples draw random numbers ({' and '.join(drawn)})" if drawn else why_shared(given)
+        self._aside(time.perf_counter_ns() - began)  # not the encoding: as long as decoding, which each later epoch has
+        if not self.why_not:
             self._keep(dataset, wanted, given)
         return given
 
     def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any]) -> None:
-        if reason := why_shared(given):
-            self.why_not = reason
-            return
         try:
             payloads = {index: bytes(encode(sample)) for index, sample in zip(wanted, given, strict=True)}
         except GobrrrError as error:
