@@ -127,7 +127,9 @@ def table(cases: list[dict[str, Any]], where: dict[str, Any], minutes: float) ->
         found, hand = case["tune"], case["hand"]
         space = found["headspace"] or {**dict.fromkeys(("compute_ns", "saved_ns", "reached")), "reason": "no wait"}
         gain = found["speedup"]
-        kept = " + ".join(found["kept"]) + "".join(f" {each}" for each in found["options"].values() if found["kept"])
+        kept = " + ".join(found["kept"]) + "".join(
+            f" {each}" for name, each in found["options"].items() if name in found["kept"]
+        )
         speedup = f"{gain['median']:.2f} ({gain['low']:.2f} to {gain['high']:.2f})" if gain else ""
         step = space.get("step_ns") or found["step_ns"] or 0.0
         row = (

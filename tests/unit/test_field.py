@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.trial import side as side_of
 from gobrrr.trial import turns
 from gobrrr.trial.arm import ArmError
 from gobrrr.trial.field import Field, is_late
@@ -36,7 +37,10 @@ class Made:
         return Side(arm, folder, ())
 
 
-def test_arms_that_come_to_their_end_together_are_started_anew_together(tmp_path: Path) -> None:
+def test_arms_that_come_to_their_end_together_are_started_anew_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_of, "LEVEL_S", 0.0)  # who comes later would catch up
     made = Made(tmp_path)
     assert made.field.start(STACKS[:2], 60, lambda stack: None) == {}
     for _ in range(6):
@@ -49,6 +53,16 @@ def test_arms_that_come_to_their_end_together_are_started_anew_together(tmp_path
     assert made.starts == {(): 2, ("x",): 2, ("y",): 1}, "y has most of its steps before it"
     made.field.block(("x",), 4)
     assert made.starts[("x",)] == 2
+    made.field.close()
+
+
+def test_who_comes_later_catches_up_with_those_that_are_there(tmp_path: Path) -> None:
+    made = Made(tmp_path)
+    made.field.start(STACKS[:1], 60, lambda stack: None)
+    before = made.field.side(()).made
+    made.field.block((), 4)
+    made.field.start(STACKS[1:2], 60, lambda stack: None)
+    assert made.field.side(("x",)).made == made.field.side(()).made == before + 4
     made.field.close()
 
 

@@ -134,7 +134,7 @@ def made_ready(tmp_path: Path, *slow: int, over: int = 10**6) -> tuple[list[Side
 
 def test_arms_stand_at_the_same_step_before_they_are_measured(tmp_path: Path) -> None:
     """Of a program whose steps grow who warmed up for longer would be slower for that alone."""
-    sides, arms = made_ready(tmp_path, 2, 16)
+    sides, arms = made_ready(tmp_path, 2, 9)
     assert arms[0].done < arms[1].done
     level(sides)
     assert arms[0].done == arms[1].done == sides[0].made == sides[1].made
@@ -142,13 +142,13 @@ def test_arms_stand_at_the_same_step_before_they_are_measured(tmp_path: Path) ->
 
 
 def test_who_is_too_far_behind_or_at_its_end_is_left_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sides, arms = made_ready(tmp_path, 2, 16)
+    sides, arms = made_ready(tmp_path, 2, 9)
     before = arms[0].done
     monkeypatch.setattr("gobrrr.trial.side.LEVEL_S", 1e-6)
     level(sides)
     assert arms[0].done == before
     monkeypatch.undo()
-    sides, arms = made_ready(tmp_path, 2, 16)
+    sides, arms = made_ready(tmp_path, 2, 9)
     arms[0].over = arms[0].done
     level(sides)
     assert sides[0].made == 0 and sides[0].program_steps == arms[0].done
@@ -162,8 +162,8 @@ def test_measuring_begins_at_the_same_step(tmp_path: Path) -> None:
         made.append(Growing(slow))
         return made[-1]
 
-    sides = [Side(lambda _, slow=slow: arm(slow), tmp_path / str(slow), ()) for slow in (16, 2)]
-    found = measure(*sides, seed=0, seconds=2.0)
+    sides = [Side(lambda _, slow=slow: arm(slow), tmp_path / str(slow), ()) for slow in (9, 2)]
+    found = measure(*sides, seed=0, seconds=0.2)
     assert found.verdict != "faster" and made
 
 

@@ -61,7 +61,9 @@ class KeptSamples:
         self._state: Any = None
         self._proven = self._given = False
         self._begins, self._compares = False, True
-        self._look_again = self._compare_again = self._looked = self._took = 0.0
+        self._look_again = self._compare_again = self._looked = 0.0
+        self._took = float("inf")
+        """The shortest look: another process may have had the core in a longer one."""
 
     def epoch_begins(self) -> None:
         """Look at the next batch whether the program has changed the data set."""
@@ -114,11 +116,12 @@ class KeptSamples:
     def _look(self, dataset: Any) -> None:
         now = time.perf_counter()
         begins, self._begins = self._begins, False
-        if begins and now - self._looked < self._took / MOST_SHARE:
+        if begins and self._looked and now - self._looked < self._took / MOST_SHARE:
             self.why_not = "looking at what its data set holds takes too long for its epochs"
         elif begins or now >= self._look_again:
             self._compare_state(dataset, begins)
-            self._looked, self._took, self._look_again = _after(now)
+            self._looked, took, self._look_again = _after(now)
+            self._took = min(self._took, took)
 
     def _compare_state(self, dataset: Any, begins: bool) -> None:
         found = self._state_of(dataset)
