@@ -9,6 +9,7 @@ import enum
 import functools
 import importlib
 import io
+import random
 import sys
 import tracemalloc
 import types
@@ -304,3 +305,18 @@ def test_a_module_of_the_program_counts_as_far_as_it_is_used(
         told.append(digest(value))
         assert digest(value) == told[-1]
     assert (told[0] == told[1]) == (new is None)
+
+
+def test_strictly_what_c_keeps_to_itself_is_refused_and_descriptors_are_told() -> None:
+    """A generator's state would be missed; a slot's descriptor has none."""
+
+    class Slotted:
+        __slots__ = ("value",)
+
+    held = Slotted()
+    held.value = 3
+    assert digest(held, strict=True) == digest(held)
+    for thing in (random.Random(0), iter([1]).__class__.__iter__, lambda: None):
+        digest(thing)
+    with pytest.raises(GobrrrError, match=r"cannot be looked at: a random\.Random"):
+        digest([held, {random.Random(0): 1}], strict=True)

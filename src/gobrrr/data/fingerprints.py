@@ -147,6 +147,8 @@ class _Walk:
         elif isinstance(value, types.BuiltinFunctionType | types.WrapperDescriptorType):
             self.tell("builtin", value.__qualname__)
             self.see(getattr(value, "__self__", None))
+        elif isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType):
+            self.tell("descriptor", value.__qualname__)
         elif isinstance(value, os.PathLike):
             self.tell("path", os.fspath(value))
         elif isinstance(value, logging.Logger):

@@ -13,7 +13,7 @@ from gobrrr.rules.cores import cores_busy
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.loading import Loading
 from gobrrr.rules.model import Finding
-from gobrrr.rules.pictures import transforms
+from gobrrr.rules.pictures import DECODED, transforms
 from gobrrr.rules.pixels import AS_BYTES, Chain, Floats, batch_bytes, chain, floats, once, saved_as_bytes
 from gobrrr.rules.waits import HALF, SATURATED, Wait
 from gobrrr.units import duration, share
@@ -105,12 +105,17 @@ def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) 
     copied = _copied_ns(ledger, whole)
     place = "in the model's first layer" + (", on the device" if ledger.device is not None else "")
     line = f" at {made.where[0].file.rsplit('/', 1)[-1]}:{made.where[0].line}" if made.where else ""
+    advice = (
+        f"Hand on bytes (uint8), and make floats of the whole batch and normalise it {place}: the same numbers where "
+        f"the steps are the same, and {duration(saved_ns)} less."
+    )
+    decoding = found.evidence.get(DECODED)
+    comes_first = decoding is None or float(decoding.value) < saved_ns
     return msgspec.structs.replace(
         found,
         message=f"{found.message}; {share(made.share)} of it makes bytes of pictures floats and scales them, one "
         f"picture after the other{line}, {told_size(whole)} a batch where bytes are {told_size(less)}",
-        advice=f"Hand on bytes (uint8), and make floats of the whole batch and normalise it {place}: the same numbers "
-        f"where the steps are the same, and {duration(saved_ns)} less. {found.advice}",
+        advice=f"{advice} {found.advice}" if comes_first else f"{found.advice} {advice}",
         evidence=found.evidence | evidence | ({"copied_to_device": time(copied)} if copied else {}),
     )
 
