@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
+LENGTH = 128
 SYLLABLES = ["ba", "do", "ki", "lu", "me", "ra", "si", "to", "ve", "zu"]
 
 
@@ -19,7 +20,7 @@ def messages(number: int) -> list[tuple[str, int]]:
     found = []
     for _ in range(number):
         topic = draw.randrange(4)
-        text = " ".join(draw.choices(words[500 * topic : 500 * topic + 800], k=draw.randint(150, 160)))
+        text = " ".join(draw.choices(words[500 * topic : 500 * topic + 800], k=draw.randint(600, 620)))
         found.append((f"On {draw.randint(1, 28)}/11, see https://example.org/{topic}: {text.title()}!", topic))
     return found
 
@@ -28,7 +29,7 @@ class Messages(Dataset):
     def __init__(self, rows: list[tuple[str, int]]) -> None:
         self.rows = rows
         self.numbers = {word: n for n, word in enumerate(sorted({w for text, _ in rows for w in words_of(text)}), 1)}
-        self.ids = [torch.tensor([self.numbers[word] for word in words_of(text)]) for text, _ in rows]
+        self.ids = [torch.tensor([self.numbers[word] for word in words_of(text)][:LENGTH]) for text, _ in rows]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -63,7 +64,7 @@ def forever(loader: DataLoader):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=600)
     args = parser.parse_args()
     torch.manual_seed(0)
     data = Messages(messages(640))

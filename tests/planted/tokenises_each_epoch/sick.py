@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 WORD = re.compile(r"[a-z]+|\d+|[^\sa-z\d]")
+LENGTH = 128
 SYLLABLES = ["ba", "do", "ki", "lu", "me", "ra", "si", "to", "ve", "zu"]
 
 
@@ -19,7 +20,7 @@ def messages(number: int) -> list[tuple[str, int]]:
     found = []
     for _ in range(number):
         topic = draw.randrange(4)
-        text = " ".join(draw.choices(words[500 * topic : 500 * topic + 800], k=draw.randint(150, 160)))
+        text = " ".join(draw.choices(words[500 * topic : 500 * topic + 800], k=draw.randint(600, 620)))
         found.append((f"On {draw.randint(1, 28)}/11, see https://example.org/{topic}: {text.title()}!", topic))
     return found
 
@@ -34,7 +35,7 @@ class Messages(Dataset):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         text, topic = self.rows[index]
-        return torch.tensor([self.numbers[word] for word in words_of(text)]), topic  # <- BRR401
+        return torch.tensor([self.numbers[word] for word in words_of(text)][:LENGTH]), topic  # <- BRR401
 
 
 def words_of(text: str) -> list[str]:
@@ -63,7 +64,7 @@ def forever(loader: DataLoader):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=600)
     args = parser.parse_args()
     torch.manual_seed(0)
     data = Messages(messages(640))
