@@ -15,7 +15,7 @@ from gobrrr.report import formats, live
 from gobrrr.report import tuning as shown
 from gobrrr.rules.model import Finding, Quantity, Saving
 from gobrrr.rules.verdict.model import Report, Step, Verdict
-from gobrrr.trial import headspace, receipt
+from gobrrr.trial import headspace, receipt, settling
 from gobrrr.trial.headspace import REPLAYED, SHARE, Glimpse
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.objective import MEMORY
@@ -73,6 +73,15 @@ def test_a_program_whose_compute_is_known_is_told_so(tmp_path: Path) -> None:
     for figure, wanted in ((found.compute_ns, 20 * MS), (found.saved_ns, 20 * MS)):
         assert figure.low < wanted < figure.high and figure.low < figure.value < figure.high
     assert set(found.samples.arm) == {0, 1} and len(found.samples.arm) / 4 <= 24
+
+
+def test_where_the_loader_holds_the_step_its_search_has_more_of_the_time(tmp_path: Path) -> None:
+    """38 of 40 ms wait: two looks of 30 s fit into 60 % of two minutes, one into 30 %."""
+    told = [Waits(by_workers, ready=ready, start_s=20) for ready in (2, 35)]
+    looks = [len([trial for trial in tuned(each, tmp_path / str(n), MANY, seconds=150).results if trial.options])
+             for n, each in enumerate(told)]  # fmt: skip
+    assert looks[0] > looks[1]
+    assert settling.share(None) == settling.share(Headspace()) == settling.SHARE
 
 
 def test_it_is_no_candidate_and_stands_nowhere_as_one(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gobrrr.cli.tune import OPEN, UNMEASURED, exit_code
 from gobrrr.guard.model import Guarded
+from gobrrr.report import tuning as report
 from gobrrr.rules.model import Saving
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.measured import Measured
@@ -134,6 +135,15 @@ def test_a_resumed_tuning_takes_over_only_what_it_may_try(tmp_path: Path) -> Non
     both = [CANDIDATES[0], CANDIDATES[2]]
     assert set(tuned(FakeReferee(gains), both, tmp_path).kept) == {"fused", "bf16"}
     assert tuned(FakeReferee(gains), both[:1], tmp_path).kept == ("fused",)
+
+
+def test_what_there_was_no_time_for_is_left_open(tmp_path: Path) -> None:
+    """Two minutes of a program that waits for its loader went into compile, and that was told as an answer."""
+    rest = [Candidate(f"r{n}", Saving(0.0, 5 * MS, 10 * MS)) for n in range(9)]
+    receipt = tuned(FakeReferee({"r0": 0.8}, start_s=20, room=1), rest, tmp_path, seconds=60).receipt()
+    assert receipt.measured and not receipt.kept and receipt.left and exit_code(receipt) == OPEN
+    assert f"there was no time for {' and '.join(receipt.left[:2])}." in report.render(receipt, width=400)
+    assert {f"{name} was not tried: the time was spent before" for name in receipt.left} <= {*receipt.notes}
 
 
 def test_nothing_was_measured_is_not_none_made_it_faster(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def _check_ranks(command: Sequence[str]) -> None:
 
 
 def exit_code(receipt: Receipt, interrupted: int = 130) -> int:
-    """0: something was kept, or none of what was measured helps. OPEN: something may help and was not confirmed.
+    """0: something was kept, or nothing helps. OPEN: something may help that there was no time to confirm, or to try.
     UNMEASURED: nothing is known of any remedy. `interrupted`: of what did not come to its end, 128 and the signal."""
     if not receipt.complete:
         return interrupted
@@ -108,7 +108,7 @@ def exit_code(receipt: Receipt, interrupted: int = 130) -> int:
         return UNMEASURED
     ends = [trial.verdict for trial in receipt.trials if trial.purpose in ("guard", "final")]
     answered = not receipt.likely or (ends and ends[-1] not in ("inconclusive", "failed"))
-    return 0 if answered else OPEN
+    return 0 if receipt.kept or (answered and not receipt.left) else OPEN
 
 
 def _resumed(folder: str) -> Path:

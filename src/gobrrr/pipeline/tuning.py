@@ -50,6 +50,8 @@ some of them bring."""
 COMPILED = 0.1
 """Share of the step that compile is expected to bring where no finding says more (1.1 to 1.2 times on BERT, GPT-2 and
 ViT): it starts slowest, so it comes before what promises a few per cent."""
+IN_STEP = ("model", "optimizer")
+"""Places of remedies that work on the step itself: whatever they bring, the wait for a loader stays."""
 MOST_SHOWN = 400
 """Characters of a command line in a recipe, where it is for people alone."""
 LATE = 0.05
@@ -192,7 +194,7 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
     choice = min((f.remedies.index(remedy.name) for f in report.findings if remedy.name in f.remedies), default=0)
     risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
     return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
-                     frozenset(remedy.overlaps), remedy.unseen)  # fmt: skip
+                     frozenset(remedy.overlaps), remedy.unseen, remedy.place in IN_STEP)  # fmt: skip
 
 
 def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:

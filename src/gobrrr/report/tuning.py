@@ -98,8 +98,9 @@ def _nothing(receipt: Receipt) -> Text:
     if final is not None and gains.gain(final) is not None:
         return phrase(("Nothing kept:", "bold"), f" {final.name} looked {_better(receipt)} in the race and did not in "
                       f"fresh processes: {gains.figures(final)}.")  # fmt: skip
+    open_ = f", and there was no time for {' and '.join(receipt.left[:2])}" if receipt.left else ""
     return phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
-                  f"to make this program {_better(receipt)} with its numbers intact.")  # fmt: skip
+                  f"to make this program {_better(receipt)} with its numbers intact{open_}.")  # fmt: skip
 
 
 def _better(receipt: Receipt) -> str:

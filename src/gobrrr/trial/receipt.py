@@ -158,6 +158,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """With which remedies were applied, of those that had some."""
     likely: tuple[str, ...] = ()
     """What seemed to be better and was not confirmed; empty where something was kept."""
+    left: tuple[str, ...] = ()
+    """Remedies that there was no time for; what promises most comes first."""
     measured: bool = True
     """False where no remedy was measured at all: then nothing is known of any."""
     objective: str = "time"

@@ -11,7 +11,7 @@ Pure; knows no clock, and claims nothing: what it keeps is confirmed in processe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gobrrr.rules.model import Saving
 from gobrrr.trial.anytime import FEWEST
@@ -56,6 +56,17 @@ class Candidate:
     """Others that bring the same: one of them goes into a stack, the one that is shown to bring more."""
     unseen: str = ""
     """What it changes that no check of the numbers can see."""
+    in_step: bool = False
+    """It works on the step itself, and can't shorten the wait for a loader."""
+
+    def within(self, part: float, step_ns: float) -> Candidate:
+        """The same where no more than this part of the step is the step's own; what is expected shrinks with it."""
+        if not self.in_step or part >= 1.0:
+            return self
+        told = self.predicted
+        ceiling = min(told.ceiling_ns, part * step_ns)
+        expected, low = (min(ns * part, ceiling) for ns in (told.expected_ns, told.low_ns))
+        return replace(self, predicted=Saving(low, expected, ceiling))
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,11 @@ class Race:
     def __post_init__(self) -> None:
         self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
         self._leans = max(LEANS, self.objective.worth)
+
+    def limit(self, part: float) -> None:
+        """No remedy that works on the step itself can save more than this part of it: the rest waits for a loader."""
+        self.candidates = [candidate.within(part, self.step_ns) for candidate in self.candidates]
+        self._by_name = {c.name: c for c in self.candidates}
 
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is
@@ -309,7 +325,7 @@ class Race:
             self.candidates, key=lambda c: (-c.predicted.expected_ns, c.choice, -c.predicted.ceiling_ns, c.name)
         )
 
-    def untried(self, reason: str) -> dict[str, str]:
-        """All that was not looked at when the race ended for this reason, beside what was skipped before."""
+    def left(self) -> tuple[str, ...]:
+        """All that was neither looked at nor skipped; what promises most comes first."""
         looked = {name for _, stack in self._looked for name in stack}
-        return {**{c.name: reason for c in self.candidates if c.name not in looked}, **self.skipped}
+        return tuple(c.name for c in self._ranked() if c.name not in looked | self.skipped.keys())

@@ -40,8 +40,9 @@ CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 """Findings that another number of workers may help."""
 WORTH = 0.1
 """Share of the step that must be there to gain: of less the race looks at what the model advises, among all else."""
-SHARE = 0.3
-"""Of a tuning's time, what the search may take: race, guard and confirmation come after it."""
+SHARE, MOST_SHARE = 0.3, 0.6
+"""Of a tuning's time, what the search may take: race, guard and confirmation come after it. More where the wait for the
+loader is more of the step than that: then the race has little left to gain."""
 FEWEST, MOST, PRECISE = 4, 8, 0.02
 """Sweeps of a look, and the standard error (1.4 % of it the processes' own) below which it ends."""
 
@@ -137,23 +138,30 @@ def most_workers(report: Report, now: Setting) -> int:
     return max(loadermodel.enough(float(schedule.cores()), now.workers), int(most_said(report, CODES, WORKERS) or 0))
 
 
+def share(most: Headspace | None) -> float:
+    """Of a tuning's time, what the search may take, by what a loader can bring."""
+    held = most.saved_ns.low / most.step_ns if most is not None and most.saved_ns is not None else 0.0
+    return min(MOST_SHARE, max(SHARE, held))
+
+
 class Settling:
     """Drives a search, and leaves the race what came of it."""
 
     def __init__(
         self, family: Family, referee: Settled, racing: Racing, race: Race, keep: Callable[[TrialResult], None],
-        until: float, clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`until`: by the clock, no trial begins that would last beyond it. `keep` is given every result."""
+        """`keep` is given every result."""
         self._family, self._search, self._referee, self._racing = family, family.search, referee, racing
-        self._race, self._keep, self._until, self._clock = race, keep, until, clock
+        self._race, self._keep, self._clock = race, keep, clock
         self._before = dict(referee.options)
         self._results: dict[Setting, TrialResult] = {}
         self._longest = 0.0
 
-    def run(self, most: Headspace | None = None) -> str:
-        """All trials; a sentence of what came of them, empty where there was no time for any. `most` that a loader can
-        bring: where a setting does nearly all of it the rest are not tried, and none where it is too little."""
+    def run(self, until: float, most: Headspace | None = None) -> str:
+        """All trials; a sentence of what came of them, empty where there was no time for any. `until`: by the clock, no
+        trial begins that would last beyond it. `most` that a loader can bring: where a setting does nearly all of it
+        the rest are not tried, and none where it is too little."""
         began = self._clock()
         saved, worth = (most.saved_ns, WORTH * most.step_ns) if most is not None else (None, 0.0)
         if saved is not None and saved.high < worth:
@@ -163,7 +171,7 @@ class Settling:
             self._without()
             return ""
         self._search.enough = headspace.enough(most)
-        while began + self._longest < self._until and (setting := self._search.next()) is not None:
+        while began + self._longest < until and (setting := self._search.next()) is not None:
             if not self._try(setting):
                 break
             self._longest, began = max(self._longest, self._clock() - began), self._clock()

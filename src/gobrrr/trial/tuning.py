@@ -147,8 +147,7 @@ class Tuning:
         self._began, self._seconds = clock(), seconds
         self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock)
         self._open = self.race.open()
-        until = self._began + settling.SHARE * seconds
-        self._settling = family and Settling(family, referee, self._racing, self.race, self._keep, until, clock)
+        self._settling = family and Settling(family, referee, self._racing, self.race, self._keep, clock)
         self._settled, self._waits = "", waits
         self._headspace: Headspace | None = None
         self.results: list[TrialResult] = []
@@ -166,8 +165,11 @@ class Tuning:
             if self._waits:
                 self._headspace = headspace.measured(self._racing, headspace.SHARE * self._seconds, self._clock)
                 self._listener.headspace(self._headspace)
+                if (compute := self._headspace.compute_ns) is not None:
+                    self.race.limit(compute.high / self._headspace.step_ns)
             if self._settling is not None:
-                self._settled = self._settling.run(self._headspace)
+                until = self._began + settling.share(self._headspace) * self._seconds
+                self._settled = self._settling.run(until, self._headspace)
             self._racing.run()
             self._raced = self._clock() - self._began
             self._confirm(self._affordable(self.race.best()))
@@ -283,7 +285,7 @@ class Tuning:
             objective=self._objective.name, speedup=final.speedup if final and self.kept else None,
             memory=final.memory if final and self.kept else None, guard=final.guard if final else Guarded(),
             headspace=headspace.reached(self._headspace, self._loaders_brought(final)),
-            notes=tuple(self._notes()), likely=self._likely if not self.kept else (),
+            notes=tuple(self._notes()), left=self._left_open(), likely=self._likely if not self.kept else (),
             measured=not self._open or any(r.verdict in SETTLED or r.speedup is not None for r in self.results),
         )  # fmt: skip
 
@@ -322,5 +324,11 @@ class Tuning:
             enough = self._raced + proof
             yield (f"the race took {self._raced:.0f} s, and checking and confirming is thought to take {proof:.0f}: "
                    f"{math.ceil(enough / 60)} minutes after the diagnosis would do")  # fmt: skip
-        for name, why in self.race.untried("the time was spent before").items():
+        reasons = {**dict.fromkeys(self._left_open(), "the time was spent before"), **self.race.skipped}
+        for name, why in reasons.items():
             yield f"{name} was not tried: {why}"
+
+    def _left_open(self) -> tuple[str, ...]:
+        """Remedies that there was no time for, as settings of a loader neither."""
+        tried = {name for result in self.results for name in result.remedies}
+        return tuple(name for name in self.race.left() if name not in tried)
