@@ -16,6 +16,8 @@ _USER = UserFiles()
 
 def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
     """Facts in the shape of recording.facts.LoaderFacts, from a loader iterator and the frame of its `__next__`."""
+    from torch.utils.data.dataloader import _DatasetKind
+
     dataset = getattr(iterator, "_dataset", None)
     collate = getattr(iterator, "_collate_fn", None)
     sampler = getattr(iterator, "_index_sampler", None)
@@ -34,6 +36,7 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "in_memory": _in_memory(dataset, length),
         "one_by_one": bool(getattr(iterator, "_auto_collation", True)) and not _takes_batches(dataset),
         "length": length,
+        "stream": getattr(iterator, "_dataset_kind", _DatasetKind.Map) == _DatasetKind.Iterable,
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "collate_span": _defined(collate),
         "created_span": user_line(frame),

@@ -47,6 +47,8 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     one_by_one: bool = True
     """Samples are indexed one at a time, not by a batch of indices."""
     length: int | None = None
+    stream: bool = False
+    """An IterableDataset: samples come one after the other, and each worker has all of them."""
     collate: str = ""
     collate_span: Span | None = None
     created_span: Span | None = None

@@ -14,19 +14,24 @@ from gobrrr.rules.verdict.sentence import is_doubt
 LINES = 30
 NUM_FINDINGS = 3
 NUM_ACCOUNTS = 4
+FEW = 2
+"""Findings, and accounts, where more do not fit."""
 CUT_SHORT = "BRR906"
 Block = list[RenderableType]
 
 
 def layouts(report: Report, page: Page, num_ops: int = costliest.FIRST) -> Iterator[list[Block]]:
     """Ways to lay it out in blocks, the roomiest first."""
-    for lines, accounts, shown in ((2, NUM_ACCOUNTS, NUM_FINDINGS), (1, NUM_ACCOUNTS, NUM_FINDINGS), (1, 2, 2)):
-        yield _groups(report, page, lines, accounts, shown, num_ops)
+    for lines in ((4, 4), (3, 3), (2, 3), (2, 2), (1, 2)):
+        yield _groups(report, page, lines, NUM_ACCOUNTS, NUM_FINDINGS, num_ops)
+    for lines in ((1, 2), (1, 1)):
+        yield _groups(report, page, lines, FEW, FEW, num_ops)
 
 
-def _groups(report: Report, page: Page, lines: int, accounts: int, shown: int, num_ops: int) -> list[Block]:
+def _groups(report: Report, page: Page, lines: tuple[int, int], accounts: int, shown: int, num_ops: int) -> list[Block]:
+    """`lines`: of a finding's message, and of its advice."""
     told = [f for f in report.findings if not is_doubt(f)]
-    found = [part for f in told[:shown] for part in findings.in_brief(f, page, lines)]
+    found = [part for f in told[:shown] for part in findings.in_brief(f, page, *lines)]
     return [
         sections.verdict(report, page),
         [

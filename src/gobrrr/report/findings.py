@@ -48,13 +48,13 @@ def _finding(finding: Finding, column: int, page: Page) -> list[RenderableType]:
     return [_head(finding, column, page), page.under(*lines, Text(message), *_advice(finding, page))]
 
 
-def in_brief(finding: Finding, page: Page, lines: int) -> list[RenderableType]:
-    """Heading, place, the message in so many lines, the advice in one."""
+def in_brief(finding: Finding, page: Page, lines: int, advised: int) -> list[RenderableType]:
+    """Heading, place, the message and the advice in so many lines."""
     width = page.width - 4
     place = [_place(finding.where[:1], page)] if finding.where else []
     message = shortened(page.clean(finding.message), width, lines)
     arrow = "-> " if page.ascii_only else "→ "
-    advice = shortened(arrow + page.clean(finding.advice), width, 1)
+    advice = shortened(arrow + page.clean(finding.advice), width, advised)
     return [_head(finding, 0, page), page.under(*place, message, *([advice] if finding.advice else []))]
 
 

@@ -17,6 +17,7 @@ from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_lo
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.keeping import advice, keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
+from gobrrr.rules.libraries import with_libraries
 from gobrrr.rules.loading import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.pictures import with_pictures, with_transforms
@@ -133,6 +134,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept) | _by(by),
     )
     told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
+    told_of = with_libraries(told_of, ledger, found.loader)
     told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
     yield with_pixels(told_of, ledger, seen)
 
@@ -185,6 +187,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | {"collate": time(part)} | _by(by),
     )
+    told_of = with_libraries(told_of, ledger, found.loader)
     yield with_pixels(told_of, ledger, pixels(ledger, machine, found, loading))
 
 

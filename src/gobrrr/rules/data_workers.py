@@ -113,7 +113,7 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
         + (ONE_BY_ONE if why == "BRR405" else f"while {_cores(idle)} idle")
         + _path(found),
-        advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
+        advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).{_shared_out(found)}",
         where=first_span(found.loader.created_span) or found.where,
         evidence=quantities(found, ledger)
         | {"free_cores": count(loading.cores.median), "idle_cores": count(idle)}
@@ -121,6 +121,16 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         | kept_samples(kept),
     )
     yield replace(told_of, remedies=offered(kept, told_of.remedies))
+
+
+def _shared_out(found: Wait) -> str:
+    """What else workers need where samples have no indices to be shared out by."""
+    if not found.loader.stream:
+        return ""
+    return (
+        " The data set is a stream: let each worker give its own part (torch.utils.data.get_worker_info), or every "
+        "sample comes once from each of them."
+    )
 
 
 def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:

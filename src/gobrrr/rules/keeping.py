@@ -62,8 +62,5 @@ def advice(found: Keeping | None, otherwise: str) -> str:
     """What to do, where samples may be kept; else the rule's own words."""
     if found is None:
         return otherwise
-    often = "" if found.comes_again else ", if there is a second epoch"
-    return (
-        f"No random number was drawn for {found.looks} batches: compute each sample once{often}: "
-        'DataLoader(gobrrr.data.cache(dataset, "samples"), ...).'
-    )
+    kept = f'DataLoader(gobrrr.data.cache(dataset, "samples"), ...): none of {found.looks} batches drew a random number'
+    return f"Compute each sample once: {kept}." if found.comes_again else f"{otherwise} From a second epoch on: {kept}."
