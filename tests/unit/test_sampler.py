@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from gobrrr.capture.sampler import Sampler
+from gobrrr.capture.workers import WorkerSampling
 
 KILOBYTES = bytes(1 << 14)
 
@@ -110,3 +114,48 @@ def test_the_clock_of_a_thread_is_that_threads_own() -> None:
     while sampler._worked() != -1 and time.monotonic() < until:
         time.sleep(0.01)
     assert sampler._worked() == -1
+
+
+def _in_child(body: Callable[[], bool]) -> int:
+    """Exit code of a forked child: 0 where `body` is true, 1 where it is not, -14 where it hangs."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        code = 1
+        try:
+            code = 0 if body() else 1
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_child_that_was_forked_in_a_look_does_not_hang() -> None:
+    """Of 16 workers that started at once one waited for ever: the sampler held its event's lock when it was forked."""
+    sampler = Sampler(threading.get_ident(), 0.001, lambda file: True)
+    before = sys.getswitchinterval()
+    sampler.start()
+    try:
+        with sampler._stop._cond:  # as the sampler's own thread has it between two looks
+
+            def stopped() -> bool:
+                sampler.stop()
+                return sys.getswitchinterval() == before
+
+            assert _in_child(stopped) == 0
+    finally:
+        sampler.stop()
+    assert not sampler._runner.is_alive()
+
+
+def test_a_forked_child_does_not_end_the_sampling_of_workers(tmp_path: Path) -> None:
+    workers = WorkerSampling(str(tmp_path), None)
+    workers.switch(True, 0.002)
+
+    def switched() -> bool:
+        workers.switch(False, 0.0)
+        return True
+
+    assert _in_child(switched) == 0
+    assert workers._state() == (1.0, 0.002)
+    workers.switch(False, 0.0)
+    assert workers._state() == (0.0, 0.0)

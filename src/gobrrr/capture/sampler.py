@@ -59,14 +59,17 @@ class Sampler:
         self._runner.start()
 
     def stop(self) -> None:
-        """End; returns when the thread has ended. May be called twice, and before start()."""
-        self._stop.set()
+        """End; returns when the thread has ended. May be called twice, before start(), and in a forked child, where the
+        thread is not and the event's lock stays as it was when the program forked: taken for good, if it was taken."""
+        runs = self._runner.is_alive()
+        if runs:
+            self._stop.set()
         if self._switch is not None:
             before, ours = self._switch
             if sys.getswitchinterval() == ours:  # else the program has set another one meanwhile
                 sys.setswitchinterval(before)
             self._switch = None
-        if self._runner.ident is not None:
+        if runs:
             self._runner.join(timeout=2.0)
 
     def _run(self) -> None:

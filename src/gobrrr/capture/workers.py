@@ -37,8 +37,9 @@ class WorkerSampling:
         self._batches = 0
 
     def switch(self, on: bool, interval: float) -> None:
-        """Tell all workers to sample, or to stop and write."""
-        self._set(_ON if on else _OFF, interval)
+        """Tell all workers to sample, or to stop and write; a forked child has no say in that."""
+        if os.getpid() == self._pid:
+            self._set(_ON if on else _OFF, interval)
 
     def close(self) -> None:
         """End sampling; the page itself is left to the interpreter, workers may still read it."""
