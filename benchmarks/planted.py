@@ -99,7 +99,7 @@ def figures(truth: Truth) -> dict[str, Any]:
     return {
         "sick_ns": truth.step_ns("sick"), "healthy_ns": truth.step_ns("healthy"), "ratio": truth.ratio,
         "saving_ns": truth.saving_ns, "growth_bytes": truth.growth_bytes("sick") - truth.growth_bytes("healthy"),
-        "is_ill": truth.is_ill, "calm": truth.calm,
+        "is_ill": truth.is_ill, "calm": truth.calm, "twin_waits": truth.waits("healthy"),
         "runs": {"sick": [asdict(t) for t in truth.sick], "healthy": [asdict(t) for t in truth.healthy]},
     }  # fmt: skip
 
@@ -138,7 +138,8 @@ def summarise(entries: list[dict[str, Any]], remarks: list[str]) -> dict[str, An
     true_here = {code for e in entries if e["conditional"] and e.get("is_ill") for code in e["codes"]}
     asked = [e for e in entries if "sick" in e]
     for entry in asked:
-        entry["false_healthy"] = [code for code in entry["loud_healthy"] if code not in true_here]
+        waits = scoring.WAITING if entry.get("twin_waits", 0.0) >= scoring.WAITS else frozenset()
+        entry["false_healthy"] = [code for code in entry["loud_healthy"] if code not in true_here | waits]
     ill = [e for e in asked if e["is_ill"]]
     quiet_ones = [bool(e["false_healthy"]) for e in asked] + [bool(e["false_sick"]) for e in asked if not e["is_ill"]]
     shares = {bar: scoring.share(e["sick"][bar] for e in ill) for bar in ("named", "placed", "saving_inside")}
@@ -149,6 +150,7 @@ def summarise(entries: list[dict[str, Any]], remarks: list[str]) -> dict[str, An
         "versions": {"Python": platform.python_version(), **{name: _version(name) for name in ("torch", "gobrrr")}},
         "shares": {**shares, "false_findings": scoring.share(quiet_ones)},
         "inside_as_measured": scoring.share(e["inside_as_measured"] for e in ill),
+        "expected_error": scoring.expected_error(ill),
         "counts": {**dict.fromkeys(shares, len(ill)), "false_findings": len(quiet_ones)},
         "true_here": sorted(true_here),
         "entries": entries,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -81,9 +82,23 @@ def saving_here(report: Report | None, sick_ns: float, healthy_ns: float, statis
     return saved * float(own)
 
 
+WAITS = 0.10
+"""Share of its time that a twin asks its loader for batches, by the clock outside, from which it is a true finding that
+it waits: on a faster chip what computes is shorter, and the twin may be bound by its loader."""
+WAITING = frozenset({"BRR401", "BRR402", "BRR403", "BRR405", "BRR408", "BRR410", "BRR411"})
+
+
 def judge_healthy(report: Report | None, true_here: Collection[str] = ()) -> tuple[str, ...]:
     """Codes of false findings at warning or above. `true_here`: codes that this machine makes true of any program."""
     return tuple(f["code"] for f in findings(report) if f["severity"] in LOUD and f["code"] not in true_here)
+
+
+def expected_error(entries: Iterable[dict[str, Any]]) -> float | None:
+    """Median of what was expected off the true saving, as a share of that, of the entries whose illness takes time."""
+    told = [
+        (e["sick"]["saving"], e["saving_here_ns"]) for e in entries if not e["bytes_illness"] and e["sick"]["saving"]
+    ]
+    return statistics.median(abs(saving[1] - true) / true for saving, true in told) if told else None
 
 
 def place(finding: Finding | None) -> int | None:

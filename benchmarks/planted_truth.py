@@ -36,6 +36,8 @@ class Timing:
     cores: float
     """CPU time over wall time: how many cores the process got."""
     wall_s: float
+    waits: float = 0.0
+    """Share of the wall time in which the program asks its loaders for batches."""
     others: float | None = None
     """Share of the cores that other processes used meanwhile."""
 
@@ -62,6 +64,10 @@ class Truth:
     def growth_bytes(self, who: str) -> float:
         """Median over the runs of the bytes by which the process grows per step."""
         return statistics.median(run.growth_bytes_per_step for run in self._runs(who))
+
+    def waits(self, who: str) -> float:
+        """Median over the runs of the share of the time in which the program asks its loaders for batches."""
+        return statistics.median(run.waits for run in self._runs(who))
 
     def _runs(self, who: str) -> list[Timing]:
         """The calm runs, or all where there is none."""
@@ -142,7 +148,8 @@ def environment() -> dict[str, str]:
 
 
 def read_rows(seen: dict[str, Any]) -> Timing:
-    """Figures per step from the clock's rows: (wall ns, minor faults, resident bytes, CPU ns) at each step's end."""
+    """Figures per step from the clock's rows: (wall ns, minor faults, resident bytes, CPU ns, ns waited) at each step's
+    end."""
     rows = seen["rows"]
     skipped = max(WARMUP_LEAST, round(WARMUP_SHARE * len(rows)))
     if len(rows) - skipped < 3:
@@ -159,5 +166,6 @@ def read_rows(seen: dict[str, Any]) -> Timing:
         faults_per_step=(last[1] - first[1]) / num,
         growth_bytes_per_step=(last[2] - first[2]) / num,
         cores=(last[3] - first[3]) / (last[0] - first[0]),
+        waits=(last[4] - first[4]) / (last[0] - first[0]),
         wall_s=(seen["end_ns"] - seen["start_ns"]) / 1e9,
     )

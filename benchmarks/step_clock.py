@@ -5,7 +5,7 @@
 A training step ends where an optimizer update ends, an inference step where a top-level module call ends: by the
 device's own clock where the program uses one, since the host runs ahead of it. Beside the clock (ns) each row has the
 minor page faults, the resident bytes and the CPU time (ns) of the process so far: evidence for illnesses of memory, and
-for other processes on the cores.
+for other processes on the cores; and what it has waited for its loaders so far (ns).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from typing import Any
 
 import torch
 
-rows: list[tuple[int, int, int, int]] = []
+rows: list[tuple[int, int, int, int, int]] = []
+waited = 0
+"""ns in DataLoaders' __next__."""
 events: list[torch.cuda.Event] = []
 PAGE = os.sysconf("SC_PAGE_SIZE")
 STATM = Path("/proc/self/statm")
@@ -38,7 +40,7 @@ def tick(*_: object) -> None:
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     resident = int(STATM.read_text().split()[1]) * PAGE if STATM.exists() else 0
     resident += alone_in_workers() if WITH_WORKERS else 0
-    rows.append((time.perf_counter_ns(), faults, resident, time.process_time_ns()))
+    rows.append((time.perf_counter_ns(), faults, resident, time.process_time_ns(), waited))
     if torch.cuda.is_initialized():
         events.append(torch.cuda.Event(enable_timing=True))
         events[-1].record()
@@ -55,7 +57,24 @@ def alone_in_workers() -> int:
     return total
 
 
-def by_the_device() -> list[tuple[int, int, int, int]]:
+def watch_waits() -> None:
+    """Count the time that the program asks its loaders for batches."""
+    from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+    plain: Callable[..., Any] = _BaseDataLoaderIter.__next__
+
+    def timed(iterator: Any) -> Any:
+        global waited
+        began = time.perf_counter_ns()
+        try:
+            return plain(iterator)
+        finally:
+            waited += time.perf_counter_ns() - began
+
+    _BaseDataLoaderIter.__next__ = timed  # type: ignore[method-assign]
+
+
+def by_the_device() -> list[tuple[int, int, int, int, int]]:
     """The rows with the times at which the device was done with each step; as they are where it had no part in some."""
     if not events or len(events) != len(rows):
         return rows
@@ -108,6 +127,7 @@ def main() -> None:
     sys.argv = sys.argv[3:]
     sys.path[0] = str(Path(script).resolve().parent)
     {"training": watch_updates, "inference": watch_forwards, "backward": watch_backwards}[kind]()
+    watch_waits()
     start, pid = time.perf_counter_ns(), os.getpid()
     try:
         runpy.run_path(script, run_name="__main__")

@@ -106,7 +106,7 @@ def test_bars_hold_from_both_sides():
 
 
 def test_rows_of_the_clock_become_figures_per_step():
-    rows = [[k * 100 if k > 5 else k, k * 3, k * 4096, k * 50] for k in range(40)]
+    rows = [[k * 100 if k > 5 else k, k * 3, k * 4096, k * 50, k * 25] for k in range(40)]
     timing = read_rows({"rows": rows, "start_ns": 0, "end_ns": 4_000_000_000})
     assert (timing.median_ns, timing.mean_ns, timing.num_steps) == (100, 100, 31)
     assert (timing.faults_per_step, timing.growth_bytes_per_step) == (3, 4096)
@@ -115,12 +115,12 @@ def test_rows_of_the_clock_become_figures_per_step():
 
 def test_too_few_steps_are_refused():
     with pytest.raises(RuntimeError, match="only 7 steps"):
-        read_rows({"rows": [[k, 0, 0, k] for k in range(7)], "start_ns": 0, "end_ns": 1})
+        read_rows({"rows": [[k, 0, 0, k, 0] for k in range(7)], "start_ns": 0, "end_ns": 1})
 
 
 def timed(median_ns: float, others: float | None) -> Timing:
     """A run with this median, beside which others used this share of the cores."""
-    return Timing(50, median_ns, 2 * median_ns, 0.0, 0.0, median_ns, 1.0, 1.0, others)
+    return Timing(50, median_ns, 2 * median_ns, 0.0, 0.0, median_ns, 1.0, 1.0, others=others)
 
 
 def test_disturbed_runs_count_only_where_there_is_no_calm_one():
@@ -167,6 +167,17 @@ def test_a_condition_that_holds_here_is_true_of_every_twin():
     twin = entry("twin", loud_healthy=["BRR102", "BRR208"])
     result = planted.summarise([condition, twin], [])
     assert result["true_here"] == ["BRR102"] and twin["false_healthy"] == ["BRR208"]
+
+
+def test_a_twin_that_waits_by_the_clock_is_told_so_rightly():
+    waits, computes = (entry(name, loud_healthy=["BRR401", "BRR201"], twin_waits=share)
+                       for name, share in (("waits", 0.2), ("computes", 0.05)))  # fmt: skip
+    planted.summarise([waits, computes], [])
+    assert waits["false_healthy"] == ["BRR201"] and computes["false_healthy"] == ["BRR401", "BRR201"]
+    waits["sick"] = {**waits["sick"], "saving": (0.0, 3e6, 9e6)}
+    assert planted.summarise([waits], [])["expected_error"] == pytest.approx(0.5)
+    only = entry("only", loud_healthy=["BRR401"], twin_waits=0.2)
+    assert "waits 20%: BRR401" in planted.markdown({**planted.summarise([only], []), "date": "d"})
 
 
 def test_the_table_shows_every_entry_and_every_bar():

@@ -87,6 +87,28 @@ def test_the_models_own_lines_are_training_though_some_get_no_gradient():
     assert not case.raised("BRR311") and not case.raised("BRR312")
 
 
+def test_a_layer_that_gets_no_gradient_is_part_of_the_forward():
+    """One that normalises pixels, in a line that computes the loss as well, was told as an evaluation."""
+    both = Span("train.py", 22, "main")
+    layer = Span("model.py", 30, "Normalise.forward")
+    groups = [op("div", (8, 8), ms=15, where=(layer, both, MAIN)),
+              op("addmm", (8, 8), ms=20, where=(INSIDE, both, MAIN)),
+              op("mm", (8, 8), ms=30, where=(INSIDE, both, MAIN), phase="backward"),
+              op("nll_loss", (8, 8), ms=5, where=(both, MAIN), phase="loss")]  # fmt: skip
+    case = training(*groups)
+    assert not case.raised("BRR311") and not case.raised("BRR312")
+    evaluate = Span("train.py", 60, "evaluate")
+    groups[0] = op("addmm", (8, 8), ms=15, where=(INSIDE, evaluate, both, MAIN))
+    assert training(*groups).raised("BRR312"), "a function that the line calls as well"
+
+
+def test_a_transform_without_weights_is_no_evaluation():
+    augment = ModuleFacts(id=1, kind="Augment", calls_per_step=1.0, span=EVALUATE)
+    case = training(op("mul", (8, 8), ms=30, where=(EVALUATE, MAIN)), facts=Facts(modules=(MODEL, augment)))
+    (found,) = case.raised("BRR311")
+    assert found.where[0] == EVALUATE and not case.raised("BRR312")
+
+
 def test_clipping_is_part_of_the_update():
     assert not training(op("_foreach_norm", (8,), ms=30, phase="other", where=(METRIC, MAIN))).raised("BRR311")
 

@@ -10,7 +10,7 @@ from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
-from gobrrr.rules.lines import Functions, body
+from gobrrr.rules.lines import Functions, body, own_name
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.units import duration, share
@@ -60,7 +60,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             expected=0.5 * ns,
             ceiling=ns,
             message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) go into this line and what it calls: "
-            f"{'a model that gets no gradient' if node.forward > 0.5 * node.ns else 'it'} "
+            f"{'what gets no gradient' if node.forward > 0.5 * node.ns else 'it'} "
             "has no part in forward, backward, update or loading",
             advice="Do it less often, on less, once before the loop, or beside it in another process.",
             where=node.where,
@@ -175,11 +175,17 @@ def _pure(ledger: Ledger, node: Node) -> Iterator[list[Node]]:
     pure: dict[tuple[str, str], list[Node]] = defaultdict(list)
     for child in node.children.values():
         if child.training <= HARDLY * child.ns:
-            if not _updates(ledger, child):
+            if not _updates(ledger, child) and not _is_layer(child, node):
                 pure[(child.where[0].file, child.where[0].function)].append(child)
         elif child.forward < (1 - HARDLY) * child.ns and not _makes_output(ledger, child, node):
             yield from _pure(ledger, child)
     yield from pure.values()
+
+
+def _is_layer(child: Node, node: Node) -> bool:
+    """Part of the forward of what its caller trains: a layer that gets no gradient, such as one that normalises."""
+    forwards = own_name(child.where[0].function) == "forward" and child.forward >= (1 - HARDLY) * child.ns
+    return forwards and node.forward > 0 and node.training > HARDLY * node.ns
 
 
 def _makes_output(ledger: Ledger, child: Node, node: Node) -> bool:
@@ -244,8 +250,11 @@ def _evaluates(ledger: Ledger, node: Node) -> bool:
     if node.forward <= 0.5 * node.ns:
         return False
     lines = {span.place for group in node.groups for span in group.where}
-    models = [m for m in ledger.facts.modules if m.num_params and m.span and m.calls_per_step]
-    here = [m for m in models if m.span and (m.span.file, m.span.line) in lines]
+    called = [m for m in ledger.facts.modules if m.span and m.calls_per_step]
+    models = [m for m in called if m.num_params]
+    here = [m for m in models if m.span and m.span.place in lines]
+    if not here and any(m.span and m.span.place in lines for m in called):
+        return False  # modules without weights: an augmentation, a transform
     compares = any(m.calls_per_step > 1.5 and not m.trainable_params for m in models)
     return not compares if not here else len(here) == len(models)
 
