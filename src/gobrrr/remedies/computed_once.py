@@ -8,22 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.kept_samples import KeptSamples, Room
-from gobrrr.remedies.loaders import AFTER_THE_FIRST, memory_room, saved_after_the_first
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.loaders import Keeper, memory_room
 from gobrrr.rules.keeping import SAVED_BY_KEEPING
-from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gobrrr.remedies.seams import Seams
-    from gobrrr.rules.verdict.model import Report
 
 MOST_DATASETS = 8
 """Alive at once: of one that is made for each epoch nothing comes again."""
 
 
-class ComputedOnce(Remedy):
+class ComputedOnce(Keeper):
     """For DataLoaders without workers whose samples are the same each time, by all that kept_samples.py looks at. They
     stay in memory, a quarter of what is free at most. A data set that the program changes between epochs begins anew;
     one that turns out to give other samples ends the remedy, with an error where a kept sample may have been given
@@ -31,10 +28,7 @@ class ComputedOnce(Remedy):
 
     name = "computed_once"
     title = "keeps samples in memory that are computed anew in each epoch"
-    safety = "exact"
-    place = "loader"
-    late = True
-    unseen = AFTER_THE_FIRST
+    said = SAVED_BY_KEEPING
     codes = ("BRR401", "BRR405")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
     by_hand = 'loader = DataLoader(gobrrr.data.cache(dataset, "samples"), ...)'
@@ -43,10 +37,6 @@ class ComputedOnce(Remedy):
         from torch.utils.data._utils import fetch
 
         return "" if hasattr(fetch, "_MapDatasetFetcher") else "this torch's loaders fetch in a way of their own"
-
-    def predicts(self, report: Report) -> Saving:
-        """Where samples were seen to come again, and nothing random to be drawn: the wait, less reading them."""
-        return saved_after_the_first(super().predicts(report), report, self.codes, SAVED_BY_KEEPING)
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import get_worker_info

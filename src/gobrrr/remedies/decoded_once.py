@@ -6,17 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.draft_decoding import cannot_wait
-from gobrrr.remedies.loaders import AFTER_THE_FIRST, memory_room, saved_after_the_first
-from gobrrr.remedies.model import Remedy
-from gobrrr.rules.model import Saving
+from gobrrr.remedies.loaders import Keeper, memory_room
 from gobrrr.rules.pictures import SAVED_BY_DECODING_ONCE
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
-    from gobrrr.rules.verdict.model import Report
 
 
-class DecodedOnce(Remedy):
+class DecodedOnce(Keeper):
     """Pillow's JPEG files that are converted to "RGB" or "L", resized or reduced are decoded, and made small, once for
     each file's bytes; the pixels are kept in memory, a quarter of what is free at most, and given as pictures of their
     own. What is drawn comes after: augmentation is what it was. In the program's own process; workers, and what is not
@@ -24,20 +21,13 @@ class DecodedOnce(Remedy):
 
     name = "decoded_once"
     title = "keeps JPEG pictures in memory as they are after decoding and resizing"
-    safety = "exact"
-    place = "loader"
-    late = True
-    unseen = AFTER_THE_FIRST
+    said = SAVED_BY_DECODING_ONCE
     codes = ("BRR401",)
     conflicts = ("draft_decoding", "loader_workers", "one_worker", "computed_once")
     by_hand = 'self.pictures = [Image.open(path).convert("RGB").resize(size) for path in paths]'
 
     def probe(self) -> str:
         return cannot_wait()
-
-    def predicts(self, report: Report) -> Saving:
-        """Of decoding and resizing, where a second epoch was seen to begin."""
-        return saved_after_the_first(super().predicts(report), report, self.codes, SAVED_BY_DECODING_ONCE)
 
     def apply(self, seams: Seams) -> None:
         from gobrrr.remedies.kept_pictures import KeptPictures

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.remedies.copied_state import Renewed
+from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
@@ -55,10 +56,17 @@ def memory_room() -> float:
     return SHARE * float(psutil.virtual_memory().available) / max(1, ranks)
 
 
-def saved_after_the_first(saving: Saving, report: Report, codes: Collection[str], name: str) -> Saving:
-    """What a remedy saves that keeps what the first epoch computes: what a finding says of it, and nothing where none
-    does: then it is only tried when its name is given."""
-    said = most_said(report, codes, name)
-    if said is None:
-        return Saving()
-    return Saving(0.0, min(said, saving.ceiling_ns), saving.ceiling_ns)
+class Keeper(Remedy):
+    """A remedy that keeps what the first epoch computes, in the program's own process."""
+
+    safety = "exact"
+    place = "loader"
+    late = True
+    unseen = AFTER_THE_FIRST
+    said: ClassVar[str]
+    """Name in a finding's evidence of what it saves from the second epoch on."""
+
+    def predicts(self, report: Report) -> Saving:
+        """What a finding says of it, and nothing where none does: then it is only tried when its name is given."""
+        saving, said = super().predicts(report), most_said(report, self.codes, self.said)
+        return Saving() if said is None else Saving(0.0, min(said, saving.ceiling_ns), saving.ceiling_ns)
