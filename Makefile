@@ -53,7 +53,7 @@ bench-packing: $(READY)  ## packing and bucketing on six laws of lengths, a minu
 bench-cache: $(READY)  ## samples computed once, beside Hugging Face's map, a minute (PEERS=python with gobrrr, tokenizers, datasets, Pillow)
 	HF_HUB_OFFLINE=1 $(or $(PEERS),$(BIN)/python) -m benchmarks.cache
 
-bench-data: $(READY)  ## what tune reaches of what a loader can give, six pipelines, half an hour (PEERS=python with gobrrr, Pillow, transformers, accelerate)
+bench-data: $(READY)  ## what tune reaches of what a loader can give, six pipelines, half an hour (PEERS=python with gobrrr, Pillow, transformers, accelerate, loadtune)
 	OMP_WAIT_POLICY=PASSIVE $(or $(PEERS),$(BIN)/python) -m benchmarks.headspace --minutes 4
 
 bench-lab: $(READY)  ## all experiments of the lab that run here, and the pages made of them, half an hour (AS=a name for the machine)

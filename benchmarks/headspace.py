@@ -6,8 +6,9 @@ a tuning reach?
 Of each made pipeline the step is measured by hand, before and after: a process that keeps eight batches of the loader
 and loops over them. Between the two `gobrrr tune` runs the same pipeline as a program (headspace_program.py). The real
 ones (examples/photographs; benchmarks/pipelines: texts through transformers' Trainer, documents for a language model)
-are tuned as they are; they need pillow, transformers and accelerate. Writes benchmarks/results/headspace-DATE.json and
-.md, the receipts' figures in them.
+are tuned as they are; they need pillow, transformers and accelerate. loadtune is asked about the made ones where it is
+installed (loadtune_peer.py): it makes the loader itself, which a program does not let it. Writes
+benchmarks/results/headspace-DATE.json and .md, the receipts' figures in them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks import loadtune_peer
 from benchmarks.loadermodel import busy_seconds, own_seconds
 from benchmarks.stamp import stamp
 
@@ -106,7 +109,17 @@ def measured(name: str, minutes: float) -> dict[str, Any]:
     load = os.getloadavg()[0]
     found = tuned(name, minutes)
     after = [] if name in REAL else [in_a_process(name)]
-    return {"name": name, "load": load, "hand": before + after, "tune": found}
+    peer = loadtune_peer.beside(name) if name not in REAL and find_spec("loadtune") else None
+    return {"name": name, "load": load, "hand": before + after, "tune": found, "loadtune": peer}
+
+
+def told_of_peer(peer: dict[str, Any] | None) -> str:
+    """What loadtune's settings bring, and what it says of them."""
+    if peer is None:
+        return "not asked"
+    settings = ", ".join(f"{name}={value}" for name, value in peer["settings"].items()) or "nothing"
+    brings = dict(zip(("value", "low", "high"), peer["brings"], strict=True))
+    return f"{within(brings)}, says {peer['says']:.2f}: {settings}"
 
 
 def within(figure: dict[str, float] | None, scale: float = 1.0) -> str:
@@ -121,7 +134,8 @@ def table(cases: list[dict[str, Any]], where: dict[str, Any], minutes: float) ->
     command = f"OMP_WAIT_POLICY=PASSIVE python -m benchmarks.headspace --minutes {minutes:g}"
     lines += [f"{chip}; load {where['load']} at the start; `{command}`. C is the step with its batches ready.", ""]
     heads = ("pipeline", "step, ms", "C of the arm, ms", "C by hand before, after, ms", "others' cores by hand",
-             "headspace, ms", "kept", "speed-up", "share of the headspace, %", "settings tried")  # fmt: skip
+             "headspace, ms", "kept", "speed-up", "share of the headspace, %", "settings tried",
+             "loadtune")  # fmt: skip
     lines += [f"| {' | '.join(heads)} |", "|" + " --- |" * len(heads)]
     for case in cases:
         found, hand = case["tune"], case["hand"]
@@ -136,7 +150,7 @@ def table(cases: list[dict[str, Any]], where: dict[str, Any], minutes: float) ->
             case["name"], f"{step / MS:.3g}", within(space["compute_ns"], MS) or space["reason"],
             ", ".join(f"{each['step'] / MS:.3g}" for each in hand), ", ".join(f"{each['others']:.2f}" for each in hand),
             within(space["saved_ns"], MS), kept or "nothing", speedup, within(space["reached"], 0.01),
-            str(sum(bool(each["options"]) for each in found["trials"])),
+            str(sum(bool(each["options"]) for each in found["trials"])), told_of_peer(case.get("loadtune")),
         )  # fmt: skip
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) + "\n"
