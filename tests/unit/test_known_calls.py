@@ -15,7 +15,7 @@ from tests.unit.test_keeping import GETITEM, computing
         ("pandas__core__indexing___LocationIndexer____getitem__", "taking rows out of pandas", "to_numpy"),
         ("json__decoder__JSONDecoder__decode", "parsing JSON", "Parse all records once"),
         ("transformers__tokenization_utils_base__PreTrainedTokenizerBase__encode", "tokenising", "batched=True"),
-        ("h5py___hl__dataset__Dataset____getitem__", "reading HDF5", "chunks as large as samples"),
+        ("h5py___hl__dataset__Dataset____getitem__", "reading HDF5", "rows of a batch at once"),
         ("gzip__GzipFile__read", "unpacking", "Unpack once"),
         ("torch__serialization__load", "unpickling", "mmap=True"),
     ],
