@@ -31,7 +31,7 @@ def prefetch(loader: Any, device: torch.device | str | int) -> Prefetch:
         raise GobrrrError(
             f"{type(loader).__name__} cannot be iterated", "give a DataLoader, or any iterable of batches"
         )
-    return Prefetch(loader, device, _CudaLane if device.type == "cuda" else None)
+    return Prefetch(loader, device, CudaLane if device.type == "cuda" else None)
 
 
 class Lane(Protocol):
@@ -90,14 +90,14 @@ def _next(batches: Iterator[Any], lane: Lane) -> tuple[tuple[Any] | None, BaseEx
         return None, error
 
 
-class _CudaLane:
-    """A stream for copies. Unverified on a GPU."""
+class CudaLane:
+    """A stream for copies, its own or one that others copy on as well. Unverified on a GPU."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, stream: Any = None) -> None:
         if not torch.cuda.is_available():
             raise GobrrrError(f"there is no {device} here", "give device='cpu', or a machine with a GPU")
         self.device = device
-        self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream: Any = stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def send(self, batch: Any) -> Any:

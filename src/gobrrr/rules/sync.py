@@ -51,7 +51,7 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR502", "exposed-copies", "transfer", needs={"plain", "device"}, remedies=("pin_memory",))
+@rule("BRR502", "exposed-copies", "transfer", needs={"plain", "device"}, remedies=("pin_memory", "prefetch"))
 def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between host and device that no kernel hides; from pageable memory they cannot be hidden."""
     device = ledger.device
