@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from gobrrr.capture.dataformats import source_facts
 from gobrrr.capture.unseen import is_traced
 from gobrrr.capture.userfiles import UserFiles
 
@@ -37,6 +38,7 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "one_by_one": bool(getattr(iterator, "_auto_collation", True)) and not _takes_batches(dataset),
         "length": length,
         "stream": getattr(iterator, "_dataset_kind", _DatasetKind.Map) == _DatasetKind.Iterable,
+        "source": source_facts(dataset),
         "collate": getattr(collate, "__qualname__", type(collate).__name__),
         "collate_span": _defined(collate),
         "created_span": user_line(frame),

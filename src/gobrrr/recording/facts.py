@@ -30,6 +30,32 @@ class Span(msgspec.Struct, frozen=True):
         return self.file, self.line
 
 
+class SourceFacts(msgspec.Struct, frozen=True):
+    """A library that keeps samples in shards, and how the data set that comes from it is set."""
+
+    kind: str = ""
+    """One of capture.dataformats.KINDS: datasets (a table), datasets stream, webdataset, streaming."""
+    wrapped: bool = False
+    """It is inside an object of the program's, which may ask it for one sample after the other."""
+    shares: bool = False
+    """Workers share its samples by themselves: each has its own part."""
+    shards: Number | None = None
+    """What it shares out, where a shard is one worker's: those of this process."""
+    format: str = ""
+    """What rows are made of (torch, numpy); empty for Python objects."""
+    numbers: bool = False
+    """A column holds lists of numbers."""
+    batched: bool = False
+    """It gives batches, not samples."""
+    batch_size: Number | None = None
+    predownload: Number | None = None
+    """Samples that it fetches ahead."""
+    remote: bool = False
+    """Its shards are fetched from elsewhere."""
+    evicts: bool = False
+    """It is shuffled over more shards than its cache_limit lets it keep."""
+
+
 class LoaderFacts(msgspec.Struct, frozen=True):
     """A DataLoader as it was used. `iter_ns` has one entry per epoch: from iter() to the first request for a batch."""
 
@@ -49,6 +75,8 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     length: int | None = None
     stream: bool = False
     """An IterableDataset: samples come one after the other, and each worker has all of them."""
+    source: SourceFacts | None = None
+    """The library that its data set comes from, where it is a known one."""
     collate: str = ""
     collate_span: Span | None = None
     created_span: Span | None = None

@@ -15,6 +15,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.formats import with_formats
 from gobrrr.rules.keeping import advice, keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.libraries import with_libraries
@@ -136,6 +137,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
     told_of = with_libraries(told_of, ledger, found.loader)
     told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
+    told_of = with_formats(told_of, ledger, found.loader, loading.wanted)
     yield with_pixels(told_of, ledger, seen)
 
 
@@ -146,11 +148,11 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if found is None:
         return
     loading = Loading(ledger, machine, found)
-    more = loading.advised
+    more = loading.wanted
     gain = loading.gain(more)
     if not worth_telling(ledger, gain.expected):
         return
-    yield finding(
+    told_of = finding(
         "BRR402",
         ledger,
         low=gain.low,
@@ -162,6 +164,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found),
     )
+    yield with_formats(told_of, ledger, found.loader, more)
 
 
 @rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
@@ -187,7 +190,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=found.where,
         evidence=quantities(found, ledger) | evidence(ledger, loading, found) | {"collate": time(part)} | _by(by),
     )
-    told_of = with_libraries(told_of, ledger, found.loader)
+    told_of = with_formats(with_libraries(told_of, ledger, found.loader), ledger, found.loader)
     yield with_pixels(told_of, ledger, pixels(ledger, machine, found, loading))
 
 

@@ -20,6 +20,7 @@ from gobrrr.rules.cores import (
 )
 from gobrrr.rules.data import num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.formats import is_shared_out, with_formats
 from gobrrr.rules.keeping import keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.lines import WHOLE, told_path
@@ -98,9 +99,9 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield from _unseen(ledger, machine, found)
         return
     loading = Loading(ledger, machine, found)
-    workers = loading.advised
+    workers = _to_tell(ledger, loading)
     gain = loading.gain(workers)
-    if workers <= found.loader.num_workers or not worth_telling(ledger, gain.expected):
+    if workers <= loading.workers or not worth_telling(ledger, gain.expected):
         return
     idle = _idle_cores(ledger, found, loading.cores.median)
     kept = keeping(ledger, machine, loading, found)
@@ -120,12 +121,19 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         | evidence(ledger, loading, found)
         | kept_samples(kept),
     )
-    yield replace(told_of, remedies=offered(kept, told_of.remedies))
+    told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
+    yield with_formats(told_of, ledger, found.loader, loading.wanted)
+
+
+def _to_tell(ledger: Ledger, loading: Loading) -> int:
+    """Workers that have a shard each; as many as there should be shards for, where those bring nothing."""
+    enough = loading.advised > loading.workers and worth_telling(ledger, loading.gain(loading.advised).expected)
+    return loading.advised if enough else loading.wanted
 
 
 def _shared_out(found: Wait) -> str:
     """What else workers need where samples have no indices to be shared out by."""
-    if not found.loader.stream:
+    if not found.loader.stream or is_shared_out(found.loader):
         return ""
     return (
         " The data set is a stream: let each worker give its own part (torch.utils.data.get_worker_info), or every "

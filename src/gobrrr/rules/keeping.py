@@ -29,9 +29,16 @@ class Keeping(NamedTuple):
 
 
 def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> Keeping | None:
-    """None where nobody looked, something was drawn, or workers load: what they draw is not looked at."""
+    """None where nobody looked, something was drawn, workers load (what they draw is not looked at), or samples have no
+    index to be kept by."""
     loader = found.loader
-    if loader.num_workers or loader.num_looked < LEAST_LOOKS or loader.num_drew or loader.length is None:
+    if (
+        loader.stream
+        or loader.num_workers
+        or loader.num_looked < LEAST_LOOKS
+        or loader.num_drew
+        or loader.length is None
+    ):
         return None
     num_bytes = batch_bytes(ledger)
     copied = 2.0 * num_bytes * 1e9 / machine.byte_rate(num_bytes, 1) if num_bytes else 0.0

@@ -14,6 +14,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import LoaderFacts
 from gobrrr.rules.cores import batches_per_step, free_cores, left_by_others, worker_groups
 from gobrrr.rules.evidence import count, size, time
+from gobrrr.rules.formats import most_workers
 from gobrrr.rules.model import Quantity, slack
 from gobrrr.rules.waits import Wait
 
@@ -38,7 +39,9 @@ class Loading:
     """The loop and its loader as the model sees them. A trace says nothing of cores and of what workers do."""
 
     def __init__(self, ledger: Ledger, machine: Machine, found: Wait) -> None:
-        self.workers, self._rest = found.loader.num_workers, max(0.0, ledger.wall - ledger.account("data_wait"))
+        self._most = most_workers(found.loader)
+        working = found.loader.num_workers if self._most is None else min(found.loader.num_workers, self._most)
+        self.workers, self._rest = working, max(0.0, ledger.wall - ledger.account("data_wait"))
         self.now = self._rest + found.ns
         """ns of the step, of the mean one where batches come in bursts."""
         self.cores = _cores(ledger, machine)
@@ -57,10 +60,15 @@ class Loading:
         return Pipeline(self._rest, blocked, cpu, busy, ledger.threads, batches, spread, found.receiving_ns)
 
     @property
-    def advised(self) -> int:
-        """The fewest workers that are as good as any."""
+    def wanted(self) -> int:
+        """The fewest workers that are as good as any, had each something to read."""
         most = loadermodel.enough(self.cores.median, self.workers)
         return loadermodel.best(self.pipeline, self.cores.median, most)
+
+    @property
+    def advised(self) -> int:
+        """No more than there are shards, where a shard is one worker's."""
+        return self.wanted if self._most is None else min(self.wanted, self._most)
 
     def gain(self, workers: int, pipeline: Pipeline | None = None) -> Gain:
         """What so many workers bring, or a loop that is another one than this."""
