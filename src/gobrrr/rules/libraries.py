@@ -41,8 +41,8 @@ KNOWN = (
           "Tokenise all texts once, many at a time (dataset.map(..., batched=True)), or those of a batch at once in "
           "collate_fn."),
     Known("reading HDF5", (Functions(("h5py.",)),),
-          "Open the file once in each worker (not for each sample), and read the rows of a batch at once: every read goes "
-        "through the whole library."),
+          "Open the file once in each worker, not for each sample, and read the rows of a batch at once: every read "
+          "goes through the whole library."),
     Known("unpacking", (Functions(("gzip.", "zipfile.", "bz2.", "lzma.", "tarfile.", "_compression.")),),
           "Unpack once: an archive is unpacked anew for every sample that is taken out of it."),
     Known("loading arrays", (Functions(("numpy.lib.",), frozenset({"load", "read_array", "open_memmap"})),),
