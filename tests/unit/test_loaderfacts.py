@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,10 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset, TensorDataset  # noqa: E402
 
-from gobrrr.capture.loaderfacts import loader_facts  # noqa: E402
+from gobrrr.capture.config import Config  # noqa: E402
+from gobrrr.capture.launch import environment  # noqa: E402
+from gobrrr.capture.loaderfacts import loader_facts, until_second_epoch  # noqa: E402
+from gobrrr.recording.run import load_run  # noqa: E402
 
 TABLE = TensorDataset(torch.arange(32))
 
@@ -62,3 +67,57 @@ def test_a_program_that_counts_its_calls_counts_none_of_ours() -> None:
     finally:
         sys.setprofile(before)
     assert (found["length"], found["in_memory"], lengths) == (None, False, [])
+
+
+def facts(key: int = 1, **fields: Any) -> dict[str, Any]:
+    return {"key": [key, 0, 0], "num_workers": 0, "length": 800, "batch_size": 8, **fields}
+
+
+@pytest.mark.parametrize(
+    ("seen", "steps"),
+    [
+        ([facts()], 70),
+        ([facts(), facts(2, length=160)], 70),
+        ([facts(length=232)], -1),
+        ([facts(length=160)], float("inf")),
+        ([facts(), facts()], float("inf")),
+        ([facts(num_workers=1)], float("inf")),
+        ([facts(length=None)], float("inf")),
+        ([facts(batch_size=None)], float("inf")),
+        ([], float("inf")),
+    ],
+    ids=["30 of 100 made", "the longest", "due", "over", "begun anew", "workers", "no length", "no batches", "none"],
+)
+def test_how_far_a_second_epoch_is(seen: list[dict[str, Any]], steps: float) -> None:
+    assert until_second_epoch(seen, 30) == steps
+
+
+@pytest.mark.parametrize(("length", "epochs"), [(20_000, 2), (10**8, 1)], ids=["near", "far"])
+def test_a_diagnosis_that_saw_enough_stays_for_a_second_epoch_that_is_near(
+    length: int, epochs: int, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM.format(length=length))
+    config = Config(str(tmp_path / "run"), plain_ns=20_000_000, sample_ns=20_000_000, steps=14, leave=20)
+    (tmp_path / "run").mkdir()
+    subprocess.run([sys.executable, str(script)], env=environment(config), timeout=120)
+    (recording,) = load_run(tmp_path / "run")
+    iterators = recording.raw_facts[-1]["loaders"]
+    assert (recording.ended, len(iterators)) == ("left early", epochs)
+
+
+PROGRAM = """
+import torch
+from torch.utils.data import DataLoader
+data = [torch.full((4,), float(n)) for n in range(4)]
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return {length}
+    def __getitem__(self, index): return data[index % 4]
+loader = DataLoader(Rows(), batch_size=4)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(1000):
+    for batch in loader:
+        loss = model(batch).sum() * 0
+        optimizer.zero_grad(); loss.backward(); optimizer.step()
+"""

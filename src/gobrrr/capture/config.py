@@ -12,7 +12,8 @@ class Config:
     """Where to write, and how much may be spent. `budget_ns` bounds the windows' time, `budget_bytes` their memory.
 
     `plain_ns` is the least time of plain steps before the first closer look, `sample_ns` about how long samples are
-    taken; `leave`: end the program when enough was seen. `remedies`: names to apply, between commas. `source`: the
+    taken; `leave`: end the program when enough was seen, or so many seconds later where a second epoch is
+    near. `remedies`: names to apply, between commas. `source`: the
     user's working directory, of which this process has a copy and into which it must not write. `watcher` names who
     watches ("module:class", a capture.watcher.Watcher), `first` what is called with this before the program's first
     line: rooms above this one, which it does not know. The guard watches for `observe` steps, from seeds moved by

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -43,6 +44,16 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "collate_span": _defined(collate),
         "created_span": user_line(frame),
     }
+
+
+def until_second_epoch(loaders: Iterable[dict[str, Any]], steps: int) -> float:
+    """Steps until a loader begins anew that gives each step a batch, by its length: of those without workers whose
+    first epoch this is. Infinite where there is none, or it should have begun by now."""
+    seen = [tuple(facts["key"]) for facts in loaders]
+    first = [facts for facts in loaders if seen.count(tuple(facts["key"])) == 1 and not facts["num_workers"]]
+    known = [facts["length"] / facts["batch_size"] for facts in first if facts["length"] and facts["batch_size"]]
+    left = max(known, default=0.0) - steps
+    return left if left >= -1 else math.inf
 
 
 def user_line(frame: Any) -> dict[str, Any] | None:

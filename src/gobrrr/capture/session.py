@@ -18,7 +18,7 @@ from gobrrr.capture.counting import CountWindow
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
-from gobrrr.capture.loaderfacts import user_line
+from gobrrr.capture.loaderfacts import until_second_epoch, user_line
 from gobrrr.capture.loops import FORWARD
 from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
@@ -70,7 +70,7 @@ class Session:
         self.rests = Rests(self.hooks, self.recorder, self._rested)
         self.loops: dict[tuple[int, int], Loop] = {}
         self._window: Window | None = None
-        self._steps = self._watched = self._tail_from = 0
+        self._steps = self._watched = self._tail_from = self._seen_at = 0
         self._held: tuple[tuple[int, dict[Name, Held]], ...] = ()
         self._busy = self._failure = self._told = False
         self._spent_ns = 0
@@ -216,6 +216,8 @@ class Session:
             del loop.walls[:2048]
         if loop.done >= len(ORDER):
             if self.config.leave and (key[0] in ev.TRAINS or not optimizer_made()):  # else a training may be to come
+                if self._second_epoch_is_near(loop, now):
+                    return
                 self.end("left early")
                 raise StopProgram(0)
             self._tail(key, now)
@@ -252,6 +254,13 @@ class Session:
         if not self._told:
             self._told = True
             self.recorder.journal.json({"type": "note", "text": text})
+
+    def _second_epoch_is_near(self, loop: Loop, now: int) -> bool:
+        """Whether to stay for it: only there it is seen that samples come again."""
+        self._seen_at = self._seen_at or now
+        left = self._seen_at + self.config.leave * plan.SECOND - now
+        facts = self.recorder.loader_facts.values()
+        return left > 0 and until_second_epoch(facts, self._steps) * median(loop.walls[-plan.MANY_STEPS :]) < left
 
     def _tail(self, key: tuple[int, int], now: int) -> None:
         if not self._tail_from:

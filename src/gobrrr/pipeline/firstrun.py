@@ -34,6 +34,9 @@ SEEING, STARTING, AT_LEAST = 0.3, 0.5, 0.1
 comes later leaves no time for another start; and which it sees of steps that come late."""
 ENDING, REHEARSING, PROBING = 0.05, 0.1, 0.2
 """Shares of what is left for a program to end when it is told to, for the rehearsal, and for probing remedies."""
+WAITING, LONGEST_WAIT = 0.06, 20
+"""Share of the minutes, and seconds, that a diagnosis waits for a second epoch which is near: only there it is seen
+whether samples come again, and may be kept."""
 STARTS = 14
 """Starts of the program one after another that a tuning has room for: about nine in race, guard and confirmation (see
 trial.tuning), which have 70 % of the minutes."""
@@ -171,7 +174,7 @@ def watched(command: Sequence[str], source: Path, folder: Path, within: Limits, 
 
     folder.mkdir(parents=True)
     work = Workspace(source, folder / WORK).make()
-    config = Config(str(folder.resolve()), leave=1, stop_after=MOST_STEPS, source=str(source),
+    config = Config(str(folder.resolve()), leave=_waiting(clock), stop_after=MOST_STEPS, source=str(source),
                     watcher=DIAGNOSING, first=FIRST)  # fmt: skip
     words = [inside(word, source, work) for word in command]
     start = limits.start(words, environment(config), folder, source, within)
@@ -185,6 +188,11 @@ def watched(command: Sequence[str], source: Path, folder: Path, within: Limits, 
     finally:
         if start.scratch is not None:
             shutil.rmtree(start.scratch, ignore_errors=True)
+
+
+def _waiting(clock: Clock) -> int:
+    """Seconds that a diagnosis which has seen enough waits for a second epoch."""
+    return max(1, min(LONGEST_WAIT, int(WAITING * clock.seconds)))
 
 
 def _ended(process: subprocess.Popen[bytes], folder: Path, clock: Clock) -> Seen:
