@@ -103,7 +103,9 @@ def test_the_search_ends_where_nine_tenths_of_it_are_reached(tmp_path: Path) -> 
     ended = tuned(Waits(by_workers, ready=20), tmp_path / "a", MANY).receipt()
     tried = [trial for trial in ended.trials if trial.options]
     assert len(tried) == 1 and ended.options == {} and ended.kept == (MANY,)
-    assert "2 workers with at least 90% of what any loader fix could bring, so that no other was tried" in ended.notes[0]
+    assert (
+        "2 workers with at least 90% of what any loader fix could bring: no other was tried" in ended.notes[0]
+    )
     assert ended.headspace is not None and ended.headspace.reached is not None
     assert ended.headspace.reached.low < 0.95 <= ended.headspace.reached.high
     more = tuned(Waits(by_workers, ready=15), tmp_path / "b", MANY).receipt()

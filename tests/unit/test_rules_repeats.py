@@ -218,6 +218,14 @@ def test_a_text_read_anew_for_each_token_is_told_with_its_lengths() -> None:
     assert found.saving.expected_ns == pytest.approx(0.7 * again, rel=1e-6)
 
 
+def test_linear_layers_that_have_all_rows_as_one_read_the_texts_too() -> None:
+    """Of a planted writer's 56 ms a step 16 were told, without its addmm of (4 x length, width)."""
+    flat = [replace(group, shapes=((64,), (4 * group.shapes[1][1], 64), (64, 64))) if group.name == "aten::addmm" else group
+            for group in decoding(100, 101, 102, 103)]  # fmt: skip
+    (found,) = inferring(*flat).raised("BRR314")
+    assert found.saving.ceiling_ns == pytest.approx(4 * 10.1 * MS * (1 - 1 / 101.5), rel=1e-2)
+
+
 def test_a_text_that_grows_is_not_told_to_come_in_batches_too() -> None:
     alone = InputFacts(shape=(1, 100), dtype="torch.int64")
     grows, stays = ([replace(group, calls=0.25) for group in decoding(*lengths)] for lengths in ((50, 51, 52), (50,)))

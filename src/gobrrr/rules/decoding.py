@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator
+from math import prod
 from typing import NamedTuple
 
 from gobrrr.ledger.model import Ledger
@@ -26,6 +27,13 @@ class Growing(NamedTuple):
 
     where: tuple[Span, ...]
     lengths: frozenset[int]
+    rows: int
+    """Sequences that grow side by side."""
+
+    @property
+    def sizes(self) -> frozenset[int]:
+        """Dimensions by which an op is known to work on all tokens: linear layers have those of all rows as one."""
+        return self.lengths | {self.rows * length for length in self.lengths}
 
     @property
     def length(self) -> float:
@@ -39,7 +47,7 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
     grown = growing(ledger)
     if ledger.step.kind != "inference" or grown is None:
         return
-    ops = [op for op in ledger.ops if any(set(shape) & grown.lengths for shape in op.shapes)]
+    ops = [op for op in ledger.ops if any(set(shape) & grown.sizes for shape in op.shapes)]
     spent = sum(max(0.0, op.ns - op.dispatch_ns) for op in ops)
     again = spent * (1 - 1 / grown.length)
     if not worth_telling(ledger, 0.7 * again):
@@ -67,14 +75,15 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
 
 def growing(ledger: Ledger) -> Growing | None:
     """The indices of an embedding that are one longer each time that their length is another, and as often each."""
-    places: dict[tuple[Span, ...], dict[int, float]] = defaultdict(dict)
+    places: dict[tuple[tuple[Span, ...], int], dict[int, float]] = defaultdict(dict)
     for op in sorted(ledger.named(EMBEDDING), key=lambda op: op.order):
         if len(op.shapes) > 1 and op.shapes[1]:
-            lengths = places[op.where]
-            lengths[op.shapes[1][-1]] = lengths.get(op.shapes[1][-1], 0.0) + op.calls
-    for where, lengths in places.items():
+            *batch, length = op.shapes[1]
+            lengths = places[op.where, prod(batch)]
+            lengths[length] = lengths.get(length, 0.0) + op.calls
+    for (where, rows), lengths in places.items():
         grows = len(lengths) >= FEWEST and all(b == a + 1 for a, b in itertools.pairwise(lengths))
-        found = Growing(where, frozenset(lengths))
+        found = Growing(where, frozenset(lengths), rows)
         if grows and max(lengths.values()) <= 1.5 * min(lengths.values()) and found.length >= SHORTEST:
             return found
     return None

@@ -201,7 +201,7 @@ class Settling:
 
     def _praised(self, shown: bool) -> str:
         if self._search.has_enough():
-            return f"with at least {headspace.ENOUGH:.0%} of what any loader fix could bring, so that no other was tried"
+            return f"with at least {headspace.ENOUGH:.0%} of what any loader fix could bring: no other was tried"
         return "as good as any" if shown else "may be faster"
 
     def _settled_by(self, shown: bool) -> tuple[str, ...]:
