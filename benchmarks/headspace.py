@@ -109,7 +109,12 @@ def measured(name: str, minutes: float) -> dict[str, Any]:
     load = os.getloadavg()[0]
     found = tuned(name, minutes)
     after = [] if name in REAL else [in_a_process(name)]
-    peer = loadtune_peer.beside(name) if name not in REAL and find_spec("loadtune") else None
+    peer = None
+    if name not in REAL and find_spec("loadtune"):
+        try:
+            peer = loadtune_peer.beside(name)
+        except RuntimeError as error:
+            peer = {"failed": str(error)}
     return {"name": name, "load": load, "hand": before + after, "tune": found, "loadtune": peer}
 
 
@@ -117,6 +122,8 @@ def told_of_peer(peer: dict[str, Any] | None) -> str:
     """What loadtune's settings bring, and what it says of them."""
     if peer is None:
         return "not asked"
+    if "failed" in peer:
+        return str(peer["failed"])
     settings = ", ".join(f"{name}={value}" for name, value in peer["settings"].items()) or "nothing"
     brings = dict(zip(("value", "low", "high"), peer["brings"], strict=True))
     return f"{within(brings)}, says {peer['says']:.2f}: {settings}"

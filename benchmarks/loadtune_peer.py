@@ -13,7 +13,7 @@ import math
 import subprocess
 import sys
 import time
-from itertools import islice
+from itertools import islice, repeat
 from statistics import median
 from typing import Any
 
@@ -39,6 +39,8 @@ def picked(name: str) -> dict[str, Any]:
     found = loadtune.tune(workload, steps=STEPS, warmup=WARM, fast=True, verbose=False)
     knobs = found.best.knobs if found.best and found.speedup > 1 else loadtune.Knobs()
     settings = {key: value for key in TAKEN if (value := getattr(knobs, key, None))}
+    if not settings.get("num_workers"):  # the rest is refused without them
+        settings = {key: value for key, value in settings.items() if key == "num_threads"}
     return {"version": loadtune.__version__, "settings": settings, "says": found.speedup, "trials": len(found.trials),
             "seconds": time.monotonic() - began}  # fmt: skip
 
@@ -54,7 +56,7 @@ def step_ns(name: str, settings: dict[str, Any]) -> float:
         torch.set_num_threads(threads)
     parts = pipeline(name)
     loader = DataLoader(parts.dataset, shuffle=True, **{**parts.loader, **settings})
-    batches = (batch for _ in iter(int, 1) for batch in loader)
+    batches = (batch for _ in repeat(None) for batch in loader)
     for batch in islice(batches, WARM):
         parts.compute(batch)
     steps, began = 0, time.perf_counter()
@@ -65,13 +67,15 @@ def step_ns(name: str, settings: dict[str, Any]) -> float:
 
 
 def beside(name: str) -> dict[str, Any]:
-    """What it picked, with the ratio of the pipeline as it is over that, of processes in turn: median, least, most."""
+    """What it picked, with the ratio of the pipeline as it is over that, of processes in turn: median, least, most.
+    Raises RuntimeError where it fails."""
     found = _process("--pick", name)
     ratios = []
-    for turn in range(PAIRS):
+    for turn in range(PAIRS if found["settings"] else 0):
         order = ({}, found["settings"]) if turn % 2 else (found["settings"], {})
         took = {bool(each): _process("--step", name, json.dumps(each))["ns"] for each in order}
-        ratios.append(took[False] / took[True] if found["settings"] else 1.0)
+        ratios.append(took[False] / took[True])
+    ratios = ratios or [1.0]
     return {**found, "brings": [median(ratios), min(ratios), max(ratios)]}
 
 

@@ -14,6 +14,10 @@ DOUBT = "BRR9"
 """Band 9 speaks of the measurement, not of the program."""
 LOUD = ("warning", "critical")
 BARS = {"named": 0.95, "placed": 0.90, "saving_inside": 0.90, "false_findings": 0.02}
+WAITS = 0.10
+"""Share of its time that a twin asks its loader for batches, by the clock outside, from which it is a true finding that
+it waits: on a faster chip what computes is shorter, and the twin may be bound by its loader."""
+WAITING = frozenset({"BRR401", "BRR402", "BRR403", "BRR405", "BRR408", "BRR410", "BRR411"})
 GROWTH_WITHIN = 2.0
 """Factor within which the bytes of a memory finding must agree with the measured growth."""
 
@@ -80,12 +84,6 @@ def saving_here(report: Report | None, sick_ns: float, healthy_ns: float, statis
     step = report["step"]
     own = step["plain_wall_ns"] + (step.get("outlier_ns", 0) if statistic == "mean" else 0)
     return saved * float(own)
-
-
-WAITS = 0.10
-"""Share of its time that a twin asks its loader for batches, by the clock outside, from which it is a true finding that
-it waits: on a faster chip what computes is shorter, and the twin may be bound by its loader."""
-WAITING = frozenset({"BRR401", "BRR402", "BRR403", "BRR405", "BRR408", "BRR410", "BRR411"})
 
 
 def judge_healthy(report: Report | None, true_here: Collection[str] = ()) -> tuple[str, ...]:

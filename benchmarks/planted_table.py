@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.planted_scoring import BARS, meets
+from benchmarks.planted_scoring import BARS, WAITING, WAITS, meets
 from gobrrr.units import duration, size
 
 BAR_TEXT = {
@@ -38,13 +38,16 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         "The true saving is the share of the step that the twin does without, of the step in the run that promised: "
         "the machine's speed changes between runs. Taken in milliseconds from the plain runs alone it lies inside in "
-        f"{100 * (result['inside_as_measured'] or 0):.1f} %. What was expected is "
-        f"{100 * (result['expected_error'] or 0):.0f} % off the true saving (median). A twin that waits for its "
-        "loader, by a clock outside, is told so rightly.",
+        f"{100 * (result['inside_as_measured'] or 0):.1f} %. {_off(result.get('expected_error'))}A twin that "
+        "waits for its loader, by a clock outside, is told so rightly.",
         "",
         *result["notes"],
     ]
     return "\n".join(parts) + "\n"
+
+
+def _off(error: float | None) -> str:
+    return "" if error is None else f"What was expected is {100 * error:.0f} % off the true saving (median). "
 
 
 def bars(result: dict[str, Any]) -> list[str]:
@@ -102,8 +105,9 @@ def _promise(entry: dict[str, Any], sick: dict[str, Any]) -> str:
 def _twin(entry: dict[str, Any]) -> str:
     if "false_healthy" not in entry:
         return "not asked"
-    true = [code for code in entry["loud_healthy"] if code not in entry["false_healthy"]]
-    told = f"waits {entry['twin_waits']:.0%}: {', '.join(true)}" if true and entry.get("twin_waits") else "clean"
+    waits = entry.get("twin_waits", 0.0)
+    true = [code for code in entry["loud_healthy"] if code in WAITING] if waits >= WAITS else []
+    told = f"waits {waits:.0%}: {', '.join(true)}" if true else "clean"
     return ", ".join(entry["false_healthy"]) or told
 
 

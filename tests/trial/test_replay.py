@@ -143,16 +143,6 @@ def test_a_stream_that_ends_before_it_said_is_as_long_as_it_is(put_in) -> None:
     assert [len(list(loader)) for _ in range(2)] == [3, 3]
 
 
-def test_a_stream_without_a_length_is_long_and_one_that_ends_early_is_as_long_as_it_is(put_in) -> None:
-    assert len(list(DataLoader(Stream(), batch_size=4))) == replay.ENDLESS
-
-    class Few(Stream):
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(12))
-
-    assert [len(list(DataLoader(Few(), batch_size=4))) for _ in range(2)] == [3, 3]
-
-
 def test_a_slow_loader_gives_fewer(put_in, monkeypatch) -> None:
     """Others wait for the first step of this arm."""
     now = iter(range(0, 1000, 6))
@@ -164,6 +154,7 @@ def test_a_slow_loader_gives_fewer(put_in, monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("loader", "reason"),
     [
+        (lambda: DataLoader(Stream(), batch_size=4), "a stream without a length"),
         (lambda: DataLoader(Rows(), batch_size=4, collate_fn=lambda b: torch.zeros(MB)), "too large to keep: 4.00 MiB"),
         (lambda: DataLoader(Rows(), collate_fn=lambda b: {"x": [torch.zeros(2 * MB)]}), "too large to keep: 8.00 MiB"),
         (lambda: DataLoader(Rows(), collate_fn=lambda b: threading.Lock()), "cannot be copied: TypeError"),

@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.pipeline.tuning import Wishes, recipe_of, waits_for_loaders
+from gobrrr.cli.tune import exit_code
+from gobrrr.pipeline.tuning import Wishes, candidates, recipe_of, waits_for_loaders
 from gobrrr.report import formats, live
 from gobrrr.report import tuning as shown
 from gobrrr.rules.model import Finding, Quantity, Saving
-from gobrrr.rules.verdict.model import Report, Step, Verdict
-from gobrrr.trial import headspace, receipt, settling
+from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
+from gobrrr.trial import headspace, receipt, search, settling
 from gobrrr.trial.headspace import REPLAYED, SHARE, Glimpse
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.objective import MEMORY
@@ -75,6 +76,42 @@ def test_a_program_whose_compute_is_known_is_told_so(tmp_path: Path) -> None:
     assert set(found.samples.arm) == {0, 1} and len(found.samples.arm) / 4 <= 24
 
 
+def test_what_works_on_the_step_is_bounded_by_the_step_with_its_batches_ready(tmp_path: Path, monkeypatch) -> None:
+    """Less is there than compile was thought to bring; where that is not worth a look it is an answer."""
+    referee = Waits(by_workers, ready=8)
+    step = Candidate("compile", Saving(0.0, 20 * MS, 40 * MS), in_step=True)
+    tuning = Tuning([step], referee.step(()), referee, Journal(tmp_path / "journal.jsonl"), seconds=600,
+                    clock=referee.clock, waits=True)  # fmt: skip
+    tuning.run()
+    found = tuning.receipt()
+    (tried,) = found.trials
+    assert found.headspace is not None and found.headspace.compute_ns is not None and tried.predicted is not None
+    most = found.headspace.compute_ns.high / found.headspace.step_ns * 40 * MS
+    assert tried.predicted.ceiling_ns == tried.predicted.expected_ns == pytest.approx(most) and most < 12 * MS
+    monkeypatch.setattr(search, "WORTH", 0.5)
+    again = Tuning([step], referee.step(()), referee, Journal(tmp_path / "again.jsonl"), seconds=600,
+                   clock=referee.clock, waits=True)  # fmt: skip
+    again.run()
+    found = again.receipt()
+    assert found.measured and not found.trials and not found.left and exit_code(found) == 0
+    assert any("compile was not tried: at most" in note for note in found.notes)
+    assert not any("would do" in note for note in found.notes)
+
+
+def test_what_was_seen_of_the_wait_bounds_it_where_nothing_is_replayed() -> None:
+    waits = Finding(
+        "BRR401", "name", "data", "critical", Saving(0.0, 50.0, 90.0), "message",
+        evidence={"headspace_low": Quantity(90.0, "ns")},
+    )  # fmt: skip
+    report = Report(verdict=Verdict("data", "x"), step=Step(10, 100, 100), findings=(waits,),
+                    ledger=(Account("data_wait", 85.0, 0.85),))  # fmt: skip
+    found = {each.name: each for each in candidates(report, Wishes())}
+    assert found["compile"].in_step and found["compile"].predicted == Saving(0.0, 1.5, 15.0), "the median's wait"
+    assert not found["malloc_thresholds"].in_step
+    free = msgspec.structs.replace(report, findings=())
+    assert {each.name: each for each in candidates(free, Wishes())}["compile"].predicted.ceiling_ns == 100.0
+
+
 def test_where_the_loader_holds_the_step_its_search_has_more_of_the_time(tmp_path: Path) -> None:
     """38 of 40 ms wait: two looks of 30 s fit into 60 % of two minutes, one into 30 %."""
     told = [Waits(by_workers, ready=ready, start_s=20) for ready in (2, 35)]
@@ -103,9 +140,7 @@ def test_the_search_ends_where_nine_tenths_of_it_are_reached(tmp_path: Path) -> 
     ended = tuned(Waits(by_workers, ready=20), tmp_path / "a", MANY).receipt()
     tried = [trial for trial in ended.trials if trial.options]
     assert len(tried) == 1 and ended.options == {} and ended.kept == (MANY,)
-    assert (
-        "2 workers with at least 90% of what any loader fix could bring: no other was tried" in ended.notes[0]
-    )
+    assert "2 workers with at least 90% of what any loader fix could bring: no other was tried" in ended.notes[0]
     assert ended.headspace is not None and ended.headspace.reached is not None
     assert ended.headspace.reached.low < 0.95 <= ended.headspace.reached.high
     more = tuned(Waits(by_workers, ready=15), tmp_path / "b", MANY).receipt()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.rules.libraries import KNOWN, LEAST
+from gobrrr.rules.known_calls import KNOWN, LEAST
 from tests.unit.rule_lines import LOOP, line
 from tests.unit.test_keeping import GETITEM, computing
 

@@ -142,7 +142,9 @@ def test_what_there_was_no_time_for_is_left_open(tmp_path: Path) -> None:
     rest = [Candidate(f"r{n}", Saving(0.0, 5 * MS, 10 * MS)) for n in range(9)]
     receipt = tuned(FakeReferee({"r0": 0.8}, start_s=20, room=1), rest, tmp_path, seconds=60).receipt()
     assert receipt.measured and not receipt.kept and receipt.left and exit_code(receipt) == OPEN
-    assert f"there was no time for {' and '.join(receipt.left[:2])}." in report.render(receipt, width=400)
+    assert f"There was no time for {', '.join(receipt.left[:3])} and {len(receipt.left) - 3} more." in report.render(
+        receipt, width=400
+    )
     assert {f"{name} was not tried: the time was spent before" for name in receipt.left} <= {*receipt.notes}
 
 

@@ -41,7 +41,7 @@ def _inside(dataset: Any) -> tuple[Any, bool]:
             break
         held = _variables(dataset)
         known = [each for each in held.values() if _kind(each)]
-        inner = held.get("dataset") if "dataset" in held else known[0] if len(known) == 1 else None
+        inner = known[0] if len(known) == 1 else held.get("dataset")
         if inner is None:
             break
         wrapped = wrapped or type(dataset) is not Subset

@@ -62,7 +62,7 @@ class Sampler:
         """End; returns when the thread has ended. May be called twice, before start(), and in a forked child, where the
         thread is not and the event's lock stays as it was when the program forked: taken for good, if it was taken."""
         runs = self._runner.is_alive()
-        if runs:
+        if runs or self._runner.ident is None:
             self._stop.set()
         if self._switch is not None:
             before, ours = self._switch

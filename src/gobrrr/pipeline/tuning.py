@@ -182,12 +182,20 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
             continue
         predicted = remedy.predicts(report)
         if predicted.ceiling_ns <= 0 and name in STAPLES and not for_memory:
-            step = float(report.step.plain_wall_ns)
-            predicted = Saving(0.0, COMPILED * step if name == "compile" else 0.0, step)
+            own = own_step_ns(report)
+            predicted = Saving(0.0, COMPILED * own if name == "compile" else 0.0, own)
         called_for = remedy.saves_memory if for_memory else predicted.ceiling_ns > 0
         if name in asked or (called_for and remedy.safety != "semantic"):
             found.append(_candidate(remedy, report, predicted, named=name in asked or for_memory))
-    return found
+    own = own_step_ns(report)
+    return found if for_memory else [candidate.within(own) for candidate in found]
+
+
+def own_step_ns(report: Report) -> float:
+    """The usual step without what it surely waits for its loader: the most that what works on it can save."""
+    surely = [f.evidence["headspace_low"].value for f in report.findings if "headspace_low" in f.evidence]
+    usual = sum(each.ns for each in report.ledger if each.account == "data_wait")
+    return float(report.step.plain_wall_ns) - min(usual, max(map(float, surely), default=0.0))
 
 
 def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = False) -> Candidate:

@@ -89,7 +89,7 @@ def tensors_of(batch: Any) -> Iterator[Tensor]:
             yield from tensors_of(each)
 
 
-Device = Callable[..., "torch.device | None"]
+DeviceOf = Callable[..., "torch.device | None"]
 
 
 class Asked:
@@ -97,7 +97,7 @@ class Asked:
     they are. Only on a tensor that is held another function is found."""
 
     def __init__(
-        self, function: Any, device_of: Device, kind: str, held: Mapping[int, Held],
+        self, function: Any, device_of: DeviceOf, kind: str, held: Mapping[int, Held],
         told: Callable[[str], None], failed: Callable[[BaseException], None],
     ) -> None:  # fmt: skip
         self.function, self._device_of, self._kind, self._held = function, device_of, kind, held

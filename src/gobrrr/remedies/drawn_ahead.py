@@ -43,14 +43,17 @@ class Ahead:
         self._ready: list[Drawn] = []
         """One, and before it at most one that an interrupt has kept the program from getting."""
         self._over = False
+        self._epoch = iterator._sampler_iter
+        """Another object in each: a count of batches would not tell one whose first batch an interrupt kept back."""
         self._last = self._watched(batch)
         """Of the batch that was handed out last, and alive as long as it may be asked for."""
 
     def __call__(self) -> Any:
         """The batch that the program is to get now."""
         iterator: Any = self._iterator()
-        if iterator._num_yielded == 0:
+        if iterator._sampler_iter is not self._epoch:
             self._ready.clear()  # of an epoch that was left early; the workers have begun anew
+            self._epoch = iterator._sampler_iter
         self._last = []
         if self._ready:
             drawn = self._ready.pop(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TextIO
 
 from rich.console import RenderableType
@@ -17,6 +17,8 @@ from gobrrr.trial.receipt import Compiled, Figure, Headspace, Receipt, TrialResu
 from gobrrr.units import duration
 
 BAR = 24
+FEW = 3
+"""Of the remedies that there was no time for, named in the verdict: all are in the notes."""
 STYLES = {
     **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),
     "failed": "red", "inconclusive": "magenta", "equivalent": "dim",
@@ -95,12 +97,22 @@ def _nothing(receipt: Receipt) -> Text:
     if receipt.likely and (final is None or final.verdict in ("inconclusive", "failed")):
         names, why = " + ".join(receipt.likely), (final.reason if final else "") or "the minutes were spent"
         return phrase(("Not confirmed:", "bold magenta"), f" {names} may be {_better(receipt)}; {why}.")
+    open_ = f" There was no time for {_listed(receipt.left)}." if receipt.left else ""
     if final is not None and gains.gain(final) is not None:
         return phrase(("Nothing kept:", "bold"), f" {final.name} looked {_better(receipt)} in the race and did not in "
-                      f"fresh processes: {gains.figures(final)}.")  # fmt: skip
-    open_ = f", and there was no time for {' and '.join(receipt.left[:2])}" if receipt.left else ""
+                      f"fresh processes: {gains.figures(final)}.{open_}")  # fmt: skip
     return phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
-                  f"to make this program {_better(receipt)} with its numbers intact{open_}.")  # fmt: skip
+                  f"to make this program {_better(receipt)} with its numbers intact.{open_}")  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    """'a, b, c and 2 more'."""
+    shown, more = names[:FEW], len(names) - FEW
+    return (
+        f"{', '.join(shown)} and {more} more"
+        if more > 0
+        else " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    )
 
 
 def _better(receipt: Receipt) -> str:

@@ -18,7 +18,7 @@ from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.formats import with_formats
 from gobrrr.rules.keeping import advice, keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
-from gobrrr.rules.libraries import with_libraries
+from gobrrr.rules.known_calls import with_libraries
 from gobrrr.rules.loading import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.pictures import with_pictures, with_transforms

@@ -20,7 +20,7 @@ from gobrrr.rules.cores import (
 )
 from gobrrr.rules.data import num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.formats import is_shared_out, with_formats
+from gobrrr.rules.formats import with_formats
 from gobrrr.rules.keeping import keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.lines import WHOLE, told_path
@@ -108,13 +108,13 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     told_of = finding(
         "BRR405",
         ledger,
-        low=gain.low if why == "BRR405" or idle >= SURELY_IDLE else 0.0,
+        low=gain.low if (why == "BRR405" or idle >= SURELY_IDLE) and workers <= loading.advised else 0.0,
         expected=gain.expected,
         ceiling=found.ns + recovers(ledger, machine, found.ns),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
         + (ONE_BY_ONE if why == "BRR405" else f"while {_cores(idle)} idle")
         + _path(found),
-        advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).{_shared_out(found)}",
+        advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
         where=first_span(found.loader.created_span) or found.where,
         evidence=quantities(found, ledger)
         | {"free_cores": count(loading.cores.median), "idle_cores": count(idle)}
@@ -129,16 +129,6 @@ def _to_tell(ledger: Ledger, loading: Loading) -> int:
     """Workers that have a shard each; as many as there should be shards for, where those bring nothing."""
     enough = loading.advised > loading.workers and worth_telling(ledger, loading.gain(loading.advised).expected)
     return loading.advised if enough else loading.wanted
-
-
-def _shared_out(found: Wait) -> str:
-    """What else workers need where samples have no indices to be shared out by."""
-    if not found.loader.stream or is_shared_out(found.loader):
-        return ""
-    return (
-        " The data set is a stream: let each worker give its own part (torch.utils.data.get_worker_info), or every "
-        "sample comes once from each of them."
-    )
 
 
 def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:

@@ -23,6 +23,8 @@ ROWS = (
 """Making rows of Arrow's columns; numbers of Python that become tensors again."""
 DECODING = Functions(("datasets.features.image.", "datasets.features.audio.", "datasets.features.video.", "PIL."))
 """What it does below the first of them whatever the format."""
+FETCHING = ("BRR402", "BRR405")
+"""Findings that fetching more at once, or further ahead, mends."""
 LEAST = 0.3
 """Share of the loading from which rows are worth another format (proposed)."""
 AHEAD = 8
@@ -43,23 +45,35 @@ def most_workers(loader: LoaderFacts) -> int | None:
     return source.shards or None
 
 
-def is_shared_out(loader: LoaderFacts) -> bool:
-    """Whether workers share the samples of a stream by themselves."""
-    return loader.source is not None and loader.source.shares
+def shared_out(loader: LoaderFacts) -> str:
+    """What else workers need where samples have no indices to be shared out by."""
+    source = loader.source
+    if not loader.stream or (source and source.shares and source.kind != TARS):
+        return ""
+    if source and source.shares:
+        return "Where with_epoch(n) ends an epoch divide n by the number of workers: each of them counts."
+    return (
+        "The data set is a stream: let each worker give its own part (torch.utils.data.get_worker_info), or every "
+        "sample comes once from each of them."
+    )
 
 
 def with_formats(found: Finding, ledger: Ledger, loader: LoaderFacts, wanted: int = 0) -> Finding:
     """The finding, with what to set at the library that the samples come from; `wanted`: workers that would help."""
     source = loader.source
     if source is None:
-        return found
+        told = shared_out(loader) if found.code in FETCHING else ""
+        return replace(found, advice=f"{found.advice} {told}") if told else found
     part = rows_share(ledger, loader)
     rows = _rows(found, source, loader, part)
     mended = found.code == "BRR403" and rows and loader.collate_span is None  # torch's own collate: none to write
-    said = (rows, *_settings(source, loader), "" if mended else found.advice, _shards(source, loader, wanted))
+    shards, advice = _shards(source, loader, wanted), "" if mended else found.advice
+    first = most_workers(loader) is not None and wanted > (most_workers(loader) or 0)  # else they bring nothing
+    order = (shards, advice) if first else (advice, shards)
+    said = (rows, *order, *_settings(found, source, loader), shared_out(loader) if found.code in FETCHING else "")
     told_of = {"rows_share": ratio(part)} if rows and part >= LEAST else {}
-    shards = {"shards": count(source.shards)} if source.shards else {}
-    return replace(found, advice=" ".join(filter(None, said)), evidence=found.evidence | told_of | shards)
+    told_of |= {"shards": count(source.shards)} if source.shards else {}
+    return replace(found, advice=" ".join(filter(None, said)), evidence=found.evidence | told_of)
 
 
 def _rows(found: Finding, source: SourceFacts, loader: LoaderFacts, part: float) -> str:
@@ -76,9 +90,11 @@ def _rows(found: Finding, source: SourceFacts, loader: LoaderFacts, part: float)
     return f"Take rows as arrays, no lists of Python numbers: dataset{numpy}." if source.kind == TABLE and numpy else ""
 
 
-def _settings(source: SourceFacts, loader: LoaderFacts) -> list[str]:
+def _settings(found: Finding, source: SourceFacts, loader: LoaderFacts) -> list[str]:
     """What the library itself is told that holds it up."""
-    said = []
+    said: list[str] = []
+    if found.code not in FETCHING and source.kind != TARS:
+        return said
     if source.kind == TARS and loader.num_workers and not loader.batch_size and not source.batched:
         said.append("Batch inside the pipeline (.batched(n)): workers hand over one sample after the other.")
     ahead = AHEAD * (loader.batch_size or 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gobrrr.ledger.model import HostGroup, Ledger, LineGroup
+from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import worth_telling
 from gobrrr.units import duration, share
@@ -102,7 +102,7 @@ def told_path(hot: tuple[tuple[str, float], ...], ns: float) -> str:
     return f": {duration(most)} ({share(most / ns)}) in {brief_name(name)}" + (f", of that {inner}" if inner else "")
 
 
-def below(line: LineGroup | HostGroup, kinds: Iterable[Functions]) -> tuple[float, str]:
+def below(line: LineGroup | HostGroup | WorkerGroup, kinds: Iterable[Functions]) -> tuple[float, str]:
     """(ns per step, name) of the costliest of `kinds` below a line. Inclusive times nest, so they are never added."""
     wanted = tuple(kinds)
     if isinstance(line, HostGroup):

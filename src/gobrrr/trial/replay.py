@@ -32,9 +32,6 @@ DRAW_S = 5.0
 """After which no more are drawn than FEWEST: the other arms wait for this one's first step."""
 MOST_LOADERS = 8
 """That batches are kept of. A program that makes a data set for each epoch would load in each of them."""
-ENDLESS = 1000
-"""Batches of an epoch of a stream without a length: more than blocks have steps, and few enough to go through where a
-program first looks at all of them."""
 DEEPEST = 6
 """Containers within each other that are looked through for tensors."""
 
@@ -178,7 +175,7 @@ def _length(loader: Any) -> int:
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
-        return ENDLESS
+        raise Refused("its data set is a stream without a length: nobody knows when an epoch ends") from None
 
 
 def copied(batch: Any) -> Any:

@@ -59,14 +59,14 @@ class Candidate:
     in_step: bool = False
     """It works on the step itself, and can't shorten the wait for a loader."""
 
-    def within(self, part: float, step_ns: float) -> Candidate:
-        """The same where no more than this part of the step is the step's own; what is expected shrinks with it."""
-        if not self.in_step or part >= 1.0:
-            return self
+    def within(self, most_ns: float) -> Candidate:
+        """The same where no more than this is the step's own."""
         told = self.predicted
-        ceiling = min(told.ceiling_ns, part * step_ns)
-        expected, low = (min(ns * part, ceiling) for ns in (told.expected_ns, told.low_ns))
-        return replace(self, predicted=Saving(low, expected, ceiling))
+        if not self.in_step or told.ceiling_ns <= most_ns:
+            return self
+        return replace(
+            self, predicted=Saving(*(min(ns, most_ns) for ns in (told.low_ns, told.expected_ns, told.ceiling_ns)))
+        )
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,7 @@ class Race:
 
     def limit(self, part: float) -> None:
         """No remedy that works on the step itself can save more than this part of it: the rest waits for a loader."""
-        self.candidates = [candidate.within(part, self.step_ns) for candidate in self.candidates]
-        self._by_name = {c.name: c for c in self.candidates}
+        self.candidates = [candidate.within(part * self.step_ns) for candidate in self.candidates]
 
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is

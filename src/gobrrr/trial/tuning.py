@@ -141,7 +141,6 @@ class Tuning:
         """`family`: settings of the program's loaders to search first. `waits`: the program waits for its loaders, so
         that what any of them could bring is measured before."""
         self.race, self._objective = Race(candidates, step_ns, seed, objective), objective
-        self._predicted: dict[Stack, Saving] = {(c.name,): c.predicted for c in candidates if not objective.is_peak}
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
         self._listener, self._clock = listener or Listener(), clock
         self._began, self._seconds = clock(), seconds
@@ -167,6 +166,7 @@ class Tuning:
                 self._listener.headspace(self._headspace)
                 if (compute := self._headspace.compute_ns) is not None:
                     self.race.limit(compute.high / self._headspace.step_ns)
+                    self._open = self.race.open()
             if self._settling is not None:
                 until = self._began + settling.share(self._headspace) * self._seconds
                 self._settled = self._settling.run(until, self._headspace)
@@ -225,7 +225,8 @@ class Tuning:
         return "; ".join([*([taken] if earlier else []), *([passed] if others else [])])
 
     def _keep(self, result: TrialResult) -> None:
-        predicted = self._predicted.get(result.remedies) if not result.options else None
+        told: dict[Stack, Saving] = {(each.name,): each.predicted for each in self.race.candidates}
+        predicted = None if result.options or self._objective.is_peak else told.get(result.remedies)
         result = msgspec.structs.replace(result, predicted=predicted, objective=self._objective.name)
         self.results.append(result)
         self._journal.append(result)
@@ -317,7 +318,7 @@ class Tuning:
                    "confirm it")  # fmt: skip
         best = self.race.best()
         start, proof = self._racing.slowest(best)[0], self._proof(best)
-        if start and not any(result.speedup for result in self.results):
+        if start and self._open and not any(result.speedup for result in self.results):
             enough = (1 + LEAST_HEATS) * start + proof
             yield f"a start takes {start:.0f} s here: {math.ceil(enough / 60)} minutes after the diagnosis would do"
         elif self._likely and not self.kept:
@@ -329,6 +330,6 @@ class Tuning:
             yield f"{name} was not tried: {why}"
 
     def _left_open(self) -> tuple[str, ...]:
-        """Remedies that there was no time for, as settings of a loader neither."""
+        """Remedies that there was no time for, not as a setting of a loader either."""
         tried = {name for result in self.results for name in result.remedies}
         return tuple(name for name in self.race.left() if name not in tried)

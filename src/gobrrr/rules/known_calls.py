@@ -10,7 +10,7 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.recording.facts import LoaderFacts
 from gobrrr.rules.evidence import ratio
 from gobrrr.rules.keeping import KEEPER
-from gobrrr.rules.lines import Functions
+from gobrrr.rules.lines import Functions, below
 from gobrrr.rules.model import Finding
 from gobrrr.rules.pictures import loading_lines
 from gobrrr.units import share
@@ -34,12 +34,9 @@ KNOWN = (
           "every row."),
     Known("parsing JSON", (Functions(("json.",), frozenset({"load", "loads", "decode", "raw_decode"})),), PARSED),
     Known("parsing text", (Functions(("ast.", "csv.", "yaml.", "xml.", "configparser.")),), PARSED),
-    Known("tokenising", (Functions(("tokenizers.", "tiktoken.", "sentencepiece.", "nltk.", "spacy.")),
-                         Functions(("transformers.tokenization", "transformers.models."),
-                                   frozenset({"__call__", "encode", "encode_plus", "batch_encode_plus", "tokenize",
-                                              "_encode_plus", "_batch_encode_plus", "_tokenize", "_call_one"}))),
-          "Tokenise all texts once, many at a time (dataset.map(..., batched=True)), or those of a batch at once in "
-          "collate_fn."),
+    Known("tokenising", (Functions(("tokenizers.", "tiktoken.", "sentencepiece.", "nltk.", "spacy.",
+                                    "transformers.tokenization")),),
+          "Tokenise all texts once before training, many at a time (dataset.map(..., batched=True))."),
     Known("reading HDF5", (Functions(("h5py.",)),),
           "Open the file once in each worker, not for each sample, and read the rows of a batch at once: every read "
           "goes through the whole library."),
@@ -50,8 +47,10 @@ KNOWN = (
     Known("unpickling", (Functions(("torch.serialization.",), frozenset({"load", "_load", "_legacy_load"})),),
           "Put samples into one tensor and load that once (torch.load(..., mmap=True)): a file of its own for each is "
           "opened and unpickled each time."),
-    Known("working on sound", (Functions(("librosa.", "torchaudio.", "scipy.signal.", "resampy.", "audioread.")),),
+    Known("working on sound", (Functions(("librosa.", "torchaudio.", "resampy.", "audioread.")),),
           "Resample once and store that; make the spectrograms of a whole batch at once, in the step."),
+    Known("filtering signals", (Functions(("scipy.signal.", "scipy.ndimage.", "scipy.fft.")),),
+          "Filter and resample once and store that, or do it for a whole batch at once."),
     Known("taking sparse rows", (Functions(("scipy.sparse.",)),),
           "Take the rows of a batch at once (matrix[indices].toarray()), or keep the matrix dense where it fits."),
     Known("copying objects", (Functions(("copy.",), frozenset({"deepcopy"})),),
@@ -67,16 +66,7 @@ def with_libraries(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Findi
     everything = sum(line.ns for line in lines)
     if everything <= 0:
         return found
-    spent = {
-        known: sum(
-            max(
-                (min(ns, line.ns) for name, ns in line.libraries if any(each.has(name) for each in known.calls)),
-                default=0.0,
-            )
-            for line in lines
-        )
-        for known in KNOWN
-    }
+    spent = {known: sum(below(line, known.calls)[0] for line in lines) for known in KNOWN}
     known = max(spent, key=lambda each: spent[each])
     part = spent[known] / everything
     if part < LEAST:
