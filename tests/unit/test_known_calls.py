@@ -46,3 +46,17 @@ def test_keeping_comes_first_where_samples_come_again() -> None:
     case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=39.0),)
     advice = case.raised("BRR401")[0].advice
     assert advice.index("gobrrr.data.cache") < advice.index("Parse all records")
+
+
+def test_a_feature_extractor_is_no_tokeniser() -> None:
+    case = computing(iter_ns=(1000,))
+    called = {"transformers__models__whisper__feature_extraction_whisper__WhisperFeatureExtractor__extract": 39.0}
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", **called),)
+    assert "tokenising" not in case.raised("BRR401")[0].message
+
+
+def test_in_a_collate_function_they_are_named_too() -> None:
+    case = computing(collate="stacked", collate_span=GETITEM)
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=39.0),)
+    (found,) = case.raised("BRR403")
+    assert "of it parsing JSON" in found.message and "Parse all records once" in found.advice

@@ -246,6 +246,19 @@ def test_the_brief_has_30_lines_at_most(name: str, width: int) -> None:
     assert "next      gobrrr" in text
 
 
+def test_the_brief_tells_advice_whole_where_there_is_room() -> None:
+    """A stranger's was cut after one line, where it began to say what to do."""
+    advice = " ".join(f"word{n}" for n in range(50))  # 350 columns: four lines of 96
+    report, replace = samples.starved(), msgspec.structs.replace
+    long = replace(report.findings[0], advice=advice, message="short")
+    few = brief(replace(report, findings=(long,)), width=100)
+    assert "word49" in few and few.count("\n") <= 30
+    many = brief(replace(report, findings=(long,) * 3), width=100)
+    assert many.count("\n") <= 30 and many.count("word0") == 3, "three findings come before whole advice"
+    narrow = brief(replace(report, findings=(long,) * 3), width=60)
+    assert narrow.count("\n") <= 30 and narrow.count("word0") == 2
+
+
 def test_the_brief_says_what_it_leaves_out_and_how_to_see_it() -> None:
     text = brief(samples.starved(), source=source)
     assert "4 more findings, 1 doubt (BRR902), 1 other loop: all with -v" in text

@@ -102,11 +102,31 @@ def test_a_layer_that_gets_no_gradient_is_part_of_the_forward():
     assert training(*groups).raised("BRR312"), "a function that the line calls as well"
 
 
+def test_a_forward_is_a_layer_only_below_one_that_trains():
+    """By itself it is a second model, or an evaluation; and what is not all forward is the program's own."""
+    below = Span("model.py", 30, "Teacher.forward")
+    case = training(op("addmm", (8, 8), ms=30, where=(below, EVALUATE, MAIN)))
+    assert case.raised("BRR312"), "its caller trains nothing"
+    both = Span("train.py", 22, "main")
+    groups = [op("addmm", (8, 8), ms=20, where=(INSIDE, both, MAIN)),
+              op("mm", (8, 8), ms=30, where=(INSIDE, both, MAIN), phase="backward"),
+              op("nll_loss", (8, 8), ms=5, where=(both, MAIN), phase="loss"),
+              HostGroup((below, both, MAIN), 15 * MS, "other")]  # fmt: skip
+    assert training(*groups).raised("BRR311"), "a method called forward that is no module's"
+
+
 def test_a_transform_without_weights_is_no_evaluation():
     augment = ModuleFacts(id=1, kind="Augment", calls_per_step=1.0, span=EVALUATE)
     case = training(op("mul", (8, 8), ms=30, where=(EVALUATE, MAIN)), facts=Facts(modules=(MODEL, augment)))
     (found,) = case.raised("BRR311")
     assert found.where[0] == EVALUATE and not case.raised("BRR312")
+
+
+def test_evaluation_at_the_models_own_line_is_one():
+    """The line of the call is known here: it is the model with weights that runs there."""
+    case = training(op("addmm", (8, 8), ms=30, where=(INSIDE, EVALUATE, MAIN)),
+                    facts=Facts(modules=(replace(MODEL, span=EVALUATE),)))  # fmt: skip
+    assert case.raised("BRR312") and not case.raised("BRR311")
 
 
 def test_clipping_is_part_of_the_update():
