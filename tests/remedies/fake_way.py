@@ -7,6 +7,7 @@ copy knows where it came from.
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gobrrr.remedies import prefetch  # noqa: E402
+from gobrrr.remedies import drawn_ahead, prefetch  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 NUM = 8
@@ -78,8 +79,19 @@ class Applied:
 
 
 @contextlib.contextmanager
-def applied(monkeypatch: pytest.MonkeyPatch, kind: str = "cpu", **fields: Any) -> Iterator[Applied]:
-    way = Way()
+def applied(
+    monkeypatch: pytest.MonkeyPatch, kind: str = "cpu", patient: bool = True, **fields: Any
+) -> Iterator[Applied]:
+    """`patient`: steps are long enough for the next batch to be there, as they are where a copy is worth hiding."""
+    way, is_there = Way(), drawn_ahead._is_there
+
+    def comes(iterator: Any) -> bool:
+        until = time.monotonic() + 20
+        while not is_there(iterator) and iterator._rcvd_idx in iterator._task_info and time.monotonic() < until:
+            time.sleep(0.001)
+        return is_there(iterator)
+
+    monkeypatch.setattr(drawn_ahead, "_is_there", comes if patient else is_there)
     monkeypatch.setattr(prefetch, "REMEDY", prefetch.Prefetch(way, kind))
     it = Applied(way, **fields)
     try:
@@ -143,10 +155,10 @@ def kept(found: list[Any]) -> Iterator[None]:
         found.append(str(error).strip().splitlines()[-1])
 
 
-def with_and_without(monkeypatch: pytest.MonkeyPatch, program: Callable[[], Any]) -> Way:
+def with_and_without(monkeypatch: pytest.MonkeyPatch, program: Callable[[], Any], patient: bool = True) -> Way:
     """The same program twice: that it saw the same, and what was copied the second time."""
     expected = program()
-    with applied(monkeypatch) as it:
+    with applied(monkeypatch, patient=patient) as it:
         assert program() == expected
-    assert it.way.there, "nothing was ever sent ahead"
+    assert it.way.there or not patient, "nothing was ever sent ahead"
     return it.way

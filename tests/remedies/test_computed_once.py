@@ -66,6 +66,8 @@ class Squares(Dataset):
 
 
 LOG = logging.getLogger("computed")
+HELD = "its samples are parts of what its data set holds, which a write into one would reach"
+TOGETHER = "its data set makes the samples of a batch together, which may depend on each other"
 COMPUTED: list[int] = []
 
 
@@ -277,7 +279,7 @@ def test_what_a_program_writes_into_the_data_sets_own_memory_reaches_it(never: N
     plain = [batch for batch, _ in epochs(Own(), 5, collate_fn=grown)[0]]
     with applied() as found:
         kept = [batch for batch, _ in epochs(Own(), 5, collate_fn=grown)[0]]
-    assert kept == plain and found.why == ["its data set changes while it is used"]
+    assert kept == plain and found.why == [HELD]
 
 
 def test_batches_that_are_made_in_another_thread_are_left_alone() -> None:
@@ -348,29 +350,23 @@ def test_room_is_asked_for_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.why[0].startswith("its 12 samples take some ") and not found.said
 
 
-@pytest.mark.parametrize("make", [torch.tensor, lambda rows: {"rows": torch.tensor(rows)}])
-def test_a_batch_in_one_piece_is_passed_on(make: Any) -> None:
-    class Whole(Squares):
-        def __getitems__(self, indices: list[int]) -> Any:
-            return make(indices)
+def test_samples_of_a_batch_call_are_left_alone_but_those_of_hugging_face(never: None) -> None:
+    """A batch of its own making may look at the others; rows of a table do not."""
 
-    plain = epochs(Whole(), collate_fn=lambda batch: batch)
-    with applied() as found:
-        assert same(plain, epochs(Whole(), collate_fn=lambda batch: batch))
-    assert found.why == ["its data set gives its batches in one piece"]
-
-
-def test_samples_of_a_batch_call_are_kept_as_well(never: None) -> None:
     class Many(Squares):
         def __getitems__(self, indices: list[int]) -> list[Any]:
             return [self[index] for index in indices]
 
     data = Subset(Many(), list(range(3, 9)))
     plain = epochs(data)
-    COMPUTED.clear()
-    with applied():
+    with applied() as found:
         assert same(plain, epochs(data))
-    assert len(COMPUTED) == 6 + 5, "a batch's samples are each held against what they are alone"
+    assert found.why == [TOGETHER] and not found.said
+    Many.__module__, Many.__name__ = "datasets.arrow_dataset", "Dataset"
+    COMPUTED.clear()
+    with applied() as found:
+        assert same(plain, epochs(data))
+    assert len(COMPUTED) == 6 + 2 and found.said, "once, and two to prove it"
 
 
 def test_a_sampler_that_repeats_itself_gets_what_it_names(never: None) -> None:
@@ -511,31 +507,117 @@ def frozen(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("length", [4, 5])
-def test_samples_that_are_made_as_their_batch_wants_them_are_left_alone(length: int) -> None:
-    """Padded to the longest of the batch."""
+@pytest.mark.parametrize("change", [3, 5, 9])
+def test_a_change_amid_an_epoch_is_told_though_the_timed_look_comes_late(change: int, never: None) -> None:
+    """A schedule by steps: kept samples of the old state were given after it, and no look came till the epoch's end."""
+    data = Squares()
+    data.power = 2  # type: ignore[attr-defined]
 
-    class Padded(Squares):
+    def run() -> None:
+        step = 0
+        for _ in range(3):
+            for _ in DataLoader(data, batch_size=3):
+                step += 1
+                data.power = 2 + (step > change)  # type: ignore[attr-defined]
+
+    if change == 3:  # between two epochs of four batches: begun anew
+        with applied() as found:
+            run()
+        assert not found.why
+        return
+    with applied(), pytest.raises(GobrrrError, match="changed amid an epoch"):
+        run()
+
+
+def test_a_list_that_comes_twice_in_a_sample_stays_one(never: None) -> None:
+    """Padded in place, as labels that are the inputs are."""
+
+    class Texts(Squares):
         def __getitem__(self, index: int) -> Any:
-            return self.__getitems__([index])[0]
+            ids = [index, index + 1]
+            return {"ids": ids, "labels": ids}
 
-        def __getitems__(self, indices: list[int]) -> list[Any]:
-            return [torch.full((max(indices) // length + 1,), index) for index in indices]
+    def padded(samples: list[Any]) -> Any:
+        for sample in samples:
+            sample["ids"].append(0)
+        return [sample["labels"] for sample in samples]
 
-    plain = epochs(Padded(20))
+    plain = [batch for batch, _ in epochs(Texts(), 3, collate_fn=padded)[0]]
     with applied() as found:
-        assert same(plain, epochs(Padded(20)))
-    assert "was another when it was computed again" in found.why[0] and not found.said
+        kept = [batch for batch, _ in epochs(Texts(), 3, collate_fn=padded)[0]]
+    assert kept == plain and found.why == ["parts of its samples lie in the same memory"]
 
 
-def test_a_batch_call_that_leaves_rows_out_is_passed_on() -> None:
-    class Few(Squares):
-        def __getitems__(self, indices: list[int]) -> list[Any]:
-            return [index for index in indices if index != 7]
+def test_a_kept_sample_may_be_resized_as_the_data_sets(never: None) -> None:
+    class Rows(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return torch.full((3,), float(index)), np.full(3, float(index))
 
-    plain = epochs(Few())
+    def wider(samples: list[Any]) -> Any:
+        for tensor, array in samples:
+            tensor.resize_(5)
+            array.resize(5, refcheck=False)
+        return [float(tensor[2]) for tensor, _ in samples]
+
+    plain = [batch for batch, _ in epochs(Rows(), 3, collate_fn=wider)[0]]
+    with applied() as found:
+        assert [batch for batch, _ in epochs(Rows(), 3, collate_fn=wider)[0]] == plain
+    assert found.said
+
+
+def test_views_with_gaps_are_left_alone() -> None:
+    """A copy without them is summed in another order."""
+
+    class Cropped(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return torch.full((4, 6), float(index))[:, :3]
+
+    plain = epochs(Cropped())
+    with applied() as found:
+        assert same(plain, epochs(Cropped()))
+    assert found.why == ["its samples are views with gaps in their memory"]
+
+
+def test_a_fingerprint_that_a_wrapper_passes_on_hides_nothing() -> None:
+    class Table:
+        _fingerprint = "the same for ever"
+
+    class Wrapper(Squares):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.hard = Table(), 0
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__") or name == "table":
+                raise AttributeError(name)
+            return getattr(self.table, name)
+
+        def __getitem__(self, index: int) -> Any:
+            return index + 100 * self.hard
+
+    def run() -> list[Any]:
+        data, found = Wrapper(), []
+        for _ in range(3):
+            found += [batch.tolist() for batch in DataLoader(data, batch_size=6)]
+            data.hard += 1
+        return found
+
+    plain = run()
     with applied():
-        assert same(plain, epochs(Few()))
+        assert run() == plain
+
+
+def test_who_is_changed_by_being_looked_at_is_not_looked_at() -> None:
+    class Counts(Squares):
+        asked = 0
+
+        def __getstate__(self) -> Any:
+            Counts.asked += 1
+            return dict(vars(self))
+
+    with applied() as found:
+        epochs(Counts())
+    assert Counts.asked == 0 and "changed by being looked at" not in found.said and len(found.why) == 1
 
 
 def test_what_cannot_be_looked_at_is_left_alone_and_nobody_hears_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -199,16 +200,32 @@ def test_two_loaders_at_once_each_get_their_own(monkeypatch: Any) -> None:
     assert len(way.there) == 2 * 6 and way.most <= 2 * 2
 
 
-def test_streams_are_drawn_ahead_too(monkeypatch: Any) -> None:
+class Answered(Numbers):
+    """Makes a sample when the program has answered the one before."""
+
+    def __init__(self, answers: Any) -> None:
+        super().__init__()
+        self.answers = answers
+
+    def __getitem__(self, i: int) -> Any:
+        if i:
+            self.answers.get(timeout=30)
+        return torch.tensor(i)
+
+
+def test_nobody_waits_for_a_batch_before_its_time(monkeypatch: Any) -> None:
+    """A worker that makes the next one when the program has answered the last: drawn ahead it would wait for ever."""
+
     def program() -> Any:
+        answers: Any = multiprocessing.get_context("fork").Queue()
         found = []
-        for _ in range(2):
-            for batch in loader(Stream(), workers=2, batch_size=3):
-                found.append(batch.tolist())
-                batch.to("cpu")
+        for batch in loader(Answered(answers), workers=1, batch_size=1):
+            found.append(batch.tolist())
+            batch.to("cpu")
+            answers.put(None)
         return found
 
-    with_and_without(monkeypatch, program)
+    with_and_without(monkeypatch, program, patient=False)
 
 
 class OwnIterator(loaders._MultiProcessingDataLoaderIter):
@@ -223,7 +240,7 @@ class OwnLoader(DataLoader):
 @pytest.mark.parametrize(("data", "why"), [
     (lambda: loader(workers=0), "no workers"),
     (lambda: loader(prefetch_factor=1), "one batch at a time"),
-    (lambda: loader(Stream(), persistent_workers=True), "left early"),
+    (lambda: loader(Stream()), "before their time"),
     (lambda: OwnLoader(Numbers(), num_workers=1), "OwnIterator"),
 ])  # fmt: skip
 def test_others_are_left_alone_and_told_why_once(monkeypatch: Any, data: Any, why: str) -> None:

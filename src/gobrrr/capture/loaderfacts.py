@@ -6,7 +6,7 @@ import dis
 import inspect
 import math
 from collections.abc import Iterable, Iterator
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from gobrrr.capture.dataformats import source_facts
@@ -40,10 +40,16 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "length": length,
         "stream": getattr(iterator, "_dataset_kind", _DatasetKind.Map) == _DatasetKind.Iterable,
         "source": source_facts(dataset),
-        "collate": getattr(collate, "__qualname__", type(collate).__name__),
+        "collate": _name(collate),
         "collate_span": _defined(collate),
         "created_span": user_line(frame),
     }
+
+
+def _name(function: Any) -> str:
+    """Of a function, or of an object's class: an attribute of that may be anything, and raise anything."""
+    plain = isinstance(function, FunctionType | BuiltinFunctionType | MethodType | type)
+    return str(function.__qualname__) if plain else type(function).__name__
 
 
 def until_second_epoch(loaders: Iterable[dict[str, Any]], steps: int) -> float:
@@ -70,7 +76,8 @@ def user_lines(frame: Any) -> Iterator[dict[str, Any]]:
 
 
 def _defined(function: Any) -> dict[str, Any] | None:
-    code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
+    plain = isinstance(function, FunctionType | MethodType)
+    code = getattr(inspect.unwrap(function), "__code__", None) if plain else None
     if code is None or not _USER.is_user(code.co_filename):
         return None
     return {"file": code.co_filename, "line": code.co_firstlineno, "function": code.co_name}

@@ -61,7 +61,7 @@ def digest(*values: Any, strict: bool = False) -> str:
 
     Raises GobrrrError for what cannot be told: a tensor without memory of a subclass, sets in sets without end.
     `strict`: also for what is told by its type alone, since it changes by being used (a generator, an open file) or C
-    keeps it to itself.
+    keeps it to itself, and for what looking would change; and of large arrays and lists all is looked at, not a part.
     """
     walk = _Walk(strict)
     try:
@@ -173,7 +173,7 @@ class _Walk:
     def _items(self, value: Sequence[Any]) -> None:
         """All of a list of strings, numbers and what nests them, at the speed of C; of objects what time allows."""
         self.tell(type(value).__name__, len(value))
-        step = len(value) // _MOST_ITEMS + 1
+        step = 1 if self.strict else len(value) // _MOST_ITEMS + 1
         for start in range(0, len(value), _BLOCK):
             block = value[start : start + _BLOCK]
             try:
@@ -208,7 +208,7 @@ class _Walk:
         elif value.device.type == "meta":
             self.tell("meta")
         elif value.numel():
-            raw.feed_tensor(self.hash.update, value)
+            raw.feed_tensor(self.hash.update, value, whole=self.strict)
 
     def _array(self, value: np.ndarray[Any, Any], kind: type) -> None:
         self.tell("array", value.dtype.str, value.dtype, value.shape)
@@ -222,7 +222,7 @@ class _Walk:
         if plain.dtype.hasobject:
             self._items(plain.reshape(-1).tolist())
         elif plain.size:
-            raw.feed(self.hash.update, plain)
+            raw.feed(self.hash.update, plain, whole=self.strict)
 
     def _package(self, module: str) -> None:
         top = module.partition(".")[0]
@@ -299,7 +299,9 @@ class _Walk:
 
     def _instance(self, value: Any, kind: type) -> None:
         self._class(kind)
-        known = getattr(value, "_fingerprint", None)
+        installed = is_installed(kind.__module__)
+        theirs = kind.__module__.startswith("gobrrr.") or (installed and kind.__module__.startswith("datasets."))
+        known = getattr(value, "_fingerprint", None) if theirs else None
         if isinstance(known, str):  # of Hugging Face's data sets: digest of the data and all that was done to it
             self.tell("fingerprint", known)
             self.see([getattr(value, name, None) for name in _FORMAT])
@@ -307,7 +309,8 @@ class _Walk:
         for base in _CONTAINERS:
             if isinstance(value, base):
                 self.see(base(value))
-        installed = is_installed(kind.__module__)
+        if self.strict and _is_changed_by_looking(value, kind):
+            self._by_type("changed by being looked at", kind)
         told = _says_itself(kind) and self._reduced(value)
         state = dict(getattr(value, "__dict__", {}))
         for name in _slots(kind):
@@ -348,6 +351,14 @@ def _says_itself(kind: type) -> bool:
     """Whether it has its own way to be pickled: what it holds in C (a deque, an image) is there, and caches are not."""
     names = ("__reduce_ex__", "__reduce__", "__getstate__")
     return any(getattr(kind, name, None) is not getattr(object, name, None) for name in names)
+
+
+def _is_changed_by_looking(value: Any, kind: type) -> bool:
+    """Whether pickling runs code of the program's own, or loads a picture that waits to be read."""
+    own = (getattr(kind, name, None) for name in ("__reduce_ex__", "__reduce__", "__getstate__"))
+    runs = any(type(each) is types.FunctionType and not is_installed(each.__module__) for each in own)
+    waits = kind.__module__.startswith("PIL.") and bool(getattr(value, "__dict__", {}).get("tile"))
+    return runs or waits
 
 
 def _is_lazy(value: Any) -> bool:

@@ -19,25 +19,25 @@ _COMPRESSED = {
 }
 
 
-def feed(update: Callable[[Any], None], value: np.ndarray[Any, Any]) -> None:
-    """Give an array's bytes to a hash."""
+def feed(update: Callable[[Any], None], value: np.ndarray[Any, Any], whole: bool = False) -> None:
+    """Give an array's bytes to a hash; of a large one all of them where `whole`."""
     if value.flags.f_contiguous and not value.flags.c_contiguous:
         update(b"columns first")
         value = value.T  # of a mapped file, in the order of its pages
-    if value.nbytes <= _MOST_BYTES:
+    if whole or value.nbytes <= _MOST_BYTES:
         update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
         return
     for start, end in _pieces(value.size, value.itemsize):
         update(value.flat[start:end].tobytes())
 
 
-def feed_tensor(update: Callable[[Any], None], value: torch.Tensor) -> None:
-    """Give the bytes of a dense tensor to a hash."""
+def feed_tensor(update: Callable[[Any], None], value: torch.Tensor, whole: bool = False) -> None:
+    """Give the bytes of a dense tensor to a hash, as feed() does."""
     value = value.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg()
-    if value.device.type != "cpu" and value.nbytes > _MOST_BYTES:
+    if not whole and value.device.type != "cpu" and value.nbytes > _MOST_BYTES:
         flat = value.reshape(-1)
         value = torch.cat([flat[start:end] for start, end in _pieces(value.numel(), value.itemsize)])
-    feed(update, value.cpu().view(_SAME_SIZE[value.itemsize]).numpy())
+    feed(update, value.cpu().view(_SAME_SIZE[value.itemsize]).numpy(), whole)
 
 
 def _pieces(size: int, itemsize: int) -> list[tuple[int, int]]:

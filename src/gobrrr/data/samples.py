@@ -54,7 +54,8 @@ class _Meta(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=
     order: tuple[int, ...] | None = None
 
 
-_WRONG = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, struct.error, msgspec.MsgspecError)
+_WRONG = (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, SystemError, struct.error,
+          msgspec.MsgspecError)  # fmt: skip
 _meta = msgspec.msgpack.Decoder(_Meta)
 
 

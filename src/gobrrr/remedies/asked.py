@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
@@ -81,12 +82,18 @@ def is_simple(tensor: Tensor) -> bool:
 
 
 def tensors_of(batch: Any) -> Iterator[Tensor]:
-    """Those in nested mappings, lists and tuples."""
+    """Those in nested dicts, lists and tuples, and in what keeps its items in a dict (Hugging Face's BatchEncoding): a
+    mapping of the program's own may make its items when it is asked for them."""
     if isinstance(batch, Tensor):
         yield batch
-    elif isinstance(batch, Mapping | list | tuple):
-        for each in batch.values() if isinstance(batch, Mapping) else batch:
+    elif isinstance(batch, dict):
+        for each in dict.values(batch):
             yield from tensors_of(each)
+    elif isinstance(batch, list | tuple):
+        for each in (list if isinstance(batch, list) else tuple).__iter__(batch):  # type: ignore[arg-type]
+            yield from tensors_of(each)
+    elif isinstance(batch, UserDict) and type(held := vars(batch).get("data")) is dict:
+        yield from tensors_of(held)
 
 
 DeviceOf = Callable[..., "torch.device | None"]

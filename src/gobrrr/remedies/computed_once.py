@@ -134,7 +134,10 @@ class _Books:
         except (TypeError, NotImplementedError):
             self.decline(f"its data set (a {type(dataset).__name__}) has no length")
             return None
-        return KeptSamples(length, _makes_batches(dataset), self._room, self._seams.aside)
+        if _makes_batches(dataset):
+            self.decline("its data set makes the samples of a batch together, which may depend on each other")
+            return None
+        return KeptSamples(length, self._room, self._seams.aside)
 
     def _end(self, dataset: Any, kept: KeptSamples) -> None:
         self._kept[id(dataset)] = None
@@ -147,12 +150,14 @@ class _Books:
 
 
 def _makes_batches(dataset: Any) -> bool:
-    """Whether it makes samples of a batch together; a Subset does what its data set does."""
+    """Whether it makes samples of a batch together, in a way of its own: Hugging Face's takes rows, each for itself. A
+    Subset does what its data set does."""
     from torch.utils.data import Subset
 
     while type(dataset) is Subset:
         dataset = dataset.dataset
-    return bool(getattr(dataset, "__getitems__", None))
+    known = (type(dataset).__module__, type(dataset).__name__) == ("datasets.arrow_dataset", "Dataset")
+    return bool(getattr(dataset, "__getitems__", None)) and not known
 
 
 def _fetched(dataset: Any, wanted: Sequence[Any]) -> Any:

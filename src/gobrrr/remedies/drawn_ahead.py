@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data.dataloader import _DatasetKind
 
 from gobrrr.capture.unseen import is_the_programs
 from gobrrr.data.ahead import Lane
@@ -83,7 +82,7 @@ class Ahead:
             del iterator._next_data
 
     def _draw(self, iterator: Any) -> None:
-        if self._over or self._ready or self._wanted.device is None:
+        if self._over or self._ready or self._wanted.device is None or not _is_there(iterator):
             return
         drawn = _drawn(iterator)
         self._ready.append(drawn)
@@ -125,13 +124,21 @@ def _plain(iterator: Any) -> Any:
     return type(iterator)._next_data(iterator)
 
 
+def _is_there(iterator: Any) -> bool:
+    """Whether the next batch has come from its worker: nobody waits for it before its time, which may be until the
+    program has done something with the batch before."""
+    results, batches = iterator._data_queue, iterator._task_info
+    while len(batches.get(iterator._rcvd_idx, ())) == 1 and not results.empty():
+        index, batch = results.get()
+        iterator._tasks_outstanding -= 1
+        batches[index] += (batch,)  # as torch keeps those that come out of turn
+    return len(batches.get(iterator._rcvd_idx, ())) == 2
+
+
 def _drawn(iterator: Any) -> Drawn:
-    """The next, while the workers' next order waits: else the sampler would draw, and they work, before their time. Not
-    so of a stream, whose orders say nothing, and whose end comes when they are all given."""
+    """The next, while the workers' next order waits: else the sampler would draw, and they work, before their time."""
     orders: list[None] = []
-    waits = iterator._dataset_kind == _DatasetKind.Map
-    if waits:
-        iterator._try_put_index = lambda: orders.append(None)
+    iterator._try_put_index = lambda: orders.append(None)
     try:
         batch, error = _plain(iterator), None
     except Exception as raised:
@@ -139,8 +146,7 @@ def _drawn(iterator: Any) -> Drawn:
             raise
         batch, error = None, raised.with_traceback(None)  # which would keep the iterator alive
     finally:
-        if waits:
-            del iterator._try_put_index
+        del iterator._try_put_index
     return Drawn(batch, error, len(orders))
 
 

@@ -7,6 +7,7 @@ the whole picture is kept instead, and what is asked is made of that. It imports
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from hashlib import blake2b
@@ -42,7 +43,7 @@ class KeptPictures:
 
     def __init__(self, room: float, aside: Callable[[int], None], told: Callable[[], None],
                  most: Callable[[], float]) -> None:  # fmt: skip
-        self.over = False
+        self.over, self._pid = False, os.getpid()
         self._room, self._aside, self._told, self._most = room, aside, told, most
         self._kept: dict[Key, Kept] = {}
         self._decoded = 0
@@ -74,7 +75,7 @@ class KeptPictures:
         began = time.perf_counter_ns()
         whole, spent = at_hand or (decoded(data, mode), 0)
         decoding = spent + time.perf_counter_ns() - began
-        made = whole if asked is None else asked.of(whole)
+        made = asked.of(whole) if asked is not None else whole.copy() if at_hand else whole
         both = spent + time.perf_counter_ns() - began
         if key is not None and self._keep(key, kept, name, made, whole):
             self._aside(both if kept is None else decoding)  # what is made of a whole one is made again each time
@@ -94,7 +95,8 @@ class KeptPictures:
         return True
 
     def _is_ours(self) -> bool:
-        return not self.over and get_worker_info() is None
+        """A process that the program forks would keep as much again."""
+        return not self.over and get_worker_info() is None and os.getpid() == self._pid
 
 
 def _key(data: bytes, mode: str) -> Key:

@@ -2,21 +2,25 @@
 
 Nothing is computed that the program has not asked for just now, nothing twice before the data set is seen to stay as it
 is while it is used, and no global random stream may move meanwhile. What it holds is looked at again as each epoch
-begins and between batches; and samples that are kept are computed anew now and then, at each epoch's beginning always:
-that finds what no look reaches (files, the clock, the environment).
+begins, as it ends and between batches; and of the samples that are kept a few are computed anew now and then, at each
+epoch's beginning always: of what no look reaches (files, the clock, the environment) that finds what changes them all.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map
 
 from gobrrr.capture.streams import NAMES, put_back, states
 from gobrrr.data.fingerprints import digest
 from gobrrr.data.samples import decode, encode
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.apart_in_memory import why_shared
+from gobrrr.remedies.apart_in_memory import why_held, why_shared
 from gobrrr.units import size
 
 SHARE, MOST_SHARE = 0.01, 0.1
@@ -34,12 +38,6 @@ Aside = Callable[[int], None]
 """Told how many ns it took that comes once."""
 
 
-class Whole(NamedTuple):
-    """What a data set gave for several indices that is no list of samples."""
-
-    batch: Any
-
-
 class Room:
     """Bytes that the samples of all data sets may take."""
 
@@ -48,19 +46,23 @@ class Room:
 
 
 class KeptSamples:
-    """Of one data set. `length`: its own; `batched`: it makes its samples a batch at a time."""
+    """Of one data set. `length`: its own."""
 
-    def __init__(self, length: int, batched: bool, room: Room, aside: Aside) -> None:
+    def __init__(self, length: int, room: Room, aside: Aside) -> None:
         self.why_not = ""
         """Why none is kept any more."""
         self.wrong = False
         """Whether a sample may have been given that the data set would not have."""
-        self._length, self._batched, self._room, self._aside = length, batched, room, aside
+        self._length, self._room, self._aside = length, room, aside
         self._payloads: dict[Any, bytes] = {}
         self._bytes = self._changes = self._turn = 0
         self._state: Any = None
         self._proven = self._given = False
         self._begins, self._compares = False, True
+        self._unlooked = False
+        """Whether kept samples were given since the last look."""
+        self._asked = 0
+        """Samples that this epoch has asked for."""
         self._look_again = self._compare_again = self._looked = 0.0
         self._took = float("inf")
         """The shortest look: another process may have had the core in a longer one."""
@@ -68,6 +70,7 @@ class KeptSamples:
     def epoch_begins(self) -> None:
         """Look at the next batch whether the program has changed the data set."""
         self._begins = self._compares = True
+        self._asked = 0
 
     @property
     def keeps(self) -> bool:
@@ -88,11 +91,11 @@ class KeptSamples:
         if not self._payloads:
             missing = [*range(len(indices))]
         given = self._computed(dataset, [indices[place] for place in missing], compute) if missing else []
-        if isinstance(given, Whole):
-            if len(missing) == len(indices):
-                return given.batch
-            return None  # of some of them alone it says nothing; the others were not asked for
-        self._given = self._given or len(missing) < len(indices)
+        if len(missing) < len(indices):
+            self._given = self._unlooked = True
+        self._asked += len(indices)
+        if not self._stayed(dataset, len(indices)):
+            return None
         fresh = dict(zip(missing, given, strict=True))
         return [fresh[n] if n in fresh else self._kept(index) for n, index in enumerate(indices)]
 
@@ -103,7 +106,7 @@ class KeptSamples:
         self._payloads.clear()
 
     def _kept(self, index: Any) -> Any:
-        return decode(bytearray(self._payloads[index]))
+        return tree_map(_owned, decode(bytearray(self._payloads[index])))
 
     def _check(self, indices: Any) -> None:
         if type(indices) not in (list, tuple):
@@ -119,16 +122,25 @@ class KeptSamples:
         if begins and self._looked and now - self._looked < self._took / MOST_SHARE:
             self.why_not = "looking at what its data set holds takes too long for its epochs"
         elif begins or now >= self._look_again:
-            self._compare_state(dataset, begins)
+            self._compare_state(dataset)
             self._looked, took, self._look_again = _after(now)
             self._took = min(self._took, took)
 
-    def _compare_state(self, dataset: Any, begins: bool) -> None:
+    def _stayed(self, dataset: Any, num: int) -> bool:
+        """Whether the data set is what it was, looked at as the last `num` samples of an epoch are given: at the next
+        beginning nobody could tell when it was changed."""
+        if self.why_not or not self._unlooked or self._asked <= self._length - num:
+            return True
+        self._compare_state(dataset)
+        return not self.wrong
+
+    def _compare_state(self, dataset: Any) -> None:
         found = self._state_of(dataset)
+        unlooked, self._unlooked = self._unlooked, False
         if self.why_not or self._state in (None, found):
             self._state = self._state or found
             return
-        if self._given and not begins:
+        if unlooked:
             self.wrong, self.why_not = True, "its data set was changed amid an epoch"
         self._changed(found)
 
@@ -141,8 +153,6 @@ class KeptSamples:
             self.why_not = self.why_not or "its data set changes while it is used"
 
     def _state_of(self, dataset: Any) -> Any:
-        import torch
-
         try:
             return digest(dataset, strict=True), torch.get_default_dtype()
         except GobrrrError as error:
@@ -159,28 +169,28 @@ class KeptSamples:
         if not kept or not (self._compares or began >= self._compare_again):
             return
         for index in kept[self._turn % len(kept) :][:AGAIN]:
-            if not self.why_not and not self._is_still(dataset, index, self._payloads[index]):
+            if not self.why_not and self._again(dataset, index, self._payloads[index]) is None:
                 self.wrong, self.why_not = self._given, f"sample {index!r} was another when it was computed again"
         self._turn, self._compares = self._turn + AGAIN, False
         *_, self._compare_again = _after(began)
 
-    def _is_still(self, dataset: Any, index: Any, payload: bytes) -> bool:
-        """Whether computing it anew gives the same and draws nothing; the random streams are left as they are."""
+    def _again(self, dataset: Any, index: Any, payload: bytes) -> tuple[Any] | None:
+        """The sample computed anew, where that gives the same and draws nothing; the random streams are left as they
+        are."""
         with put_back():
             before = states()
             try:
-                return bytes(encode(dataset[index])) == payload and states() == before
+                sample = dataset[index]
+                same = _payload(sample) == payload and states() == before
             except Exception:  # the program's own, which would meet it in its place
-                return False
+                return None
+            return (sample,) if same else None
 
-    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute) -> list[Any] | Whole:
+    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute) -> list[Any]:
         """What was wanted; kept, or `why_not` says why not."""
         began, before = time.perf_counter_ns(), states()
-        given = compute(wanted)
+        given: list[Any] = compute(wanted)
         drawn = [name for name, was, now in zip(NAMES, before, states(), strict=True) if was != now]
-        if type(given) is not list or len(given) != len(wanted):
-            self.why_not = "its data set gives its batches in one piece"
-            return Whole(given)
         self.why_not = f"its samples draw random numbers ({' and '.join(drawn)})" if drawn else why_shared(given)
         self._aside(time.perf_counter_ns() - began)  # not the encoding: as long as decoding, which each later epoch has
         if not self.why_not:
@@ -189,11 +199,11 @@ class KeptSamples:
 
     def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any]) -> None:
         try:
-            payloads = {index: bytes(encode(sample)) for index, sample in zip(wanted, given, strict=True)}
+            payloads = {index: _payload(sample) for index, sample in zip(wanted, given, strict=True)}
         except GobrrrError as error:
             self.why_not = error.message
             return
-        if not self._proven and not self._proves(dataset, payloads):
+        if not self._proven and not self._proves(dataset, dict(zip(wanted, given, strict=True)), payloads):
             return
         new = {index: payload for index, payload in payloads.items() if index not in self._payloads}
         num, taken = len(self._payloads) + len(new), sum(map(len, new.values()))
@@ -206,9 +216,9 @@ class KeptSamples:
             self._bytes += taken
             self._room.left -= taken
 
-    def _proves(self, dataset: Any, payloads: dict[Any, bytes]) -> bool:
-        """Whether the data set stayed as it was while these were computed, and gives them again: all where it makes
-        them together, which may depend on the others, else the first and the last."""
+    def _proves(self, dataset: Any, samples: dict[Any, Any], payloads: dict[Any, bytes]) -> bool:
+        """Whether the data set stayed as it was while these were computed, and gives the first and the last again, in
+        memory of their own."""
         found = self._state_of(dataset)
         if self.why_not:
             return False
@@ -216,13 +226,29 @@ class KeptSamples:
             self._changed(found)
             return False
         began = time.perf_counter_ns()
-        for index in payloads if self._batched else dict.fromkeys((next(iter(payloads)), next(reversed(payloads)))):
-            if not self._is_still(dataset, index, payloads[index]):
+        for index in dict.fromkeys((next(iter(payloads)), next(reversed(payloads)))):
+            again = self._again(dataset, index, payloads[index])
+            if again is None:
                 self.why_not = f"sample {index!r} was another when it was computed again"
+            else:
+                self.why_not = why_held(samples[index], again[0])
+            if self.why_not:
                 return False
         self._aside(time.perf_counter_ns() - began)
         self._proven = True
         return True
+
+
+def _payload(sample: Any) -> bytes:
+    """Of a copy: torch lets nobody resize a tensor any more whose memory NumPy has looked at."""
+    return bytes(encode(tree_map(_owned, sample)))
+
+
+def _owned(leaf: Any) -> Any:
+    """With memory of its own, which the program may resize as the data set's."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.clone()
+    return leaf.copy(order="K") if isinstance(leaf, np.ndarray) else leaf
 
 
 def _after(began: float) -> tuple[float, float, float]:

@@ -115,8 +115,10 @@ def _why_not(iterator: Any) -> str:
         return f"the loader hands its batches out in a way of its own (a {type(iterator).__name__})"
     if iterator._prefetch_factor * iterator._num_workers < LEAST_READY:
         return "the loader's worker makes one batch at a time"
-    if iterator._persistent_workers and iterator._dataset_kind != dataloader._DatasetKind.Map:
-        return "a stream's workers that stay would be one batch further where an epoch is left early"
+    if not getattr(iterator, "_in_order", True):
+        return "the loader hands batches out as they come"
+    if iterator._dataset_kind != dataloader._DatasetKind.Map:
+        return "a stream's workers would be asked for batches before their time"
     return ""
 
 
