@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from gobrrr.ledger import loadermodel
 from gobrrr.ledger.model import Account, Sequences, StepStats, Ways
 from gobrrr.recording.facts import Facts, InputFacts, LoaderFacts, OptimizerFacts, Span
+from gobrrr.rules.data_padding import MASK
 from gobrrr.rules.waits_rare import period
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
 from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, host, line, loader, waiting, worker
@@ -551,7 +552,7 @@ def test_many_batches_say_what_each_way_saves():
     assert found.saving.low_ns == pytest.approx(0.8 * (1 - 0.2 / 0.5) * 85 * MS), "the longest row of each batch"
     assert found.saving.ceiling_ns == pytest.approx(0.8 * 85 * MS)
     assert found.message.startswith("80.0 % of what 40 batches of up to 16x512 hold is padding")
-    assert found.advice.startswith("Pad to the longest of the batch. Put sequences of like length together: ")
+    assert found.advice.startswith(f"{MASK} Put sequences of like length together: ")
     assert "BucketBatchSampler(lengths, 16), or pack" in found.advice
     assert "padded to the longest of a batch 50.0 %, bucketed 95.0 %, packed 99.0 % (at most 99.5 %)" in found.advice
     evidence = {name: each.value for name, each in found.evidence.items()}

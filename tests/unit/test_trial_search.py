@@ -199,6 +199,18 @@ def test_what_works_on_the_step_comes_after_what_shortens_the_wait_for_a_loader(
     assert found.next(4) is not None and "compile" in found.skipped  # less than a look is worth
 
 
+def test_what_promises_most_does_not_wait_for_compile() -> None:
+    """minGPT: 113 of 180 s went by until compile was not ready, beside masks that promised a fifth of the step."""
+    names = candidate("masks", 20), candidate("compile", 10), candidate("bf16_autocast", 1), candidate("fused", 1)
+    found = race(*names)
+    first = found.next(4)
+    assert first is not None and set(first.contenders) == {("masks",), ("bf16_autocast",), ("fused",)}
+    second = race(candidate("bf16_autocast", 20), *names).next(6)
+    assert second is not None and ("compile", "bf16_autocast") in second.contenders, "its pair is what promises most"
+    only = race(candidate("compile", 10)).next(4)
+    assert only is not None and list(only.contenders) == [("compile",)]
+
+
 def test_who_failed_is_in_no_stack() -> None:
     found = race(candidate("a", 30), candidate("b", 20))
     play(found, {"a": 1.5, "b": 1.5}, failed=("b",))

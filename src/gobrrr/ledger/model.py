@@ -220,6 +220,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     count: int
     waits: float = 0.0
     """Of its steps' time, what its loader lets it wait."""
+    beside: int = 0
+    """Steps of the main loop while it was seen: not those that a rest counted."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

@@ -183,17 +183,25 @@ def _overhead(recording: Recording, step_ns: float) -> float:
 
 
 def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
-    """Loops beside the main one, with their share of the time that all loops took."""
-    total = sum(loop.total for loop in recording.loops) or 1
+    """Loops beside the main one, with their share of the time that all loops took while all were seen: of what lies
+    beside a rest's steps nobody knows."""
+    total = sum(map(_seen, recording.loops)) or 1
+    beside = sum(not step.rests for step in recording.loops[0].steps) if recording.loops else 0
     return tuple(
         OtherLoop(
             f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}",
-            loop.total / total,
+            _seen(loop) / total,
             len(loop.steps),
             _waits(loop),
+            beside,
         )
         for loop in recording.loops[1:]
     )
+
+
+def _seen(loop: LoopSteps) -> float:
+    """ns of a loop while nothing rested."""
+    return max(0.0, loop.total - sum(step.wall for step in loop.steps if step.rests))
 
 
 def _waits(loop: LoopSteps) -> float:

@@ -22,7 +22,7 @@ Block = list[RenderableType]
 
 def layouts(report: Report, page: Page, num_ops: int = costliest.FIRST) -> Iterator[list[Block]]:
     """Ways to lay it out in blocks, the roomiest first."""
-    for lines in ((4, 4), (3, 3), (2, 3), (2, 2), (1, 2)):
+    for lines in ((4, 4), (3, 3), (2, 3), (2, 2), (1, 2), (1, 1)):
         yield _groups(report, page, lines, NUM_ACCOUNTS, NUM_FINDINGS, num_ops)
     for lines in ((1, 2), (1, 1)):
         yield _groups(report, page, lines, FEW, FEW, num_ops)

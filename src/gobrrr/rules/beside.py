@@ -112,7 +112,8 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
         ceiling=cost,
         message=f"a loop around {most.name} without an update takes {share(most.share)} of the watched time, all "
-        f"that it does included: {most.count} of them beside {ledger.step.count} updates, {duration(cost)} for each"
+        f"that it does included: {most.count} of them beside {most.beside or ledger.step.count} updates, "
+        f"{duration(cost)} for each"
         + (f", {duration(most.waits * cost)} of that waiting for its loader" if most.waits >= HOLDS else ""),
         advice="If they evaluate, do it less often or on a part of the data"
         + (", and load ahead there too (num_workers)" if most.waits >= HOLDS else "")

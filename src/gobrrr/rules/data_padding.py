@@ -18,6 +18,8 @@ from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import share
 
+MASK = "Pad to the longest of the batch (exact where the model leaves padding out by a mask)."
+
 
 class Padded(NamedTuple):
     """What is padded, and which share of the work on it each way would leave out."""
@@ -56,7 +58,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=expected,
         ceiling=packed,
         message=f"{share(pad)} of {padded.told}, and the model works on it as on the rest",
-        advice=_advice(padded, ledger.sequences),
+        advice=_advice(padded, ledger.sequences, is_stream(ledger)),
         where=_padded_at(ledger) or first_span(padded.given.span),
         evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)}
         | {"saved_by_longest": time(longest), "saved_by_bucketing": time(together)}
@@ -111,10 +113,19 @@ def _of_three(ledger: Ledger) -> Padded | None:
     )
 
 
-def _advice(padded: Padded, found: Sequences | None) -> str:
+def is_stream(ledger: Ledger) -> bool:
+    """Whether samples have no index that a sampler could name."""
+    loader = main_loader(ledger)
+    return loader is not None and loader.stream
+
+
+def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> str:
     """What to do by hand, and what each of it would reach."""
     ways = found.ways if found is not None else None
-    first = ["Pad to the longest of the batch."] if padded.longest > LITTLE else []
+    first = [MASK] if padded.longest > LITTLE else []
+    if stream:
+        packs = "gobrrr.data.PackingDataset packs several of a stream into one row"
+        return " ".join([*first, f"Sort a few thousand samples by length before they are batched, or {packs}."])
     if found is None or ways is None:
         return " ".join([*first, "Put sequences of like length together, or pack several into one row."])
     sampler = f"Put sequences of like length together: batch_sampler=BucketBatchSampler(lengths, {found.batch_size})"
