@@ -55,6 +55,13 @@ def test_a_loop_holds_no_more_than_the_step():
     assert "6.00 ms (100.0 % of the step)" in found.message and found.saving.ceiling_ns <= 6 * MS
 
 
+@pytest.mark.parametrize(("updates", "told"), [(1, True), (5, False)])
+def test_calls_of_several_updates_are_no_loop(updates: int, told: bool) -> None:
+    """A critic that is called three times in each of its five updates was a "loop over samples"."""
+    step = StepStats(count=100, kind="training", updates=((0, updates), (1, 1)))
+    assert bool(recurrence(calls=64, step=step).raised("BRR301")) == told
+
+
 def test_without_samples_the_profiled_host_time_stands_in_and_the_engine_is_shared():
     between = (host(2.0, LINE, phase="forward"), host(1.0, OTHER_LINE), host(0.8, OTHER_LINE, phase="backward"))
     case = recurrence(extra={"host": between})

@@ -70,7 +70,8 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
         if op.phase in BODY and place is not None and place not in taken and not inside(op, *RECURRENT):
             by_line[place].append(op)
     micro = micro_steps(ledger)
-    repeats = REPEATS * (micro if micro <= MICRO_STEPS else 1.0)
+    updates = max([1, *(count for _, count in ledger.step.updates)])  # a critic's five times for a generator's once
+    repeats = REPEATS * updates * (micro if micro <= MICRO_STEPS else 1.0)
     found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
     by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for place, ops in found.items():
