@@ -22,10 +22,11 @@ DEEP = 8
 
 def source_facts(dataset: Any) -> dict[str, Any] | None:
     """Facts in the shape of recording.facts.SourceFacts; None for a data set of no known library."""
+    found, wrapped = _inside(dataset)
+    if not (kind := _kind(found)):
+        return None
     try:
-        found, wrapped = _inside(dataset)
-        kind = _kind(found)
-        return {"kind": kind, "wrapped": wrapped, **_READ[kind](found)} if kind else None
+        return {"kind": kind, "wrapped": wrapped, **_READ[kind](found)}
     except Exception:  # what a library keeps where is its own business, and changes
         return None
 
