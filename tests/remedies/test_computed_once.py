@@ -684,3 +684,29 @@ def test_a_bit_generator_of_ones_own_choice_is_no_obstacle(never: None) -> None:
     finally:
         np.random.set_bit_generator(plain)
     assert found.said and not found.why
+
+
+@pytest.mark.parametrize(("look", "kept"), [(1.0, True), (3.0, False)])
+def test_a_look_may_take_a_tenth_of_what_an_epoch_took_before(
+    look: float, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kept epochs are so short that a tenth of them was no time to look: rows out of pandas were dropped again."""
+    clock = [0.0]
+
+    class Slow(Squares):
+        def __getitem__(self, index: int) -> Any:
+            clock[0] += 1.0
+            return index
+
+    def told(*_: Any, **__: Any) -> str:
+        clock[0] += look
+        return "as it was"
+
+    monkeypatch.setattr(kept_samples.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(kept_samples.time, "perf_counter_ns", lambda: int(1e9 * clock[0]))
+    monkeypatch.setattr(kept_samples, "digest", told)
+    with applied() as found:
+        data = Slow()
+        for _ in range(5):
+            list(DataLoader(data, batch_size=4))
+    assert bool(found.why) != kept
