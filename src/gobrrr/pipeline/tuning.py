@@ -171,7 +171,7 @@ def _check_gauge(objective: Objective, device: bool) -> None:
 def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     """Remedies that the report calls for, staples, and those named; where memory is to be saved those that may save
     some, whatever the report says of time. Semantic ones only when named."""
-    asked, for_memory = {*wishes.named, *wishes.only}, wishes.objective is MEMORY
+    asked, for_memory, own = {*wishes.named, *wishes.only}, wishes.objective is MEMORY, own_step_ns(report)
     third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in registry.names()]
     found = []
     for name in (*registry.names(), *third_party):
@@ -182,12 +182,10 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
             continue
         predicted = remedy.predicts(report)
         if predicted.ceiling_ns <= 0 and name in STAPLES and not for_memory:
-            own = own_step_ns(report)
             predicted = Saving(0.0, COMPILED * own if name == "compile" else 0.0, own)
         called_for = remedy.saves_memory if for_memory else predicted.ceiling_ns > 0
         if name in asked or (called_for and remedy.safety != "semantic"):
             found.append(_candidate(remedy, report, predicted, named=name in asked or for_memory))
-    own = own_step_ns(report)
     return found if for_memory else [candidate.within(own) for candidate in found]
 
 

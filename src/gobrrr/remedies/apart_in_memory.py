@@ -34,7 +34,7 @@ def why_shared(samples: Iterable[Any]) -> str:
         if any(end - start != leaf.nbytes for start, end in leaf_spans):
             return "its samples are views with gaps in their memory"
         spans += leaf_spans
-    containers = [id(each) for each in _containers(given[:])]
+    containers = [id(each) for each in _containers(given)]
     return SAME if _overlap(spans) or len(set(containers)) < len(containers) else ""
 
 

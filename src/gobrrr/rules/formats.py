@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.model import Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.facts import LoaderFacts, SourceFacts
 from gobrrr.rules.evidence import count, ratio
-from gobrrr.rules.lines import Functions
+from gobrrr.rules.lines import Functions, below
 from gobrrr.rules.model import Finding
 from gobrrr.rules.pictures import loading_lines
 
@@ -60,17 +60,17 @@ def shared_out(loader: LoaderFacts) -> str:
 
 def with_formats(found: Finding, ledger: Ledger, loader: LoaderFacts, wanted: int = 0) -> Finding:
     """The finding, with what to set at the library that the samples come from; `wanted`: workers that would help."""
-    source = loader.source
+    source, told = loader.source, shared_out(loader) if found.code in FETCHING else ""
     if source is None:
-        told = shared_out(loader) if found.code in FETCHING else ""
         return replace(found, advice=f"{found.advice} {told}") if told else found
     part = rows_share(ledger, loader)
     rows = _rows(found, source, loader, part)
     mended = found.code == "BRR403" and rows and loader.collate_span is None  # torch's own collate: none to write
     shards, advice = _shards(source, loader, wanted), "" if mended else found.advice
-    first = most_workers(loader) is not None and wanted > (most_workers(loader) or 0)  # else they bring nothing
-    order = (shards, advice) if first else (advice, shards)
-    said = (rows, *order, *_settings(found, source, loader), shared_out(loader) if found.code in FETCHING else "")
+    most = most_workers(loader)
+    lacking = most is not None and wanted > most  # more workers bring nothing before there are more shards
+    order = (shards, advice) if lacking else (advice, shards)
+    said = (rows, *order, *_settings(found, source, loader), told)
     told_of = {"rows_share": ratio(part)} if rows and part >= LEAST else {}
     told_of |= {"shards": count(source.shards)} if source.shards else {}
     return replace(found, advice=" ".join(filter(None, said)), evidence=found.evidence | told_of)
@@ -126,11 +126,8 @@ def rows_share(ledger: Ledger, loader: LoaderFacts) -> float:
     if everything <= 0:
         return 0.0
 
-    def most(libraries: tuple[tuple[str, float], ...], kind: Functions) -> float:
-        return max((ns for name, ns in libraries if kind.has(name)), default=0.0)
+    def rows(line: WorkerGroup | LineGroup) -> float:
+        formatting, numbers, decoding = (below(line, [kind])[0] for kind in (*ROWS, DECODING))
+        return min(line.ns, max(0.0, formatting - decoding) + numbers)
 
-    def rows(libraries: tuple[tuple[str, float], ...]) -> float:
-        formatting, numbers = (most(libraries, kind) for kind in ROWS)
-        return max(0.0, formatting - most(libraries, DECODING)) + numbers
-
-    return sum(min(line.ns, rows(line.libraries)) for line in lines) / everything
+    return sum(map(rows, lines)) / everything
