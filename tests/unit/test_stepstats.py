@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.ledger.model import StepStats
-from gobrrr.ledger.stepstats import median_interval, other_loops, plain_steps, step_stats
+from gobrrr.ledger.otherloops import other_loops
+from gobrrr.ledger.stepstats import median_interval, plain_steps, step_stats
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Start
 from gobrrr.recording.steps import find_loops
@@ -190,10 +191,27 @@ def test_other_loops_are_named_with_their_share(program: Program) -> None:
         program.forward(20, module=3, flags=EVALUATION)
     facts = {"modules": [{"id": 3, "kind": "Classifier"}], "optimizers": [{"id": 0, "kind": "AdamW"}]}
     (other,) = other_loops(recording(program, facts))
-    assert (other.name, other.count) == ("forwards of Classifier", 20)
-    assert other.share == pytest.approx(400 / 990, rel=0.01)
+    assert (other.name, other.count) == ("forwards of Classifier", 24)
+    assert other.share == pytest.approx(460 / (460 + 590)), "from the last update to the last forward that began"
     (nameless,) = other_loops(recording(program, {"modules": [{"id": 9, "kind": "X"}]}))
     assert nameless.name == "forwards of #3"
+
+
+@pytest.mark.parametrize("forwards", [5, 10, 40])
+def test_an_evaluation_now_and_then_is_told_with_its_first_and_last_forwards(program: Program, forwards: int) -> None:
+    """The first are waited for as if an update might follow, and the last ends in the training's next step."""
+    for _ in range(20):
+        program.train(10)
+        for _ in range(forwards):
+            program.wait(1, 2)
+            program.forward(8, module=0, flags=EVALUATION)
+        program.epoch_ends(1, 5)
+    program.train(2)
+    rec = recording(program)
+    (other,) = other_loops(rec)
+    evaluated, trained = 20 * (10 * forwards + 5), 10 * 201
+    assert other.share == pytest.approx(evaluated / (evaluated + trained), rel=0.01)
+    assert (other.count, other.beside) == (20 * forwards, len(rec.loops[0].steps))
 
 
 def test_what_another_loop_waits_for_its_loader_is_told_apart(program: Program) -> None:

@@ -21,6 +21,7 @@ from gobrrr.ledger.lengths import sequences
 from gobrrr.ledger.memory import memory_ledger
 from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import Grouping, op_groups
+from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.profiledwindow import profiled_window
@@ -30,7 +31,7 @@ from gobrrr.ledger.serving import serving_classes
 from gobrrr.ledger.slowsamples import slow_samples
 from gobrrr.ledger.spans import step_spans
 from gobrrr.ledger.stacks import line_groups
-from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats, waited
+from gobrrr.ledger.stepstats import plain_steps, step_stats, waited
 from gobrrr.ledger.throughput import samples_per_step, steps_per_epoch
 from gobrrr.ledger.workermemory import worker_memory
 from gobrrr.ledger.workers import worker_groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gobrrr.ledger.intervals import mean_interval, median_interval
-from gobrrr.ledger.model import OtherLoop, StepStats
+from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.spans import alike
 from gobrrr.ledger.throughput import percentile
 from gobrrr.ledger.watching import Watching, watching
@@ -180,40 +180,3 @@ def _overhead(recording: Recording, step_ns: float) -> float:
     spent = last.get("calls", 0) * last.get("ns_per_call", 0.0) + last.get("lookups", 0) * costs.get("lookup_ns", 0.0)
     num_steps = max(1, sum(len(loop.steps) for loop in recording.loops))
     return float(spent / num_steps / step_ns)
-
-
-def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
-    """Loops beside the main one, with their share of the time that all loops took while all were seen: of what lies
-    beside a rest's steps nobody knows."""
-    total = sum(map(_seen, recording.loops)) or 1
-    beside = sum(not step.rests for step in recording.loops[0].steps) if recording.loops else 0
-    return tuple(
-        OtherLoop(
-            f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}",
-            _seen(loop) / total,
-            len(loop.steps),
-            _waits(loop),
-            beside,
-        )
-        for loop in recording.loops[1:]
-    )
-
-
-def _seen(loop: LoopSteps) -> float:
-    """ns of a loop while nothing rested."""
-    return max(0.0, loop.total - sum(step.wall for step in loop.steps if step.rests))
-
-
-def _waits(loop: LoopSteps) -> float:
-    seen = [step for step in loop.steps if not step.rests]
-    return sum(step.wait for step in seen) / (sum(step.wall for step in seen) or 1)
-
-
-def _what(recording: Recording, kind: int, number: int) -> str:
-    table = {1: "optimizers", 2: "modules", 4: "loaders", 5: "modules"}.get(kind, "")
-    for facts in recording.raw_facts:
-        entries = facts.get(table)
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, dict) and entry.get("id") == number:
-                return str(entry.get("kind") or entry.get("dataset") or number)
-    return f"#{number}"

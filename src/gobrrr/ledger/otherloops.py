@@ -1,0 +1,136 @@
+"""Which loops ran beside the main one, and how much of the watched time was theirs.
+
+A loop's own steps say too little of it: the first forwards of an evaluation are waited for in vain before they count as
+steps, and what lies between the last of them and the training's next batch ends in no step of either. Of ten forwards
+after every tenth update six were seen (40 % for 50). So what lies between two steps of the main loop is cut where the
+training goes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.model import OtherLoop
+from gobrrr.recording import marks
+from gobrrr.recording.run import Recording
+from gobrrr.recording.steps import LOOP_NAMES, Ints, LoopSteps
+
+TRAINING = 3
+"""Value of a forward in training mode with gradients."""
+Key = tuple[int, int]
+
+
+class Stretch(NamedTuple):
+    """What lies between two steps of the main loop, with steps of others in it: theirs is [begin, end), what is left
+    until `until` is the main loop's. `boundaries`: how many each of the others has in it."""
+
+    begin: int
+    end: int
+    until: int
+    boundaries: Counter[Key]
+
+
+def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
+    """Loops beside the main one, with their share of the time that all loops took while all were seen: of what lies
+    beside a rest's steps nobody knows."""
+    if not recording.loops:
+        return ()
+    main, *others = recording.loops
+    stretches = list(_stretches(recording.events, main))
+    own = _seen(main) + sum(each.until - each.end for each in stretches)
+    spent = [_spent(stretches, (loop.kind, loop.number)) for loop in others]
+    total = (own + sum(spent)) or 1
+    beside = sum(not step.rests for step in main.steps)
+    return tuple(
+        OtherLoop(
+            f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}",
+            ns / total,
+            _count(recording.events, stretches, loop),
+            _waits(loop),
+            beside,
+        )
+        for loop, ns in zip(others, spent, strict=True)
+    )
+
+
+def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
+    """All that are seen whole; of the first and the last what lies between their boundaries."""
+    goes_on = _goes_on(events)
+    key, begin, last, hidden, between = (main.kind, main.number), 0, 0, False, Counter[Key]()
+    for t, kind, number, value in events[np.isin(events[:, 1], _CUTS)].tolist():
+        if kind == marks.BOUNDARY and (value, number) != key:
+            if not hidden:
+                begin, last = begin or t, t
+                between[(value, number)] += 1
+            continue
+        if between:
+            whole = kind == marks.BOUNDARY
+            yield Stretch(begin, _first(goes_on, last, t) if whole else last, t if whole else last, between)
+        hidden = kind in _HIDES or (hidden and kind == marks.BOUNDARY)
+        begin, between = t, Counter()
+    if between:
+        yield Stretch(begin, last, last, between)
+
+
+_HIDES, _SHOWS = (marks.WINDOW_BEGIN, marks.REST_BEGIN), (marks.WINDOW_END, marks.REST_END)
+_CUTS = (marks.BOUNDARY, *_HIDES, *_SHOWS)
+
+
+def _goes_on(events: Ints) -> Ints:
+    """When the training goes on, in order: at each of its forwards, or where its batch was asked for before."""
+    found, asked = [], 0
+    for t, kind, value in events[np.isin(events[:, 1], (marks.DATA_BEGIN, marks.FORWARD))][:, [0, 1, 3]].tolist():
+        if kind == marks.DATA_BEGIN:
+            asked = t
+        else:
+            if value == TRAINING:
+                found.append(asked or t)
+            asked = 0
+    return np.array(found, np.int64)
+
+
+def _first(times: npt.NDArray[np.int64], after: int, before: int) -> int:
+    """The first of them in (after, before); the end where none is."""
+    at = int(np.searchsorted(times, after, "right"))
+    return min(before, int(times[at])) if at < len(times) else before
+
+
+def _seen(loop: LoopSteps) -> int:
+    """ns of a loop's own steps while nothing rested."""
+    return sum(step.wall for step in loop.steps if not step.rests)
+
+
+def _spent(stretches: list[Stretch], key: Key) -> float:
+    """ns of what lies between that are this loop's, by how many boundaries each has in it."""
+    return sum((each.end - each.begin) * each.boundaries[key] / each.boundaries.total() for each in stretches)
+
+
+def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:
+    """Its steps; forwards are counted all, whether or not they ended a step."""
+    key = (loop.kind, loop.number)
+    own = [each for each in stretches if each.boundaries[key]]
+    calls = (events[:, 1] == marks.FORWARD) & (events[:, 2] == loop.number) & (events[:, 3] != TRAINING)
+    times = np.sort(events[calls, 0]) if LOOP_NAMES.get(loop.kind) == "forwards" else np.empty(0, np.int64)
+    called = sum(int(np.subtract(*np.searchsorted(times, (each.end + 1, each.begin)))) for each in own)
+    return max(called, len(loop.steps))
+
+
+def _waits(loop: LoopSteps) -> float:
+    """Of its steps' time, what its loader lets it wait."""
+    seen = [step for step in loop.steps if not step.rests]
+    return sum(step.wait for step in seen) / (sum(step.wall for step in seen) or 1)
+
+
+def _what(recording: Recording, kind: int, number: int) -> str:
+    table = {1: "optimizers", 2: "modules", 4: "loaders", 5: "modules"}.get(kind, "")
+    for facts in recording.raw_facts:
+        entries = facts.get(table)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("id") == number:
+                return str(entry.get("kind") or entry.get("dataset") or number)
+    return f"#{number}"
