@@ -17,6 +17,7 @@ from gobrrr.rules.model import Finding, Rehearsed, Saving
 from gobrrr.rules.verdict.model import Report, Step, Verdict
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
+from gobrrr.trial.search import Race
 
 PROGRAM = '''
 """Trains a wide net of many small layers, so that the loop optimizer takes most of the step."""
@@ -72,6 +73,22 @@ def test_compile_comes_before_what_promises_little_and_a_rehearsal_has_the_last_
     played = replace(called_for, findings=(replace(called_for.findings[0], rehearsed=here),))
     rehearsed = {c.name: c for c in tuning.candidates(played, tuning.Wishes())}
     assert rehearsed["fused_optimizer"].predicted == Saving(1.0, 2.0, 3.0)
+
+
+def test_a_staple_that_lost_in_the_rehearsal_is_no_candidate_to_race() -> None:
+    played = replace(report(), rehearsed=(Rehearsed("bf16_autocast", Saving(), 5e6),))
+    found = {c.name: c for c in tuning.candidates(played, tuning.Wishes())}
+    assert found["bf16_autocast"].predicted == Saving() and found["bf16_autocast"].rehearsed
+    assert found["fused_optimizer"].predicted.ceiling_ns > 0 and not found["fused_optimizer"].rehearsed
+    race = Race(list(found.values()), 1e7)
+    assert race.next(9) is not None and "rehearsed here" in race.skipped["bf16_autocast"]
+    asked = {c.name: c for c in tuning.candidates(played, tuning.Wishes(named=("bf16_autocast",)))}
+    assert asked["bf16_autocast"].named, "who names it has it tried"
+
+
+def test_what_the_user_lets_be_tried() -> None:
+    assert tuning.wished(tuning.Wishes(without=("a",)), "ab") == ["b"]
+    assert tuning.wished(tuning.Wishes(only=("a", "c")), "ab") == ["a"]
 
 
 def test_a_remedy_that_serves_inference_alone_is_not_tried_on_a_training() -> None:

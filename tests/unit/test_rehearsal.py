@@ -16,7 +16,7 @@ from gobrrr.rehearsal.outcome import ALIKE, FAITHFUL, outcome, unlike
 from gobrrr.rehearsal.parts import chosen, part
 from gobrrr.rehearsal.perform import OF_A_FINDING, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
-from gobrrr.rehearsal.script import Part, Played, Scene
+from gobrrr.rehearsal.script import Part, Played, Scene, Script
 from gobrrr.remedies import registry
 from gobrrr.rules import judge
 from gobrrr.rules.model import Finding, Rehearsed, Saving
@@ -192,9 +192,34 @@ class TestFindings:
         monkeypatch.setattr(findings, "scene", lambda name, *rest: scenes[name])
         monkeypatch.setattr(findings, "perform", lambda script, interpreter: results)
         start = Start(pid=1, torch="2.13.0")
-        kept, skipped = findings.rehearsed([finding("a"), finding("b", "c")], self.ledger, machine(), start, "python")
+        play = findings.Rehearsal(self.ledger, machine(), start, "python")
+        kept, skipped = play([finding("a"), finding("b", "c")])
         assert [f.basis for f in kept] == ["estimated", "rehearsed"]
         assert ("BRR102", "a could not be rehearsed: it would take 9 MB, and 1 MB are free") in skipped
+
+    def test_what_is_to_be_played_also_is_and_who_loses_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        scripts = []
+
+        def perform(script: Script, interpreter: str) -> dict[str, Played]:
+            scripts.append(script)
+            return {
+                s.remedy: msgspec.structs.replace(rounds((40 * MS, 60 * MS)), remedy=s.remedy) for s in script.scenes
+            }
+
+        monkeypatch.setattr(
+            findings, "scene", lambda name, *rest: msgspec.structs.replace(a_scene(40 * MS), remedy=name)
+        )
+        monkeypatch.setattr(findings, "perform", perform)
+        play = findings.Rehearsal(
+            self.ledger, machine(), Start(pid=1, torch="2.13.0"), "python", 99.0,
+            also=("bf16_autocast", "fused_optimizer", "compile"),
+        )  # fmt: skip
+        assert play([]) == ([], [])
+        (script,) = scripts
+        assert [s.remedy for s in script.scenes] == ["bf16_autocast", "fused_optimizer"], "compile has no scene"
+        assert script.seconds == 10.0 + 3 * 3.0
+        assert [r.remedy for r in play.outcomes] == ["bf16_autocast", "fused_optimizer"]
+        assert all(r.change_ns > 0 and r.saving.expected_ns == 0 for r in play.outcomes)
 
 
 class TestJudge:

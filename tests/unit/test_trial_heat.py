@@ -147,6 +147,11 @@ def test_who_hardly_can_win_is_given_up_and_every_heat_ends() -> None:
     assert run(heat, {A: 1.0, B: 0.97}) <= LOOKS[-1]
 
 
+def test_a_brief_heat_leaves_open_what_is_not_shown_by_then() -> None:
+    heat = Heat((), [A], most=12)
+    assert run(heat, {A: 1.03}, noise=0.1) == 12 and heat.verdict(A) == "inconclusive"
+
+
 def test_arms_are_held_against_each_other_by_the_sweeps_of_both() -> None:
     heat = Heat((), [A, B])
     heat.feed({(): [100, 100], A: [50, 50], B: [25, 25]})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.rules.model import Saving
-from gobrrr.trial.heat import Heat
+from gobrrr.trial.heat import BRIEF, LOOKS, Heat
 from gobrrr.trial.search import Candidate, Race
 
 MS = 1e6
@@ -47,6 +47,28 @@ def play(found: Race, gains: dict, places: int = 4, failed: tuple[str, ...] = ()
 def test_the_largest_expectation_is_looked_at_first() -> None:
     heats = play(race(candidate("small", 5), candidate("large", 30), candidate("middling", 12)), {}, places=2)
     assert [heat.contenders for heat in heats[:2]] == [(("large",), ("middling",)), (("small",),)]
+
+
+def test_looks_are_brief_while_others_wait_and_are_made_up_for_where_nothing_wins() -> None:
+    found = race(candidate("close", 30), candidate("other", 5))
+    heats = play(found, {"close": 1.03, "other": 0.7}, places=1, noise=0.05)
+    assert [(heat.contenders, heat.most) for heat in heats] == [
+        ((("close",),), BRIEF), ((("other",),), LOOKS[-1]), ((("close",),), LOOKS[-1]),
+    ]  # fmt: skip
+    assert len(heats[0].sweeps) == BRIEF
+
+
+def test_a_brief_look_is_not_made_up_for_beside_a_winner() -> None:
+    found = race(candidate("close", 30), candidate("other", 5))
+    heats = play(found, {"close": 1.03, "other": 1.5}, places=1, noise=0.05)
+    assert [heat.reference for heat in heats] == [(), (), ("other",)], "on top of the winner it is looked at again"
+
+
+def test_what_a_rehearsal_saw_lose_is_not_looked_at_and_said_so() -> None:
+    found = race(candidate("loser", 0, 0, rehearsed=True), candidate("other", 0, 0))
+    assert play(found, {}) == []
+    assert found.skipped["loser"] == "rehearsed here, it brings at most 0.0 % of the step"
+    assert found.skipped["other"] == "at most 0.0 % of the step is there to gain"
 
 
 def test_winners_become_one_stack_the_best_first() -> None:

@@ -79,9 +79,10 @@ class Seen(NamedTuple):
 
 def diagnosed(
     command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns,
-    clock: Clock,
+    clock: Clock, also: Sequence[str] = (),
 ) -> Report:  # fmt: skip
     """The report of a watched run in a copy of the working directory; an earlier one that was made here is taken.
+    Remedies that are to be rehearsed `also`, whatever the findings say.
 
     Raises GobrrrError where no step was seen, or too late for any other start.
     """
@@ -93,14 +94,14 @@ def diagnosed(
     put_aside(folder)
     work = folder / WORK
     try:
-        return _made(command, source, folder, stream, within, patterns, clock, kind)
+        return _made(command, source, folder, stream, within, patterns, clock, kind, also)
     finally:  # made by watched(), in a folder that was not there before
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _made(
     command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns,
-    clock: Clock, kind: str,
+    clock: Clock, kind: str, also: Sequence[str],
 ) -> Report:  # fmt: skip
     from gobrrr.report.json import from_json, to_json
 
@@ -112,7 +113,7 @@ def _made(
     try:
         report = runs.report_of(
             folder, list(command), seen.code, patterns=patterns, late=late if seen.cut else None,
-            rehearsal_s=REHEARSING * clock.left,
+            rehearsal_s=REHEARSING * clock.left, also=also,
         )  # fmt: skip
     except GobrrrError as error:
         if seen.code and (refused := limits.refusal(folder)):

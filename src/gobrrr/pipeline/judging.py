@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 from gobrrr.ledger.model import Ledger
@@ -20,22 +20,23 @@ def judged(
     portability: bool = False,
     stage: str = "",
     rehearsal_s: float = SECONDS,
+    also: Sequence[str] = (),
     **told: Any,
 ) -> tuple[Ledger, Report]:
     """Account, judge, report. `told` goes into the report as it is.
 
-    `stage`: the Python that rehearses what the findings promise, in `rehearsal_s` at most; without one they stay
-    estimated.
+    `stage`: the Python that rehearses what the findings promise, in `rehearsal_s` at most, and the remedies `also`;
+    without one they stay estimated.
     """
     from gobrrr.ledger.build import build_ledger
     from gobrrr.pipeline.simulation import simulated
-    from gobrrr.rehearsal.findings import rehearsed
+    from gobrrr.rehearsal.findings import Rehearsal
     from gobrrr.rules import judge
     from gobrrr.rules.verdict.build import build
 
     ledger = simulated(build_ledger(recording, machine))
-    play = partial(rehearsed, ledger=ledger, machine=machine, start=recording.start, interpreter=stage,
-                   seconds=rehearsal_s)  # fmt: skip
-    findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play if stage else None)
+    play = Rehearsal(ledger, machine, recording.start, stage, rehearsal_s, also) if stage else None
+    findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play)
     known = machine if machine.fingerprint else None
-    return ledger, build(ledger, known, findings, skipped=skipped, portability=portability, **told)
+    return ledger, build(ledger, known, findings, skipped=skipped, portability=portability,
+                         rehearsed=play.outcomes if play else (), **told)  # fmt: skip

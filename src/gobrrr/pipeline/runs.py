@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ def page_of_folder(folder: Path, report: Report) -> bytes:
 
 def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError | None = None, **how: Any) -> Report:
     """The first rank's report of a run's folder. `how`: portability, patterns to redact, price per hour, rehearsal or
-    not and its seconds at most, python whose ceilings to take and which rehearses; `late`: as of why_empty().
+    not, its seconds at most and what to play also, python whose ceilings to take and which rehearses; `late`: as of
+    why_empty().
 
     Raises GobrrrError where there is nothing to judge.
     """
@@ -137,13 +138,13 @@ def file_of(recording: Recording, first: Recording) -> str:
 def _diagnose(
     recording: Recording, folder: Path, command: list[str], code: int, *,
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
-    rehearsal_s: float = SECONDS, price: float | None = None,
+    rehearsal_s: float = SECONDS, also: Sequence[str] = (), price: float | None = None,
 ) -> Report:  # fmt: skip
     here = python or interpreter(command)
     machine = proven(recording, here)
     start, stage = recording.start, here if rehearsal else ""
     report = judged(
-        recording, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s,
+        recording, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s, also=also,
         command=redaction.shown(command), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
         recording=str(folder), host=of_hardware(probe()),

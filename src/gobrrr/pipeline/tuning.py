@@ -100,7 +100,8 @@ def tune(
         within = wishes.limits._replace(caches=_own_folder(folder, CACHES, stack))
         protection = limits.told(source, within)
         stream.write(f"gobrrr: {protection}\n")
-        report = firstrun.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock)
+        report = firstrun.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock,
+                                    [] if wishes.objective is MEMORY else wished(wishes, STAPLES))  # fmt: skip
         _check_gauge(wishes.objective, report.device is not None)
         chosen = candidates(report, wishes)
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
@@ -176,17 +177,23 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     found = []
     for name in (*registry.names(), *third_party):
         remedy = registry.remedy(name)
-        if name in wishes.without or (wishes.only and name not in wishes.only):
+        if not wished(wishes, [name]):
             continue
         if name not in asked and remedy.is_pointless(report):
             continue
         predicted = remedy.predicts(report)
-        if predicted.ceiling_ns <= 0 and name in STAPLES and not for_memory:
+        is_staple = name in STAPLES and not for_memory
+        if is_staple and predicted.ceiling_ns <= 0 and remedy.played(report) is None:
             predicted = Saving(0.0, COMPILED * own if name == "compile" else 0.0, own)
-        called_for = remedy.saves_memory if for_memory else predicted.ceiling_ns > 0
+        called_for = remedy.saves_memory if for_memory else is_staple or predicted.ceiling_ns > 0
         if name in asked or (called_for and remedy.safety != "semantic"):
             found.append(_candidate(remedy, report, predicted, named=name in asked or for_memory))
     return found if for_memory else [candidate.within(own) for candidate in found]
+
+
+def wished(wishes: Wishes, names: Sequence[str]) -> list[str]:
+    """Those that the user lets be tried."""
+    return [name for name in names if name not in wishes.without and (not wishes.only or name in wishes.only)]
 
 
 def own_step_ns(report: Report) -> float:
@@ -200,7 +207,8 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
     choice = min((f.remedies.index(remedy.name) for f in report.findings if remedy.name in f.remedies), default=0)
     risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
     return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
-                     frozenset(remedy.overlaps), remedy.unseen, remedy.place in IN_STEP)  # fmt: skip
+                     frozenset(remedy.overlaps), remedy.unseen, remedy.place in IN_STEP,
+                     remedy.played(report) is not None)  # fmt: skip
 
 
 def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:

@@ -10,7 +10,7 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.run import Start
 from gobrrr.rehearsal.outcome import outcome, unlike
-from gobrrr.rehearsal.perform import SECONDS, perform, remedies
+from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
 from gobrrr.rehearsal.scenes import scene
 from gobrrr.rehearsal.script import Played, Scene, Script
 from gobrrr.rules import Skipped
@@ -19,24 +19,33 @@ from gobrrr.rules.model import Finding, Rehearsed, severity
 from gobrrr.units import duration
 
 
-def rehearsed(
-    findings: Sequence[Finding],
-    ledger: Ledger,
-    machine: Machine,
-    start: Start,
-    interpreter: str,
-    seconds: float = SECONDS,
-) -> tuple[list[Finding], list[Skipped]]:
-    """The findings as rehearsed here in so many seconds, and (code, why) of those whose every remedy would bring
-    nothing, or that stay estimated since a rehearsal failed."""
-    wanted = remedies([f.remedies for f in findings if f.saving.ceiling_ns > 0])
-    scenes = [made for name, each in wanted.items() if (made := scene(name, ledger, machine, each)) is not None]
-    if not scenes:
-        return list(findings), []
-    known, why_not = played(scenes, ledger, start, interpreter, min(seconds, SECONDS))
-    kept, dropped = judged(findings, known, ledger)
-    failed = [(f.code, why_not[name]) for f in kept for name in f.remedies if f.saving.ceiling_ns and name in why_not]
-    return kept, [*dropped, *dict.fromkeys(failed)]
+class Rehearsal:
+    """Plays what the findings promise, and the remedies `also`, in so many seconds and a few more for each of those."""
+
+    def __init__(
+        self, ledger: Ledger, machine: Machine, start: Start, interpreter: str, seconds: float = SECONDS,
+        also: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._ledger, self._machine, self._start, self._interpreter = ledger, machine, start, interpreter
+        self._seconds, self._also = min(seconds, SECONDS + OF_A_FINDING * len(also)), also
+        self.outcomes: tuple[Rehearsed, ...] = ()
+        """All that was played, what lost as well."""
+
+    def __call__(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Skipped]]:
+        """The findings as rehearsed here, and (code, why) of those whose every remedy would bring nothing, or that stay
+        estimated since a rehearsal failed."""
+        named = [f.remedies for f in findings if f.saving.ceiling_ns > 0]
+        wanted = remedies([*named, *((name,) for name in self._also)])
+        scenes = [made for name, s in wanted.items() if (made := scene(name, self._ledger, self._machine, s))]
+        if not scenes:
+            return list(findings), []
+        known, why_not = played(scenes, self._ledger, self._start, self._interpreter, self._seconds)
+        self.outcomes = tuple(known.values())
+        kept, dropped = judged(findings, known, self._ledger)
+        failed = [
+            (f.code, why_not[name]) for f in kept for name in f.remedies if f.saving.ceiling_ns and name in why_not
+        ]
+        return kept, [*dropped, *dict.fromkeys(failed)]
 
 
 def played(

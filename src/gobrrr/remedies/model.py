@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gobrrr.remedies.seams import Seams
+    from gobrrr.rules.model import Rehearsed
     from gobrrr.rules.verdict.model import Report
 
 SAFETY = ("exact", "tolerance", "order", "semantic")
@@ -106,14 +107,19 @@ class Remedy:
     def predicts(self, report: Report) -> Saving:
         """What it may save of this program's step, ns, from the report's findings and facts; nothing where none calls
         for it, and then it is only tried when its name is given."""
-        for rehearsed in (r for f in report.findings for r in f.rehearsed if r.remedy == self.name):
-            return rehearsed.saving
+        if played := self.played(report):
+            return played.saving
         called_for = [f.saving for f in report.findings if f.code in self.codes]
         wall = float(report.step.plain_wall_ns)
         return Saving(
             max((s.low_ns for s in called_for), default=0.0), max((s.expected_ns for s in called_for), default=0.0),
             min(wall, sum(s.ceiling_ns for s in called_for)),
         )  # fmt: skip
+
+    def played(self, report: Report) -> Rehearsed | None:
+        """What came of it when the run's own ops were played."""
+        everything = (*report.rehearsed, *(r for f in report.findings for r in f.rehearsed))
+        return next((r for r in everything if r.remedy == self.name), None)
 
     def is_pointless(self, report: Report) -> bool:
         """Whether nothing in this program can be changed by it, so that it is tried only when its name is given."""

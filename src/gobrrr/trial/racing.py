@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from gobrrr.trial import anytime
 from gobrrr.trial.arm import SPENT, ArmError, Block
 from gobrrr.trial.field import is_late
-from gobrrr.trial.heat import EDGE_SHARE, LOOKS, Heat, Stack
+from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack
 from gobrrr.trial.objective import MEMORY, SETTLED
 from gobrrr.trial.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, block_steps
@@ -222,7 +222,7 @@ class Racing:
         before = _per_step(samples, 0)
         reason = failed
         if said == "inconclusive" and not failed:
-            over = "too close to tell in a race" if found.num >= LOOKS[-1] else "hardly likely to win"
+            over = "too close to tell in a race" if found.num >= heat.most else "hardly likely to win"
             reason = f"{found.num} looks, {'then the time was spent' if cut else f'and {over}'}"
         known = said in SETTLED and before is not None
         return TrialResult(

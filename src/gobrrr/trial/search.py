@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from gobrrr.rules.model import Saving
 from gobrrr.trial.anytime import FEWEST
-from gobrrr.trial.heat import Heat, Stack
+from gobrrr.trial.heat import BRIEF, LOOKS, Heat, Stack
 from gobrrr.trial.objective import BETTER, TIME, Objective
 
 WORTH = 0.01
@@ -58,6 +58,8 @@ class Candidate:
     """What it changes that no check of the numbers can see."""
     in_step: bool = False
     """It works on the step itself, and can't shorten the wait for a loader."""
+    rehearsed: bool = False
+    """What is predicted was measured on the run's own ops."""
 
     def within(self, most_ns: float) -> Candidate:
         """The same where no more than this is the step's own."""
@@ -101,6 +103,8 @@ class Race:
     refused: set[str] = field(default_factory=set)
     """Failed, or guilty of other numbers."""
     _looked: set[tuple[Stack, Stack]] = field(default_factory=set)
+    _brief: set[Stack] = field(default_factory=set)
+    """Had fewer sweeps, since others waited."""
     _joined: bool = False
     _num: int = 0
 
@@ -117,7 +121,10 @@ class Race:
         open."""
         openers = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
         if openers:
-            return self._heat((), self._together(openers)[:places])
+            chosen = self._together(openers)[:places]
+            return self._heat((), chosen, brief=len(chosen) < len(openers))
+        if not self.shown and (again := [stack for stack in self._unsettled() if fits(stack)]):
+            return self._heat((), again[:places])
         if not self._joined:
             union, front = self.union(), self.front()
             if union not in ((), front) and not fits(union):
@@ -235,9 +242,16 @@ class Race:
     def _riskiest(self, stack: Stack) -> str:
         return max(stack, key=lambda name: (self._by_name[name].risk, -self.shown.get((name,), 0.0)))
 
-    def _heat(self, reference: Stack, contenders: Sequence[Stack]) -> Heat:
+    def _heat(self, reference: Stack, contenders: Sequence[Stack], brief: bool = False) -> Heat:
         self._num += 1
-        return Heat(reference, contenders, seed=self.seed + self._num, objective=self.objective)
+        self._brief = self._brief.union(contenders) if brief else self._brief.difference(contenders)
+        most = BRIEF if brief else LOOKS[-1]
+        return Heat(reference, contenders, seed=self.seed + self._num, objective=self.objective, most=most)
+
+    def _unsettled(self) -> list[Stack]:
+        """Those that may be faster and had a brief look, the likeliest first."""
+        known = [stack for stack in self._brief if stack in self.leaning and not set(stack) & self.refused]
+        return sorted(known, key=lambda stack: -self.leaning[stack])
 
     def _climb(self, heat: Heat, failed: Mapping[Stack, str]) -> None:
         """A stack takes the lead where it is shown to be better; one made of winners alone where it seems no worse."""
@@ -297,7 +311,12 @@ class Race:
         if clash and ((), (candidate.name,)) not in self._looked and not self.objective.is_peak:
             reason = f"it conflicts with {clash}, which is {self.objective.better}"
         elif not candidate.named and candidate.predicted.ceiling_ns < WORTH * self.step_ns:
-            reason = f"at most {100 * candidate.predicted.ceiling_ns / self.step_ns:.1f} % of the step is there to gain"
+            gain = f"{100 * candidate.predicted.ceiling_ns / self.step_ns:.1f} % of the step"
+            reason = (
+                f"rehearsed here, it brings at most {gain}"
+                if candidate.rehearsed
+                else f"at most {gain} is there to gain"
+            )
         if reason:
             self.skipped[candidate.name] = reason
         return reason

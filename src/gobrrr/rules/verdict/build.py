@@ -13,7 +13,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
-from gobrrr.rules.model import REGISTRY, Finding
+from gobrrr.rules.model import REGISTRY, Finding, Rehearsed
 from gobrrr.rules.verdict.lines import line_times
 from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.rules.verdict.place import short
@@ -35,6 +35,7 @@ def build(
     findings: Sequence[Finding],
     *,
     skipped: Sequence[tuple[str, str]] = (),
+    rehearsed: Sequence[Rehearsed] = (),
     command: Sequence[str] = (),
     exit_code: int | None = None,
     rank: int | None = None,
@@ -75,6 +76,7 @@ def build(
         overhead_high=ledger.step.overhead_high,
         profiler_overhead_share=profiler_overhead_share or _slowdown(ledger.step),
         missing=ledger.missing,
+        rehearsed=tuple(rehearsed),
         skipped_rules=tuple(sorted((code, why) for code, why in skipped)),
         command=tuple(command),
         exit_code=exit_code,

@@ -10,7 +10,7 @@ from gobrrr.ledger.model import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.ledger.serving import ServingClass
 from gobrrr.recording.facts import SavedTensor
 from gobrrr.recording.facts import Span as Line
-from gobrrr.rules.model import Finding
+from gobrrr.rules.model import Finding, Rehearsed
 
 SCHEMA = "gobrrr.report/1"
 LISTED = 10
@@ -193,6 +193,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """95 % interval of the share; null where it was not measured, and is the least that watching can have cost."""
     profiler_overhead_share: float = 0.0
     missing: tuple[str, ...] = ()
+    rehearsed: tuple[Rehearsed, ...] = ()
+    """Every remedy that was played on this run's ops, those that lose as well, whether or not a finding has it."""
     skipped_rules: tuple[tuple[str, str], ...] = ()
     """(code, why it could not be judged)."""
     command: tuple[str, ...] = ()
