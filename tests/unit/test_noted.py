@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.places import BACKWARD
-from gobrrr.ledger.stepstats import other_loops, plain_steps, step_stats
+from gobrrr.ledger.stepstats import plain_steps, step_stats
 from gobrrr.recording import marks
 from gobrrr.recording.facts import ChildFacts, Facts, Span
 from gobrrr.recording.microsteps import _BACKWARD, micro_steps
@@ -353,6 +354,32 @@ def test_loads_and_faults_are_rates_over_plain_time(monkeypatch: pytest.MonkeyPa
     assert seen["process_load"] == pytest.approx(0.5, rel=1e-3)
     assert seen["other_load"] == pytest.approx(1.0, rel=1e-3)
     assert seen["minor_faults_per_step"] == pytest.approx(10 * MS / 1000, rel=1e-3)
+
+
+def test_faults_before_the_first_window_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 per ms until a window opens at the 60th boundary, then none."""
+    program = Program(monkeypatch, windows={60: (marks.PROFILE, 4)})
+    from gobrrr.capture import recorder
+
+    until: list[int] = []
+
+    def vitals() -> list[tuple[int, int]]:
+        if program._open and not until:
+            until.append(program.now)
+        return [(marks.FAULTS, (until[0] if until else program.now) // 1000)]
+
+    monkeypatch.setattr(recorder, "vitals", vitals)
+    program.train(120)
+    seen = watched(program)
+    assert seen["minor_faults_before"] == pytest.approx(10 * MS / 1000, rel=1e-3)
+    assert seen["minor_faults_per_step"] < seen["minor_faults_before"] / 2, "of both sides of the window"
+
+
+@pytest.mark.parametrize("first", [0, 5])
+def test_of_too_few_steps_before_a_window_no_faults_are_told(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    program = Program(monkeypatch, windows={first: (marks.PROFILE, 4)} if first else {})
+    program.train(60)
+    assert watched(program).get("minor_faults_before") is None
 
 
 def test_where_the_machine_is_not_seen_nobody_else_is_counted(program: Program) -> None:

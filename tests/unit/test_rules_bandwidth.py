@@ -168,6 +168,17 @@ def test_page_faults_of_growing_memory_are_not_the_allocators():
     assert not faulting(faults=500).raised("BRR202")
 
 
+def test_page_faults_that_ended_with_the_profile_are_told_and_promise_nothing():
+    (found,) = faulting(faults=0, minor_faults_before=20_000.0).raised("BRR202")
+    assert (found.saving.low_ns, found.saving.expected_ns, found.saving.ceiling_ns) == (0, 20 * MS, 50 * MS)
+    assert found.between and found.severity == "note" and "malloc_thresholds" in found.remedies
+    assert "20,000 page faults per step cost 20.0 ms before the profiled window and 0 after it" in found.message
+    assert not faulting(faults=0, minor_faults_before=1_000.0).raised("BRR202"), "not worth a word"
+    assert not faulting(faults=1_200, minor_faults_before=2_300.0).raised("BRR202"), "they did not end"
+    (usual,) = faulting(minor_faults_before=80_000.0).raised("BRR202")
+    assert not usual.between, "what the plain steps have is told as theirs"
+
+
 def test_page_faults_of_a_graph_that_nobody_uses_are_not_the_allocators():
     module = ModuleFacts(id=0, trainable_params=5)
     case = faulting(modules=(module,), saved_total=20_000 * 4096)

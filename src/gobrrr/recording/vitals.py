@@ -14,6 +14,8 @@ from gobrrr.recording.steps import Step
 Ints = npt.NDArray[np.int64]
 # Fewer samples than these say nothing of growth; more than those say no more.
 MIN_SAMPLES, MAX_SAMPLES = 8, 200
+# First steps touch everything for the first time: so many are left out, and so many are needed behind them.
+WARM_UP, MIN_EARLY = 2, 3
 
 
 def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
@@ -28,6 +30,7 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     }
     faults = _rate(recording.events, marks.FAULTS, stretches)
     found["minor_faults_per_step"] = faults * wall if faults is not None else None
+    found["minor_faults_before"] = _faults_before(recording)
     process, machine = (_rate(recording.events, kind, stretches) for kind in (marks.CPU, marks.BUSY))
     found["process_load"] = process
     if process is not None and machine is not None:
@@ -73,6 +76,19 @@ def _rate(events: Ints, kind: int, stretches: list[tuple[int, int]]) -> float | 
     rise = sum(int(part[-1, 1] - part[0, 1]) for part in parts if len(part) > 1)
     time = sum(int(part[-1, 0] - part[0, 0]) for part in parts if len(part) > 1)
     return rise / time if time > 0 else None
+
+
+def _faults_before(recording: Recording) -> float | None:
+    """Minor faults per step between the warm-up and the first window; None where that is too short to tell."""
+    events = recording.events
+    windows = events[events[:, 1] == marks.WINDOW_BEGIN, 0]
+    if recording.main is None or not len(windows):
+        return None
+    early = [step for step in recording.main.steps if step.end <= windows.min()][WARM_UP:]
+    if len(early) < MIN_EARLY:
+        return None
+    rate = _rate(events, marks.FAULTS, [(early[0].start, early[-1].end)])
+    return rate * (early[-1].end - early[0].start) / len(early) if rate is not None else None
 
 
 def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float) -> float | None:
