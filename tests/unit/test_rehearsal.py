@@ -95,6 +95,13 @@ class TestOutcome:
         found = outcome(made, rounds((20 * MS, 10 * MS)), 100 * MS)
         assert found is not None and found.saving.expected_ns == pytest.approx(5 * MS)
 
+    def test_of_two_readings_of_an_update_the_stage_says_which(self) -> None:
+        update = Part({"make": "optimizer"}, {"make": "optimizer"}, 1.0, 10 * MS, most_ns=18 * MS)
+        for stage, expected in ((16, 8), (40, 9), (5, 5)):
+            found = outcome(Scene("fused_optimizer", (update,)), rounds((stage * MS, stage / 2 * MS)), 100 * MS)
+            assert found is not None and found.saving.expected_ns == pytest.approx(expected * MS)
+            assert found.saving.low_ns < 5 * MS and found.saving.ceiling_ns > 9 * MS
+
     def test_noise_widens_it(self) -> None:
         noisy = Played("bf16_autocast", tuple(((40 * MS, each * MS),) for each in (10, 15, 20, 20, 25, 30, 38)))
         calm, wide = (outcome(a_scene(40 * MS), each, 100 * MS) for each in (rounds((40 * MS, 20 * MS)), noisy))
@@ -311,6 +318,7 @@ class TestScenes:
         case.extra["lines"] = (line(8.0, LINE, phase="optimizer"), line(50.0, LINE))
         sampled = scene("fused_optimizer", case.ledger, machine(), 3.0)
         assert sampled is not None and sampled.parts[0].ns == 8 * MS, "plain steps had no more there than that"
+        assert sampled.parts[0].most_ns == 20 * MS == found.parts[0].most_ns
         case.facts = Facts(optimizers=(msgspec.structs.replace(facts, num_tensors=9),))
         assert scene("fused_optimizer", case.ledger, machine(), 3.0) is None, "one shape is not known"
 

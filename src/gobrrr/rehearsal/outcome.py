@@ -25,28 +25,34 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
     Two readings: the share of its recorded time that each part loses, and the difference as it was timed, at the
     speed that the machine had during the step (all parts as recorded over all parts as timed). They agree where the
     stage is like the step; where not, low and ceiling hold both, and no ceiling is above what the ops hold.
-    Where the profiled step was far longer than the plain one, they hold what the stage says of that as well.
+    Where the profiled step was far longer than the plain one, they hold what the stage says of that as well; and where
+    the recording has two readings of a part, the stage says which is expected.
     """
     parts = _parts(scene, played)
     if not parts or unlike(scene, played):
         return None
     recorded = _outcome(scene, played, parts, wall_ns)
     believed = _outcome(scene, played, _believed(scene, played, parts), wall_ns)
+    most = _outcome(scene, played, tuple(replace(part, ns=max(part.ns, part.most_ns)) for part in parts), wall_ns)
     low = min(recorded.saving.low_ns, believed.saving.low_ns)
-    ceiling = max(recorded.saving.ceiling_ns, believed.saving.ceiling_ns)
+    ceiling = max(each.saving.ceiling_ns for each in (recorded, believed, most))
     return replace(believed, saving=replace(believed.saving, low_ns=low, ceiling_ns=ceiling))
 
 
 def _believed(scene: Scene, played: Played, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """What a profiled step took more than the plain one was taken from all ops alike. But pages that are fresh under
     the profiler alone make some ops twenty times as long and leave the others as they are: which, the stage tells. An
-    update's time is known from plain steps."""
+    update's time is known from plain steps as well."""
     share = min(scene.scaled_by, 1 / scene.scaled_by) if scene.scaled_by else 1.0
     timed = [part.calls * _medians(played, i)[0] for i, part in enumerate(parts)]
-    told = [max(share * part.ns, min(ns, part.ns / share)) for part, ns in zip(parts, timed, strict=True)]
-    updates = [part.today is not None and part.today["make"] == "optimizer" for part in parts]
-    found = zip(parts, told, updates, strict=True)
-    return tuple(part if is_update else replace(part, ns=ns) for part, ns, is_update in found)
+    return tuple(replace(part, ns=_told(part, ns, share)) for part, ns in zip(parts, timed, strict=True))
+
+
+def _told(part: Part, timed: float, share: float) -> float:
+    """What the stage timed, as far as the readings of the recording allow."""
+    is_update = part.today is not None and part.today["make"] == "optimizer"
+    least, most = (part.ns, max(part.ns, part.most_ns)) if is_update else (share * part.ns, part.ns / share)
+    return max(least, min(timed, most))
 
 
 def _outcome(scene: Scene, played: Played, parts: tuple[Part, ...], wall_ns: float) -> Rehearsed:

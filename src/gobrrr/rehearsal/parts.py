@@ -65,8 +65,12 @@ def _merged(parts: Iterable[Part]) -> list[Part]:
     for each in parts:
         key = msgspec.json.encode((each.today, each.then))
         alike = found.get(key)
-        found[key] = replace(alike, calls=alike.calls + each.calls, ns=alike.ns + each.ns) if alike else each
+        found[key] = _both(alike, each) if alike else each
     return list(found.values())
+
+
+def _both(one: Part, other: Part) -> Part:
+    return replace(one, calls=one.calls + other.calls, ns=one.ns + other.ns, most_ns=one.most_ns + other.most_ns)
 
 
 def trains(ledger: Ledger) -> bool:

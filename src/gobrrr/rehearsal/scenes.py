@@ -6,6 +6,8 @@ from collections.abc import Callable
 from itertools import zip_longest
 from math import prod
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
@@ -115,8 +117,9 @@ def _optimizer(how: dict[str, bool]) -> Callable[[Ledger, Machine], Found]:
     def of(ledger: Ledger, machine: Machine) -> Found:
         ill = [o for o in ledger.facts.optimizers if o.supports_fused and not o.fused and _complete(o)]
         every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
-        spent = updating(ledger)
-        return [_update(o, how, spent * o.num_elements / every) for o in ill], 0.0, 0.0
+        least, most = (spent / every for spent in updating(ledger))
+        parts = [_update(o, how, least * o.num_elements) for o in ill]
+        return [replace(p, most_ns=most * o.num_elements) for p, o in zip(parts, ill, strict=True)], 0.0, 0.0
 
     return of
 

@@ -19,6 +19,8 @@ class Part(msgspec.Struct, frozen=True):
     calls: float = 1.0
     ns: float = 0.0
     """What the recording says that `today` takes per step; 0 where the remedy adds it."""
+    most_ns: float = 0.0
+    """By another reading of the recording, where there is one that says more."""
 
 
 class Scene(msgspec.Struct, frozen=True):
