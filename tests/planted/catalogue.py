@@ -78,6 +78,7 @@ CATALOGUE = (
     Illness("forward_twice", ("BRR108",)),
     Illness("checkpointed_blocks", ("BRR111",)),
     Illness("dropout_masks", ("BRR112",)),
+    Illness("frozen_features", ("BRR113",)),
     # Bandwidth: bytes that need not move.
     Illness("hand_written_gelu", ("BRR201",)),
     Illness("repeated_multiplication", ("BRR201",), kind="inference"),

@@ -83,6 +83,7 @@ def test_workers_are_asked_before_the_main_process():
 
 def test_the_remedy_promises_a_part_of_decoding_and_nothing_where_it_is_not_called_for():
     class Report:
+        rehearsed = ()
         findings = (told(**{DECODE: 15.0, RESIZE: 6.0}),)
 
         class step:
