@@ -71,6 +71,24 @@ def test_what_a_rehearsal_saw_lose_is_not_looked_at_and_said_so() -> None:
     assert found.skipped["other"] == "at most 0.0 % of the step is there to gain"
 
 
+def test_what_a_rehearsal_has_shown_to_gain_does_not_wait_beside_compile() -> None:
+    fused = Candidate("fused", Saving(3 * MS, 6 * MS, 8 * MS), rehearsed=True)
+    unsure = Candidate("unsure", Saving(0.0, 6 * MS, 8 * MS), rehearsed=True)
+    heat = race(candidate("compile", 10), fused, unsure).next(4)
+    assert heat is not None and heat.contenders == (("fused",), ("unsure",))
+    heat = race(candidate("compile", 10), unsure).next(4)
+    assert heat is not None and heat.contenders == (("compile",), ("unsure",))
+
+
+def test_what_else_leans_is_left_where_the_best_was_refused() -> None:
+    found = race(candidate("risky", 30), candidate("mild", 20), candidate("dull", 10))
+    play(found, {"risky": 1.2, "mild": 1.1, "dull": 1.001}, noise=0.3)
+    assert found.best() == ("risky",) and not found.shown
+    assert found.refuse(("risky",)) == () and found.instead() == ("mild",) == found.best()
+    found.refuse(("mild",))
+    assert found.instead() == (), "0.1 % is no lean"
+
+
 def test_winners_become_one_stack_the_best_first() -> None:
     found = race(candidate("a", 30), candidate("b", 20), candidate("c", 10))
     heats = play(found, {"a": 1.2, "b": 1.5, "c": 0.8})

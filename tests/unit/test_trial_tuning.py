@@ -49,6 +49,16 @@ def test_nothing_is_kept_whose_numbers_are_red(tmp_path: Path) -> None:
     assert receipt.kept == () and receipt.speedup is None and referee.measured == [] and exit_code(receipt) == 0
 
 
+def test_what_else_leans_is_confirmed_where_the_best_was_red(tmp_path: Path) -> None:
+    """One worker leans by more and draws other numbers; a fused update that leans by 1.2 was lost with it."""
+    gains = {"worker": 1.3, "fused": 1.2}
+    candidates = [Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in gains]
+    referee = FakeReferee(gains, red=("worker",), machine={"noise": 0.5})
+    receipt = tuned(referee, candidates, tmp_path, seconds=600).receipt()
+    assert not any(t.verdict == "faster" for t in receipt.trials if t.purpose == "add"), "nothing is shown in the race"
+    assert referee.guarded == [("worker",), ("fused",)] and referee.measured == [("fused",)]
+
+
 @pytest.mark.parametrize("seconds", [60, 90, 150, 300])
 @pytest.mark.parametrize("start_s", [3.0, 12.0])
 def test_the_minutes_bound_all_of_it(tmp_path: Path, seconds: float, start_s: float) -> None:

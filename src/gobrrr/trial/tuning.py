@@ -233,8 +233,8 @@ class Tuning:
         self._listener.ended(result)
 
     def _confirm(self, stack: Stack) -> None:
-        """The guard on a stack, its riskiest remedies left out until it is green; then fresh processes against the
-        program as it is."""
+        """The guard on a stack, its riskiest remedies left out until it is green, and what else seemed to help where
+        none is left; then fresh processes against the program as it is."""
         while stack:
             self._likely = stack
             began = self._clock()
@@ -247,7 +247,8 @@ class Tuning:
                 )
             self._keep(TrialResult(remedies=stack, purpose="guard", verdict=self._objective.better, guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
-            stack = self.race.refuse(stack, hurried=self.left() < HURRY * (self._clock() - began))
+            hurried = self.left() < HURRY * (self._clock() - began)
+            stack = self.race.refuse(stack, hurried) or self._affordable(self.race.instead())
         self._likely = ()
 
     def _guarded(self, stack: Stack) -> Guarded:
