@@ -1,12 +1,14 @@
 """Is gobrrr right on programs that nobody here wrote, and does it make them faster?
 
-    python -m benchmarks.zoo [--truth] [--run] [--tune] [--picks] [--only NAME ...] [--minutes 5] [--rounds 1] [--anew]
+    python -m benchmarks.zoo [--truth] [--run] [--tune] [--only NAME ...] [--minutes 5] [--rounds 1] [--anew]
+                             [--picks FILE] [--out NAME]
 
 `--truth`: each program under a clock that knows nothing of gobrrr, and beside it its twin mended by hand. `--run`:
-`gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. `--picks`: what the remedies
-that people pick bring, each alone. None of them: --truth and --run. What is done is kept in .gobrrr/zoo.jsonl at once
-and not done again; --anew forgets it. The result goes to benchmarks/results/zoo-DATE.{json,md}, unless --only left some
-out. What to install: requirements.txt beside this file; what is missing is skipped.
+`gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. Neither: --truth and --run.
+What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it. `--picks`: beside it what the
+remedies that people pick bring alone, of a result of benchmarks.rehearsed_zoo. The result goes to
+benchmarks/results/zoo-DATE.{json,md}, unless --only left some out; to NAME.{json,md} there with --out. What to install:
+requirements.txt beside this file; what is missing is skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from benchmarks.zoo.cases import CASES
 
 DONE = Path(".gobrrr") / "zoo.jsonl"
 RESULTS = Path(__file__).parents[1] / "results"
-KINDS = ("truth", "run", "tune", "picks")
+KINDS = ("truth", "run", "tune")
 
 Row = dict[str, Any]
 
@@ -40,10 +42,11 @@ def main(words: Sequence[str] | None = None, cases: Sequence[Case] = CASES) -> i
     for case in chosen:
         for kind, do in work.items():
             _once(case, kind, do)
-    found = {"schema": "gobrrr.zoo/1", **stamp(), **table.summary(cases, _read())}
+    rows = _read() + (tuning.picked(args.picks) if args.picks else [])
+    found = {"schema": "gobrrr.zoo/1", **stamp(), **table.summary(chosen, rows)}
     text = table.table(found)
-    if not args.only:
-        file = RESULTS / f"zoo-{found['date']}.json"
+    if args.out or not args.only:
+        file = RESULTS / f"{args.out or 'zoo-' + found['date']}.json"
         file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         file.with_suffix(".md").write_text(text, encoding="utf-8")
     print(text)
@@ -60,6 +63,8 @@ def _arguments(words: Sequence[str] | None, cases: Sequence[Case]) -> argparse.N
     parser.add_argument("--minutes", type=float, default=5.0, help="for each tuning")
     parser.add_argument("--rounds", type=int, default=1, help="pairs of a program and its mended twin")
     parser.add_argument("--anew", action="store_true", help="forget what was done")
+    parser.add_argument("--picks", type=Path, metavar="FILE", help="with the single picks of that result")
+    parser.add_argument("--out", metavar="NAME", help="write it, whatever --only leaves out, to results/NAME")
     parser.add_argument("--table", action="store_true", help="do nothing; the table of what was done")
     return parser.parse_args(words)
 
@@ -69,7 +74,7 @@ def _work(args: argparse.Namespace) -> dict[str, Callable[[Case], Row]]:
 
     work = {
         "truth": lambda case: running.truth(case, args.rounds), "run": running.watched,
-        "tune": lambda case: tuning.tuned(case, args.minutes), "picks": tuning.picked,
+        "tune": lambda case: tuning.tuned(case, args.minutes),
     }  # fmt: skip
     named = [kind for kind in KINDS if getattr(args, kind)] or ["truth", "run"]
     return {} if args.table else {kind: work[kind] for kind in named}

@@ -41,7 +41,7 @@ def _public(row: Row | None) -> Row | None:
     """Without what programs put out and without places in libraries: both name folders of this machine."""
     if row is None:
         return None
-    row = {key: value for key, value in row.items() if key not in ("told", "outputs", "pick_runs", "failed")}
+    row = {key: value for key, value in row.items() if key not in ("told", "outputs", "failed")}
     if row.get("report"):
         findings = [{**each, "where": [{**at, "file": PurePath(at["file"]).name} for at in each["where"]]}
                     for each in row["report"]["findings"]]  # fmt: skip
@@ -70,7 +70,9 @@ def _tuned_bars(programs: Sequence[Row], there: int) -> dict[str, Row]:
     title = f"tuned, geometric mean over {len(gains)} of {there} trainings at least {TUNED}"
     found = {title: {"value": mean, "met": mean >= TUNED and len(gains) >= there}}
     of_best = [
-        gain / max(1.0, *p["picks"].values()) for gain, p in zip(gains, programs, strict=True) if p["picks"] is not None
+        gain / max([1.0, *p["picks"].values()])
+        for gain, p in zip(gains, programs, strict=True)
+        if p["picks"] is not None
     ]
     if of_best:
         title = f"tuned, least share of the best single remedy in {len(of_best)} programs at least {OF_BEST}"

@@ -1,4 +1,4 @@
-"""`gobrrr tune` on a program of the zoo, and what each single remedy that people pick brings alone."""
+"""`gobrrr tune` on a program of the zoo, and the single remedies that people pick beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from benchmarks.zoo.running import PATIENCE_S, TAIL, run
 from gobrrr.capture import schedule
 
 PICKS = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
-PICK_MINUTES = 1.0
 
 
 def tuned(case: Case, minutes: float) -> dict[str, Any]:
@@ -23,21 +22,25 @@ def tuned(case: Case, minutes: float) -> dict[str, Any]:
     return {**_tune(case, minutes), "minutes": minutes, "cores": schedule.cores()}
 
 
-def picked(case: Case) -> dict[str, Any]:
-    """A tuning of each pick alone: the speed-ups of those that were kept."""
-    runs = {pick: _tune(case, PICK_MINUTES, "--only", pick) for pick in PICKS}
-    gains = {name: found["speedup"][0] for name, found in runs.items() if found["speedup"]}
-    return {"picks": gains, "pick_runs": runs}
+def picked(file: Path) -> list[dict[str, Any]]:
+    """Rows of the single picks that benchmarks.rehearsed_zoo measured, sweep by sweep: a tuning of a minute for each of
+    them kept none on three programs."""
+    programs = json.loads(file.read_text(encoding="utf-8"))["programs"]
+    return [
+        {"name": name, "kind": "picks", "skipped": "",
+         "picks": {pick: told["speedup"][0] for pick, told in each["picks"].items() if told.get("speedup")}}
+        for name, each in programs.items()
+    ]  # fmt: skip
 
 
-def _tune(case: Case, minutes: float, *options: str) -> dict[str, Any]:
+def _tune(case: Case, minutes: float) -> dict[str, Any]:
     with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
         place = Path(scratch)
         for file in (case.script, PROGRAMS / "words.py"):
             shutil.copy2(file, place)
         words = [case.script.name] if not case.command else ["--", *case.plain()]
         start = time.monotonic()
-        command = [sys.executable, "-m", "gobrrr", "tune", "-o", "out", "--minutes", str(minutes), *options, *words]
+        command = [sys.executable, "-m", "gobrrr", "tune", "-o", "out", "--minutes", str(minutes), *words]
         done = run(command, place, PATIENCE_S + 60 * minutes)
         file = place / "out" / "receipt.json"
         receipt = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
