@@ -80,6 +80,14 @@ def test_what_a_rehearsal_has_shown_to_gain_does_not_wait_beside_compile() -> No
     assert heat is not None and heat.contenders == (("compile",), ("unsure",))
 
 
+def test_of_a_pair_that_was_refused_a_half_that_lost_is_not_left() -> None:
+    """short_wait alone was at 0.74, and went into guard and confirmation when one_worker was out."""
+    found = race(candidate("one_worker", 30, risk=2), candidate("short_wait", 20), candidate("mild", 10))
+    play(found, {("one_worker", "short_wait"): 1.5, "one_worker": 1.01, "short_wait": 0.7, "mild": 1.1})
+    assert set(found.best()) >= {"one_worker", "short_wait"}
+    assert found.refuse(("one_worker", "short_wait")) == () and found.instead() == ("mild",)
+
+
 def test_what_else_leans_is_left_where_the_best_was_refused() -> None:
     found = race(candidate("risky", 30), candidate("mild", 20), candidate("dull", 10))
     play(found, {"risky": 1.2, "mild": 1.1, "dull": 1.001}, noise=0.3)

@@ -240,13 +240,16 @@ class Race:
         return tuple(found)
 
     def refuse(self, stack: Stack, hurried: bool = False) -> Stack:
-        """The stack without its riskiest remedy, whose numbers are not to be kept, and which is now out. `hurried`: all
-        that are as risky go at once, where there is no time to look for the guilty one."""
+        """The stack without its riskiest remedy, whose numbers are not to be kept, and which is now out; nothing where
+        what is left was seen not to help. `hurried`: all that are as risky go at once, where there is no time to look
+        for the guilty one."""
         riskiest = self._riskiest(stack)
         risk = self._by_name[riskiest].risk
         guilty = {name for name in stack if self._by_name[name].risk == risk} if hurried and risk else {riskiest}
         self.refused |= guilty
-        return tuple(name for name in stack if name not in guilty)
+        left = tuple(name for name in stack if name not in guilty)
+        helps = ((), left) not in self._looked or left in self.shown or left in self.leaning
+        return left if helps else ()
 
     def milder(self, stack: Stack) -> Stack:
         """What would be checked next, were the numbers of this one not to be kept."""
