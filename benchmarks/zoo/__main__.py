@@ -1,12 +1,12 @@
 """Is gobrrr right on programs that nobody here wrote, and does it make them faster?
 
     python -m benchmarks.zoo [--truth] [--run] [--tune] [--only NAME ...] [--minutes 5] [--rounds 1] [--anew]
-                             [--picks FILE] [--out NAME]
+                             [--picks FILE ...] [--out NAME]
 
 `--truth`: each program under a clock that knows nothing of gobrrr, and beside it its twin mended by hand. `--run`:
 `gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. Neither: --truth and --run.
 What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it. `--picks`: beside it what the
-remedies that people pick bring alone, of a result of benchmarks.rehearsed_zoo. The result goes to
+remedies that people pick bring alone, of results of benchmarks.rehearsed_zoo. The result goes to
 benchmarks/results/zoo-DATE.{json,md}, unless --only left some out; to NAME.{json,md} there with --out. What to install:
 requirements.txt beside this file; what is missing is skipped.
 """
@@ -42,7 +42,7 @@ def main(words: Sequence[str] | None = None, cases: Sequence[Case] = CASES) -> i
     for case in chosen:
         for kind, do in work.items():
             _once(case, kind, do)
-    rows = _read() + (tuning.picked(args.picks) if args.picks else [])
+    rows = _read() + [row for file in args.picks for row in tuning.picked(file)]
     found = {"schema": "gobrrr.zoo/1", **stamp(), **table.summary(chosen, rows)}
     text = table.table(found)
     if args.out or not args.only:
@@ -63,7 +63,7 @@ def _arguments(words: Sequence[str] | None, cases: Sequence[Case]) -> argparse.N
     parser.add_argument("--minutes", type=float, default=5.0, help="for each tuning")
     parser.add_argument("--rounds", type=int, default=1, help="pairs of a program and its mended twin")
     parser.add_argument("--anew", action="store_true", help="forget what was done")
-    parser.add_argument("--picks", type=Path, metavar="FILE", help="with the single picks of that result")
+    parser.add_argument("--picks", nargs="+", type=Path, default=[], metavar="FILE", help="with their single picks")
     parser.add_argument("--out", metavar="NAME", help="write it, whatever --only leaves out, to results/NAME")
     parser.add_argument("--table", action="store_true", help="do nothing; the table of what was done")
     return parser.parse_args(words)
