@@ -224,7 +224,7 @@ class TestFindings:
         assert play([]) == ([], [])
         (script,) = scripts
         assert [s.remedy for s in script.scenes] == ["bf16_autocast", "fused_optimizer"], "compile has no scene"
-        assert script.seconds == 10.0 + 3 * 3.0
+        assert script.seconds == 10.0 + 2 * 3.0
         assert [r.remedy for r in play.outcomes] == ["bf16_autocast", "fused_optimizer"]
         assert all(r.change_ns > 0 and r.saving.expected_ns == 0 for r in play.outcomes)
 

@@ -214,6 +214,50 @@ def test_an_evaluation_now_and_then_is_told_with_its_first_and_last_forwards(pro
     assert (other.count, other.beside) == (20 * forwards, len(rec.loops[0].steps))
 
 
+def test_a_model_that_is_trained_in_evaluation_mode_is_not_its_evaluation(program: Program) -> None:
+    for _ in range(30):
+        for _ in range(10):
+            program.forward(6, flags=2)
+            program.update(4)
+        for _ in range(10):
+            program.forward(10, flags=0)
+    program.forward(6, flags=2)
+    program.update(4)
+    (other,) = other_loops(recording(program))
+    assert other.share == pytest.approx(0.5, abs=0.01) and other.count == 300
+
+
+def test_a_training_that_calls_no_module_goes_on_a_step_before_its_end(program: Program) -> None:
+    for _ in range(30):
+        for _ in range(10):
+            program.update(10)
+        for _ in range(10):
+            program.forward(10, flags=0)
+    program.update(10)
+    (other,) = other_loops(recording(program))
+    assert other.share == pytest.approx(0.5, abs=0.02)
+
+
+def test_what_others_do_in_a_window_counts_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(monkeypatch, windows={40: (marks.PROFILE, 100)})
+    for _ in range(30):
+        program.train(10)
+        for _ in range(10):
+            program.forward(10, flags=EVALUATION)
+    program.train(1)
+    (other,) = other_loops(recording(program))
+    assert other.share == pytest.approx(0.5, abs=0.02)
+
+
+def test_of_two_models_that_only_infer_each_has_its_steps(program: Program) -> None:
+    for _ in range(20):
+        for module in (1, 2):
+            for _ in range(20):
+                program.forward(10, module=module, flags=EVALUATION)
+    shares = [loop.share for loop in other_loops(recording(program))]
+    assert sum(shares) == pytest.approx(0.5, abs=0.05)
+
+
 def test_what_another_loop_waits_for_its_loader_is_told_apart(program: Program) -> None:
     program.train(60)
     for _ in range(24):

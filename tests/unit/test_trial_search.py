@@ -58,6 +58,15 @@ def test_looks_are_brief_while_others_wait_and_are_made_up_for_where_nothing_win
     assert len(heats[0].sweeps) == BRIEF
 
 
+def test_a_second_look_has_the_last_word() -> None:
+    found = race(candidate("close", 30), candidate("other", 20))
+    found.settle((), ("close",), "inconclusive", 0.05)
+    found.settle((), ("other",), "inconclusive", 0.03)
+    found.likely.add(("close",))
+    found.settle((), ("close",), "slower", -0.3)
+    assert found.best() == ("other",) and not found.likely
+
+
 def test_a_brief_look_is_not_made_up_for_beside_a_winner() -> None:
     found = race(candidate("close", 30), candidate("other", 5))
     heats = play(found, {"close": 1.03, "other": 1.5}, places=1, noise=0.05)

@@ -41,9 +41,10 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
     if not recording.loops:
         return ()
     main, *others = recording.loops
-    stretches = list(_stretches(recording.events, main))
+    trains = main.kind in marks.TRAINS  # where it does not, forwards begin steps, and nothing says where it goes on
+    stretches = list(_stretches(recording.events, main)) if trains else []
     own = _seen(main) + sum(each.until - each.end for each in stretches)
-    spent = [_spent(stretches, (loop.kind, loop.number)) for loop in others]
+    spent = [_spent(stretches, (loop.kind, loop.number)) if trains else float(_seen(loop)) for loop in others]
     total = (own + sum(spent)) or 1
     beside = sum(not step.rests for step in main.steps)
     return tuple(
@@ -60,7 +61,8 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
 
 def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
     """All that are seen whole; of the first and the last what lies between their boundaries."""
-    goes_on = _goes_on(events)
+    goes_on = _goes_on(events, (main.kind, main.number))
+    usual = int(np.median([step.wall for step in main.steps] or [0]))
     key, begin, last, hidden, between = (main.kind, main.number), 0, 0, False, Counter[Key]()
     for t, kind, number, value in events[np.isin(events[:, 1], _CUTS)].tolist():
         if kind == marks.BOUNDARY and (value, number) != key:
@@ -70,7 +72,8 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
             continue
         if between:
             whole = kind == marks.BOUNDARY
-            yield Stretch(begin, _first(goes_on, last, t) if whole else last, t if whole else last, between)
+            end = _first(goes_on, last, t) or max(begin, t - usual) if whole else last
+            yield Stretch(begin, end, t if whole else last, between)
         hidden = kind in _HIDES or (hidden and kind == marks.BOUNDARY)
         begin, between = t, Counter()
     if between:
@@ -81,28 +84,34 @@ _HIDES, _SHOWS = (marks.WINDOW_BEGIN, marks.REST_BEGIN), (marks.WINDOW_END, mark
 _CUTS = (marks.BOUNDARY, *_HIDES, *_SHOWS)
 
 
-def _goes_on(events: Ints) -> Ints:
-    """When the training goes on, in order: at each of its forwards, or where its batch was asked for before."""
+def _goes_on(events: Ints, main: Key) -> Ints:
+    """When the training goes on, in order: at each of its forwards, or where its batch was asked for before. Its
+    forwards are those of the mode in which the last one before an update mostly is: a fine-tuning may train in
+    evaluation mode."""
+    cuts = events[np.isin(events[:, 1], (marks.FORWARD, marks.BOUNDARY))]
+    ends = (cuts[:, 1] == marks.BOUNDARY) & (cuts[:, 2] == main[1]) & (cuts[:, 3] == main[0])
+    before = cuts[:-1][ends[1:] & (cuts[:-1, 1] == marks.FORWARD), 3]
+    training = Counter(before.tolist()).most_common(1)[0][0] if len(before) else TRAINING
     found, asked = [], 0
     for t, kind, value in events[np.isin(events[:, 1], (marks.DATA_BEGIN, marks.FORWARD))][:, [0, 1, 3]].tolist():
         if kind == marks.DATA_BEGIN:
             asked = t
         else:
-            if value == TRAINING:
+            if value == training:
                 found.append(asked or t)
             asked = 0
     return np.array(found, np.int64)
 
 
 def _first(times: npt.NDArray[np.int64], after: int, before: int) -> int:
-    """The first of them in (after, before); the end where none is."""
+    """The first of them in (after, before); 0 where none is."""
     at = int(np.searchsorted(times, after, "right"))
-    return min(before, int(times[at])) if at < len(times) else before
+    return int(times[at]) if at < len(times) and times[at] < before else 0
 
 
 def _seen(loop: LoopSteps) -> int:
-    """ns of a loop's own steps while nothing rested."""
-    return sum(step.wall for step in loop.steps if not step.rests)
+    """ns of a loop's own steps outside rests and windows, in which the others are not counted either."""
+    return sum(step.wall for step in loop.steps if not (step.rests or step.window))
 
 
 def _spent(stretches: list[Stretch], key: Key) -> float:
@@ -114,9 +123,12 @@ def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:
     """Its steps; forwards are counted all, whether or not they ended a step."""
     key = (loop.kind, loop.number)
     own = [each for each in stretches if each.boundaries[key]]
-    calls = (events[:, 1] == marks.FORWARD) & (events[:, 2] == loop.number) & (events[:, 3] != TRAINING)
+    calls = (events[:, 1] == marks.FORWARD) & (events[:, 2] == loop.number)
     times = np.sort(events[calls, 0]) if LOOP_NAMES.get(loop.kind) == "forwards" else np.empty(0, np.int64)
-    called = sum(int(np.subtract(*np.searchsorted(times, (each.end + 1, each.begin)))) for each in own)
+    ends = (each.end + (each.end == each.until) for each in own)  # one that began at the end of all is its own
+    called = sum(
+        int(np.subtract(*np.searchsorted(times, both))) for both in zip(ends, (s.begin for s in own), strict=True)
+    )
     return max(called, len(loop.steps))
 
 

@@ -100,8 +100,7 @@ def tune(
         within = wishes.limits._replace(caches=_own_folder(folder, CACHES, stack))
         protection = limits.told(source, within)
         stream.write(f"gobrrr: {protection}\n")
-        report = firstrun.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock,
-                                    [] if wishes.objective is MEMORY else wished(wishes, STAPLES))  # fmt: skip
+        report = firstrun.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock, STAPLES)
         _check_gauge(wishes.objective, report.device is not None)
         chosen = candidates(report, wishes)
         missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)

@@ -361,6 +361,7 @@ class Facts(msgspec.Struct, frozen=True):
     minor_faults_per_step: float | None = None
     minor_faults_before: float | None = None
     """The same before the first window, warm-up left out: what a profiler leaves in the heap may end them."""
+    minor_faults_after: float | None = None
     other_load: float | None = None
     """Cores that other processes kept busy while the plain steps ran, mean; of the cores that this one may use."""
     process_load: float | None = None

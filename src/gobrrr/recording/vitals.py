@@ -14,6 +14,7 @@ from gobrrr.recording.steps import Step
 Ints = npt.NDArray[np.int64]
 # Fewer samples than these say nothing of growth; more than those say no more.
 MIN_SAMPLES, MAX_SAMPLES = 8, 200
+PAGE = 4096
 # First steps touch everything for the first time: so many are left out, and so many are needed behind them.
 WARM_UP, MIN_EARLY = 2, 3
 
@@ -31,6 +32,7 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     faults = _rate(recording.events, marks.FAULTS, stretches)
     found["minor_faults_per_step"] = faults * wall if faults is not None else None
     found["minor_faults_before"] = _faults_before(recording)
+    found["minor_faults_after"] = _faults_after(recording, plain, wall)
     process, machine = (_rate(recording.events, kind, stretches) for kind in (marks.CPU, marks.BUSY))
     found["process_load"] = process
     if process is not None and machine is not None:
@@ -79,7 +81,8 @@ def _rate(events: Ints, kind: int, stretches: list[tuple[int, int]]) -> float | 
 
 
 def _faults_before(recording: Recording) -> float | None:
-    """Minor faults per step between the warm-up and the first window; None where that is too short to tell."""
+    """Minor faults per step between the warm-up and the first window, in the half that had fewer: some settle by
+    themselves. None where that is too short to tell."""
     events = recording.events
     windows = events[events[:, 1] == marks.WINDOW_BEGIN, 0]
     if recording.main is None or not len(windows):
@@ -87,8 +90,25 @@ def _faults_before(recording: Recording) -> float | None:
     early = [step for step in recording.main.steps if step.end <= windows.min()][WARM_UP:]
     if len(early) < MIN_EARLY:
         return None
-    rate = _rate(events, marks.FAULTS, [(early[0].start, early[-1].end)])
-    return rate * (early[-1].end - early[0].start) / len(early) if rate is not None else None
+    half = len(early) // 2
+    halves = [_new_pages(events, steps[0].start, steps[-1].end) for steps in (early[:half], early[half:])]
+    wall = float(np.median([step.wall for step in early]))
+    known = [rate for rate in halves if rate is not None]
+    return min(known) * wall if len(known) == 2 else None
+
+
+def _faults_after(recording: Recording, plain: list[Step], wall: float) -> float | None:
+    """Minor faults per step behind the first window."""
+    windows = recording.events[recording.events[:, 1] == marks.WINDOW_BEGIN, 0]
+    later = [step for step in plain if len(windows) and step.start >= windows.min()]
+    rate = _rate(recording.events, marks.FAULTS, plain_stretches(recording.events, later)) if later else None
+    return rate * wall if rate is not None else None
+
+
+def _new_pages(events: Ints, begin: int, end: int) -> float | None:
+    """Faults per ns, less the pages that memory grew by: a cache that fills touches each of its pages once."""
+    faults, grown = (_rate(events, kind, [(begin, end)]) for kind in (marks.FAULTS, marks.RSS))
+    return max(0.0, faults - max(0.0, grown or 0.0) / PAGE) if faults is not None else None
 
 
 def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float) -> float | None:

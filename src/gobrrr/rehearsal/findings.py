@@ -11,7 +11,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.run import Start
 from gobrrr.rehearsal.outcome import outcome, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
-from gobrrr.rehearsal.scenes import scene
+from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Played, Scene, Script
 from gobrrr.rules import Skipped
 from gobrrr.rules.evidence import worth_telling
@@ -27,7 +27,8 @@ class Rehearsal:
         also: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self._ledger, self._machine, self._start, self._interpreter = ledger, machine, start, interpreter
-        self._seconds, self._also = min(seconds, SECONDS + OF_A_FINDING * len(also)), also
+        self._also = [name for name in also if name in MAKERS]
+        self._seconds = min(seconds, SECONDS + OF_A_FINDING * len(self._also))
         self.outcomes: tuple[Rehearsed, ...] = ()
         """All that was played, what lost as well."""
 

@@ -21,7 +21,7 @@ Skipped = tuple[str, str]
 """(code, why it could not be judged)."""
 BLAMED = ("BRR311", "BRR312")
 """What is told of a line because nothing else is known of it."""
-SAYS = ("BRR108",)
+SAYS = ("BRR108", "BRR113")
 """Beside those of the host and of synchronisation, codes that say why a line should not be there."""
 
 

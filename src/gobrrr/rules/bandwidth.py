@@ -84,8 +84,8 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Faults that came until the profiled window. The profiler's last small block on top of the heap keeps malloc from
     giving back what lies below it: a GPT-2 of the zoo had 21,000 faults in each of 400 steps, and none behind a window,
     with 13 % less CPU time. Others settle by themselves, so nothing is promised."""
-    before, after = ledger.facts.minor_faults_before or 0.0, ledger.facts.minor_faults_per_step or 0.0
-    cost = (before - after) * machine.fresh_page.median
+    before, after = ledger.facts.minor_faults_before or 0.0, ledger.facts.minor_faults_after or 0.0
+    cost = min((before - after) * machine.fresh_page.median, ledger.wall)
     if before < FADES * after or not worth_telling(ledger, cost):
         return
     yield finding(
@@ -93,7 +93,7 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         low=0.0,
         expected=cost,
-        ceiling=GIVING_BACK * cost,
+        ceiling=min(GIVING_BACK * cost, ledger.wall),
         message=f"{before:,.0f} page faults per step cost {duration(cost)} before the profiled window and "
         f"{after:,.0f} after it: what the profiler left on top of the heap keeps malloc from giving memory back, and "
         "without it the steps may be so much longer",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger, OpGroup
@@ -9,37 +10,42 @@ from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.keeping import LEAST_LOOKS
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import by_line, costliest_line
+from gobrrr.rules.norms import NORMS
+from gobrrr.rules.shapes import by_line, costliest_line, total
 from gobrrr.units import duration, share
 
-LEAST = 0.2
-"""Share of a line's FLOPs without a gradient from which it says something: a loss by products, the first layer's inputs
-and causal halves move the two sums by less."""
+LEAST = 0.02
+"""Share of a model's parameters that is frozen from which it has a frozen part: a table of positions is none. Trunks of
+convolutions are small beside a head of products."""
+TWIN = 0.5
+"""Share of the frozen FLOPs in ops that run as often with a gradient from which it is the same network once more: a
+teacher that follows its student, labels that it makes for itself."""
+DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "rrelu")
 
 
 @rule("BRR113", "frozen-layers-computed-anew", "compute", needs={"ops", "facts"}, on_device=True)
 def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """A model of which a part is frozen: what that part makes of an input is the same in every epoch."""
-    models = [m for m in ledger.facts.modules if m.calls_per_step and 0 < m.trainable_params < m.num_params]
-    if ledger.step.kind != "training" or not models:
+    """A model of which the first part is frozen: what that part makes of an input is the same in every epoch."""
+    called = [m for m in ledger.facts.modules if m.calls_per_step and 0 < m.trainable_params < m.num_params]
+    models = [m for m in called if m.num_params - m.trainable_params >= LEAST * m.num_params]
+    if ledger.step.kind != "training" or not models or any(m.compiled for m in models):
         return
-    parts = {place: part for place, part in _frozen_parts(ledger).items() if part >= LEAST}
-    frozen = [op for op in ledger.ops if op.phase == "forward" and op.where and op.where[0].place in parts]
-    ns = sum(parts[op.where[0].place] * op.ns for op in frozen)
+    frozen = _first_part(ledger)
     again = _same_inputs(ledger)
-    expected = (0.9 if again else 0.5) * ns
-    if not worth_telling(ledger, expected):
+    expected = (0.9 if again else 0.5) * total(frozen)
+    if not worth_telling(ledger, expected) or any(map(_differs, frozen)):
         return
     model = max(models, key=lambda m: m.num_params - m.trainable_params)
+    ns = total(frozen)
     yield finding(
         "BRR113",
         ledger,
         low=0.5 * ns if again else 0.0,
         expected=expected,
         ceiling=ns,
-        message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of layers of "
-        f"{model.kind or 'the model'} that never train: no gradient passes them, and the same input gives the same "
-        f"output in every epoch{f', and none of {again} batches drew a random number' if again else ''}",
+        message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of the first layers of "
+        f"{model.kind or 'the model'}, which no gradient passes: while their weights stay as they are the same input "
+        f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}",
         advice="Run them once over the data, keep what they give, and train what follows on that"
         + ("." if again else "; where inputs are drawn anew each time, keep a few draws of each."),
         where=costliest_line(frozen),
@@ -54,19 +60,40 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _frozen_parts(ledger: Ledger) -> dict[tuple[str, int], float]:
-    """Of each line's forward FLOPs the least share that no gradient passes: what one passes has backward FLOPs of at
-    least its own (one product for the input or the weight, two for both)."""
-    found: dict[tuple[str, int], float] = {}
-    for span, ops in by_line(op for op in ledger.ops if op.phase in ("forward", "backward")).items():
-        forward, backward = (sum(op.flops or 0.0 for op in ops if _is(op, phase)) for phase in ("forward", "backward"))
-        if span is not None and forward:
-            found[span.place] = max(0.0, 1.0 - backward / forward)
-    return found
+def _first_part(ledger: Ledger) -> list[OpGroup]:
+    """Forward ops at lines that no gradient passes, before all that one passes. None where gradients are computed at
+    lines of their own (an autograd Function, compiled code, a checkpoint), for then no line says what is frozen, nor
+    where the same network runs once more."""
+    lines = list(by_line(op for op in ledger.ops if op.phase in ("forward", "backward")).values())
+    passed = [ops for ops in lines if any(op.phase == "backward" for op in ops)]
+    if any(op.recomputed for ops in lines for op in ops) or any(
+        not _flops(ops, "forward") for ops in passed if _flops(ops, "backward")
+    ):
+        return []
+    trained = [op for ops in passed for op in ops if op.phase == "forward" and op.flops]
+    first = min((op.order for op in trained), default=0)
+    frozen = [ops for ops in lines if ops not in passed and _flops(ops, "forward")]
+    found = [op for ops in frozen for op in ops if op.where and op.order < first]
+    return [] if _twin(found, trained) >= TWIN else found
 
 
-def _is(op: OpGroup, phase: str) -> bool:
-    return op.phase == phase and not op.recomputed
+def _flops(ops: list[OpGroup], phase: str) -> float:
+    return sum(op.flops or 0.0 for op in ops if op.phase == phase)
+
+
+def _twin(frozen: list[OpGroup], trained: list[OpGroup]) -> float:
+    """Share of the frozen FLOPs in ops of a name and shapes that run as often with a gradient."""
+    calls: defaultdict[tuple[object, ...], float] = defaultdict(float)
+    for op in trained:
+        calls[(op.name, op.shapes)] += op.calls
+    twins = [op for op in frozen if calls[(op.name, op.shapes)] >= op.calls]
+    return _flops(twins, "forward") / (_flops(frozen, "forward") or 1.0)
+
+
+def _differs(op: OpGroup) -> bool:
+    """It draws, or depends on the rest of the batch: batch norm in training mode."""
+    name = op.name.removeprefix("aten::")
+    return any(each in name for each in DRAWS) or (op.name in NORMS and "True" in op.concrete[5:6])
 
 
 def _same_inputs(ledger: Ledger) -> int:

@@ -27,8 +27,8 @@ Stack = tuple[str, ...]
 """Names of remedies; empty for the program as it is."""
 LOOKS = (3, 6, 12, 24)
 """Sweeps after which those that hardly can win are given up."""
-HURDLES = (-2.0, -1.0, 0.0, math.inf)
-"""Standard errors that a mean must be above at each of them."""
+HURDLES = (-2.0, -1.0, 0.0)
+"""Standard errors that a mean must be above at each of them but the last."""
 BRIEF = 12
 """Sweeps of a heat while others wait for theirs: the next twelve cost as much as these, and another's first three say
 more (bf16 at 0.98 had 24, and then there was no time for what brings 1.25)."""

@@ -142,7 +142,7 @@ class Race:
         with_slow = {name for pair in PAIRS if SLOWEST in pair for name in pair}
         quick = [stack for stack in openers if SLOWEST not in stack]
         sure = [stack for stack in quick if self._is_sure(stack)]
-        if sure and openers[0] == (SLOWEST,):
+        if sure and SLOWEST in openers[0]:
             return [*sure, *(stack for stack in quick if stack not in sure)]
         return openers if set(openers[0]) & with_slow or not quick else quick
 
@@ -175,6 +175,8 @@ class Race:
         self._looked.add((reference, stack))
         if reference:
             return
+        self.leaning.pop(stack, None)  # a second look has the last word
+        self.likely.discard(stack)
         self.times[stack] = time
         if said in BETTER:
             self.shown[stack] = mean
@@ -225,8 +227,9 @@ class Race:
 
     def instead(self) -> Stack:
         """The best that is left where what was to be kept was refused: of what was shown, else of what leans."""
-        for known in (self.shown, self.leaning):
-            if left := {s: mean for s, mean in known.items() if mean > self._leans and not set(s) & self.refused}:
+        leaning = {stack: mean for stack, mean in self.leaning.items() if mean > self._leans}
+        for known in (self.shown, leaning):
+            if left := {stack: mean for stack, mean in known.items() if not set(stack) & self.refused}:
                 return self._best_of(left)
         return ()
 
@@ -266,7 +269,9 @@ class Race:
         return Heat(reference, contenders, seed=self.seed + self._num, objective=self.objective, most=most)
 
     def _unsettled(self) -> list[Stack]:
-        """Those that may be faster and had a brief look, the likeliest first."""
+        """Those that may be faster and had a brief look, the likeliest first; of a peak one look says all."""
+        if self.objective.is_peak:
+            return []
         known = [stack for stack in self._brief if stack in self.leaning and not set(stack) & self.refused]
         return sorted(known, key=lambda stack: -self.leaning[stack])
 
