@@ -73,5 +73,6 @@ def test_what_a_gradient_passes_or_nobody_trains_is_silent(case: Case) -> None:
 def test_batch_norm_that_is_fixed_and_what_comes_behind_the_gradient_are_no_matter() -> None:
     norm = op("native_batch_norm", (64, 64), order=2, concrete=("", "", "", "", "", "False", "", ""))
     behind = op("mm", (9, 9), (9, 9), flops=1e9, ms=20.0, where=(THIRD,), order=9)
-    (found,) = tagger(norm, behind).raised("BRR113")
+    loss = work(1e6, 1.0, "backward", where=(replace(LINE, line=78),))
+    (found,) = tagger(norm, behind, loss).raised("BRR113")
     assert found.saving.ceiling_ns == pytest.approx(51 * MS)

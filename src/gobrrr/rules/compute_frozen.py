@@ -20,6 +20,8 @@ convolutions are small beside a head of products."""
 TWIN = 0.5
 """Share of the frozen FLOPs in ops that run as often with a gradient from which it is the same network once more: a
 teacher that follows its student, labels that it makes for itself."""
+ELSEWHERE = 0.1
+"""Of the frozen FLOPs, those of gradients at lines without a forward from which these may be theirs; a loss has few."""
 DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "rrelu")
 
 
@@ -66,15 +68,13 @@ def _first_part(ledger: Ledger) -> list[OpGroup]:
     where the same network runs once more."""
     lines = list(by_line(op for op in ledger.ops if op.phase in ("forward", "backward")).values())
     passed = [ops for ops in lines if any(op.phase == "backward" for op in ops)]
-    if any(op.recomputed for ops in lines for op in ops) or any(
-        not _flops(ops, "forward") for ops in passed if _flops(ops, "backward")
-    ):
-        return []
     trained = [op for ops in passed for op in ops if op.phase == "forward" and op.flops]
     first = min((op.order for op in trained), default=0)
     frozen = [ops for ops in lines if ops not in passed and _flops(ops, "forward")]
     found = [op for ops in frozen for op in ops if op.where and op.order < first]
-    return [] if _twin(found, trained) >= TWIN else found
+    elsewhere = sum(_flops(ops, "backward") for ops in passed if not _flops(ops, "forward"))
+    hidden = elsewhere > ELSEWHERE * _flops(found, "forward") or any(op.recomputed for ops in lines for op in ops)
+    return [] if hidden or _twin(found, trained) >= TWIN else found
 
 
 def _flops(ops: list[OpGroup], phase: str) -> float:
