@@ -375,6 +375,15 @@ def test_faults_before_the_first_window_are_told_apart(monkeypatch: pytest.Monke
     assert seen["minor_faults_per_step"] < seen["minor_faults_before"] / 2, "of both sides of the window"
 
 
+@pytest.mark.parametrize("grown", [0, 5_000, 20_000])
+def test_pages_that_memory_grew_by_are_touched_once(monkeypatch: pytest.MonkeyPatch, grown: int) -> None:
+    """10,000 faults per step, some of them of a cache that fills."""
+    program = Program(monkeypatch, windows={60: (marks.PROFILE, 4)})
+    program.rss_per_step = 4096 * grown
+    program.train(120)
+    assert watched(program)["minor_faults_before"] == pytest.approx(max(0, 10_000 - grown), rel=0.02, abs=1)
+
+
 @pytest.mark.parametrize("first", [0, 5])
 def test_of_too_few_steps_before_a_window_no_faults_are_told(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
     program = Program(monkeypatch, windows={first: (marks.PROFILE, 4)} if first else {})

@@ -169,15 +169,18 @@ def test_page_faults_of_growing_memory_are_not_the_allocators():
 
 
 def test_page_faults_that_ended_with_the_profile_are_told_and_promise_nothing():
-    (found,) = faulting(faults=0, minor_faults_before=20_000.0).raised("BRR202")
+    (found,) = faulting(faults=0, minor_faults_before=20_000.0, minor_faults_after=0.0).raised("BRR202")
     assert (found.saving.low_ns, found.saving.expected_ns, found.saving.ceiling_ns) == (0, 20 * MS, 50 * MS)
     assert found.between and found.severity == "note" and "malloc_thresholds" in found.remedies
     assert "20,000 page faults per step cost 20.0 ms before the profiled window and 0 after it" in found.message
-    assert not faulting(faults=0, minor_faults_before=1_000.0).raised("BRR202"), "not worth a word"
+    assert not faulting(faults=0, minor_faults_before=1_000.0, minor_faults_after=0.0).raised("BRR202"), (
+        "not worth a word"
+    )
     still = faulting(faults=0, minor_faults_before=23_000.0, minor_faults_after=12_000.0)
     assert not still.raised("BRR202"), "they did not end"
-    (many,) = faulting(faults=0, minor_faults_before=2e6).raised("BRR202")
+    (many,) = faulting(faults=0, minor_faults_before=2e6, minor_faults_after=0.0).raised("BRR202")
     assert many.saving.ceiling_ns == many.saving.expected_ns == 100 * MS, "no more than the step"
+    assert not faulting(faults=0, minor_faults_before=20_000.0).raised("BRR202"), "nobody saw that they ended"
     (usual,) = faulting(minor_faults_before=80_000.0).raised("BRR202")
     assert not usual.between, "what the plain steps have is told as theirs"
 

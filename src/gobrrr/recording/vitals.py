@@ -91,10 +91,11 @@ def _faults_before(recording: Recording) -> float | None:
     if len(early) < MIN_EARLY:
         return None
     half = len(early) // 2
-    halves = [_new_pages(events, steps[0].start, steps[-1].end) for steps in (early[:half], early[half:])]
-    wall = float(np.median([step.wall for step in early]))
+    halves = [_rate(events, marks.FAULTS, [(steps[0].start, steps[-1].end)]) for steps in (early[:half], early[half:])]
     known = [rate for rate in halves if rate is not None]
-    return min(known) * wall if len(known) == 2 else None
+    grown = _rate(events, marks.RSS, [(early[0].start, early[-1].end)]) or 0.0  # each page of it is touched once
+    wall = float(np.median([step.wall for step in early]))
+    return max(0.0, min(known) - max(0.0, grown) / PAGE) * wall if len(known) == 2 else None
 
 
 def _faults_after(recording: Recording, plain: list[Step], wall: float) -> float | None:
@@ -103,12 +104,6 @@ def _faults_after(recording: Recording, plain: list[Step], wall: float) -> float
     later = [step for step in plain if len(windows) and step.start >= windows.min()]
     rate = _rate(recording.events, marks.FAULTS, plain_stretches(recording.events, later)) if later else None
     return rate * wall if rate is not None else None
-
-
-def _new_pages(events: Ints, begin: int, end: int) -> float | None:
-    """Faults per ns, less the pages that memory grew by: a cache that fills touches each of its pages once."""
-    faults, grown = (_rate(events, kind, [(begin, end)]) for kind in (marks.FAULTS, marks.RSS))
-    return max(0.0, faults - max(0.0, grown or 0.0) / PAGE) if faults is not None else None
 
 
 def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float) -> float | None:

@@ -84,7 +84,9 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Faults that came until the profiled window. The profiler's last small block on top of the heap keeps malloc from
     giving back what lies below it: a GPT-2 of the zoo had 21,000 faults in each of 400 steps, and none behind a window,
     with 13 % less CPU time. Others settle by themselves, so nothing is promised."""
-    before, after = ledger.facts.minor_faults_before or 0.0, ledger.facts.minor_faults_after or 0.0
+    before, after = ledger.facts.minor_faults_before, ledger.facts.minor_faults_after
+    if before is None or after is None:
+        return
     cost = min((before - after) * machine.fresh_page.median, ledger.wall)
     if before < FADES * after or not worth_telling(ledger, cost):
         return
