@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+PAGE = 4096
+"""Bytes that one page fault brings."""
 _TIME = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 
 

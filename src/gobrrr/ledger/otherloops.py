@@ -22,6 +22,8 @@ from gobrrr.recording.steps import LOOP_NAMES, Ints, LoopSteps
 
 TRAINING = 3
 """Value of a forward in training mode with gradients."""
+HIDES = (marks.WINDOW_BEGIN, marks.REST_BEGIN)
+CUTS = (marks.BOUNDARY, *HIDES, marks.WINDOW_END, marks.REST_END)
 Key = tuple[int, int]
 
 
@@ -44,7 +46,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
     trains = main.kind in marks.TRAINS  # where it does not, forwards begin steps, and nothing says where it goes on
     stretches = list(_stretches(recording.events, main)) if trains else []
     own = _seen(main) + sum(each.until - each.end for each in stretches)
-    spent = [_spent(stretches, (loop.kind, loop.number)) if trains else float(_seen(loop)) for loop in others]
+    spent = [_spent(stretches, loop.key) if trains else float(_seen(loop)) for loop in others]
     total = (own + sum(spent)) or 1
     beside = sum(not step.rests for step in main.steps)
     return tuple(
@@ -61,11 +63,11 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
 
 def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
     """All that are seen whole; of the first and the last what lies between their boundaries."""
-    goes_on = _goes_on(events, (main.kind, main.number))
+    goes_on = _goes_on(events, main.key)
     usual = int(np.median([step.wall for step in main.steps] or [0]))
-    key, begin, last, hidden, between = (main.kind, main.number), 0, 0, False, Counter[Key]()
-    for t, kind, number, value in events[np.isin(events[:, 1], _CUTS)].tolist():
-        if kind == marks.BOUNDARY and (value, number) != key:
+    begin, last, hidden, between = 0, 0, False, Counter[Key]()
+    for t, kind, number, value in events[np.isin(events[:, 1], CUTS)].tolist():
+        if kind == marks.BOUNDARY and (value, number) != main.key:
             if not hidden:
                 begin, last = begin or t, t
                 between[(value, number)] += 1
@@ -74,14 +76,10 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
             whole = kind == marks.BOUNDARY
             end = _first(goes_on, last, t) or max(begin, t - usual) if whole else last
             yield Stretch(begin, end, t if whole else last, between)
-        hidden = kind in _HIDES or (hidden and kind == marks.BOUNDARY)
+        hidden = kind in HIDES or (hidden and kind == marks.BOUNDARY)
         begin, between = t, Counter()
     if between:
         yield Stretch(begin, last, last, between)
-
-
-_HIDES, _SHOWS = (marks.WINDOW_BEGIN, marks.REST_BEGIN), (marks.WINDOW_END, marks.REST_END)
-_CUTS = (marks.BOUNDARY, *_HIDES, *_SHOWS)
 
 
 def _goes_on(events: Ints, main: Key) -> Ints:
@@ -121,14 +119,14 @@ def _spent(stretches: list[Stretch], key: Key) -> float:
 
 def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:
     """Its steps; forwards are counted all, whether or not they ended a step."""
-    key = (loop.kind, loop.number)
-    own = [each for each in stretches if each.boundaries[key]]
-    calls = (events[:, 1] == marks.FORWARD) & (events[:, 2] == loop.number)
-    times = np.sort(events[calls, 0]) if LOOP_NAMES.get(loop.kind) == "forwards" else np.empty(0, np.int64)
-    ends = (each.end + (each.end == each.until) for each in own)  # one that began at the end of all is its own
-    called = sum(
-        int(np.subtract(*np.searchsorted(times, both))) for both in zip(ends, (s.begin for s in own), strict=True)
-    )
+    if LOOP_NAMES.get(loop.kind) != "forwards":
+        return len(loop.steps)
+    times = np.sort(events[(events[:, 1] == marks.FORWARD) & (events[:, 2] == loop.number), 0])
+    called = 0
+    for each in stretches:
+        if each.boundaries[loop.key]:
+            end = each.end + (each.end == each.until)  # one that began at the end of all is its own
+            called += int(np.searchsorted(times, end) - np.searchsorted(times, each.begin))
     return max(called, len(loop.steps))
 
 

@@ -72,6 +72,10 @@ class Wishes(NamedTuple):
     redact: redaction.Patterns = ()
     objective: Objective = TIME
 
+    def allow(self, name: str) -> bool:
+        """Whether the user lets it be tried."""
+        return name not in self.without and (not self.only or name in self.only)
+
 
 class Outcome(NamedTuple):
     """What a tuning left behind."""
@@ -176,7 +180,7 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     found = []
     for name in (*registry.names(), *third_party):
         remedy = registry.remedy(name)
-        if not wished(wishes, [name]):
+        if not wishes.allow(name):
             continue
         if name not in asked and remedy.is_pointless(report):
             continue
@@ -188,11 +192,6 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         if name in asked or (called_for and remedy.safety != "semantic"):
             found.append(_candidate(remedy, report, predicted, named=name in asked or for_memory))
     return found if for_memory else [candidate.within(own) for candidate in found]
-
-
-def wished(wishes: Wishes, names: Sequence[str]) -> list[str]:
-    """Those that the user lets be tried."""
-    return [name for name in names if name not in wishes.without and (not wishes.only or name in wishes.only)]
 
 
 def own_step_ns(report: Report) -> float:
@@ -221,8 +220,7 @@ def loader_family(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -
     """The settings of loaders to search, where a finding calls for that; not for memory, which workers only cost."""
     if wishes.objective is MEMORY:
         return None
-    left_out = {*wishes.without, *({*registry.names()} - {*wishes.only} if wishes.only else ())}
-    return settling.family(report, [c.name for c in chosen], lambda name: name not in left_out)
+    return settling.family(report, [c.name for c in chosen], wishes.allow)
 
 
 def options_of(names: Sequence[str], report: Report) -> dict[str, dict[str, int]]:

@@ -153,7 +153,7 @@ class Recording:
         main = self.main
         if main is None:
             return None
-        fitting = [w for w in self.windows if w.kind == kind and w.loop == (main.kind, main.number) and w.complete]
+        fitting = [w for w in self.windows if w.kind == kind and w.loop == main.key and w.complete]
         return fitting[-1] if fitting else None
 
 

@@ -69,6 +69,11 @@ class LoopSteps:
     steps: tuple[Step, ...] = field(repr=False)
 
     @property
+    def key(self) -> tuple[int, int]:
+        """Kind and number."""
+        return self.kind, self.number
+
+    @property
     def word(self) -> str:
         """Kind and number in a word, to be told which loop to measure."""
         return f"{self.kind}:{self.number}"

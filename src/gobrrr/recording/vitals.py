@@ -10,11 +10,11 @@ import numpy.typing as npt
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording
 from gobrrr.recording.steps import Step
+from gobrrr.units import PAGE
 
 Ints = npt.NDArray[np.int64]
 # Fewer samples than these say nothing of growth; more than those say no more.
 MIN_SAMPLES, MAX_SAMPLES = 8, 200
-PAGE = 4096
 # First steps touch everything for the first time: so many are left out, and so many are needed behind them.
 WARM_UP, MIN_EARLY = 2, 3
 
@@ -83,11 +83,10 @@ def _rate(events: Ints, kind: int, stretches: list[tuple[int, int]]) -> float | 
 def _faults_before(recording: Recording) -> float | None:
     """Minor faults per step between the warm-up and the first window, in the half that had fewer: some settle by
     themselves. None where that is too short to tell."""
-    events = recording.events
-    windows = events[events[:, 1] == marks.WINDOW_BEGIN, 0]
-    if recording.main is None or not len(windows):
+    events, first = recording.events, _first_window(recording)
+    if recording.main is None or first is None:
         return None
-    early = [step for step in recording.main.steps if step.end <= windows.min()][WARM_UP:]
+    early = [step for step in recording.main.steps if step.end <= first][WARM_UP:]
     if len(early) < MIN_EARLY:
         return None
     half = len(early) // 2
@@ -100,10 +99,16 @@ def _faults_before(recording: Recording) -> float | None:
 
 def _faults_after(recording: Recording, plain: list[Step], wall: float) -> float | None:
     """Minor faults per step behind the first window."""
-    windows = recording.events[recording.events[:, 1] == marks.WINDOW_BEGIN, 0]
-    later = [step for step in plain if len(windows) and step.start >= windows.min()]
+    first = _first_window(recording)
+    later = [step for step in plain if first is not None and step.start >= first]
     rate = _rate(recording.events, marks.FAULTS, plain_stretches(recording.events, later)) if later else None
     return rate * wall if rate is not None else None
+
+
+def _first_window(recording: Recording) -> int | None:
+    """When it opened; None where none did."""
+    opened = recording.events[recording.events[:, 1] == marks.WINDOW_BEGIN, 0]
+    return int(opened.min()) if len(opened) else None
 
 
 def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float) -> float | None:

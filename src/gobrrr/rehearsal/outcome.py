@@ -33,7 +33,7 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
         return None
     recorded = _outcome(scene, played, parts, wall_ns)
     believed = _outcome(scene, played, _believed(scene, played, parts), wall_ns)
-    most = _outcome(scene, played, tuple(replace(part, ns=max(part.ns, part.most_ns)) for part in parts), wall_ns)
+    most = _outcome(scene, played, tuple(replace(part, ns=part.upper_ns) for part in parts), wall_ns)
     low = min(recorded.saving.low_ns, believed.saving.low_ns)
     ceiling = max(each.saving.ceiling_ns for each in (recorded, believed, most))
     return replace(believed, saving=replace(believed.saving, low_ns=low, ceiling_ns=ceiling))
@@ -51,7 +51,7 @@ def _believed(scene: Scene, played: Played, parts: tuple[Part, ...]) -> tuple[Pa
 def _told(part: Part, timed: float, share: float) -> float:
     """What the stage timed, as far as the readings of the recording allow."""
     is_update = part.today is not None and part.today["make"] == "optimizer"
-    least, most = (part.ns, max(part.ns, part.most_ns)) if is_update else (share * part.ns, part.ns / share)
+    least, most = (part.ns, part.upper_ns) if is_update else (share * part.ns, part.ns / share)
     return max(least, min(timed, most))
 
 

@@ -20,7 +20,12 @@ class Part(msgspec.Struct, frozen=True):
     ns: float = 0.0
     """What the recording says that `today` takes per step; 0 where the remedy adds it."""
     most_ns: float = 0.0
-    """By another reading of the recording, where there is one that says more."""
+    """By another reading of the recording, where there is one."""
+
+    @property
+    def upper_ns(self) -> float:
+        """What `today` takes by the reading that says more."""
+        return max(self.ns, self.most_ns)
 
 
 class Scene(msgspec.Struct, frozen=True):

@@ -32,13 +32,12 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     models = [m for m in called if m.num_params - m.trainable_params >= LEAST * m.num_params]
     if ledger.step.kind != "training" or not models or any(m.compiled for m in models):
         return
-    frozen = _first_part(ledger)
-    again = _same_inputs(ledger)
-    expected = (0.9 if again else 0.5) * total(frozen)
+    frozen, again = _first_part(ledger), _same_inputs(ledger)
+    ns = total(frozen)
+    expected = (0.9 if again else 0.5) * ns
     if not worth_telling(ledger, expected) or any(map(_differs, frozen)):
         return
     model = max(models, key=lambda m: m.num_params - m.trainable_params)
-    ns = total(frozen)
     yield finding(
         "BRR113",
         ledger,

@@ -11,10 +11,9 @@ from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.memory import peak_and_limit
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, shared_lines, total
-from gobrrr.units import duration, share
+from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
 
-PAGE = 4096
 LARGE = 0.1
 """Of the parameters of the largest module that the program calls, or of what it updates: the line of a smaller one (a
 softplus that keeps a length positive) is not its own, nor is the time at it."""

@@ -10,10 +10,9 @@ from gobrrr.recording.facts import HeldGraph
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
-from gobrrr.units import share
+from gobrrr.units import PAGE, share
 from gobrrr.units import size as bytes_text
 
-PAGE = 4096
 # Without a container that was seen to grow, only much and steady growth counts: caches grow too, for a while.
 # TraceML calls 1 GiB a creep.
 CREEP_BYTES = 1 << 30

@@ -13,6 +13,7 @@ from gobrrr.rules.lines import Functions, own_name
 from gobrrr.rules.loading import Loading
 from gobrrr.rules.pictures import loading_lines, transforms
 from gobrrr.rules.waits import Wait
+from gobrrr.units import PAGE
 
 LIBRARIES = ("torchvision.transforms.", "albumentations.", "transformers.image_")
 TO_FLOATS = frozenset(
@@ -156,7 +157,7 @@ def once(ledger: Ledger, machine: Machine, size: float) -> float:
     if device is not None:
         ns = PASSES * device.launch.median + moved * 1e9 / device.copy.median
     else:
-        pages = size / 4096 * machine.fresh_page.median
+        pages = size / PAGE * machine.fresh_page.median
         ns = PASSES * machine.dispatch.median + pages + moved * 1e9 / machine.byte_rate(2.0 * size, ledger.threads)
     return batches_per_step(ledger) * ns
 
@@ -175,5 +176,5 @@ def _collating(ledger: Ledger, machine: Machine, found: Wait, size: float) -> fl
     """ns per step of copying three quarters of the batches at the ceiling, into fresh pages; not more than of what
     collating took: a part of that is waiting for cores, and dispatching."""
     less = AS_BYTES * size
-    copied = 2 * less * 1e9 / machine.byte_rate(2.0 * size, 1) + less / 4096 * machine.fresh_page.median
+    copied = 2 * less * 1e9 / machine.byte_rate(2.0 * size, 1) + less / PAGE * machine.fresh_page.median
     return min(batches_per_step(ledger) * copied, AS_BYTES * (found.collate_share or 0.0) * found.ns)
