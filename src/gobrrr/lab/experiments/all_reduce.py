@@ -24,7 +24,7 @@ def measure(bench: Bench) -> Found:
     times = {key: middle_of(walls) for key, walls in found.items()}
     few, many = (times["butterfly", 2, size].value for size in (sizes[0], sizes[-1]))
     per_byte = max(0.0, (many - few) / (4 * (sizes[-1] - sizes[0])))
-    latency, cores = max(1.0, few - 4 * sizes[0] * per_byte), bench.machine.usable_cores
+    latency, cores = max(1.0, few - 4 * sizes[0] * per_byte), bench.machine.usable_cores or bench.machine.logical_cores
 
     def predicted(way: str, n: int, size: int) -> float:
         messages, num_bytes = costs(way, n, 4.0 * size)
