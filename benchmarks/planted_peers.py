@@ -1,4 +1,4 @@
-"""TraceML on the same programs: installed on demand beside our environment, asked once per sick program."""
+"""TraceML on the programs that gobrrr is asked about: installed on demand beside our environment, asked once each."""
 
 from __future__ import annotations
 
@@ -60,37 +60,36 @@ class TraceML:
     def ask(self, illness: Illness, num_steps: int | None = None, *, unmodified: bool = False) -> Verdict:
         """Its verdict on the sick program; `unmodified`: without the step boundaries that it wants in the code."""
         script = str(illness.script("sick"))
+        program = [script, "--args"] if unmodified else [str(STEPS), "--args", illness.kind, script]
+        said = self.summary([*program, *step_arguments(num_steps)])
+        right = RIGHT_PHASE.get(illness.code[3], ())
+        return Verdict("none", said) if isinstance(said, str) else read_summary(said, right)
+
+    def summary(self, program: list[str], folder: Path | None = None) -> dict[str, object] | str:
+        """What it writes of this script with its arguments, or why it wrote nothing."""
         with tempfile.TemporaryDirectory() as scratch:
-            program = [script, "--args"] if unmodified else [str(STEPS), "--args", illness.kind, script]
-            command = [
-                str(self.command.resolve()),
-                "run",
-                "--logs-dir",
-                scratch,
-                "--run-name",
-                "run",
-                "--interval",
-                "1",
-            ]
-            done = subprocess.run(
-                [*command, *program, *step_arguments(num_steps)],
-                capture_output=True, text=True, timeout=PATIENCE, env=environment(),
-            )  # fmt: skip
-            summary = Path(scratch) / "run" / "final_summary.json"
-            if done.returncode or not summary.exists():
-                return Verdict("none", f"the program or the peer failed: it left with {done.returncode}")
-            said = json.loads(summary.read_text())
-        return read_summary(said, illness)
+            place = ["--logs-dir", scratch, "--run-name", "run", "--interval", "1"]
+            try:
+                done = subprocess.run(
+                    [str(self.command.resolve()), "run", *place, *program], cwd=folder,
+                    capture_output=True, text=True, timeout=PATIENCE, env=environment(),
+                )  # fmt: skip
+            except subprocess.TimeoutExpired:
+                return f"no end within {PATIENCE:.0f} s"
+            file = Path(scratch) / "run" / "final_summary.json"
+            if done.returncode or not file.exists():
+                return f"the program or the peer failed: it left with {done.returncode}"
+            said: dict[str, object] = json.loads(file.read_text())
+            return said
 
 
-def read_summary(said: dict[str, object], illness: Illness) -> Verdict:
-    """The primary diagnosis of a TraceML summary."""
+def read_summary(said: dict[str, object], right: tuple[str, ...]) -> Verdict:
+    """The primary diagnosis of a TraceML summary, held against words of which one is in the right one."""
     primary = said.get("primary_diagnosis")
     if not isinstance(primary, dict):
         return Verdict("none", "no diagnosis in its summary")
     kind = str(primary.get("kind", "none"))
-    right = any(word in kind for word in RIGHT_PHASE.get(illness.code[3], ()))
-    return Verdict(kind, str(primary.get("summary", "")), right)
+    return Verdict(kind, str(primary.get("summary", "")), any(word in kind for word in right))
 
 
 def _output(command: list[str]) -> str:

@@ -1,10 +1,10 @@
 """Is gobrrr right on programs that nobody here wrote, and does it make them faster?
 
-    python -m benchmarks.zoo [--truth] [--run] [--tune] [--only NAME ...] [--minutes 5] [--rounds 1] [--anew]
+    python -m benchmarks.zoo [--truth] [--run] [--tune] [--peer] [--only NAME ...] [--minutes 5] [--rounds 1] [--anew]
                              [--picks FILE ...] [--out NAME]
 
 `--truth`: each program under a clock that knows nothing of gobrrr, and beside it its twin mended by hand. `--run`:
-`gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. Neither: --truth and --run.
+`gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. `--peer`: TraceML. None: --truth and --run.
 What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it. `--picks`: beside it what the
 remedies that people pick bring alone, of results of benchmarks.rehearsed_zoo. The result goes to
 benchmarks/results/zoo-DATE.{json,md}, unless --only left some out; to NAME.{json,md} there with --out. What to install:
@@ -27,7 +27,7 @@ from benchmarks.zoo.cases import CASES
 
 DONE = Path(".gobrrr") / "zoo.jsonl"
 RESULTS = Path(__file__).parents[1] / "results"
-KINDS = ("truth", "run", "tune")
+KINDS = ("truth", "run", "tune", "peer")
 
 Row = dict[str, Any]
 
@@ -74,7 +74,7 @@ def _work(args: argparse.Namespace) -> dict[str, Callable[[Case], Row]]:
 
     work = {
         "truth": lambda case: running.truth(case, args.rounds), "run": running.watched,
-        "tune": lambda case: tuning.tuned(case, args.minutes),
+        "tune": lambda case: tuning.tuned(case, args.minutes), "peer": running.asked,
     }  # fmt: skip
     named = [kind for kind in KINDS if getattr(args, kind)] or ["truth", "run"]
     return {} if args.table else {kind: work[kind] for kind in named}
@@ -106,7 +106,7 @@ def _line(case: Case, row: Row) -> str:
         return (
             f"{case.name} run: {'misses ' + ', '.join(missed) if missed else 'right'}: {sentence}\n    clock: {clock}"
         )
-    shown = {key: row.get(key) for key in ("saved", "ratios", "speedup", "kept") if key in row}
+    shown = {key: row.get(key) for key in ("saved", "ratios", "speedup", "kept", "said", "right_phase") if key in row}
     return f"{case.name} {row['kind']}: {shown}"
 
 

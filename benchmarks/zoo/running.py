@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from benchmarks.planted_peers import STEPS, TraceML, read_summary
 from benchmarks.zoo.case import PROGRAMS, Case
 from gobrrr.capture import schedule
 
@@ -22,6 +23,10 @@ CLOCK = Path(__file__).with_name("clock.py")
 PATIENCE_S = 600
 WARMUP_SHARE = 0.2
 ORDER = ("plain", "mended")
+WORK = ("COMPUTE", "RESIDUAL", "HIGH_CPU")
+PHASE_OF = {"data": ("INPUT",), "memory": ("CREEP", "MEMORY"), "communication": ("COMPUTE",), "compute": ("COMPUTE",),
+            "bandwidth": ("COMPUTE",), "host": WORK, "overhead": WORK}  # fmt: skip
+"""Words of TraceML's verdicts that name the phase in which a bound lies, read generously."""
 TAIL, TOLD = 20_000, 500
 """Characters that are kept of what a program put out, and of why it failed."""
 TIMES = re.compile(r"'\w+(?:runtime|per_second)': '?[\d.e-]+'?")
@@ -69,6 +74,23 @@ def truth(case: Case, rounds: int) -> dict[str, Any]:
     return {"ratios": ratios, "saved": 1 - statistics.median(ratios), "cores": schedule.cores()}
 
 
+def asked(case: Case) -> dict[str, Any]:
+    """What TraceML says of it, given the step boundaries from outside that it wants in the code: its kind, its sentence
+    and whether that is the phase where the expert's cause lies."""
+    if case.command:
+        raise RuntimeError("it needs a launcher")
+    peer = TraceML.install()
+    if isinstance(peer, str):
+        raise RuntimeError(peer)
+    with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
+        place = _copy(case, Path(scratch) / "asked")
+        said = peer.summary([str(STEPS.resolve()), "--args", case.kind, case.script.name], place)
+    if isinstance(said, str):
+        raise RuntimeError(said)
+    found = read_summary(said, tuple(word for bound in case.bounds for word in PHASE_OF.get(bound, ())))
+    return {"peer": peer.version, "said": found.kind, "sentence": found.sentence, "right_phase": found.right_phase}
+
+
 def same(one: str, other: str) -> bool:
     """Outputs are the same, figures of speed aside."""
     return TIMES.sub("", one) == TIMES.sub("", other)
@@ -84,7 +106,7 @@ def kept(report: dict[str, Any]) -> dict[str, Any] | None:
         ranks = report.get("ranks") or []
         return kept(ranks[0]) if ranks else None
     report["findings"] = [
-        {key: each[key] for key in ("code", "bound", "severity", "message", "saving", "where")}
+        {key: each.get(key) for key in ("code", "bound", "severity", "message", "saving", "where", "between")}
         for each in report["findings"]
     ]
     return {key: report.get(key) for key in ("verdict", "step", "ledger", "findings", "roofline", "loops", "phases")}

@@ -27,14 +27,23 @@ def summary(cases: Sequence[Case], rows: Sequence[Row]) -> Row:
 
 
 def _program(case: Case, seen: dict[tuple[str, str], Row]) -> Row:
-    truth, run, tune, picks = (seen.get((case.name, kind)) for kind in ("truth", "run", "tune", "picks"))
+    truth, run, tune, picks, peer = (
+        seen.get((case.name, kind)) for kind in ("truth", "run", "tune", "picks", "peer")
+    )
     skipped = next((row["skipped"] for row in (truth, run, tune) if row and row["skipped"]), "")
     done = run is not None and "exit_codes" in run
     return {
         "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped,
-        "truth": truth, "run": _public(run), "tune": _public(tune), "picks": (picks or {}).get("picks"),
-        "scores": scoring.score(case, run) if done else None, "absurd": scoring.absurd(run) if done else [],
+        "truth": truth, "run": _public(run), "tune": _public(tune), "picks": (picks or {}).get("picks"), "peer": _public(peer),
+        "scores": scoring.score(case, run, _here(tune, picks)) if done else None, "absurd": scoring.absurd(run) if done else [],
     }  # fmt: skip
+
+
+def _here(tune: Row | None, picks: Row | None) -> Row:
+    """What remedies were measured to bring, shares of the step [low, high]: played alone, or kept by a tuning."""
+    speed = (tune or {}).get("speedup")
+    kept = {name: [1 - 1 / end for end in speed[1:]] for name in (tune or {}).get("kept", [])} if speed else {}
+    return {**(picks or {}).get("gains", {}), **kept}
 
 
 def _public(row: Row | None) -> Row | None:
@@ -110,14 +119,15 @@ def table(found: Row) -> str:
         f"Python {found['python']}, torch {found['torch']}, gobrrr {found['gobrrr']}\n\n"
         "Programs whose training or inference code is a library's own. Steps and shares are from a clock that knows "
         "nothing of gobrrr; 'by hand' is the time that the expert's fix takes away, both programs run in turn.\n\n"
-        "| program | step | expert's cause | by hand | what `gobrrr run` says | misses | tune | best single |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| program | step | expert's cause | by hand | what `gobrrr run` says | misses | tune | best single | TraceML |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
     told = "\n".join(
         f"- {'met   ' if bar['met'] else 'MISSED'} {name}: {_share(bar['value'])}"
         for name, bar in found["bars"].items()
     )
     rows = "\n".join(_line(program) for program in found["programs"])
+    told += _peers(found["programs"])
     reached = (
         f"\n- the better of tune and the edit by hand, geometric mean: {_share(found['reach'])}"
         if found.get("reach")
@@ -126,11 +136,18 @@ def table(found: Row) -> str:
     return f"{head}{rows}\n\n{told}{reached}\n"
 
 
+def _peers(programs: Sequence[Row]) -> str:
+    """In how many of the programs that it ran on TraceML names the right phase."""
+    said = [p["peer"] for p in programs if p.get("peer") and "said" in p["peer"]]
+    right = sum(each["right_phase"] for each in said)
+    return f"\n- TraceML {said[0]['peer']} names the phase of the expert's cause in {right} of {len(said)}" if said else ""
+
+
 def _line(program: Row) -> str:
     if program["skipped"]:
-        return f"| {program['name']} |  | {program['cause']} | skipped: it needs {program['skipped']} |  |  |  |  |"
+        return f"| {program['name']} |  | {program['cause']} | skipped: it needs {program['skipped']} |  |  |  |  |  |"
     cells = [program["name"], _step(program), _cause(program), _saved(program["truth"]), _says(program),
-             _misses(program), *_tuned(program["tune"], program["picks"] or {})]  # fmt: skip
+             _misses(program), *_tuned(program["tune"], program["picks"] or {}), _peer(program["peer"])]  # fmt: skip
     return "| " + " | ".join(cell.replace("|", "/").replace("\n", " ") for cell in cells) + " |"
 
 
@@ -173,6 +190,13 @@ def _tuned(tune: Row | None, picks: dict[str, float]) -> tuple[str, str]:
     told = [f"{tune[key]:g} {unit}" for key, unit in (("cores", "cores"), ("minutes", "min")) if tune.get(key)]
     shown += f" ({', '.join(told)})" if told else ""
     return shown, f"{best[1]:.2f} {best[0]}" if best else ""
+
+
+def _peer(row: Row | None) -> str:
+    """What TraceML says, and whether it names the phase where the expert's cause lies."""
+    if not row:
+        return ""
+    return f"{row['said']}{'' if row['right_phase'] else ', another phase'}" if "said" in row else "none"
 
 
 def _share(value: float | None) -> str:

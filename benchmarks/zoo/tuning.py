@@ -23,12 +23,14 @@ def tuned(case: Case, minutes: float) -> dict[str, Any]:
 
 
 def picked(file: Path) -> list[dict[str, Any]]:
-    """Rows of the single picks that benchmarks.rehearsed_zoo measured, sweep by sweep: a tuning of a minute for each of
-    them kept none on three programs."""
+    """Rows of what benchmarks.rehearsed_zoo measured, sweep by sweep, of single picks (a tuning of a minute for each of
+    them kept none on three programs) and of every remedy that was played: shares of the step, [low, high]."""
     programs = json.loads(file.read_text(encoding="utf-8"))["programs"]
     return [
         {"name": name, "kind": "picks", "skipped": "",
-         "picks": {pick: told["speedup"][0] for pick, told in each["picks"].items() if told.get("speedup")}}
+         "picks": {pick: told["speedup"][0] for pick, told in each["picks"].items() if told.get("speedup")},
+         "gains": {pair["remedy"]: [end / pair["step_ns"] for end in pair["realised_interval_ns"]]
+                   for pair in each.get("pairs", []) if pair.get("realised_interval_ns")}}
         for name, each in programs.items()
     ]  # fmt: skip
 

@@ -40,6 +40,18 @@ def test_a_frozen_trunk_may_be_kept_with_all_that_runs_at_its_line() -> None:
     assert found.evidence["frozen_parameters"].value == 900
 
 
+def test_a_trunk_that_the_program_calls_by_itself_may_be_kept_where_a_loader_serves_the_step() -> None:
+    trunk = ModuleFacts(id=0, kind="Trunk", num_params=1000, trainable_params=0, calls_per_step=1.0)
+    (found,) = tagger(module=trunk, loader=replace(LOADER, num_batches=30)).raised("BRR113")
+    assert "forwards of Trunk, which no gradient passes" in found.message
+    assert found.evidence["frozen_parameters"].value == 1000 and found.evidence["trained_share"].value == 0
+
+
+def test_a_loss_or_an_activation_that_has_no_parameters_is_no_frozen_model() -> None:
+    loss = ModuleFacts(id=0, kind="MSELoss", calls_per_step=1.0)
+    assert not tagger(module=loss, loader=replace(LOADER, num_batches=30)).raised("BRR113")
+
+
 @pytest.mark.parametrize("loader", [LoaderFacts(id=0, num_looked=20, num_drew=1), LoaderFacts(id=0, num_looked=7)])
 def test_where_inputs_may_differ_nothing_is_promised(loader: LoaderFacts) -> None:
     (found,) = tagger(loader=loader).raised("BRR113")
@@ -63,7 +75,7 @@ def test_where_inputs_may_differ_nothing_is_promised(loader: LoaderFacts) -> Non
         tagger(step=StepStats(count=30, profiled_count=3, wall_ns=100 * MS, kind="inference")),
         Case(ops=(work(1e9, 3.0), work(1e8, 3.0, "backward", where=(OTHER_LINE,))), facts=FACTS, ms=100.0),
     ],
-    ids=["all trains", "a model of its own", "not called", "a table of positions", "compiled", "weights alone",
+    ids=["all trains", "its own model without a loader", "not called", "a table of positions", "compiled", "weights alone",
          "gradients elsewhere", "checkpointed", "a twin", "dropout", "batch norm that trains", "inference", "cheap"],
 )  # fmt: skip
 def test_what_a_gradient_passes_or_nobody_trains_is_silent(case: Case) -> None:

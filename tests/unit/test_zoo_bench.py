@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from benchmarks.zoo import __main__ as zoo
 from benchmarks.zoo import case as cases_room
-from benchmarks.zoo import running, scoring, table
+from benchmarks.zoo import running, scoring, table, tuning
 from benchmarks.zoo.case import Case
 from benchmarks.zoo.cases import CASES
 
@@ -113,6 +113,45 @@ def test_the_verdict_counts_where_the_finding_is_not_what_it_says(tiny: Case) ->
         assert not scoring.true_headline(tiny._replace(bounds=("data",)), seen["report"])
         first.update(severity="warning", bound="host")
     assert not scoring.true_headline(tiny, seen["report"])
+
+
+def test_where_the_experts_fix_brings_nothing_what_was_measured_to_bring_is_right(tiny: Case) -> None:
+    case, seen = tiny._replace(codes=("BRR102",), bounds=("compute",)), row(code="BRR112")
+    bf16, masks = {"bf16_autocast": [-0.4, -0.3]}, {"packed_masks": [0.05, 0.1]}
+    assert not scoring.score(case, seen)["headline"] and scoring.score(case, seen)["line"]
+    scores = scoring.score(case, seen, bf16 | masks)
+    assert scores["headline"] and scores["line"] is None
+    for here in (bf16, masks, bf16 | {"packed_masks": [-0.01, 0.1]}, masks | {"bf16_autocast": [0.01, 0.3]}):
+        assert not scoring.score(case, seen, here)["headline"]
+
+
+def test_what_was_measured_is_taken_from_the_sweeps_and_from_what_a_tuning_kept(tmp_path: Path) -> None:
+    pair = {"remedy": "packed_masks", "step_ns": 200.0, "realised_interval_ns": [-10.0, 20.0]}
+    (tmp_path / "picks.json").write_text(json.dumps({"programs": {"tiny": {"picks": {}, "pairs": [pair]}}}))
+    (picks,) = tuning.picked(tmp_path / "picks.json")
+    assert picks["gains"] == {"packed_masks": [-0.05, 0.1]}
+    tune = {"speedup": [1.5, 1.25, 2.0], "kept": ["bucketing"]}
+    assert table._here(tune, picks) == {"packed_masks": [-0.05, 0.1], "bucketing": pytest.approx([0.2, 0.5])}
+    assert table._here({"speedup": None, "kept": []}, None) == {}
+
+
+def test_what_lies_between_steps_is_held_against_the_loop_as_the_clock_has_it(tiny: Case) -> None:
+    seen = row(ceiling=25.0)
+    seen["clock"]["loop_s"] = 60 * 30e-9
+    for each in seen["report"]["findings"]:
+        each["between"] = True
+    assert scoring.absurd(seen) == []
+    seen["clock"]["loop_s"] = 60 * 20e-9
+    assert scoring.absurd(seen) == ["BRR902 saves 1.25 of the step", "BRR301 saves 1.25 of the step"]
+
+
+def test_what_the_peer_says_is_counted(tiny: Case) -> None:
+    said = {"peer": "1.0", "said": "INPUT_BOUND", "right_phase": True}
+    rows = [{"name": "tiny", "kind": "peer", "skipped": "", **said}]
+    found = table.summary([tiny], rows)
+    text = table.table({**found, "date": "", "cpu": "", "cores": 2, "load": 0, "python": "", "torch": "", "gobrrr": ""})
+    assert "| INPUT_BOUND |" in text and "TraceML 1.0 names the phase of the expert's cause in 1 of 1" in text
+    assert table._peer({"failed": "it left"}) == "none" and table._peer({**said, "right_phase": False}).endswith("phase")
 
 
 def test_a_missing_library_is_skipped_and_said(tiny: Case, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
+from gobrrr.recording.facts import ModuleFacts
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.keeping import LEAST_LOOKS
 from gobrrr.rules.model import Finding, finding, rule
@@ -27,9 +28,9 @@ DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "
 
 @rule("BRR113", "frozen-layers-computed-anew", "compute", needs={"ops", "facts"}, on_device=True)
 def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """A model of which the first part is frozen: what that part makes of an input is the same in every epoch."""
-    called = [m for m in ledger.facts.modules if m.calls_per_step and 0 < m.trainable_params < m.num_params]
-    models = [m for m in called if m.num_params - m.trainable_params >= LEAST * m.num_params]
+    """A model of which the first part is frozen, or a model of its own that never trains, such as a trunk or an encoder
+    that the program calls before what trains: what it makes of an input is the same in every epoch."""
+    models = _frozen_models(ledger)
     if ledger.step.kind != "training" or not models or any(m.compiled for m in models):
         return
     frozen, again = _first_part(ledger), _same_inputs(ledger)
@@ -38,13 +39,14 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, expected) or any(map(_differs, frozen)):
         return
     model = max(models, key=lambda m: m.num_params - m.trainable_params)
+    part = "the first layers of " if model.trainable_params else ""
     yield finding(
         "BRR113",
         ledger,
         low=0.5 * ns if again else 0.0,
         expected=expected,
         ceiling=ns,
-        message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of the first layers of "
+        message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of {part}"
         f"{model.kind or 'the model'}, which no gradient passes: while their weights stay as they are the same input "
         f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}",
         advice="Run them once over the data, keep what they give, and train what follows on that"
@@ -59,6 +61,18 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         holds=ns,
         confidence="inferred",
     )
+
+
+def _frozen_models(ledger: Ledger) -> list[ModuleFacts]:
+    """Called by the program, with parameters that do not train; wholly frozen ones only where a loader serves the step,
+    for a simulator never shows the same twice."""
+    called = [m for m in ledger.facts.modules if m.calls_per_step]
+    served = any(loader.num_batches for loader in ledger.facts.loaders)
+    return [
+        m
+        for m in called
+        if m.num_params - m.trainable_params >= max(LEAST * m.num_params, 1) and (m.trainable_params or served)
+    ]
 
 
 def _first_part(ledger: Ledger) -> list[OpGroup]:
