@@ -174,6 +174,17 @@ class TestFindings:
         kept, _ = judged([finding("a", "b")], known(a=-MS), self.ledger)
         assert kept[0].remedies == ("b",) and kept[0].basis == "estimated" and kept[0].saving.low_ns == 0
 
+    @pytest.mark.parametrize(
+        ("expected", "failed", "basis"), [(3, ("a",), "estimated"), (3, (), "rehearsed"), (25, ("a",), "rehearsed"),
+                                          (3, ("c",), "rehearsed")]
+    )  # fmt: skip
+    def test_the_next_best_is_no_measure_of_a_first_that_could_not_be_played(
+        self, expected: float, failed: tuple[str, ...], basis: str
+    ) -> None:
+        (found,), _ = judged([finding("a", "b", "c")], known(b=expected * MS), self.ledger, failed)
+        assert found.basis == basis and found.remedies == ("a", "b", "c") and found.rehearsed
+        assert found.saving.expected_ns == pytest.approx((20 if basis == "estimated" else expected) * MS)
+
     def test_bytes_stay_a_finding(self) -> None:
         assert judged([finding("a", cost_bytes=1 << 30)], known(a=-MS), self.ledger)[0]
 

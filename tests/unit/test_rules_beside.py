@@ -173,6 +173,14 @@ def test_evaluation_between_steps_is_told_by_its_share_of_the_time(share, raised
     assert not found or found[0].evidence["per_update"].value == pytest.approx(0.4 / 0.6 * 100 * MS)
 
 
+def test_a_prediction_after_the_last_step_is_no_load_on_the_steps():
+    apart = OtherLoop("forwards of Net", 0.4, 1600, apart=True)
+    beside = OtherLoop("forwards of Part", 0.3, 800)
+    assert not training(loops=(apart,), facts=Facts(modules=(MODEL,))).raised("BRR312")
+    (found,) = training(loops=(apart, beside), facts=Facts(modules=(MODEL,))).raised("BRR312")
+    assert "forwards of Part" in found.message and found.evidence["per_update"].value == pytest.approx(100 * MS)
+
+
 def test_what_lies_between_steps_may_take_longer_than_a_step():
     """Rollouts of 27 ms beside updates of 8: the mean step has both."""
     (found,) = loops(0.75).raised("BRR312")

@@ -102,6 +102,25 @@ def test_a_small_model_without_a_loop_is_a_note_that_asks_for_larger_batches():
     assert not Case(ops=layers, ms=40).raised("BRR301"), "a third of the step is not overhead-bound"
 
 
+@pytest.mark.parametrize(
+    ("weights", "micro", "elsewhere", "told"),
+    [(40, 1.0, 0, False), (20, 2.0, 0, False), (2, 1.0, 0, True), (30, 1.0, 0, True), (40, 1.0, 16, True)],
+    ids=["a weight for each", "in two micro-steps", "a cell", "some are shared", "and a cell of that shape"],
+)
+def test_layers_that_follow_each_other_are_no_loop_over_samples(
+    weights: int, micro: float, elsewhere: int, told: bool
+) -> None:
+    """Forty layers in a Sequential were a "loop over samples or time steps"."""
+    linear = {"concrete": (), "phase": "forward"}
+    layers = (tiny("addmm", 40, (64,), (8, 64), (64, 64), **linear), tiny("relu", 40, (8, 64), **linear))
+    cell = tiny("addmm", elsewhere, (64,), (8, 64), (64, 64), where=(OTHER_LINE,), **linear)
+    shapes = (((64, 64), weights), ((64,), weights))
+    optimizer = OptimizerFacts(id=0, num_tensors=2 * weights, shapes=shapes, micro_steps=micro)
+    case = Case(ops=(*layers, *([cell] if elsewhere else [])), ms=0.4, facts=Facts(optimizers=(optimizer,)))
+    found = case.raised("BRR301")
+    assert found and any("40 times" in each.message for each in found) == told
+
+
 def test_printing_makes_tiny_ops_too_and_has_its_own_rule():
     printed = line(5.0, LINE, torch___tensor_str___str=4.9)
     assert not recurrence(extra={"lines": (printed, line(0.1, BELOW, torch___tensor_str___str=0.1))}).raised("BRR301")

@@ -191,7 +191,7 @@ def test_other_loops_are_named_with_their_share(program: Program) -> None:
         program.forward(20, module=3, flags=EVALUATION)
     facts = {"modules": [{"id": 3, "kind": "Classifier"}], "optimizers": [{"id": 0, "kind": "AdamW"}]}
     (other,) = other_loops(recording(program, facts))
-    assert (other.name, other.count) == ("forwards of Classifier", 24)
+    assert (other.name, other.count, other.apart) == ("forwards of Classifier", 24, True)
     assert other.share == pytest.approx(460 / (460 + 590)), "from the last update to the last forward that began"
     (nameless,) = other_loops(recording(program, {"modules": [{"id": 9, "kind": "X"}]}))
     assert nameless.name == "forwards of #3"
@@ -211,7 +211,20 @@ def test_an_evaluation_now_and_then_is_told_with_its_first_and_last_forwards(pro
     (other,) = other_loops(rec)
     evaluated, trained = 20 * (10 * forwards + 5), 10 * 201
     assert other.share == pytest.approx(evaluated / (evaluated + trained), rel=0.01)
-    assert (other.count, other.beside) == (20 * forwards, len(rec.loops[0].steps))
+    assert (other.count, other.beside, other.apart) == (20 * forwards, len(rec.loops[0].steps), False)
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_what_comes_before_and_after_the_training_is_apart_from_it(program: Program, between: int) -> None:
+    """TabNet predicts at the end: 16 forwards of a fifth of the time were a load on each of its steps."""
+    for times in (20, 20 * between):
+        for _ in range(times):
+            program.forward(10, module=3, flags=EVALUATION)
+        program.train(30)
+    for _ in range(20):
+        program.forward(10, module=3, flags=EVALUATION)
+    (other,) = other_loops(recording(program))
+    assert other.apart == (not between)
 
 
 def test_a_model_that_is_trained_in_evaluation_mode_is_not_its_evaluation(program: Program) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.stepstats import step_stats
 from gobrrr.ledger.watching import BEAT_NS, _stretches, watching
 from gobrrr.recording import marks as ev
+from gobrrr.recording.facts import Facts, LoaderFacts
 from gobrrr.recording.iterators import loaders
 from gobrrr.recording.run import Recording, Start
 from gobrrr.recording.steps import find_loops
@@ -123,6 +125,29 @@ def test_epochs_and_batches_of_a_rest_are_counted() -> None:
     (loader,) = loaders(events, [{"id": 0, "key": ["a"]}])
     assert (loader["num_batches"], loader["unseen_epochs"]) == (5 + 3, 1)
     assert loader["iter_ns"] == [10, 10]
+
+
+def test_batches_of_an_evaluation_are_not_the_steps() -> None:
+    """An update takes two batches; after every second one five are evaluated, whose loader gives the most in all. Three
+    of eleven steps are counted while the hooks rest."""
+    MAIN = (1, 0)
+    step = [(ev.DATA_BEGIN, 0, 0), (ev.DATA_END, 0, 0), (ev.FORWARD, 0, 3)] * 2 + [(ev.BOUNDARY, 0, 1)]
+    evaluated = [(ev.DATA_BEGIN, 1, 0), (ev.DATA_END, 1, 0), (ev.FORWARD, 0, 0), (ev.BOUNDARY, 0, 2)] * 5
+    rest = [(ev.REST_BEGIN, 0, 1), *[(ev.BOUNDARY, 0, 1)] * 3, (ev.REST_END, 0, 3)]
+    kinds = [*(step * 2 + evaluated) * 4, *rest]
+    events = np.array([(10 * i, *row) for i, row in enumerate(kinds, 1)], np.int64)
+    training, validation = loaders(events, [{"id": 0, "key": ["a"]}, {"id": 1, "key": ["b"]}], MAIN)
+    assert validation["num_batches"] > training["num_batches"]
+    assert (training["step_batches"], validation["step_batches"]) == (22, 0)
+    facts = Facts(loaders=tuple(msgspec.convert(each, LoaderFacts) for each in (validation, training)))
+    assert facts.main_loader == facts.loaders[1] and facts.loaders[1].per_step(11) == 2
+
+
+def test_a_teacher_before_the_forward_leaves_what_is_known_of_all_batches() -> None:
+    step = [(ev.DATA_BEGIN, 0, 0), (ev.DATA_END, 0, 0), (ev.FORWARD, 1, 0), (ev.FORWARD, 0, 3), (ev.BOUNDARY, 0, 1)]
+    events = np.array([(10 * i, *row) for i, row in enumerate(step * 6, 1)], np.int64)
+    (entry,) = loaders(events, [{"id": 0, "key": ["a"]}], (1, 0))
+    assert msgspec.convert(entry, LoaderFacts).per_step(6) == 1 and entry["num_batches"] == 6
 
 
 def test_of_another_loop_the_share_is_of_what_was_seen_of_both(journal: Journal) -> None:

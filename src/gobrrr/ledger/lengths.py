@@ -14,15 +14,14 @@ SHIFTED = 8
 
 
 def sequences(facts: Facts, step: StepStats) -> Sequences | None:
-    """Of the loader that gave most batches, where they are what the model works on; None where that is not known."""
-    loader = max(facts.loaders, key=lambda each: each.num_batches, default=None)
+    """Of the loader that serves the steps, where they are what the model works on; None where that is not known."""
+    loader = facts.main_loader
     known = {each.loader: each for each in facts.lengths if each.fits}
     found = known.get(loader.id) if loader is not None else None
     if loader is None or found is None or not (given := reaching(facts, found)):
         return None
     rows, batches = found.rows / found.batches, found.batches
-    per_step = max(1, round(loader.num_batches / step.count)) if step.count else 1
-    tokens = per_step * found.tokens / batches
+    tokens = loader.per_step(step.count) * found.tokens / batches
     return Sequences(
         batches=batches,
         batch_size=max(1, round(rows)),

@@ -222,6 +222,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     """Of its steps' time, what its loader lets it wait."""
     beside: int = 0
     """Steps of the main loop while it was seen: not those that a rest counted."""
+    apart: bool = False
+    """It was seen only before the main loop's first step or after its last: a test at the end, a prediction."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

@@ -18,10 +18,8 @@ import numpy.typing as npt
 from gobrrr.ledger.model import OtherLoop
 from gobrrr.recording import marks
 from gobrrr.recording.run import Recording
-from gobrrr.recording.steps import LOOP_NAMES, Ints, LoopSteps
+from gobrrr.recording.steps import LOOP_NAMES, Ints, LoopSteps, usual_mode
 
-TRAINING = 3
-"""Value of a forward in training mode with gradients."""
 HIDES = (marks.WINDOW_BEGIN, marks.REST_BEGIN)
 CUTS = (marks.BOUNDARY, *HIDES, marks.WINDOW_END, marks.REST_END)
 Key = tuple[int, int]
@@ -56,6 +54,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
             _count(recording.events, stretches, loop),
             _waits(loop),
             beside,
+            trains and not any(each.boundaries[loop.key] for each in _between(stretches, main)),
         )
         for loop, ns in zip(others, spent, strict=True)
     )
@@ -82,14 +81,15 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
         yield Stretch(begin, last, last, between)
 
 
+def _between(stretches: list[Stretch], main: LoopSteps) -> Iterator[Stretch]:
+    """Those after the first step of the main loop and before its last."""
+    first, last = main.steps[0], main.steps[-1]
+    return (each for each in stretches if first.end <= each.begin and each.end <= last.end)
+
+
 def _goes_on(events: Ints, main: Key) -> Ints:
-    """When the training goes on, in order: at each of its forwards, or where its batch was asked for before. Its
-    forwards are those of the mode in which the last one before an update mostly is: a fine-tuning may train in
-    evaluation mode."""
-    cuts = events[np.isin(events[:, 1], (marks.FORWARD, marks.BOUNDARY))]
-    ends = (cuts[:, 1] == marks.BOUNDARY) & (cuts[:, 2] == main[1]) & (cuts[:, 3] == main[0])
-    before = cuts[:-1][ends[1:] & (cuts[:-1, 1] == marks.FORWARD), 3]
-    training = Counter(before.tolist()).most_common(1)[0][0] if len(before) else TRAINING
+    """When the training goes on, in order: at each of its forwards, or where its batch was asked for before."""
+    training = usual_mode(events, main)
     found, asked = [], 0
     for t, kind, value in events[np.isin(events[:, 1], (marks.DATA_BEGIN, marks.FORWARD))][:, [0, 1, 3]].tolist():
         if kind == marks.DATA_BEGIN:

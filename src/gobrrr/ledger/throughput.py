@@ -14,17 +14,17 @@ BEYOND = 1.0
 
 
 def samples_per_step(facts: Facts, step: StepStats, found: Sequences | None) -> float | None:
-    """Rows of the batches that one step gets, by the loader that gave most batches; None where it does not say."""
-    loader = max(facts.loaders, key=lambda each: each.num_batches, default=None)
+    """Rows of the batches that one step gets, by the loader that serves the steps; None where it does not say."""
+    loader = facts.main_loader
     if loader is None or not step.count or not step.batches:
         return None
     size = loader.batch_size or (found.batch_size if found is not None else None)
-    return float(size * max(1, round(loader.num_batches / step.count))) if size else None
+    return float(size * loader.per_step(step.count)) if size else None
 
 
 def steps_per_epoch(facts: Facts, samples: float | None) -> float | None:
     """Of that loader's data set, where it has a length and is read one sample at a time."""
-    loader = max(facts.loaders, key=lambda each: each.num_batches, default=None)
+    loader = facts.main_loader
     if loader is None or not samples or not loader.length or not loader.one_by_one:
         return None
     return loader.length / samples

@@ -82,6 +82,8 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     created_span: Span | None = None
     """The user's line that iterates over it."""
     num_batches: int = 0
+    step_batches: int = 0
+    """Of them those that the main loop's steps took: an evaluation between them takes others."""
     num_looked: int = 0
     """Batches of which it was seen whether making them drew from a global random stream; without workers alone."""
     num_drew: int = 0
@@ -95,6 +97,10 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     """From that batch to the end of its step: starting workers take cores, and pages that a fork shares are copied."""
     end_wait_ns: tuple[int, ...] = ()
     """The request that finds each epoch over: workers that do not persist are stopped in it."""
+
+    def per_step(self, num_steps: int) -> int:
+        """Batches that each of so many steps takes; one at least."""
+        return max(1, round((self.step_batches or self.num_batches) / num_steps)) if num_steps else 1
 
     @property
     def num_epochs(self) -> int:
@@ -370,3 +376,9 @@ class Facts(msgspec.Struct, frozen=True):
     """Threads of this process that were ready to run and had no core, mean; null where the kernel does not tell."""
     stolen_load: float | None = None
     """Cores' worth of time that the host took from the CPUs of this process, mean."""
+
+    @property
+    def main_loader(self) -> LoaderFacts | None:
+        """The loader that serves the main loop's steps: that of most of their batches, or of all where none is seen to
+        be theirs."""
+        return max(self.loaders, key=lambda each: (each.step_batches, each.num_batches), default=None)

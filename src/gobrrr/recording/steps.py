@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -97,6 +97,19 @@ class LoopSteps:
     def resting(self) -> list[Step]:
         """Steps that were counted, and nobody watched."""
         return [step for step in self.steps if step.rests]
+
+
+TRAINING = 3
+"""Value of a forward in training mode with gradients."""
+
+
+def usual_mode(events: Ints, key: tuple[int, int]) -> int:
+    """The mode of the last forward before a step of that loop ends, mostly: a fine-tuning may train in evaluation mode.
+    Training where no forward was seen."""
+    cuts = events[np.isin(events[:, 1], (marks.FORWARD, marks.BOUNDARY))]
+    ends = (cuts[:, 1] == marks.BOUNDARY) & (cuts[:, 2] == key[1]) & (cuts[:, 3] == key[0])
+    before = cuts[:-1][ends[1:] & (cuts[:-1, 1] == marks.FORWARD), 3]
+    return int(Counter(before.tolist()).most_common(1)[0][0]) if len(before) else TRAINING
 
 
 class Finder:

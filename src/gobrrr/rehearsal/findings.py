@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from msgspec.structs import replace
 
@@ -42,7 +42,7 @@ class Rehearsal:
             return list(findings), []
         known, why_not = played(scenes, self._ledger, self._start, self._interpreter, self._seconds)
         self.outcomes = tuple(known.values())
-        kept, dropped = judged(findings, known, self._ledger)
+        kept, dropped = judged(findings, known, self._ledger, why_not)
         failed = [
             (f.code, why_not[name]) for f in kept for name in f.remedies if f.saving.ceiling_ns and name in why_not
         ]
@@ -67,14 +67,15 @@ def _why_not(scene: Scene, played: Played) -> str:
 
 
 def judged(
-    findings: Sequence[Finding], known: dict[str, Rehearsed], ledger: Ledger
+    findings: Sequence[Finding], known: dict[str, Rehearsed], ledger: Ledger, failed: Container[str] = ()
 ) -> tuple[list[Finding], list[Skipped]]:
-    """A finding takes the saving of its best remedy; without a winner, what was not rehearsed remains. Pure."""
+    """A finding takes the saving of its best remedy; without a winner, what was not rehearsed remains. Where a remedy
+    before that one could not be played, it stays estimated: the next best is no measure of the best. Pure."""
     kept: list[Finding] = []
     dropped: list[Skipped] = []
     for each in findings:
         here = tuple(known[name] for name in each.remedies if name in known)
-        found = _judged(each, here, ledger) if here and each.saving.ceiling_ns > 0 else each
+        found = _judged(each, here, ledger, failed) if here and each.saving.ceiling_ns > 0 else each
         if found is None:
             dropped.append((each.code, f"rehearsed here: {', '.join(map(_loss, here))}"))
         else:
@@ -82,7 +83,9 @@ def judged(
     return kept, dropped
 
 
-def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger) -> Finding | None:
+def _judged(
+    finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, failed: Container[str]
+) -> Finding | None:
     winners = [r for r in here if r.saving.expected_ns > 0]
     losers = {r.remedy for r in here} - {r.remedy for r in winners}
     left = tuple(name for name in finding.remedies if name not in losers)
@@ -92,6 +95,9 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger) -> Fi
             return None
         saving = replace(finding.saving, low_ns=0.0)  # others may help; the first choice does not
         return replace(finding, remedies=left, rehearsed=here, saving=saving)
+    unknown = any(name in failed for name in left[: left.index(best.remedy)])
+    if unknown and best.saving.expected_ns < finding.saving.expected_ns:
+        return replace(finding, remedies=left, rehearsed=here)
     if not worth_telling(ledger, best.saving.ceiling_ns) and not finding.cost_bytes:
         return None
     level = severity(best.saving.expected_ns, ledger.wall)

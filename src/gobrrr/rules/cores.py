@@ -18,8 +18,8 @@ quartiles that make steps unsteady (proposed)."""
 
 
 def main_loader(ledger: Ledger) -> LoaderFacts | None:
-    """The loader that handed out most batches."""
-    return max(ledger.facts.loaders, key=lambda loader: loader.num_batches, default=None)
+    """The loader that serves the main loop's steps."""
+    return ledger.facts.main_loader
 
 
 def micro_steps(ledger: Ledger) -> float:
@@ -31,7 +31,7 @@ def batches_per_step(ledger: Ledger) -> float:
     """Batches that the loop's loader hands out per step: a program may go over one several times, or accumulate."""
     loader = main_loader(ledger)
     if loader is not None and loader.num_batches and ledger.step.count:
-        return max(1.0, round(loader.num_batches / ledger.step.count))
+        return float(loader.per_step(ledger.step.count))
     return micro_steps(ledger)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup
@@ -12,13 +13,15 @@ from gobrrr.rules.by_hand import by_hand
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.lines import Key, claimed, key
 from gobrrr.rules.model import TINY
-from gobrrr.rules.shapes import inside, total
+from gobrrr.rules.shapes import CONVOLUTIONS, MATMULS, inside, total
 
 SMALL = 100.0
 """Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""
 REPEATS = 16
 """Calls of one op with the same shapes from one line and step that make a loop over samples or time steps: layers of a
 small model repeat 2 to 12 times, samples and time steps 16 times and more (proposed)."""
+ONCE = 0.9
+"""Weights, to the products of their shape, from which each is used once: a step that is half seen has some too few."""
 MICRO_STEPS = 8.0
 """Micro-steps of an update multiply the calls; more than these are a loop over samples themselves."""
 MOSTLY = 0.75
@@ -72,7 +75,12 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     micro = micro_steps(ledger)
     updates = max([1, *(count for _, count in ledger.step.updates)])  # a critic's five times for a generator's once
     repeats = REPEATS * updates * (micro if micro <= MICRO_STEPS else 1.0)
-    found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
+    passes = updates * micro
+    found = {
+        place: ops
+        for place, ops in by_line.items()
+        if _is_loop(ops, machine, repeats) and not _are_layers(ledger, ops, passes)
+    }
     by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for place, ops in found.items():
         by_function[(place[0], ops[0].where[0].function)].append(place)
@@ -103,6 +111,29 @@ def _is_loop(ops: list[OpGroup], machine: Machine, repeats: float) -> bool:
         )
     )
     return repeated > 0 and repeated >= MOSTLY * sum(op.ns for op in ops)
+
+
+def _are_layers(ledger: Ledger, ops: list[OpGroup], passes: float) -> bool:
+    """Layers of one shape that follow each other, each with weights of its own: in the whole step no more products of
+    the line's shapes than there are weights of them, in so many forwards."""
+    weights = Counter[tuple[int, ...]]()
+    for optimizer in ledger.facts.optimizers:
+        weights.update(dict(optimizer.shapes))
+    every = _products(op for op in ledger.ops if op.phase in BODY and not op.recomputed)
+    return any(
+        calls >= REPEATS and max(weights[shape], weights[shape[::-1]]) * passes >= ONCE * every[shape]
+        for shape, calls in _products(ops).items()
+    )
+
+
+def _products(ops: Iterable[OpGroup]) -> dict[tuple[int, ...], float]:
+    """Calls of products and convolutions by the shapes of what they take."""
+    found: dict[tuple[int, ...], float] = defaultdict(float)
+    for op in ops:
+        for shape in set(op.shapes) if op.name in MATMULS | CONVOLUTIONS else ():
+            if len(shape) > 1:
+                found[shape] += op.calls
+    return found
 
 
 def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]]) -> Loop:
