@@ -35,15 +35,17 @@ def _program(case: Case, seen: dict[tuple[str, str], Row]) -> Row:
     return {
         "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped,
         "truth": truth, "run": _public(run), "tune": _public(tune), "picks": (picks or {}).get("picks"), "peer": _public(peer),
-        "scores": scoring.score(case, run, _here(tune, picks)) if done else None, "absurd": scoring.absurd(run) if done else [],
+        "scores": scoring.score(case, run, _here(truth, tune, picks)) if done else None, "absurd": scoring.absurd(run) if done else [],
     }  # fmt: skip
 
 
-def _here(tune: Row | None, picks: Row | None) -> Row:
-    """What remedies were measured to bring, shares of the step [low, high]: played alone, or kept by a tuning."""
-    speed = (tune or {}).get("speedup")
+def _here(truth: Row | None, tune: Row | None, picks: Row | None) -> Row:
+    """What was measured to bring how much, shares of the step [low, high]: remedies played alone, or kept by a tuning,
+    and the edit by hand."""
+    speed, saved = (tune or {}).get("speedup"), (truth or {}).get("saved")
     kept = {name: [1 - 1 / end for end in speed[1:]] for name in (tune or {}).get("kept", [])} if speed else {}
-    return {**(picks or {}).get("gains", {}), **kept}
+    hand = {} if saved is None else {scoring.BY_HAND: [saved, saved]}
+    return {**(picks or {}).get("gains", {}), **kept, **hand}
 
 
 def _public(row: Row | None) -> Row | None:

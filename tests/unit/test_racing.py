@@ -64,6 +64,54 @@ def test_nobody_failed_where_the_program_as_it_is_died() -> None:
     assert [result.verdict for result in kept] == ["inconclusive", "inconclusive"] and not race.refused
 
 
+class Heats(Listener):
+    """The contenders that still run whenever a heat is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Stack, ...]] = []
+
+    def heat(self, heat) -> None:
+        self.told.append(heat.live)
+
+
+def heats(referee: FakeReferee, *names: str) -> tuple[Race, list[tuple[Stack, ...]], dict[Stack, str]]:
+    """Who ran in which, the best expected first."""
+    promised = {name: Saving(0.0, (9 - n) * MS, 10 * MS) for n, name in enumerate(names)}
+    race = Race([Candidate(name, saving) for name, saving in promised.items()], referee.step(()))
+    listener, kept = Heats(), []
+    Racing(race, referee, lambda: 900.0, kept.append, listener, referee.clock).run()
+    return race, listener.told, {each.remedies: each.verdict for each in kept if not each.onto}
+
+
+def test_who_cannot_start_gives_its_place_to_the_next_at_once() -> None:
+    """Of a BERT three of four openers never took hold, and then there was no time for what brings 1.4."""
+    referee = FakeReferee({"a": 1.3, "c": 1.2, "d": 1.2}, broken=("b", "c"), room=2)
+    race, told, verdicts = heats(referee, "a", "b", "c", "d")
+    assert told[:3] == [(("a",), ("b",)), (("a",), ("c",)), (("a",), ("d",))]
+    assert referee.starts[:5] == [(), ("a",), ("b",), ("c",), ("d",)]
+    assert verdicts[("d",)] == "faster" and verdicts[("b",)] == verdicts[("c",)] == "failed"
+    assert race.refused == {"b", "c"}
+
+
+@pytest.mark.parametrize("broken", [("a", "b"), ("b",)], ids=["nobody is left to wait", "only what compiles waits"])
+def test_places_stay_empty_where_nobody_runs_or_compiling_would_be_waited_for(broken: tuple[str, ...]) -> None:
+    referee = FakeReferee({"a": 1.3, "compile": 1.3}, broken=broken, room=2)
+    _, told, verdicts = heats(referee, "a", "b", "compile")
+    assert told[:2] == [(("a",), ("b",)), (("compile",),)] and verdicts[("compile",)] == "faster"
+
+
+def test_an_arm_that_was_merely_late_gives_no_place_away() -> None:
+    class Late(FakeReferee):
+        def start(self, stacks, seconds):
+            failed = super().start(stacks, seconds)
+            late = {stack: f"{LATE} 1 s" for stack in stacks if stack == ("b",)}
+            self.end(list(late))
+            return {**failed, **late}
+
+    race, told, verdicts = heats(Late({"a": 1.3, "c": 1.2}, room=2), "a", "b", "c")
+    assert told[:2] == [(("a",), ("b",)), (("c",),)] and "b" not in race.refused
+
+
 def test_nobody_failed_where_the_time_was_spent() -> None:
     racing, race, kept = raced(Mortal({"x": 1.001, "y": 1.001}, ("x",), at=5, reason=SPENT), "x", "y")
     assert racing.broken == "" and not race.refused

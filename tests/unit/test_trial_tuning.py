@@ -59,6 +59,25 @@ def test_what_else_leans_is_confirmed_where_the_best_was_red(tmp_path: Path) -> 
     assert referee.guarded == [("worker",), ("fused",)] and referee.measured == [("fused",)]
 
 
+def test_the_race_goes_on_where_all_that_it_showed_was_refused(tmp_path: Path) -> None:
+    """A BERT packed looked 1.3 times as fast, which ended the race, and its numbers were others: two of five minutes
+    were left, and what brings 1.4 was never looked at."""
+    both = [Candidate("leaky", Saving(0.0, 9 * MS, 10 * MS), risk=1), CANDIDATES[0]]
+    referee = FakeReferee(GAINS, red=("leaky",), start_s=20, room=1)
+    receipt = tuned(referee, both, tmp_path, seconds=140).receipt()
+    assert referee.guarded == [("leaky",), ("fused",)] and receipt.complete
+    assert receipt.kept == ("fused",) or receipt.likely == ("fused",)
+    assert referee.clock() <= 1.1 * 140
+
+
+def test_what_conflicts_with_the_refused_is_looked_at_after_all(tmp_path: Path) -> None:
+    both = [Candidate("leaky", Saving(0.0, 9 * MS, 10 * MS), risk=1, conflicts=frozenset({"fused"})), CANDIDATES[0]]
+    referee = FakeReferee(GAINS, red=("leaky",))
+    receipt = tuned(referee, both, tmp_path, seconds=600).receipt()
+    assert referee.guarded == [("leaky",), ("fused",)] and receipt.kept == ("fused",)
+    assert not any("conflicts" in note for note in receipt.notes)
+
+
 @pytest.mark.parametrize("seconds", [60, 90, 150, 300])
 @pytest.mark.parametrize("start_s", [3.0, 12.0])
 def test_the_minutes_bound_all_of_it(tmp_path: Path, seconds: float, start_s: float) -> None:

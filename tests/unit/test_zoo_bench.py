@@ -115,24 +115,28 @@ def test_the_verdict_counts_where_the_finding_is_not_what_it_says(tiny: Case) ->
     assert not scoring.true_headline(tiny, seen["report"])
 
 
-def test_where_the_experts_fix_brings_nothing_what_was_measured_to_bring_is_right(tiny: Case) -> None:
+def test_what_was_measured_to_bring_more_than_the_experts_fix_is_right(tiny: Case) -> None:
     case, seen = tiny._replace(codes=("BRR102",), bounds=("compute",)), row(code="BRR112")
     bf16, masks = {"bf16_autocast": [-0.4, -0.3]}, {"packed_masks": [0.05, 0.1]}
     assert not scoring.score(case, seen)["headline"] and scoring.score(case, seen)["line"]
-    scores = scoring.score(case, seen, bf16 | masks)
-    assert scores["headline"] and scores["line"] is None
-    for here in (bf16, masks, bf16 | {"packed_masks": [-0.01, 0.1]}, masks | {"bf16_autocast": [0.01, 0.3]}):
+    for more in (bf16, {"by hand": [0.04, 0.04]}):
+        scores = scoring.score(case, seen, masks | more)
+        assert scores["headline"] and scores["line"] is None
+    nothing, either = {"packed_masks": [-0.01, 0.1]}, {"bf16_autocast": [0.01, 0.06]}
+    for here in (bf16, masks, bf16 | nothing, masks | either, masks | bf16 | {"by hand": [0.2, 0.2]}):
         assert not scoring.score(case, seen, here)["headline"]
 
 
-def test_what_was_measured_is_taken_from_the_sweeps_and_from_what_a_tuning_kept(tmp_path: Path) -> None:
+def test_what_was_measured_is_taken_from_the_sweeps_a_tuning_and_the_edit(tmp_path: Path) -> None:
     pair = {"remedy": "packed_masks", "step_ns": 200.0, "realised_interval_ns": [-10.0, 20.0]}
     (tmp_path / "picks.json").write_text(json.dumps({"programs": {"tiny": {"picks": {}, "pairs": [pair]}}}))
     (picks,) = tuning.picked(tmp_path / "picks.json")
     assert picks["gains"] == {"packed_masks": [-0.05, 0.1]}
     tune = {"speedup": [1.5, 1.25, 2.0], "kept": ["bucketing"]}
-    assert table._here(tune, picks) == {"packed_masks": [-0.05, 0.1], "bucketing": pytest.approx([0.2, 0.5])}
-    assert table._here({"speedup": None, "kept": []}, None) == {}
+    assert table._here({"saved": 0.3}, tune, picks) == {
+        "packed_masks": [-0.05, 0.1], "bucketing": pytest.approx([0.2, 0.5]), "by hand": [0.3, 0.3]
+    }  # fmt: skip
+    assert table._here({"saved": None}, {"speedup": None, "kept": []}, None) == {}
 
 
 def test_what_lies_between_steps_is_held_against_the_loop_as_the_clock_has_it(tiny: Case) -> None:

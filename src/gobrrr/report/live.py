@@ -43,7 +43,7 @@ def doing(plan: Plan) -> str:
 
 def racing(heat: Heat) -> str:
     """'racing compile, fused_optimizer against the program as it is'."""
-    names = (" + ".join(name for name in stack if name not in heat.reference) for stack in heat.contenders)
+    names = (" + ".join(name for name in stack if name not in heat.reference) for stack in heat.live)
     other = f"on top of {' + '.join(heat.reference)}" if heat.reference else "against the program as it is"
     return f"racing {', '.join(names)} {other}"
 

@@ -64,6 +64,11 @@ class Heat:
         self.sweeps.append({arm: fmean(map(math.log, cost)) for arm, cost in costs.items()})
         self._live = [arm for arm in self._live if self._runs_on(arm)]
 
+    def join(self, arms: Sequence[Stack]) -> None:
+        """They run from the next sweep on."""
+        self.contenders += tuple(arms)
+        self._live += arms
+
     def leave(self, arm: Stack) -> None:
         """It died, say: no more blocks for it."""
         self._live = [each for each in self._live if each != arm]

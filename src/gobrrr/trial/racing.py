@@ -100,6 +100,7 @@ class Racing:
         while not self.broken and (heat := self._race.next(self._arms.places(), self._fits)) is not None:
             self._heat(heat)
         self._arms.end()
+        self._alive.clear()
 
     def _fits(self, stack: Stack) -> bool:
         """Whether it can be started in what is left: others with a remedy of its own tell how long that takes, else
@@ -139,7 +140,7 @@ class Racing:
 
     def _heat(self, heat: Heat) -> None:
         self._running = heat
-        looked = self.look(heat)
+        looked = self.look(heat, lambda failed: self._race.fill(heat, failed, self._fits))
         if looked is None:
             return
         self._race.feed(heat, looked.broken, looked.times)
@@ -148,9 +149,10 @@ class Racing:
         for result in looked.results:
             self._keep(result)
 
-    def look(self, heat: Heat) -> Looked | None:
+    def look(self, heat: Heat, fill: Callable[[list[Stack]], list[Stack]] = lambda _: []) -> Looked | None:
         """Start a heat's arms and let them take turns until each has shown what it can; null where the program as it is
-        cannot be run. Those that are still alive are the caller's."""
+        cannot be run. `fill`: who takes the places of those that failed. Those that are still alive are the caller's.
+        """
         began = self._clock()
         self._listener.heat(heat)
         failed = self._bring([heat.reference, *heat.contenders])
@@ -158,8 +160,17 @@ class Racing:
             return None
         if heat.reference in failed:
             failed = dict.fromkeys((heat.reference, *heat.contenders), failed[heat.reference])
-        for stack in failed:
-            heat.leave(stack)
+        gone = list(failed)
+        while gone:
+            for stack in gone:
+                heat.leave(stack)
+            fresh = fill([stack for stack in gone if not is_late(failed[stack])])
+            if not fresh:
+                break
+            heat.join(fresh)
+            self._listener.heat(heat)
+            gone = list(more := self._bring(fresh))
+            failed |= more
         ran: list[list[Ran]] = []
         lasted = 0.0
         goes_on = True

@@ -10,7 +10,7 @@ Pure; knows no clock, and claims nothing: what it keeps is confirmed in processe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gobrrr.rules.model import Saving
@@ -134,6 +134,31 @@ class Race:
                 return self._heat(self.leader, [union])
         on_top = [stack for stack in self._on_top() if (self.leader, stack) not in self._looked and fits(stack)]
         return self._heat(self.leader, on_top[:places]) if self.leader and on_top else None
+
+    def fill(self, heat: Heat, failed: Collection[Stack], fits: Callable[[Stack], bool]) -> list[Stack]:
+        """Who takes the places of those that could not start, beside those that could: of a BERT three of four openers
+        never took hold, and there was no time left to look at what brings 1.4. Nothing that compiles: the others would
+        have to wait for it."""
+        if heat.reference or not set(heat.live) - set(failed):
+            return []
+        for stack in failed:
+            self.settle((), stack, "failed", 0.0)
+        waiting = [
+            stack
+            for stack in self._openers()
+            if ((), stack) not in self._looked and stack not in heat.contenders and SLOWEST not in stack and fits(stack)
+        ]
+        chosen = waiting[: len(failed)]
+        if heat.most == BRIEF:
+            self._brief.update(chosen)
+        return chosen
+
+    def again(self) -> bool:
+        """Whether there is still something to race for, now that what led was refused."""
+        self.shown = {stack: mean for stack, mean in self.shown.items() if not set(stack) & self.refused}
+        self.leader, self._joined = (), False
+        self.skipped.clear()  # what conflicted with the refused is free
+        return self.open()
 
     def _together(self, openers: list[Stack]) -> list[Stack]:
         """Those that start side by side: with what promises most no compiling that it would have to wait for, where

@@ -170,14 +170,18 @@ class Tuning:
             if self._settling is not None:
                 until = self._began + settling.share(self._headspace) * self._seconds
                 self._settled = self._settling.run(until, self._headspace)
-            self._racing.run()
-            self._raced = self._clock() - self._began
-            self._confirm(self._affordable(self.race.best()))
+            self._heats()
+            while not self._confirm(self._affordable(self.race.best())) and self.race.again():
+                self._heats()
             self.complete = True
         except KeyboardInterrupt:
             pass
         finally:
             self._referee.end()
+
+    def _heats(self) -> None:
+        self._racing.run()
+        self._raced = self._clock() - self._began
 
     def left(self) -> float:
         """Seconds of the user's minutes."""
@@ -232,24 +236,26 @@ class Tuning:
         self._journal.append(result)
         self._listener.ended(result)
 
-    def _confirm(self, stack: Stack) -> None:
+    def _confirm(self, stack: Stack) -> bool:
         """The guard on a stack, its riskiest remedies left out until it is green, and what else seemed to help where
-        none is left; then fresh processes against the program as it is."""
+        none is left; then fresh processes against the program as it is. False where all of it was refused."""
+        asked = stack
         while stack:
             self._likely = stack
             began = self._clock()
             guarded = self._guarded(stack)
             if guarded.green:
-                return self._measure(stack, guarded)
+                self._measure(stack, guarded)
+                return True
             if guarded.verdict == "unverified" and self.left() <= 0:
-                return self._keep(
-                    TrialResult(remedies=stack, purpose="final", verdict="inconclusive", reason=UNCHECKED)
-                )
+                self._keep(TrialResult(remedies=stack, purpose="final", verdict="inconclusive", reason=UNCHECKED))
+                return True
             self._keep(TrialResult(remedies=stack, purpose="guard", verdict=self._objective.better, guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
             hurried = self.left() < HURRY * (self._clock() - began)
             stack = self.race.refuse(stack, hurried) or self._affordable(self.race.instead())
         self._likely = ()
+        return not asked
 
     def _guarded(self, stack: Stack) -> Guarded:
         """What the guard says, unverified where the minutes are over before it is asked."""
