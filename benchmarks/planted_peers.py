@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -65,20 +67,25 @@ class TraceML:
         right = RIGHT_PHASE.get(illness.code[3], ())
         return Verdict("none", said) if isinstance(said, str) else read_summary(said, right)
 
-    def summary(self, program: list[str], folder: Path | None = None) -> dict[str, object] | str:
-        """What it writes of this script with its arguments, or why it wrote nothing."""
+    def summary(
+        self, program: list[str], folder: Path | None = None, variables: dict[str, str] | None = None
+    ) -> dict[str, object] | str:
+        """What it writes of this script with its arguments, or why it wrote nothing; nothing of it lives on."""
         with tempfile.TemporaryDirectory() as scratch:
             place = ["--logs-dir", scratch, "--run-name", "run", "--interval", "1"]
+            command = [str(self.command.resolve()), "run", *place, *program]
+            process = subprocess.Popen(
+                command, cwd=folder, env=variables or environment(), start_new_session=True,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
             try:
-                done = subprocess.run(
-                    [str(self.command.resolve()), "run", *place, *program], cwd=folder,
-                    capture_output=True, text=True, timeout=PATIENCE, env=environment(),
-                )  # fmt: skip
+                code = process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
                 return f"no end within {PATIENCE:.0f} s"
             file = Path(scratch) / "run" / "final_summary.json"
-            if done.returncode or not file.exists():
-                return f"the program or the peer failed: it left with {done.returncode}"
+            if code or not file.exists():
+                return f"the program or the peer failed: it left with {code}"
             said: dict[str, object] = json.loads(file.read_text())
             return said
 

@@ -84,7 +84,8 @@ def asked(case: Case) -> dict[str, Any]:
         raise RuntimeError(peer)
     with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
         place = _copy(case, Path(scratch) / "asked")
-        said = peer.summary([str(STEPS.resolve()), "--args", case.kind, case.script.name], place)
+        program = [str(STEPS.resolve()), "--args", case.counts or case.kind, case.script.name]
+        said = peer.summary(program, place, environment())
     if isinstance(said, str):
         raise RuntimeError(said)
     found = read_summary(said, tuple(word for bound in case.bounds for word in PHASE_OF.get(bound, ())))

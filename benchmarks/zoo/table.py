@@ -27,25 +27,24 @@ def summary(cases: Sequence[Case], rows: Sequence[Row]) -> Row:
 
 
 def _program(case: Case, seen: dict[tuple[str, str], Row]) -> Row:
-    truth, run, tune, picks, peer = (
-        seen.get((case.name, kind)) for kind in ("truth", "run", "tune", "picks", "peer")
-    )
+    truth, run, tune, picks, peer = (seen.get((case.name, kind)) for kind in ("truth", "run", "tune", "picks", "peer"))
     skipped = next((row["skipped"] for row in (truth, run, tune) if row and row["skipped"]), "")
-    done = run is not None and "exit_codes" in run
+    done = run if run is not None and "exit_codes" in run else None
     return {
-        "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped,
-        "truth": truth, "run": _public(run), "tune": _public(tune), "picks": (picks or {}).get("picks"), "peer": _public(peer),
-        "scores": scoring.score(case, run, _here(truth, tune, picks)) if done else None, "absurd": scoring.absurd(run) if done else [],
+        "name": case.name, "cause": case.cause, "kind": case.kind, "skipped": skipped, "truth": truth,
+        "run": _public(run), "tune": _public(tune), "picks": (picks or {}).get("picks"), "peer": _public(peer),
+        "scores": scoring.score(case, done, _here(truth, tune, picks)) if done else None,
+        "absurd": scoring.absurd(done) if done else [],
     }  # fmt: skip
 
 
 def _here(truth: Row | None, tune: Row | None, picks: Row | None) -> Row:
-    """What was measured to bring how much, shares of the step [low, high]: remedies played alone, or kept by a tuning,
-    and the edit by hand."""
-    speed, saved = (tune or {}).get("speedup"), (truth or {}).get("saved")
-    kept = {name: [1 - 1 / end for end in speed[1:]] for name in (tune or {}).get("kept", [])} if speed else {}
+    """What was measured to bring how much, shares of the step [low, high]: remedies played alone, else the one that a
+    tuning kept by itself; and the edit by hand."""
+    saved, kept = (truth or {}).get("saved"), (tune or {}).get("kept", [])
+    tuned = {kept[0]: [1 - 1 / end for end in tune["speedup"][1:]]} if tune and len(kept) == 1 else {}
     hand = {} if saved is None else {scoring.BY_HAND: [saved, saved]}
-    return {**(picks or {}).get("gains", {}), **kept, **hand}
+    return {**tuned, **(picks or {}).get("gains", {}), **hand}
 
 
 def _public(row: Row | None) -> Row | None:
@@ -121,7 +120,7 @@ def table(found: Row) -> str:
         f"Python {found['python']}, torch {found['torch']}, gobrrr {found['gobrrr']}\n\n"
         "Programs whose training or inference code is a library's own. Steps and shares are from a clock that knows "
         "nothing of gobrrr; 'by hand' is the time that the expert's fix takes away, both programs run in turn.\n\n"
-        "| program | step | expert's cause | by hand | what `gobrrr run` says | misses | tune | best single | TraceML |\n"
+        "| program | step | expert's cause | by hand | what `gobrrr run` says | misses | tune | best single | peer |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
     told = "\n".join(
@@ -142,7 +141,9 @@ def _peers(programs: Sequence[Row]) -> str:
     """In how many of the programs that it ran on TraceML names the right phase."""
     said = [p["peer"] for p in programs if p.get("peer") and "said" in p["peer"]]
     right = sum(each["right_phase"] for each in said)
-    return f"\n- TraceML {said[0]['peer']} names the phase of the expert's cause in {right} of {len(said)}" if said else ""
+    return (
+        f"\n- TraceML {said[0]['peer']} names the phase of the expert's cause in {right} of {len(said)}" if said else ""
+    )
 
 
 def _line(program: Row) -> str:

@@ -108,7 +108,7 @@ def test_an_arm_that_was_merely_late_gives_no_place_away() -> None:
             self.end(list(late))
             return {**failed, **late}
 
-    race, told, verdicts = heats(Late({"a": 1.3, "c": 1.2}, room=2), "a", "b", "c")
+    race, told, _verdicts = heats(Late({"a": 1.3, "c": 1.2}, room=2), "a", "b", "c")
     assert told[:2] == [(("a",), ("b",)), (("c",),)] and "b" not in race.refused
 
 

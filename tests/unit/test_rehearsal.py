@@ -184,6 +184,7 @@ class TestFindings:
         (found,), _ = judged([finding("a", "b", "c")], known(b=expected * MS), self.ledger, failed)
         assert found.basis == basis and found.remedies == ("a", "b", "c") and found.rehearsed
         assert found.saving.expected_ns == pytest.approx((20 if basis == "estimated" else expected) * MS)
+        assert found.saving.low_ns == 0, "what was played showed no more"
 
     def test_bytes_stay_a_finding(self) -> None:
         assert judged([finding("a", cost_bytes=1 << 30)], known(a=-MS), self.ledger)[0]

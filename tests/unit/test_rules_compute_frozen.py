@@ -21,14 +21,16 @@ def work(flops: float, ms: float, phase: str = "forward", **fields: Any) -> OpGr
     return op("mm", (64, 64), (64, 64), ms=ms, phase=phase, flops=flops, **fields)
 
 
-def tagger(*ops: OpGroup, loader: LoaderFacts = LOADER, module: ModuleFacts = PART, **fields: Any) -> Case:
+def tagger(
+    *ops: OpGroup, loader: LoaderFacts = LOADER, modules: tuple[ModuleFacts, ...] = (PART,), **fields: Any
+) -> Case:
     """A frozen trunk of 40 ms with an activation of 10, and a head that trains, on lines of their own."""
     trunk = (work(1e9, 40.0, order=1), op("relu", (64, 64), ms=10.0, order=2))
     head = (
         op("mm", (8, 64), (64, 8), ms=4.0, flops=1e8, where=(OTHER_LINE,), order=3),
         work(2e8, 8.0, "backward", where=(OTHER_LINE,), order=4),
     )
-    facts = Facts(modules=(module,), loaders=(loader,))
+    facts = Facts(modules=modules, loaders=(loader,))
     return Case(ops=(*trunk, *head, *ops), facts=facts, ms=100.0, **fields)
 
 
@@ -40,16 +42,37 @@ def test_a_frozen_trunk_may_be_kept_with_all_that_runs_at_its_line() -> None:
     assert found.evidence["frozen_parameters"].value == 900
 
 
+TRUNK = ModuleFacts(id=0, kind="Trunk", num_params=1000, trainable_params=0, calls_per_step=1.0, span=LINE)
+HEAD = ModuleFacts(id=1, kind="Head", num_params=90, trainable_params=90, calls_per_step=1.0, span=OTHER_LINE)
+SERVED = StepStats(count=30, plain_count=20, kind="training", batches=1)
+
+
 def test_a_trunk_that_the_program_calls_by_itself_may_be_kept_where_a_loader_serves_the_step() -> None:
-    trunk = ModuleFacts(id=0, kind="Trunk", num_params=1000, trainable_params=0, calls_per_step=1.0)
-    (found,) = tagger(module=trunk, loader=replace(LOADER, num_batches=30)).raised("BRR113")
-    assert "forwards of Trunk, which no gradient passes" in found.message
+    (found,) = tagger(modules=(TRUNK, HEAD), step=SERVED).raised("BRR113")
+    assert "are forwards of Trunk, which no gradient passes" in found.message
     assert found.evidence["frozen_parameters"].value == 1000 and found.evidence["trained_share"].value == 0
+    (part,) = tagger().raised("BRR113")
+    assert "are forwards of the first layers of Tagger" in part.message
 
 
-def test_a_loss_or_an_activation_that_has_no_parameters_is_no_frozen_model() -> None:
-    loss = ModuleFacts(id=0, kind="MSELoss", calls_per_step=1.0)
-    assert not tagger(module=loss, loader=replace(LOADER, num_batches=30)).raised("BRR113")
+@pytest.mark.parametrize(
+    ("trunk", "batches"),
+    [
+        (TRUNK, 0),
+        (replace(TRUNK, num_params=0), 1),
+        (replace(TRUNK, calls_per_step=0.0), 1),
+        (replace(TRUNK, kind="Normalize", span=THIRD), 1),
+        (replace(TRUNK, kind="Normalize", span=None), 1),
+        (replace(TRUNK, kind="Head", num_params=90), 1),
+    ],
+    ids=["a simulator's", "an activation", "not called", "another line's", "of no known line", "a teacher"],
+)
+def test_a_frozen_model_whose_outputs_may_differ_or_that_did_not_run_there_is_none(
+    trunk: ModuleFacts, batches: int
+) -> None:
+    """An EMA teacher gets no gradient, and follows its student; a normalisation with six frozen numbers did not run the
+    forward for labels."""
+    assert not tagger(modules=(trunk, HEAD), step=replace(SERVED, batches=batches)).raised("BRR113")
 
 
 @pytest.mark.parametrize("loader", [LoaderFacts(id=0, num_looked=20, num_drew=1), LoaderFacts(id=0, num_looked=7)])
@@ -61,11 +84,11 @@ def test_where_inputs_may_differ_nothing_is_promised(loader: LoaderFacts) -> Non
 @pytest.mark.parametrize(
     "case",
     [
-        tagger(module=ModuleFacts(id=0, num_params=1000, trainable_params=1000, calls_per_step=1.0)),
-        tagger(module=ModuleFacts(id=0, num_params=1000, trainable_params=0, calls_per_step=1.0)),
-        tagger(module=ModuleFacts(id=0, num_params=1000, trainable_params=100)),
-        tagger(module=ModuleFacts(id=0, num_params=1000, trainable_params=981, calls_per_step=1.0)),
-        tagger(module=replace(PART, compiled=True)),
+        tagger(modules=(ModuleFacts(id=0, num_params=1000, trainable_params=1000, calls_per_step=1.0),)),
+        tagger(modules=(ModuleFacts(id=0, num_params=1000, trainable_params=0, calls_per_step=1.0),)),
+        tagger(modules=(ModuleFacts(id=0, num_params=1000, trainable_params=100),)),
+        tagger(modules=(ModuleFacts(id=0, num_params=1000, trainable_params=981, calls_per_step=1.0),)),
+        tagger(modules=(replace(PART, compiled=True),)),
         tagger(op("threshold_backward", (64, 64), phase="backward")),
         tagger(work(1e9, 1.0, "backward", where=(THIRD,))),
         tagger(work(1e8, 1.0, "backward", recomputed=True)),
@@ -75,7 +98,7 @@ def test_where_inputs_may_differ_nothing_is_promised(loader: LoaderFacts) -> Non
         tagger(step=StepStats(count=30, profiled_count=3, wall_ns=100 * MS, kind="inference")),
         Case(ops=(work(1e9, 3.0), work(1e8, 3.0, "backward", where=(OTHER_LINE,))), facts=FACTS, ms=100.0),
     ],
-    ids=["all trains", "its own model without a loader", "not called", "a table of positions", "compiled", "weights alone",
+    ids=["all trains", "all frozen, of no line", "not called", "a table of positions", "compiled", "weights alone",
          "gradients elsewhere", "checkpointed", "a twin", "dropout", "batch norm that trains", "inference", "cheap"],
 )  # fmt: skip
 def test_what_a_gradient_passes_or_nobody_trains_is_silent(case: Case) -> None:

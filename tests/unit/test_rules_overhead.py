@@ -102,23 +102,55 @@ def test_a_small_model_without_a_loop_is_a_note_that_asks_for_larger_batches():
     assert not Case(ops=layers, ms=40).raised("BRR301"), "a third of the step is not overhead-bound"
 
 
+def layers(
+    *more: OpGroup, weights: int = 40, micro: float = 1.0, calls: float = 40, updates: int = 1, shape=(32, 64)
+) -> list[str]:
+    """What BRR301 says of a line with `calls` products, in a model of so many weights of their shape."""
+    ops = (tiny("addmm", calls, (32,), (8, 64), (64, 32)), tiny("relu", calls, (8, 32)))
+    optimizer = OptimizerFacts(id=0, shapes=((shape, weights), ((32,), weights)), micro_steps=micro)
+    step = StepStats(count=60, plain_count=50, kind="training", updates=((0, updates),))
+    case = Case(ops=(*ops, *more), ms=0.5, facts=Facts(optimizers=(optimizer,)), step=step)
+    return [found.message for found in case.raised("BRR301") if found.where[:1] == (LINE,)]
+
+
+LINEAR = ((32,), (8, 64), (64, 32))
+
+
 @pytest.mark.parametrize(
-    ("weights", "micro", "elsewhere", "told"),
-    [(40, 1.0, 0, False), (20, 2.0, 0, False), (2, 1.0, 0, True), (30, 1.0, 0, True), (40, 1.0, 16, True)],
-    ids=["a weight for each", "in two micro-steps", "a cell", "some are shared", "and a cell of that shape"],
-)
-def test_layers_that_follow_each_other_are_no_loop_over_samples(
-    weights: int, micro: float, elsewhere: int, told: bool
+    ("fields", "more", "over"),
+    [
+        ({}, (), "layers"),
+        ({"shape": (64, 32)}, (), "layers"),
+        ({"weights": 37}, (), "layers"),
+        ({"weights": 20, "micro": 2.0}, (), "layers"),
+        ({"weights": 20, "updates": 2}, (), "layers"),
+        ({"weights": 2}, (), "samples"),
+        ({"weights": 30}, (), "samples"),
+        ({"weights": 1, "micro": 32.0, "calls": 32}, (), "samples"),
+        ({}, (tiny("addmm", 16, *LINEAR, where=(OTHER_LINE,)),), "samples"),
+        ({}, (tiny("mm", 60, (8, 8), (8, 8)),), "samples"),
+        ({}, (tiny("addmm", 40, *LINEAR, recomputed=True),), "layers"),
+        ({}, (tiny("add", 40, (64, 32), (64, 32), where=(OTHER_LINE,)),), "layers"),
+    ],
+    ids=["a weight for each", "either way round", "a step half seen", "micro-steps", "several updates", "a cell",
+         "some are shared", "backward for each sample", "a cell of that shape", "another loop at the line",
+         "recomputed", "no product"],
+)  # fmt: skip
+def test_layers_with_weights_of_their_own_are_no_loop_over_samples(
+    fields: dict[str, Any], more: tuple[OpGroup, ...], over: str
 ) -> None:
     """Forty layers in a Sequential were a "loop over samples or time steps"."""
-    linear = {"concrete": (), "phase": "forward"}
-    layers = (tiny("addmm", 40, (64,), (8, 64), (64, 64), **linear), tiny("relu", 40, (8, 64), **linear))
-    cell = tiny("addmm", elsewhere, (64,), (8, 64), (64, 64), where=(OTHER_LINE,), **linear)
-    shapes = (((64, 64), weights), ((64,), weights))
-    optimizer = OptimizerFacts(id=0, num_tensors=2 * weights, shapes=shapes, micro_steps=micro)
-    case = Case(ops=(*layers, *([cell] if elsewhere else [])), ms=0.4, facts=Facts(optimizers=(optimizer,)))
-    found = case.raised("BRR301")
-    assert found and any("40 times" in each.message for each in found) == told
+    (told,) = layers(*more, **fields)
+    assert ("loop over layers" in told) == (over == "layers")
+
+
+def test_of_a_loop_over_layers_little_is_promised() -> None:
+    """Whether they lie side by side nobody knows."""
+    weights = OptimizerFacts(id=0, shapes=(((64, 64), 40),))
+    case = Case(ops=(tiny("mm", 40, (8, 64), (64, 64)),), ms=0.2, facts=Facts(optimizers=(weights,)))
+    (found,) = case.raised("BRR301")
+    assert found.severity == "note" and "bmm" in found.advice and "samples" not in found.advice
+    assert (found.saving.low_ns, found.saving.expected_ns) == (0, pytest.approx(0.12 * 40 * 3900))
 
 
 def test_printing_makes_tiny_ops_too_and_has_its_own_rule():

@@ -127,27 +127,81 @@ def test_epochs_and_batches_of_a_rest_are_counted() -> None:
     assert loader["iter_ns"] == [10, 10]
 
 
+MAIN = (1, 0)
+EPOCH_OVER = 1
+Row = tuple[int, int, int]
+
+
+def batch(loader: int, *forwards: tuple[int, int]) -> list[Row]:
+    """Asked for and handed out, then (module, mode) of each forward on it."""
+    return [(ev.DATA_BEGIN, loader, 0), (ev.DATA_END, loader, 0), *((ev.FORWARD, *each) for each in forwards)]
+
+
+def over(loader: int) -> list[Row]:
+    return [(ev.DATA_BEGIN, loader, 0), (ev.DATA_END, loader, EPOCH_OVER)]
+
+
+def used(rows: list[Row], main: tuple[int, int] = MAIN, num_loaders: int = 2) -> list[LoaderFacts]:
+    events = np.array([(10 * i, *row) for i, row in enumerate(rows, 1)], np.int64)
+    raw = [{"id": n, "key": [str(n)]} for n in range(num_loaders)]
+    return [msgspec.convert(each, LoaderFacts) for each in loaders(events, raw, main)]
+
+
+UPDATE = [(ev.BOUNDARY, 0, 1)]
+TRAINED, SEEN = (0, 3), (0, 0)
+EVALUATED = [*([*batch(1, SEEN), (ev.BOUNDARY, 0, 2)]) * 5, *over(1)]
+
+
 def test_batches_of_an_evaluation_are_not_the_steps() -> None:
-    """An update takes two batches; after every second one five are evaluated, whose loader gives the most in all. Three
-    of eleven steps are counted while the hooks rest."""
-    MAIN = (1, 0)
-    step = [(ev.DATA_BEGIN, 0, 0), (ev.DATA_END, 0, 0), (ev.FORWARD, 0, 3)] * 2 + [(ev.BOUNDARY, 0, 1)]
-    evaluated = [(ev.DATA_BEGIN, 1, 0), (ev.DATA_END, 1, 0), (ev.FORWARD, 0, 0), (ev.BOUNDARY, 0, 2)] * 5
-    rest = [(ev.REST_BEGIN, 0, 1), *[(ev.BOUNDARY, 0, 1)] * 3, (ev.REST_END, 0, 3)]
-    kinds = [*(step * 2 + evaluated) * 4, *rest]
-    events = np.array([(10 * i, *row) for i, row in enumerate(kinds, 1)], np.int64)
-    training, validation = loaders(events, [{"id": 0, "key": ["a"]}, {"id": 1, "key": ["b"]}], MAIN)
-    assert validation["num_batches"] > training["num_batches"]
-    assert (training["step_batches"], validation["step_batches"]) == (22, 0)
-    facts = Facts(loaders=tuple(msgspec.convert(each, LoaderFacts) for each in (validation, training)))
-    assert facts.main_loader == facts.loaders[1] and facts.loaders[1].per_step(11) == 2
+    """An update takes two batches; after every second one five are evaluated, whose loader gives the most in all. Some
+    steps are counted while the hooks rest."""
+    step = batch(0, TRAINED) * 2 + UPDATE
+    rest = [(ev.REST_BEGIN, 0, 1), *UPDATE * 3, (ev.REST_END, 0, 3)]
+    training, validation = used([*(step * 2 + EVALUATED) * 4, *rest, *step * 2])
+    assert validation.num_batches > training.num_batches
+    assert (training.step_batches, validation.step_batches) == (2.0, 0.0)
+    assert training.per_step(6) == 2, "however many steps were timed"
+    assert Facts(loaders=(validation, training)).main_loader == training
 
 
-def test_a_teacher_before_the_forward_leaves_what_is_known_of_all_batches() -> None:
-    step = [(ev.DATA_BEGIN, 0, 0), (ev.DATA_END, 0, 0), (ev.FORWARD, 1, 0), (ev.FORWARD, 0, 3), (ev.BOUNDARY, 0, 1)]
-    events = np.array([(10 * i, *row) for i, row in enumerate(step * 6, 1)], np.int64)
-    (entry,) = loaders(events, [{"id": 0, "key": ["a"]}], (1, 0))
-    assert msgspec.convert(entry, LoaderFacts).per_step(6) == 1 and entry["num_batches"] == 6
+def test_a_batch_that_a_rest_cuts_off_is_no_steps() -> None:
+    step, cut = batch(0, TRAINED) + UPDATE, [*batch(0, TRAINED), (ev.REST_BEGIN, 0, 1), *UPDATE, (ev.REST_END, 0, 1)]
+    (loader,) = used([*step * 4, *cut, *step * 4], num_loaders=1)
+    assert loader.step_batches == 1.0
+
+
+@pytest.mark.parametrize("mode", [3, 2, 0])
+def test_a_teacher_before_or_behind_the_student_takes_no_batch_away(mode: int) -> None:
+    """Also where the student trains in evaluation mode, or no forward has gradients that were seen."""
+    student, teacher = (0, mode), (1, 1 if mode == 0 else 0)
+    for forwards in ((teacher, student), (student, teacher)) if mode else ((teacher, student),):
+        (loader,) = used((batch(0, *forwards) * 2 + UPDATE) * 6, num_loaders=1)
+        assert loader.step_batches == 2.0 == loader.per_step(1)
+
+
+def test_unlabelled_batches_of_a_teacher_count_beside_the_labelled() -> None:
+    step = batch(0, (1, 0)) + batch(1, TRAINED) + UPDATE
+    assert [loader.step_batches for loader in used(step * 6)] == [1.0, 1.0]
+
+
+def test_a_training_before_the_main_one_has_its_own_batches() -> None:
+    """Another optimizer's thousand steps were all told as the first of the main loop."""
+    earlier = [*batch(0, TRAINED), (ev.BOUNDARY, 7, 1)]
+    step = batch(1, TRAINED) + UPDATE
+    first, second = used([*earlier * 50, *step * 20])
+    assert first.step_batches == 0.0 and second.step_batches == 1.0
+    assert Facts(loaders=(first, second)).main_loader == second
+
+
+def test_a_loop_of_forwards_takes_its_batches_too() -> None:
+    (loader,) = used(([*batch(0, SEEN), (ev.BOUNDARY, 0, 2)]) * 6, main=(2, 0), num_loaders=1)
+    assert loader.step_batches == 1.0
+
+
+def test_where_no_batch_is_a_steps_all_are_shared_out() -> None:
+    """A loop by hand that the recording has no boundaries of."""
+    (loader,) = used(batch(0) * 12, num_loaders=1)
+    assert loader.step_batches == 0.0 and (loader.per_step(4), loader.per_step(0), loader.per_step(100)) == (3, 1, 1)
 
 
 def test_of_another_loop_the_share_is_of_what_was_seen_of_both(journal: Journal) -> None:

@@ -137,6 +137,10 @@ def test_what_was_measured_is_taken_from_the_sweeps_a_tuning_and_the_edit(tmp_pa
         "packed_masks": [-0.05, 0.1], "bucketing": pytest.approx([0.2, 0.5]), "by hand": [0.3, 0.3]
     }  # fmt: skip
     assert table._here({"saved": None}, {"speedup": None, "kept": []}, None) == {}
+    alone = {"speedup": [1.5, 1.25, 2.0], "kept": ["packed_masks"]}
+    assert table._here(None, alone, picks) == picks["gains"], "played alone is better known"
+    both = {"speedup": [1.5, 1.25, 2.0], "kept": ["bucketing", "malloc_thresholds"]}
+    assert table._here(None, both, None) == {}, "nobody knows which of the two it was"
 
 
 def test_what_lies_between_steps_is_held_against_the_loop_as_the_clock_has_it(tiny: Case) -> None:
@@ -155,7 +159,9 @@ def test_what_the_peer_says_is_counted(tiny: Case) -> None:
     found = table.summary([tiny], rows)
     text = table.table({**found, "date": "", "cpu": "", "cores": 2, "load": 0, "python": "", "torch": "", "gobrrr": ""})
     assert "| INPUT_BOUND |" in text and "TraceML 1.0 names the phase of the expert's cause in 1 of 1" in text
-    assert table._peer({"failed": "it left"}) == "none" and table._peer({**said, "right_phase": False}).endswith("phase")
+    assert table._peer({"failed": "it left"}) == "none" and table._peer({**said, "right_phase": False}).endswith(
+        "phase"
+    )
 
 
 def test_a_missing_library_is_skipped_and_said(tiny: Case, capsys: pytest.CaptureFixture[str]) -> None:

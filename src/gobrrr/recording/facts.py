@@ -82,8 +82,8 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     created_span: Span | None = None
     """The user's line that iterates over it."""
     num_batches: int = 0
-    step_batches: int = 0
-    """Of them those that the main loop's steps took: an evaluation between them takes others."""
+    step_batches: float = 0.0
+    """Batches that a step of the main loop takes, mean: an evaluation between the steps takes others."""
     num_looked: int = 0
     """Batches of which it was seen whether making them drew from a global random stream; without workers alone."""
     num_drew: int = 0
@@ -99,8 +99,8 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     """The request that finds each epoch over: workers that do not persist are stopped in it."""
 
     def per_step(self, num_steps: int) -> int:
-        """Batches that each of so many steps takes; one at least."""
-        return max(1, round((self.step_batches or self.num_batches) / num_steps)) if num_steps else 1
+        """Batches that a step takes, one at least; where none is seen to be a step's, of all and so many steps."""
+        return max(1, round(self.step_batches or (self.num_batches / num_steps if num_steps else 1)))
 
     @property
     def num_epochs(self) -> int:

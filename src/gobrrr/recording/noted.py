@@ -29,7 +29,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
     memory = _dict(raw, "memory")
     values: dict[str, Any] = {
         "settings": settings,
-        "loaders": loaders(recording.events, _table(raw, "loaders"), recording.loops[0].key if recording.loops else None),
+        "loaders": loaders(recording.events, _table(raw, "loaders"), recording.main.key if recording.main else None),
         "optimizers": [_optimizer(o, recording) for o in _table(raw, "optimizers")],
         "modules": [_module(m, recording) for m in _table(raw, "modules")],
         "orphans": counted.get("orphans"),

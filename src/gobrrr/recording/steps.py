@@ -99,17 +99,20 @@ class LoopSteps:
         return [step for step in self.steps if step.rests]
 
 
-TRAINING = 3
-"""Value of a forward in training mode with gradients."""
+TRAINING, GRADIENTS = 3, 2
+"""Value of a forward in training mode with gradients, and the bit of the second."""
 
 
 def usual_mode(events: Ints, key: tuple[int, int]) -> int:
-    """The mode of the last forward before a step of that loop ends, mostly: a fine-tuning may train in evaluation mode.
-    Training where no forward was seen."""
-    cuts = events[np.isin(events[:, 1], (marks.FORWARD, marks.BOUNDARY))]
-    ends = (cuts[:, 1] == marks.BOUNDARY) & (cuts[:, 2] == key[1]) & (cuts[:, 3] == key[0])
-    before = cuts[:-1][ends[1:] & (cuts[:-1, 1] == marks.FORWARD), 3]
-    return int(Counter(before.tolist()).most_common(1)[0][0]) if len(before) else TRAINING
+    """The mode of the last forward with gradients before a step of that loop ends, mostly, for a teacher's may come
+    behind it, and a fine-tuning may train in evaluation mode; without any with gradients, of the last forward."""
+    forwards = events[events[:, 1] == marks.FORWARD]
+    graded = forwards[(forwards[:, 3] & GRADIENTS) > 0]
+    forwards = graded if len(graded) else forwards
+    ends = events[(events[:, 1] == marks.BOUNDARY) & (events[:, 2] == key[1]) & (events[:, 3] == key[0]), 0]
+    before = np.searchsorted(forwards[:, 0], ends, "right") - 1
+    modes = forwards[before[before >= 0], 3]
+    return int(Counter(modes.tolist()).most_common(1)[0][0]) if len(modes) else TRAINING
 
 
 class Finder:

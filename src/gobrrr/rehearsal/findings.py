@@ -83,9 +83,7 @@ def judged(
     return kept, dropped
 
 
-def _judged(
-    finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, failed: Container[str]
-) -> Finding | None:
+def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, failed: Container[str]) -> Finding | None:
     winners = [r for r in here if r.saving.expected_ns > 0]
     losers = {r.remedy for r in here} - {r.remedy for r in winners}
     left = tuple(name for name in finding.remedies if name not in losers)
@@ -97,7 +95,8 @@ def _judged(
         return replace(finding, remedies=left, rehearsed=here, saving=saving)
     unknown = any(name in failed for name in left[: left.index(best.remedy)])
     if unknown and best.saving.expected_ns < finding.saving.expected_ns:
-        return replace(finding, remedies=left, rehearsed=here)
+        saving = replace(finding.saving, low_ns=min(finding.saving.low_ns, best.saving.low_ns))
+        return replace(finding, remedies=left, rehearsed=here, saving=saving)
     if not worth_telling(ledger, best.saving.ceiling_ns) and not finding.cost_bytes:
         return None
     level = severity(best.saving.expected_ns, ledger.wall)

@@ -97,8 +97,8 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _between_steps(ledger: Ledger) -> Iterator[Finding]:
-    """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike; a test
-    after the last update lies between none."""
+    """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike; a
+    test after the last update lies between none."""
     own = 1 - sum(loop.share for loop in ledger.loops)
     loops = [loop for loop in ledger.loops if loop.name.startswith(FORWARDS) and not loop.apart]
     most = max(loops, key=lambda loop: loop.share, default=None)

@@ -1,4 +1,4 @@
-"""BRR113: forwards of layers that never train, computed anew from the same inputs in every epoch."""
+"""BRR113: forwards of layers or models that never train, computed anew from the same inputs in every epoch."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "
 def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A model of which the first part is frozen, or a model of its own that never trains, such as a trunk or an encoder
     that the program calls before what trains: what it makes of an input is the same in every epoch."""
-    models = _frozen_models(ledger)
-    if ledger.step.kind != "training" or not models or any(m.compiled for m in models):
+    if ledger.step.kind != "training":
         return
     frozen, again = _first_part(ledger), _same_inputs(ledger)
+    models = _frozen_models(ledger, frozen)
+    if not models or any(m.compiled for m in models):
+        return
     ns = total(frozen)
     expected = (0.9 if again else 0.5) * ns
     if not worth_telling(ledger, expected) or any(map(_differs, frozen)):
@@ -63,16 +65,24 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _frozen_models(ledger: Ledger) -> list[ModuleFacts]:
-    """Called by the program, with parameters that do not train; wholly frozen ones only where a loader serves the step,
-    for a simulator never shows the same twice."""
+def _frozen_models(ledger: Ledger, frozen: list[OpGroup]) -> list[ModuleFacts]:
+    """Called by the program, with parameters that do not train. A wholly frozen one only where those ops are its own,
+    batches of a loader are what it gets (a simulator never shows the same twice), and no model of its size trains: a
+    teacher that follows its student is frozen too, and changes in every step."""
     called = [m for m in ledger.facts.modules if m.calls_per_step]
-    served = any(loader.num_batches for loader in ledger.facts.loaders)
-    return [
+    part = [m for m in called if m.trainable_params and m.num_params - m.trainable_params >= LEAST * m.num_params]
+    lines = {span.place for op in frozen for span in op.where}
+    trained = {(m.kind, m.num_params) for m in called if m.trainable_params}
+    whole = [
         m
         for m in called
-        if m.num_params - m.trainable_params >= max(LEAST * m.num_params, 1) and (m.trainable_params or served)
+        if m.num_params
+        and not m.trainable_params
+        and m.span
+        and m.span.place in lines
+        and (m.kind, m.num_params) not in trained
     ]
+    return [*part, *(whole if ledger.step.batches else ())]
 
 
 def _first_part(ledger: Ledger) -> list[OpGroup]:

@@ -13,7 +13,7 @@ from gobrrr.rules.by_hand import by_hand
 from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.lines import Key, claimed, key
 from gobrrr.rules.model import TINY
-from gobrrr.rules.shapes import CONVOLUTIONS, MATMULS, inside, total
+from gobrrr.rules.shapes import CONVOLUTIONS, factors, inside, total
 
 SMALL = 100.0
 """Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""
@@ -49,6 +49,8 @@ class Loop(NamedTuple):
     """Self time of the ops alone."""
     floor_ns: float
     lines: frozenset[Key]
+    layers: bool = False
+    """Each call has weights of its own: it goes over layers, experts or members, not over samples or time steps."""
 
 
 def is_tiny(op: OpGroup, machine: Machine) -> bool:
@@ -75,18 +77,14 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     micro = micro_steps(ledger)
     updates = max([1, *(count for _, count in ledger.step.updates)])  # a critic's five times for a generator's once
     repeats = REPEATS * updates * (micro if micro <= MICRO_STEPS else 1.0)
-    passes = updates * micro
-    found = {
-        place: ops
-        for place, ops in by_line.items()
-        if _is_loop(ops, machine, repeats) and not _are_layers(ledger, ops, passes)
-    }
+    found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
+    own = _own_weights(ledger, repeats / REPEATS) if found else frozenset()
     by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for place, ops in found.items():
         by_function[(place[0], ops[0].where[0].function)].append(place)
     made: dict[Key | None, Loop] = {}
     for places in by_function.values():
-        loop = _loop(ledger, frozenset(places), found)
+        loop = _loop(ledger, frozenset(places), found, own)
         known = made.get(key(loop.where))
         made[key(loop.where)] = _together(known, loop) if known else loop
     whole = [loop._replace(ns=min(loop.ns, ledger.wall)) for loop in made.values()]  # lines and ops are of other steps
@@ -113,30 +111,31 @@ def _is_loop(ops: list[OpGroup], machine: Machine, repeats: float) -> bool:
     return repeated > 0 and repeated >= MOSTLY * sum(op.ns for op in ops)
 
 
-def _are_layers(ledger: Ledger, ops: list[OpGroup], passes: float) -> bool:
-    """Layers of one shape that follow each other, each with weights of its own: in the whole step no more products of
-    the line's shapes than there are weights of them, in so many forwards."""
+def _own_weights(ledger: Ledger, passes: float) -> frozenset[tuple[int, ...]]:
+    """Shapes of weights that a product or convolution takes once each: in the whole step no more of these than there
+    are weights of the shape, in so many forwards."""
     weights = Counter[tuple[int, ...]]()
     for optimizer in ledger.facts.optimizers:
         weights.update(dict(optimizer.shapes))
-    every = _products(op for op in ledger.ops if op.phase in BODY and not op.recomputed)
-    return any(
-        calls >= REPEATS and max(weights[shape], weights[shape[::-1]]) * passes >= ONCE * every[shape]
-        for shape, calls in _products(ops).items()
+    calls = _weighted(op for op in ledger.ops if op.phase in BODY and not op.recomputed)
+    return frozenset(
+        shape for shape, num in calls.items() if max(weights[shape], weights[shape[::-1]]) * passes >= ONCE * num
     )
 
 
-def _products(ops: Iterable[OpGroup]) -> dict[tuple[int, ...], float]:
-    """Calls of products and convolutions by the shapes of what they take."""
+def _weighted(ops: Iterable[OpGroup]) -> dict[tuple[int, ...], float]:
+    """Calls of products and convolutions by the shape of their second factor, which is the weight of a layer."""
     found: dict[tuple[int, ...], float] = defaultdict(float)
     for op in ops:
-        for shape in set(op.shapes) if op.name in MATMULS | CONVOLUTIONS else ():
-            if len(shape) > 1:
-                found[shape] += op.calls
+        pair = factors(op) or (op.shapes[:2] if op.name in CONVOLUTIONS else ())
+        if len(pair) == 2:
+            found[pair[1]] += op.calls
     return found
 
 
-def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]]) -> Loop:
+def _loop(
+    ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]], own: frozenset[tuple[int, ...]]
+) -> Loop:
     ops = [op for op in ledger.ops if key(op.where) in lines and op.phase not in ("optimizer", "data")]
     busiest = max(sorted(lines), key=lambda place: sum(op.calls for op in by_line[place]))
     name, calls = _costliest(by_line[busiest])
@@ -151,7 +150,14 @@ def _loop(ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup
         forward + backward,
         sum(op.floor_ns for op in ops),
         lines,
+        _are_layers(by_line[busiest], own),
     )
+
+
+def _are_layers(ops: list[OpGroup], own: frozenset[tuple[int, ...]]) -> bool:
+    """Most of the line's products have weights of their own."""
+    calls = _weighted(op for op in ops if op.phase in BODY)
+    return sum(num for shape, num in calls.items() if shape in own) > 0.5 * sum(calls.values())
 
 
 def _together(one: Loop, other: Loop) -> Loop:
@@ -163,6 +169,7 @@ def _together(one: Loop, other: Loop) -> Loop:
         op_ns=one.op_ns + other.op_ns,
         floor_ns=one.floor_ns + other.floor_ns,
         lines=one.lines | other.lines,
+        layers=one.layers and other.layers,
     )
 
 

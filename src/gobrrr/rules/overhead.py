@@ -33,10 +33,14 @@ PROFILED_OP = (1_500.0, 62_000.0)
 )
 def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A Python loop over samples or time steps; else, as a note, a step that is dispatch all over."""
-    found = [loop for loop in loops(ledger, machine) if worth_telling(ledger, 0.7 * _gain(loop))]
+    every = loops(ledger, machine)
+    found = [loop for loop in every if not loop.layers and worth_telling(ledger, 0.7 * _gain(loop))]
+    layers = [loop for loop in every if loop.layers and worth_telling(ledger, COMPILED_GAIN * _gain(loop))]
     for loop in found:
         yield _vectorize(ledger, machine, loop)
-    if not found:
+    for loop in layers:
+        yield _join(ledger, machine, loop)
+    if not found and not layers:
         yield from _overhead_bound(ledger, machine)
 
 
@@ -57,15 +61,39 @@ def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
         f"{loop.calls:.0f} times per step",
         advice="Replace the loop over samples or time steps by ops on the whole batch.",
         where=loop.where,
-        evidence={
-            "calls_per_step": count(loop.calls),
-            "ops_per_step": count(loop.num_ops),
-            "op_time": time(loop.op_ns),
-            "python_time": time(loop.ns - loop.op_ns),
-            "floor": time(loop.floor_ns),
-            "dispatch": time(machine.dispatch.median),
-        },
+        evidence=_evidence(machine, loop),
     )
+
+
+def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
+    """Whether its layers lie side by side, which joins them, or follow each other, the recording does not say."""
+    gain = _gain(loop)
+    return finding(
+        "BRR301",
+        ledger,
+        low=0.0,
+        expected=COMPILED_GAIN * gain,
+        ceiling=gain,
+        level="note",
+        message=f"{loop.num_ops:.0f} tiny ops of a loop over layers take {duration(loop.ns)} "
+        f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} {loop.calls:.0f} times per "
+        "step, with weights of its own each time",
+        advice="Where they lie side by side (experts, heads, an ensemble), stack their weights for one product "
+        "(torch.bmm, torch.func.vmap); where they follow each other, make the batch larger or try torch.compile.",
+        where=loop.where,
+        evidence=_evidence(machine, loop),
+    )
+
+
+def _evidence(machine: Machine, loop: Loop) -> dict[str, Quantity]:
+    return {
+        "calls_per_step": count(loop.calls),
+        "ops_per_step": count(loop.num_ops),
+        "op_time": time(loop.op_ns),
+        "python_time": time(loop.ns - loop.op_ns),
+        "floor": time(loop.floor_ns),
+        "dispatch": time(machine.dispatch.median),
+    }
 
 
 def _overhead_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
