@@ -107,7 +107,7 @@ def bars(programs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     slower = [p["name"] for p in programs if p["speedup"][2] < 1]
     red = [p["name"] for p in programs if p["kept"] and p["guard"] not in ("exact", "equivalent", "bounded")]
     told = [t for p in programs for t in p["trials"] if t["purpose"] == "add" and t["predicted"] and t["speedup"]
-            and t["predicted"][2] > 0]  # fmt: skip
+            and t["realised_ns"] is not None and t["predicted"][2] > 0]  # fmt: skip
     inside = [t["predicted"][0] <= t["realised_ns"] <= t["predicted"][2] for t in told]
     errors = [abs(t["predicted"][1] - t["realised_ns"]) / abs(t["realised_ns"]) for t in told if t["realised_ns"]]
     return {

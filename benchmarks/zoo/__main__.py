@@ -4,8 +4,8 @@
                              [--picks FILE ...] [--out NAME]
 
 `--truth`: each program under a clock that knows nothing of gobrrr, and beside it its twin mended by hand. `--run`:
-`gobrrr run` on each, and the program alone. `--tune`: `gobrrr tune` for so many minutes. `--peer`: TraceML on each. None
-of them: --truth and --run.
+`gobrrr run` on each, and the program alone. Neither of all: these two. `--tune`: `gobrrr tune` for so many minutes.
+`--peer`: TraceML on each.
 What is done is kept in .gobrrr/zoo.jsonl at once and not done again; --anew forgets it. `--picks`: beside it what the
 remedies that people pick bring alone, of results of benchmarks.rehearsed_zoo. The result goes to
 benchmarks/results/zoo-DATE.{json,md}, unless --only left some out; to NAME.{json,md} there with --out. What to install:

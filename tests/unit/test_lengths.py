@@ -45,6 +45,33 @@ def seen(*batches: Any, batch_size: Any = None) -> Table:
     return found.tables[("loader",)]
 
 
+OTHERS = [3, 16, 9, 4]
+FEW = torch.nn.functional.pad(torch.ones(4, 2, dtype=torch.int64), (0, WIDTH - 2))
+
+
+@pytest.mark.parametrize(
+    ("batch", "several"),
+    [
+        ({"anchor_attention_mask": mask(), "positive_attention_mask": mask(OTHERS)}, True),
+        ({"decoder_attention_mask": mask(OTHERS), "attention_mask": mask()}, True),
+        ([{"attention_mask": mask()}, {"attention_mask": mask(OTHERS)}], True),
+        ((ids(), ids(OTHERS)), True),
+        ((ids(), ids()), False),
+        ({"attention_mask": mask(), "decoder_attention_mask": mask()}, False),
+        ({"attention_mask": mask(), "global_attention_mask": FEW}, False),
+        ({"attention_mask": mask(), "extra_attention_mask": torch.full((4, WIDTH), 7)}, False),
+        ((ids(), ids(OTHERS, pad=-100)), False),
+        ((ids(), torch.arange(WIDTH).repeat(4, 1)), False),
+    ],
+    ids=["masks with names", "encoder and decoder", "two texts", "two texts by their runs", "alike", "masks alike",
+         "a few global tokens", "no mask", "labels", "places"],
+)  # fmt: skip
+def test_several_sequences_of_a_sample_are_known_by_their_other_lengths(batch: Any, several: bool) -> None:
+    """Pairs of texts for an encoder of sentences; the lengths that are told are the first one's, or the mask's."""
+    found = seen(batch)
+    assert found.facts()["several"] == several and sorted(found.lengths.elements()) == sorted(LENGTHS)
+
+
 def test_sequences_that_stand_in_columns_are_seen_by_the_loaders_batch_size() -> None:
     """As recurrent nets are given them; the last batch, which is smaller, does not say which way it stands."""
     found = seen(

@@ -158,9 +158,12 @@ def test_page_faults_explain_no_more_than_what_is_above_the_floors():
     assert found.saving.expected_ns == pytest.approx(0.9 * 30.2 * MS)
 
 
-def test_page_faults_without_a_large_result_are_a_note():
-    (found,) = faulting(shape=(1024, 1024)).raised("BRR202")
-    assert found.severity == "note"
+def test_page_faults_of_small_results_cost_more_than_touching_the_pages():
+    """They are given back and fetched again: metric_learning, 4.8 ms of faults per step, gained 10.5 of 42."""
+    (found,) = faulting(faults=9_000, shape=(1024, 1024)).raised("BRR202")
+    saving = found.saving
+    assert (saving.low_ns, saving.expected_ns, saving.ceiling_ns) == pytest.approx((5.04 * MS, 12.6 * MS, 22.5 * MS))
+    assert found.severity == "warning" and "given back and fetched again" in found.message
 
 
 def test_page_faults_of_growing_memory_are_not_the_allocators():
@@ -170,7 +173,7 @@ def test_page_faults_of_growing_memory_are_not_the_allocators():
 
 def test_page_faults_that_ended_with_the_profile_are_told_and_promise_nothing():
     (found,) = faulting(faults=0, minor_faults_before=20_000.0, minor_faults_after=0.0).raised("BRR202")
-    assert (found.saving.low_ns, found.saving.expected_ns, found.saving.ceiling_ns) == (0, 20 * MS, 50 * MS)
+    assert (found.saving.low_ns, found.saving.expected_ns, found.saving.ceiling_ns) == (0, 28 * MS, 50 * MS)
     assert found.between and found.severity == "note" and "malloc_thresholds" in found.remedies
     assert "20,000 page faults per step cost 20.0 ms before the profiled window and 0 after it" in found.message
     assert not faulting(faults=0, minor_faults_before=1_000.0, minor_faults_after=0.0).raised("BRR202"), (

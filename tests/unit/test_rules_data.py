@@ -563,6 +563,22 @@ def test_many_batches_say_what_each_way_saves():
     ]  # fmt: skip
 
 
+def test_where_a_sample_has_several_sequences_like_lengths_save_half_and_surely_nothing():
+    """Anchors and positives of an encoder of sentences: 11 of 66 ms came back where 14 were the least."""
+
+    def raised(real: float):
+        case = of_many(real=real, longest=0.5)
+        case.extra = {"sequences": replace(case.extra["sequences"], several=True)}
+        return case.raised("BRR409")[0]
+
+    padded_apart = raised(0.5)
+    assert padded_apart.saving.expected_ns == pytest.approx(0.5 * (1 - 0.5 / 0.95) * 85 * MS)
+    assert (
+        padded_apart.saving.low_ns == 0 and "of like length (of a sample's sequences together)" in padded_apart.advice
+    )
+    assert raised(0.2).saving.low_ns == pytest.approx(0.8 * 0.6 * 85 * MS), "the longest row of each is cut surely"
+
+
 def test_many_batches_count_and_not_the_three_that_the_model_was_seen_to_get():
     assert not of_many(real=0.93, longest=0.95).raised("BRR409")
 

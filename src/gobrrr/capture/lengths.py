@@ -22,6 +22,8 @@ TOKENS = ("int64", "int32", "int16")
 """Types of token ids: uint8 is a picture's."""
 WHOLE = (*TOKENS, "int8", "uint8", "bool")
 """Types of masks: torch has no maximum of the wider unsigned ones."""
+MOST_ITEMS = 32
+"""Of a mapping that are looked at."""
 MAX_LENGTHS = 8192
 """Different lengths after which no more is looked at: what has been seen is a large sample then."""
 
@@ -37,7 +39,8 @@ class Table:
         self.narrowest: int | None = None
         self.ids: tuple[int, float] | None = None
         """Which of a batch's tensors of ids shows the lengths, and by which value it is padded."""
-        self.masked = False
+        self.masked = self.several = False
+        """Whether batches said what a token is; and whether their samples have several sequences, each padded apart."""
         self.turned: bool | None = None
         """Whether its ids have a column for each sequence; null before they were seen."""
         self.due = 0
@@ -63,6 +66,7 @@ class Table:
             "narrowest": self.narrowest or 0,
             "widest": self.widest,
             "source": "mask" if self.masked else "pad",
+            "several": self.several,
             "turned": bool(self.turned) and not self.masked,
         }
 
@@ -100,11 +104,13 @@ def _batch_size(iterator: Any) -> int:
 
 
 def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
-    mask = next(masks_in(batch), None)
-    if mask is not None:
-        if (found := mask_lengths(mask)) is not None and (table.masked or not table.batches):
+    masks = list(masks_in(batch))
+    if masks:
+        found, *others = map(mask_lengths, masks)
+        if found is not None and (table.masked or not table.batches):
             table.masked = True
-            table.add(found, mask.shape[1])
+            table.several |= any(_another(found, other) for other in others)
+            table.add(found, masks[0].shape[1])
         return
     if table.masked:
         return
@@ -115,6 +121,8 @@ def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
     if table.ids is not None and table.ids[0] < len(ids) and table.turned is turned:
         place, value = table.ids
         if (lengths := run_lengths(ids[place], value)) is not None:
+            alike = (run_lengths(other, value) for n, other in enumerate(ids) if n != place and _pads(other, value))
+            table.several |= any(_another(lengths, other) for other in alike)
             table.add(lengths, ids[place].shape[1])
 
 
@@ -131,18 +139,18 @@ def _turned(ids: Any, batch_size: int) -> tuple[Any, bool]:
 
 
 def masks_in(value: Any, depth: int = 0) -> Iterator[Any]:
-    """What mappings call the mask, two containers deep."""
+    """What mappings call the mask, or the mask of something, two containers deep."""
     kind = type(value)
     if issubclass(kind, UserDict):
         value = object.__getattribute__(value, "__dict__").get("data")
         kind = type(value)
     if issubclass(kind, dict):
-        mask = dict.get(value, MASK)
-        if mask is not None and _is_table(mask):
-            yield mask
-        elif depth < 2:
-            for item in list(dict.values(value))[:16]:
-                yield from masks_in(item, depth + 1)
+        items = [(key, item) for key, item in list(dict.items(value))[:MOST_ITEMS] if type(key) is str]
+        named = sorted((item for item in items if item[0].endswith(MASK)), key=lambda item: item[0] != MASK)
+        masks = [mask for _, mask in named if _is_table(mask)]
+        yield from masks
+        for item in [] if masks or depth == 2 else list(dict.values(value))[:MOST_ITEMS]:
+            yield from masks_in(item, depth + 1)
     elif depth < 2 and issubclass(kind, (list, tuple)):
         for item in (list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value):
             yield from masks_in(item, depth + 1)
@@ -163,6 +171,12 @@ def _is_table(tensor: Any) -> bool:
     )
 
 
+def _another(lengths: list[int], other: list[int] | None) -> bool:
+    """Whether a sample has another sequence of another length: a mask of a few global tokens is none, for all rows have
+    as many."""
+    return other is not None and other != lengths and len(set(other)) > 1
+
+
 def mask_lengths(mask: Any) -> list[int] | None:
     """Tokens of each row, wherever the padding lies; None of what is no mask of 0 and 1."""
     if int(mask.max()) > 1 or int(mask.min()) < 0:
@@ -175,6 +189,12 @@ def run_lengths(ids: Any, value: float) -> list[int] | None:
     """Tokens of each row before its trailing run of `value`; None of a mask."""
     runs = trailing_runs(ids, value)
     return None if runs is None else (ids.shape[1] - runs[0]).tolist()
+
+
+def _pads(ids: Any, value: float) -> bool:
+    """Whether half of its rows end in a run of that value: ones of a mask that nobody called so are no padding."""
+    runs = trailing_runs(ids, value)
+    return runs is not None and int((runs[0] > 0).sum()) * 2 >= len(runs[0])
 
 
 def _padded(ids: list[Any]) -> tuple[int, float] | None:

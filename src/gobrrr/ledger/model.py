@@ -302,6 +302,8 @@ class Sequences(msgspec.Struct, frozen=True):
     """Real ones."""
     lengths: tuple[tuple[int, int], ...] = ()
     """(tokens, sequences that have so many)."""
+    several: bool = False
+    """A sample has several, each padded by itself; all else is of the first."""
     given: InputFacts | None = None
     """One of them as the model got it."""
     ways: Ways | None = None

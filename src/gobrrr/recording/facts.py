@@ -202,6 +202,8 @@ class LengthFacts(msgspec.Struct, frozen=True):
     """Columns of the batches."""
     source: str = ""
     """mask, where batches said what a token is, or pad: runs of the value that rows end with."""
+    several: bool = False
+    """A sample has several sequences, each padded by itself: what sorts one leaves the others as they are."""
     turned: bool = False
     """The batches have a column for each sequence, not a row: rows and columns are told here as if they had rows."""
 
