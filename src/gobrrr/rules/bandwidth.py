@@ -53,8 +53,8 @@ def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     cost = max(0.0, faults) * machine.fresh_page.median
     spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ledger.ops)
     large = [op for op in ledger.ops if result_bytes(op) >= ALWAYS_FRESH and kind(op) not in ("view", None)]
-    # A result of 32 MiB is touched as it is written, whoever keeps its pages (0.8 of the cost came back); small ones are
-    # given back and fetched again because what lies on top of the heap comes and goes.
+    # A result of 32 MiB is touched as it is written, whoever keeps its pages (0.8 of the cost came back); small ones
+    # are given back and fetched again, for what lies on top of the heap comes and goes.
     expected = min((0.8 if large else COMES_BACK) * cost, 0.9 * spare)
     if not worth_telling(ledger, expected):
         yield from _ended_by_watching(ledger, machine)
