@@ -100,6 +100,27 @@ def test_places_stay_empty_where_nobody_runs_or_compiling_would_be_waited_for(br
     assert told[:2] == [(("a",), ("b",)), (("compile",),)] and verdicts[("compile",)] == "faster"
 
 
+def test_one_remedy_of_each_cause_comes_first() -> None:
+    """Three for padding, two of which never take hold, beside a fused update and malloc's thresholds, which promise
+    less; what compiles and its pair are looked at together as ever."""
+    causes = {"bucketing": "BRR409", "packing": "BRR409", "trim": "BRR409", "fused": "BRR208", "malloc": ""}
+    order = [Candidate(name, Saving(0.0, (9 - n) * MS, 10 * MS), cause=cause)
+             for n, (name, cause) in enumerate(causes.items())]  # fmt: skip
+    referee = FakeReferee(dict.fromkeys(causes, 1.2), broken=("bucketing",), room=2)
+    listener = Heats()
+    race = Race(order, referee.step(()))
+    Racing(race, referee, lambda: 900.0, lambda _: None, listener, referee.clock).run()
+    assert listener.told[:2] == [(("bucketing",), ("fused",)), (("fused",), ("packing",))]
+    assert listener.told[2] == (("trim",), ("malloc",))
+
+
+def test_compile_and_its_pair_are_of_one_cause_and_start_together() -> None:
+    both = [Candidate("compile", Saving(0.0, 9 * MS, 10 * MS), cause="BRR102"),
+            Candidate("bf16_autocast", Saving(0.0, 8 * MS, 10 * MS), cause="BRR102")]  # fmt: skip
+    heat = Race(both, 20 * MS).next(places=3)
+    assert heat is not None and heat.contenders[:2] == (("compile", "bf16_autocast"), ("bf16_autocast",))
+
+
 def test_an_arm_that_was_merely_late_gives_no_place_away() -> None:
     class Late(FakeReferee):
         def start(self, stacks, seconds):

@@ -202,11 +202,12 @@ def own_step_ns(report: Report) -> float:
 
 
 def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = False) -> Candidate:
-    choice = min((f.remedies.index(remedy.name) for f in report.findings if remedy.name in f.remedies), default=0)
+    calls = [finding for finding in report.findings if remedy.name in finding.remedies]
+    choice = min((finding.remedies.index(remedy.name) for finding in calls), default=0)
     risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
     return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
                      frozenset(remedy.overlaps), remedy.unseen, remedy.place in IN_STEP,
-                     remedy.played(report) is not None)  # fmt: skip
+                     remedy.played(report) is not None, calls[0].code if calls else "")  # fmt: skip
 
 
 def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:

@@ -60,6 +60,8 @@ class Candidate:
     """It works on the step itself, and can't shorten the wait for a loader."""
     rehearsed: bool = False
     """What is predicted was measured on the run's own ops."""
+    cause: str = ""
+    """Code of the finding that calls for it; of a staple that none calls for, nothing."""
 
     def within(self, most_ns: float) -> Candidate:
         """The same where no more than this is the step's own."""
@@ -121,7 +123,7 @@ class Race:
         open."""
         openers = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
         if openers:
-            chosen = self._together(openers)[:places]
+            chosen = self._spread(self._together(openers))[:places]
             return self._heat((), chosen, brief=len(chosen) < len(openers))
         if not self.shown and (again := [stack for stack in self._unsettled() if fits(stack)]):
             return self._heat((), again[:places])
@@ -148,7 +150,7 @@ class Race:
             for stack in self._openers()
             if ((), stack) not in self._looked and stack not in heat.contenders and SLOWEST not in stack and fits(stack)
         ]
-        chosen = waiting[: len(failed)]
+        chosen = self._spread(waiting, heat.live)[: len(failed)]
         if heat.most == BRIEF:
             self._brief.update(chosen)
         return chosen
@@ -170,6 +172,22 @@ class Race:
         if sure and SLOWEST in openers[0]:
             return [*sure, *(stack for stack in quick if stack not in sure)]
         return openers if set(openers[0]) & with_slow or not quick else quick
+
+    def _spread(self, openers: list[Stack], beside: Iterable[Stack] = ()) -> list[Stack]:
+        """One remedy of each cause first, then the others for it: three for a BERT's padding never took hold one after the
+        other, while two of five minutes went by. What compiles with another is no other remedy for the same."""
+        causes = {self._cause(stack) for stack in beside}
+        later = []
+        for stack in openers:
+            cause = "" if SLOWEST in stack else self._cause(stack)
+            if cause and cause in causes:
+                later.append(stack)
+            causes.add(cause)
+        return [*(stack for stack in openers if stack not in later), *later]
+
+    def _cause(self, stack: Stack) -> str:
+        """Of its first remedy that has one."""
+        return next((cause for name in stack if (cause := self._by_name[name].cause)), "")
 
     def _is_sure(self, stack: Stack) -> bool:
         """Whether a rehearsal says that it gains more than is worth a look."""
