@@ -299,7 +299,7 @@ def test_a_race_that_was_cut_says_what_it_never_looked_at() -> None:
 def test_it_always_ends_and_keeps_nothing_that_is_slower(gains: dict[str, float], random, places: int) -> None:
     found = race(*(candidate(name, random.uniform(1, 40)) for name in gains))
     play(found, gains, places)
-    assert all(gains[name] > 1 for name in found.best())
+    assert all(gains[name] >= 1 for name in found.best()), "what does nothing may ride along"
     assert {name for name, gain in gains.items() if gain > 1.1} <= set(found.best())
 
 

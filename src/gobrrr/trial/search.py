@@ -174,8 +174,8 @@ class Race:
         return openers if set(openers[0]) & with_slow or not quick else quick
 
     def _spread(self, openers: list[Stack], beside: Iterable[Stack] = ()) -> list[Stack]:
-        """One remedy of each cause first, then the others for it: three for a BERT's padding never took hold one after the
-        other, while two of five minutes went by. What compiles with another is no other remedy for the same."""
+        """One remedy of each cause first, then the others for it: three for a BERT's padding never took hold one after
+        the other, while two of five minutes went by. What compiles with another is no other remedy for the same."""
         causes = {self._cause(stack) for stack in beside}
         later = []
         for stack in openers:
