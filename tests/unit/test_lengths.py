@@ -45,7 +45,7 @@ def seen(*batches: Any, batch_size: Any = None) -> Table:
     return found.tables[("loader",)]
 
 
-OTHERS = [3, 16, 9, 4]
+OTHERS = [5, 12, 4, 10]
 FEW = torch.nn.functional.pad(torch.ones(4, 2, dtype=torch.int64), (0, WIDTH - 2))
 
 
@@ -62,9 +62,13 @@ FEW = torch.nn.functional.pad(torch.ones(4, 2, dtype=torch.int64), (0, WIDTH - 2
         ({"attention_mask": mask(), "extra_attention_mask": torch.full((4, WIDTH), 7)}, False),
         ((ids(), ids(OTHERS, pad=-100)), False),
         ((ids(), torch.arange(WIDTH).repeat(4, 1)), False),
+        ((ids(), ids([2, 15, 8, 8])), False),
+        ({"attention_mask": mask(), "global_attention_mask": mask([1, 4, 2, 3])}, False),
+        ({"attention_mask": mask(), "decoder_attention_mask": mask([1, 4, 2, 3], width=12)}, True),
     ],
     ids=["masks with names", "encoder and decoder", "two texts", "two texts by their runs", "alike", "masks alike",
-         "a few global tokens", "no mask", "labels", "places"],
+         "a few global tokens", "no mask", "labels", "places", "ids without the first", "a question's tokens",
+         "shorter texts, padded apart"],
 )  # fmt: skip
 def test_several_sequences_of_a_sample_are_known_by_their_other_lengths(batch: Any, several: bool) -> None:
     """Pairs of texts for an encoder of sentences; the lengths that are told are the first one's, or the mask's."""

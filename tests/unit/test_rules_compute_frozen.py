@@ -56,6 +56,17 @@ def test_a_trunk_that_the_program_calls_by_itself_may_be_kept_where_a_loader_ser
 
 
 @pytest.mark.parametrize(
+    ("order", "phase", "again"), [(-1, "other", False), (2, "forward", True), (-1, "backward", True)]
+)
+def test_noise_that_is_drawn_before_it_makes_each_input_another(order: int, phase: str, again: bool) -> None:
+    """A teacher that takes noise off pictures, an augmentation in the loop: at lines of their own."""
+    noise = op("normal_", (64, 64), phase=phase, where=(THIRD,), order=order)
+    assert bool(tagger(noise, modules=(TRUNK, HEAD), step=SERVED).raised("BRR113")) == again
+    (part,) = tagger(noise).raised("BRR113")
+    assert (part.saving.low_ns > 0) == again == ("none of 20 batches drew" in part.message)
+
+
+@pytest.mark.parametrize(
     ("trunk", "batches"),
     [
         (TRUNK, 0),

@@ -144,6 +144,16 @@ def test_layers_with_weights_of_their_own_are_no_loop_over_samples(
     assert ("loop over layers" in told) == (over == "layers")
 
 
+def test_weights_of_optimizers_that_do_not_step_are_nobodys() -> None:
+    """Twenty clients in a list, each with a cell, of which one trains."""
+    clients = tuple(OptimizerFacts(id=n, shapes=(((64, 64), 1),)) for n in range(20))
+    step = StepStats(count=60, plain_count=50, kind="training", updates=((3, 1),))
+    case = Case(ops=(tiny("mm", 20, (8, 64), (64, 64)),), ms=0.2, facts=Facts(optimizers=clients), step=step)
+    assert "over layers" not in case.raised("BRR301")[0].message
+    case.step = replace(step, updates=tuple((n, 1) for n in range(20)))
+    assert "over layers" in case.raised("BRR301")[0].message
+
+
 def test_of_a_loop_over_layers_little_is_promised() -> None:
     """Whether they lie side by side nobody knows."""
     weights = OptimizerFacts(id=0, shapes=(((64, 64), 40),))

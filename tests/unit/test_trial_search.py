@@ -288,6 +288,29 @@ def test_the_riskiest_leaves_where_the_guard_is_red() -> None:
     assert found.refuse(("exact", "rounds")) == ("exact",)
 
 
+def test_what_was_refused_is_not_raced_again_and_hides_nothing_that_leans() -> None:
+    """compile was seen with bf16 alone; both were red."""
+    found = race(candidate("compile", 30), candidate("bf16_autocast", 20, risk=4), candidate("other", 10))
+    found.settle((), ("compile", "bf16_autocast"), "faster", 0.5)
+    found.settle((), ("bf16_autocast",), "slower", -0.2)
+    assert found.refuse(("compile", "bf16_autocast")) == ("compile",) and found.refuse(("compile",)) == ()
+    assert found.again()
+    heat = found.next(3)
+    assert heat is not None and heat.contenders == (("other",),)
+    found.settle((), ("other",), "inconclusive", 0.1)
+    assert found.best() == ("other",) and not found.again()
+
+
+def test_what_a_refused_setting_made_needless_is_raced_after_all() -> None:
+    found = race(candidate("computed_once", 30), candidate("loader_workers", 20))
+    found.withdraw("loader_workers")
+    found.settle((), ("computed_once",), "faster", 0.7)
+    found.refuse(("computed_once",))
+    assert found.again()
+    heat = found.next(3)
+    assert heat is not None and heat.contenders == (("loader_workers",),)
+
+
 def test_a_race_that_was_cut_says_what_it_never_looked_at() -> None:
     found = race(candidate("a", 30), candidate("b", 20))
     assert found.open() and found.left() == ("a", "b")

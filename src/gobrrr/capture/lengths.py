@@ -106,11 +106,11 @@ def _batch_size(iterator: Any) -> int:
 def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
     masks = list(masks_in(batch))
     if masks:
-        found, *others = map(mask_lengths, masks)
-        if found is not None and (table.masked or not table.batches):
+        mask, *others = masks
+        if (found := mask_lengths(mask)) is not None and (table.masked or not table.batches):
             table.masked = True
-            table.several |= any(_another(found, other) for other in others)
-            table.add(found, masks[0].shape[1])
+            table.several |= any(_another(found, mask, mask_lengths(other), other) for other in others)
+            table.add(found, mask.shape[1])
         return
     if table.masked:
         return
@@ -121,8 +121,8 @@ def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
     if table.ids is not None and table.ids[0] < len(ids) and table.turned is turned:
         place, value = table.ids
         if (lengths := run_lengths(ids[place], value)) is not None:
-            alike = (run_lengths(other, value) for n, other in enumerate(ids) if n != place and _pads(other, value))
-            table.several |= any(_another(lengths, other) for other in alike)
+            others = [other for n, other in enumerate(ids) if n != place and _pads(other, value)]
+            table.several |= any(_another(lengths, ids[place], run_lengths(each, value), each) for each in others)
             table.add(lengths, ids[place].shape[1])
 
 
@@ -171,10 +171,12 @@ def _is_table(tensor: Any) -> bool:
     )
 
 
-def _another(lengths: list[int], other: list[int] | None) -> bool:
-    """Whether a sample has another sequence of another length: a mask of a few global tokens is none, for all rows have
-    as many."""
-    return other is not None and other != lengths and len(set(other)) > 1
+def _another(lengths: list[int], table: Any, others: list[int] | None, other: Any) -> bool:
+    """Whether `other` is another sequence of the samples, of lengths of its own. As wide and nowhere longer it is a
+    part of the same: ids without the first, tags of which the last are zeros, a mask of global tokens."""
+    if others is None or others == lengths:
+        return False
+    return bool(other.shape != table.shape or any(one > two for one, two in zip(others, lengths, strict=True)))
 
 
 def mask_lengths(mask: Any) -> list[int] | None:

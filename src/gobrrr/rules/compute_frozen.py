@@ -36,6 +36,10 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     models = _frozen_models(ledger, frozen)
     if not models or any(m.compiled for m in models):
         return
+    if _draws_before(ledger, frozen):  # noise that a teacher is given, an augmentation in the loop
+        again, models = 0, [m for m in models if m.trainable_params]
+        if not models:
+            return
     ns = total(frozen)
     expected = (0.9 if again else 0.5) * ns
     if not worth_telling(ledger, expected) or any(map(_differs, frozen)):
@@ -117,6 +121,13 @@ def _differs(op: OpGroup) -> bool:
     """It draws, or depends on the rest of the batch: batch norm in training mode."""
     name = op.name.removeprefix("aten::")
     return any(each in name for each in DRAWS) or (op.name in NORMS and "True" in op.concrete[5:6])
+
+
+def _draws_before(ledger: Ledger, frozen: list[OpGroup]) -> bool:
+    """Whether the step draws random numbers before the last of those ops, at whatever line."""
+    last = max((op.order for op in frozen), default=0)
+    drawn = (op for op in ledger.ops if op.phase in ("forward", "loss", "other") and op.order < last)
+    return any(each in op.name for op in drawn for each in DRAWS)
 
 
 def _same_inputs(ledger: Ledger) -> int:

@@ -115,8 +115,10 @@ def _own_weights(ledger: Ledger, passes: float) -> frozenset[tuple[int, ...]]:
     """Shapes of weights that a product or convolution takes once each: in the whole step no more of these than there
     are weights of the shape, in so many forwards."""
     weights = Counter[tuple[int, ...]]()
+    steps = dict(ledger.step.updates)
     for optimizer in ledger.facts.optimizers:
-        weights.update(dict(optimizer.shapes))
+        if not steps or optimizer.id in steps:  # others live beside it: of clients, folds, a population
+            weights.update(dict(optimizer.shapes))
     calls = _weighted(op for op in ledger.ops if op.phase in BODY and not op.recomputed)
     return frozenset(
         shape for shape, num in calls.items() if max(weights[shape], weights[shape[::-1]]) * passes >= ONCE * num

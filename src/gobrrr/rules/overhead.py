@@ -77,7 +77,7 @@ def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
         level="note",
         message=f"{loop.num_ops:.0f} tiny ops of a loop over layers take {duration(loop.ns)} "
         f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} {loop.calls:.0f} times per "
-        "step, with weights of its own each time",
+        "step, and each of its products has weights of its own",
         advice="Where they lie side by side (experts, heads, an ensemble), stack their weights for one product "
         "(torch.bmm, torch.func.vmap); where they follow each other, make the batch larger or try torch.compile.",
         where=loop.where,

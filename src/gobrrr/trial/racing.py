@@ -17,6 +17,11 @@ from gobrrr.trial.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, block_steps
 from gobrrr.trial.search import Race
 
+FILLS = 3.0
+"""Starts that must be left for another to take the place of one that failed: its own, and as much again for the sweeps
+of those that wait for it, twice. And it gets a third of what is left to come up: they are lost where none is."""
+AGAIN = 1.5
+"""Times a start that must be left where the program as it is has to be started too: a start is cut at 70 % of it."""
 CACHED = 3.0
 """Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
 15 to 21, plain 10)."""
@@ -94,19 +99,24 @@ class Racing:
         self._running: Heat | None = None
         self.broken = ""
         """Why the program as it is could not be run."""
+        self._over = False
+        """It could be run before, and there was no time to start it once more."""
 
     def run(self) -> None:
         """All heats. What the program as it is cannot do ends them."""
-        while not self.broken and (heat := self._race.next(self._arms.places(), self._fits)) is not None:
+        while (
+            not (self.broken or self._over) and (heat := self._race.next(self._arms.places(), self._fits)) is not None
+        ):
             self._heat(heat)
         self._arms.end()
         self._alive.clear()
 
-    def _fits(self, stack: Stack) -> bool:
-        """Whether it can be started in what is left: others with a remedy of its own tell how long that takes, else
-        the program as it is."""
+    def _fits(self, stack: Stack, times: float = 1.0) -> bool:
+        """Whether it can be started in what is left, so many times: others with a remedy of its own tell how long that
+        takes, else the program as it is."""
         alike = [took for known, took in self._took.items() if set(known) & set(stack)]
-        return self._left() > max(alike, default=self._took.get((), 0.0))
+        times = times if () in self._alive else max(times, AGAIN)
+        return self._left() > times * max(alike, default=self._took.get((), 0.0))
 
     def shown(self) -> bool:
         """Whether something was shown to be better by now."""
@@ -123,13 +133,16 @@ class Racing:
     def _left(self) -> float:
         return self._until() - self._clock()
 
-    def _bring(self, stacks: Sequence[Stack]) -> dict[Stack, str]:
-        """Start those that are not alive; why some are not."""
+    def _bring(self, stacks: Sequence[Stack], part: float = 1.0) -> dict[Stack, str]:
+        """Start those that are not alive, in this part of what is left; why some are not."""
         began = self._clock()
-        failed = self._arms.start([stack for stack in stacks if stack not in self._alive], max(0.0, self._left()))
+        absent = [stack for stack in stacks if stack not in self._alive]
+        failed = self._arms.start(absent, part * max(0.0, self._left()))
         late = self._clock() - began
         self._alive.update(stack for stack in stacks if stack not in failed)
         self.broken = failed.get((), "")
+        if is_late(self.broken) and () in self._starts:
+            self.broken, self._over = "", True
         for stack in stacks:
             if stack not in failed:
                 self._starts[stack] = self._arms.started(stack)
@@ -140,7 +153,7 @@ class Racing:
 
     def _heat(self, heat: Heat) -> None:
         self._running = heat
-        looked = self.look(heat, lambda failed: self._race.fill(heat, failed, self._fits))
+        looked = self.look(heat, lambda failed: self._race.fill(heat, failed, lambda s: self._fits(s, FILLS)))
         if looked is None:
             return
         self._race.feed(heat, looked.broken, looked.times)
@@ -156,7 +169,7 @@ class Racing:
         began = self._clock()
         self._listener.heat(heat)
         failed = self._bring([heat.reference, *heat.contenders])
-        if self.broken:
+        if self.broken or self._over:
             return None
         if heat.reference in failed:
             failed = dict.fromkeys((heat.reference, *heat.contenders), failed[heat.reference])
@@ -169,7 +182,7 @@ class Racing:
                 break
             heat.join(fresh)
             self._listener.heat(heat)
-            gone = list(more := self._bring(fresh))
+            gone = list(more := self._bring(fresh, 1 / FILLS))
             failed |= more
         ran: list[list[Ran]] = []
         lasted = 0.0

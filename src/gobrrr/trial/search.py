@@ -105,6 +105,7 @@ class Race:
     refused: set[str] = field(default_factory=set)
     """Failed, or guilty of other numbers."""
     _looked: set[tuple[Stack, Stack]] = field(default_factory=set)
+    _withdrawn: set[str] = field(default_factory=set)
     _brief: set[Stack] = field(default_factory=set)
     """Had fewer sweeps, since others waited."""
     _joined: bool = False
@@ -148,7 +149,10 @@ class Race:
         waiting = [
             stack
             for stack in self._openers()
-            if ((), stack) not in self._looked and stack not in heat.contenders and SLOWEST not in stack and fits(stack)
+            if ((), stack) not in self._looked
+            and stack not in heat.contenders
+            and not any(name.startswith(SLOWEST) for name in stack)
+            and fits(stack)
         ]
         chosen = self._spread(waiting, heat.live)[: len(failed)]
         if heat.most == BRIEF:
@@ -159,7 +163,10 @@ class Race:
         """Whether there is still something to race for, now that what led was refused."""
         self.shown = {stack: mean for stack, mean in self.shown.items() if not set(stack) & self.refused}
         self.leader, self._joined = (), False
-        self.skipped.clear()  # what conflicted with the refused is free
+        self.skipped.clear()  # what conflicted with the refused is free, and what the refused made needless
+        self.refused -= self._withdrawn
+        self._looked -= {((), (name,)) for name in self._withdrawn}
+        self._withdrawn.clear()
         return self.open()
 
     def _together(self, openers: list[Stack]) -> list[Stack]:
@@ -230,6 +237,8 @@ class Race:
 
     def withdraw(self, name: str) -> None:
         """It is not to be looked at, nor to be part of any stack: what it brings was found out otherwise."""
+        if name not in self.refused:
+            self._withdrawn.add(name)
         self.refused.add(name)
         self._looked.add(((), (name,)))
 
@@ -264,7 +273,7 @@ class Race:
     def best(self) -> Stack:
         """What is to be guarded and confirmed; empty where nothing seems to help. Where the time ended before what was
         shown was put together, what very likely helps too comes with it, if it is no riskier: all of it is measured."""
-        if self.leader or self.shown:
+        if self.front():
             return self.leader if self._joined else self._with_likely(self.union())
         return self.instead()
 
@@ -340,7 +349,7 @@ class Race:
     def _openers(self) -> Iterable[Stack]:
         """Each alone, and known pairs, the largest expected saving first; alternatives to a winner are left out."""
         won = [name for stack in self.shown for name in stack]
-        ranked = [c for c in self._ranked() if not self._reason(c, won)]
+        ranked = [c for c in self._ranked() if c.name not in self.refused and not self._reason(c, won)]
         names = [c.name for c in ranked]
         rivals = [name for name in names if name not in self.refused and ((), (name,)) not in self._looked]
         late = [

@@ -180,8 +180,9 @@ class Tuning:
             self._referee.end()
 
     def _heats(self) -> None:
+        began = self._clock() if self._raced else self._began
         self._racing.run()
-        self._raced = self._clock() - self._began
+        self._raced += self._clock() - began
 
     def left(self) -> float:
         """Seconds of the user's minutes."""
@@ -320,7 +321,7 @@ class Tuning:
         yield from (
             f"{each.name}: {each.unseen}" for each in self.race.candidates if each.unseen and each.name in self.kept
         )
-        if self._put_off:
+        if self._put_off and not set(self._put_off) & self.race.refused:
             yield (f"{' + '.join(self._put_off)} may be {self._objective.better} still: there was no time to check and "
                    "confirm it")  # fmt: skip
         best = self.race.best()
