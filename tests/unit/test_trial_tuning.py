@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from gobrrr.cli.tune import OPEN, UNMEASURED, exit_code
 from gobrrr.guard.model import Guarded
 from gobrrr.report import tuning as report
 from gobrrr.rules.model import Saving
+from gobrrr.trial import racing
 from gobrrr.trial.field import LATE
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.measured import Measured
@@ -72,33 +72,32 @@ def test_the_race_goes_on_where_all_that_it_showed_was_refused(tmp_path: Path) -
     assert referee.clock() <= 1.1 * 140
 
 
-@pytest.mark.parametrize("seconds", [110, 130, 150, 200, 300])
+@pytest.mark.parametrize("seconds", [130, 150, 170])
 def test_arms_that_wait_for_those_that_never_start_still_have_their_time(tmp_path: Path, seconds: float) -> None:
     """Three that could not start took the place of one after the other, and the good one was not confirmed."""
     order = [Candidate(name, Saving(0.0, (9 - n) * MS, 10 * MS)) for n, name in enumerate("abcd")]
-
-    def kept(broken: Sequence[str]) -> tuple[str, ...]:
-        referee = FakeReferee({"a": 1.3}, broken=broken, start_s=25, room=2)
-        receipt = tuned(referee, order, _made(tmp_path / f"{len(broken)}-{seconds}"), seconds=seconds).receipt()
-        assert referee.clock() <= 1.1 * seconds
-        return receipt.kept
-
-    assert kept(("b", "c", "d")) == kept(("b",))[:1]
+    referee = FakeReferee({"a": 1.3}, broken=("b", "c", "d"), start_s=25, room=2)
+    assert tuned(referee, order, tmp_path, seconds=seconds).receipt().kept == ("a",)
+    assert referee.clock() <= 1.1 * seconds
 
 
-def test_no_time_to_start_once_more_is_no_program_that_cannot_be_run(tmp_path: Path) -> None:
+def test_no_time_to_start_once_more_is_no_program_that_cannot_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(racing, "AGAIN", 1.0)
+
     class Cut(FakeReferee):
         def start(self, stacks, seconds):
-            if stacks and 0.7 * seconds < self._start_s:
-                self.machine.now += 0.7 * seconds
+            if stacks and 0.85 * seconds < self._start_s:
+                self.machine.now += 0.85 * seconds
                 return dict.fromkeys(stacks, f"{LATE} 1 s")
             return super().start(stacks, seconds)
 
     both = [Candidate("leaky", Saving(0.0, 9 * MS, 10 * MS), risk=1), CANDIDATES[0]]
-    for seconds in range(96, 130, 2):
-        found = tuned(
-            Cut(GAINS, red=("leaky",), start_s=20, room=1), both, _made(tmp_path / str(seconds)), seconds=seconds
-        )
+    for seconds in range(100, 110):
+        place = tmp_path / str(seconds)
+        place.mkdir()
+        found = tuned(Cut(GAINS, red=("leaky",), start_s=20, room=1), both, place, seconds=seconds)
         assert not any("could not be run" in note for note in found.receipt().notes)
 
 
@@ -341,8 +340,3 @@ def test_where_all_that_was_shown_takes_too_long_to_confirm_the_best_of_it_is_th
     assert receipt.kept == ("cut",) and any(note.startswith("cut + compiled") for note in receipt.notes)
     (tmp_path / "long").mkdir()
     assert set(tuned(Slow(gains), both, tmp_path / "long", seconds=900).receipt().kept) == {"cut", "compiled"}
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
