@@ -102,6 +102,10 @@ def test_of_two_estimates_that_are_near_the_larger_ceiling_leads() -> None:
     loader = samples.finding("BRR405", 37.0, bound="data", saving=Saving(20 * MS, 37 * MS, 62 * MS))
     attention = samples.finding("BRR105", 38.0, bound="compute", saving=Saving(20 * MS, 38 * MS, 49 * MS))
     assert judge(ledger(data_wait=62.0), [attention, loader]).bound == "data"
+    measured = replace(attention, basis="rehearsed")
+    assert judge(ledger(data_wait=62.0), [measured, loader]).bound == "compute", "what was measured here is surer"
+    far = replace(loader, saving=Saving(20 * MS, 60 * MS, 62 * MS))
+    assert judge(ledger(data_wait=62.0), [far, measured]).bound == "data"
 
 
 def test_a_note_leads_no_report() -> None:

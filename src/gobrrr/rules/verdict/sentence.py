@@ -68,9 +68,10 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     saving."""
     costly = (f for f in findings if f.saving.expected_ns >= WARNING * ledger.wall)
     rivals = [f for f in costly if not is_doubt(f) and f.severity != "note"]
-    # Two estimates so near say nothing of which is more: then more is what could come back at most.
+    # Two so near say nothing of which is more: then what was measured here is surer than an estimate, and of two
+    # estimates more is what could come back at most.
     top = max((f for f in rivals if f.saving.expected_ns >= NEAR * rivals[0].saving.expected_ns),
-              key=lambda f: f.saving.ceiling_ns, default=None)  # fmt: skip
+              key=lambda f: (f.basis == "rehearsed", f.saving.ceiling_ns), default=None)  # fmt: skip
     doubts = [f for f in findings if is_doubt(f) and f.severity == "critical"]
     if top is not None and _stands(ledger, top):
         doubts = [f for f in doubts if f.code != "BRR908"]
