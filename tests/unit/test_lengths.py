@@ -49,11 +49,15 @@ OTHERS = [5, 12, 4, 10]
 FEW = torch.nn.functional.pad(torch.ones(4, 2, dtype=torch.int64), (0, WIDTH - 2))
 
 
+def texts(name: str, masked: Any, made: Any) -> dict[str, Any]:
+    return {f"{name}_attention_mask": masked, f"{name}_input_ids": made}
+
+
 @pytest.mark.parametrize(
     ("batch", "several"),
     [
-        ({"anchor_attention_mask": mask(), "positive_attention_mask": mask(OTHERS)}, True),
-        ({"decoder_attention_mask": mask(OTHERS), "attention_mask": mask()}, True),
+        ({**texts("a", mask(), ids()), **texts("b", mask(OTHERS), ids())}, True),
+        ({"decoder_attention_mask": mask(OTHERS), "decoder_input_ids": ids(), "attention_mask": mask()}, True),
         ([{"attention_mask": mask()}, {"attention_mask": mask(OTHERS)}], True),
         ((ids(), ids(OTHERS)), True),
         ((ids(), ids()), False),
@@ -64,11 +68,16 @@ FEW = torch.nn.functional.pad(torch.ones(4, 2, dtype=torch.int64), (0, WIDTH - 2
         ((ids(), torch.arange(WIDTH).repeat(4, 1)), False),
         ((ids(), ids([2, 15, 8, 8])), False),
         ({"attention_mask": mask(), "global_attention_mask": mask([1, 4, 2, 3])}, False),
-        ({"attention_mask": mask(), "decoder_attention_mask": mask([1, 4, 2, 3], width=12)}, True),
+        ({"attention_mask": mask(), **texts("d", mask([1, 4, 2, 3], width=12), ids([1, 4, 2, 3], width=12))}, True),
+        ({"input_ids": ids(), "global_attention_mask": FEW}, False),
+        ({"input_ids": ids(), "inverted_attention_mask": 1 - mask()}, False),
+        ({"input_ids": ids(), "attention_mask": mask().float(), **texts("b", FEW, ids())}, False),
+        ({**dict.fromkeys(map(str, range(99))), "attention_mask": mask()}, False),
     ],
     ids=["masks with names", "encoder and decoder", "two texts", "two texts by their runs", "alike", "masks alike",
          "a few global tokens", "no mask", "labels", "places", "ids without the first", "a question's tokens",
-         "shorter texts, padded apart"],
+         "shorter texts, padded apart", "global tokens alone", "the inverse", "no table",
+         "many columns"],
 )  # fmt: skip
 def test_several_sequences_of_a_sample_are_known_by_their_other_lengths(batch: Any, several: bool) -> None:
     """Pairs of texts for an encoder of sentences; the lengths that are told are the first one's, or the mask's."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, UserDict
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
@@ -22,8 +23,9 @@ TOKENS = ("int64", "int32", "int16")
 """Types of token ids: uint8 is a picture's."""
 WHOLE = (*TOKENS, "int8", "uint8", "bool")
 """Types of masks: torch has no maximum of the wider unsigned ones."""
-MOST_ITEMS = 32
-"""Of a mapping that are looked at."""
+IDS = "input_ids"
+MOST_ITEMS, MOST_KEYS = 32, 4096
+"""Of a container that are looked into, and of a mapping that are read."""
 MAX_LENGTHS = 8192
 """Different lengths after which no more is looked at: what has been seen is a large sample then."""
 
@@ -139,21 +141,35 @@ def _turned(ids: Any, batch_size: int) -> tuple[Any, bool]:
 
 
 def masks_in(value: Any, depth: int = 0) -> Iterator[Any]:
-    """What mappings call the mask, or the mask of something, two containers deep."""
+    """What mappings call the mask, and those of other ids beside it, two containers deep."""
     kind = type(value)
     if issubclass(kind, UserDict):
         value = object.__getattribute__(value, "__dict__").get("data")
         kind = type(value)
     if issubclass(kind, dict):
-        items = [(key, item) for key, item in list(dict.items(value))[:MOST_ITEMS] if type(key) is str]
-        named = sorted((item for item in items if item[0].endswith(MASK)), key=lambda item: item[0] != MASK)
-        masks = [mask for _, mask in named if _is_table(mask)]
+        masks = list(_masks_of(value))
         yield from masks
-        for item in [] if masks or depth == 2 else list(dict.values(value))[:MOST_ITEMS]:
+        for item in [] if masks or depth == 2 else islice(dict.values(value), MOST_ITEMS):
             yield from masks_in(item, depth + 1)
     elif depth < 2 and issubclass(kind, (list, tuple)):
-        for item in (list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value):
+        items = (list.__iter__ if issubclass(kind, list) else tuple.__iter__)(value)
+        for item in islice(items, MOST_ITEMS):
             yield from masks_in(item, depth + 1)
+
+
+def _masks_of(batch: dict[Any, Any]) -> Iterator[Any]:
+    """The mask; and masks that stand beside ids of the same name and shape (anchor_attention_mask, anchor_input_ids):
+    one of global tokens, or the inverse of another, says nothing of padding."""
+    mask = dict.get(batch, MASK)
+    if mask is not None and not _is_table(mask):
+        return
+    if mask is not None:
+        yield mask
+    for key in islice(dict.keys(batch), MOST_KEYS):
+        if type(key) is str and key != MASK and key.endswith(MASK):
+            mask, ids = dict.get(batch, key), dict.get(batch, key.removesuffix(MASK) + IDS)
+            if _is_table(mask) and ids is not None and _is_table(ids) and ids.shape == mask.shape:
+                yield mask
 
 
 def _is_table(tensor: Any) -> bool:

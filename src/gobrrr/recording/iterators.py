@@ -38,7 +38,7 @@ def loaders(
     ]  # fmt: skip
 
 
-@dataclass
+@dataclass(eq=False)
 class _Use:
     """Of one loader, by epoch: from iter() to the first request, the first wait, the rest of that step, the request
     that finds the epoch over. `unseen`: epochs that began while the hooks rested."""
@@ -56,35 +56,30 @@ class _Use:
     """Batches that the main loop's steps took."""
     since: int = 0
     """The same since the last of them, and of the training's own forwards or of nobody's."""
-    open: bool = False
-    """The last batch may be theirs: `ours` and `others` say whose forwards came since."""
-    ours: bool = False
-    others: bool = False
+    open: tuple[int, int] | None = None
+    """The last batch may be theirs: forwards of others and of the training before it."""
 
     @property
     def num_batches(self) -> int:
         """Batches, those of rests as in the steps that were watched."""
         return self.batches + round(self.resting_steps * self.batches / max(1, self.watched_steps))
 
-    def given(self) -> None:
-        """A batch was handed out."""
+    def given(self, forwards: list[int]) -> None:
+        """A batch was handed out after so many forwards, of others and of the training."""
         self.batches += 1
-        self.open, self.ours, self.others = True, False, False
+        self.open = forwards[0], forwards[1]
 
-    def forward(self, ours: bool) -> None:
-        """Whose forward came, the training's or another's."""
-        self.ours |= ours
-        self.others |= not ours
-
-    def decide(self) -> None:
+    def decide(self, forwards: list[int]) -> None:
         """The last batch was the training's, unless forwards of others alone came since: an evaluation. A teacher's
         come before the student's."""
-        self.since += self.open and (self.ours or not self.others)
-        self.open = False
+        if self.open is not None:
+            others, ours = forwards[0] > self.open[0], forwards[1] > self.open[1]
+            self.since += ours or not others
+        self.open = None
 
     def forget(self) -> None:
         """What came since belongs to no step of the main loop, or to none that was seen."""
-        self.since, self.open = 0, False
+        self.since, self.open = 0, None
 
 
 def _key(entry: dict[str, Any]) -> Key:
@@ -97,6 +92,8 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
     used: dict[Key, _Use] = defaultdict(_Use)
     mode = usual_mode(events, main) if main and key_of else None
     num_steps = 0
+    forwards = [0, 0]  # of others, and of the training
+    since: set[_Use] = set()  # whose batches came since a step: there may be hundreds of loaders
     last = _Use()
     made = begun = resting = 0
     first: tuple[_Use, int] | None = None
@@ -104,18 +101,22 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
     for t, kind, number, value in events[wanted].tolist():
         if kind == marks.REST_BEGIN or kind == marks.REST_END:
             resting, made, first = kind == marks.REST_BEGIN, 0, None
-            for use in used.values():
-                use.forget()
+            _forget(since)
         elif kind == marks.FORWARD:
-            for use in used.values():
-                use.forward(value == mode)
+            forwards[value == mode] += 1
         elif kind == marks.BOUNDARY:
             if first:
                 first[0].steps.append(t - first[1])
             first = None
             last.resting_steps += resting
             last.watched_steps += not resting
-            num_steps += _ends_step(used, (value, number) == main, value in marks.TRAINS, bool(resting))
+            if (value, number) == main and not resting:
+                num_steps += 1
+                for use in since:
+                    use.decide(forwards)
+                    use.of_steps += use.since
+            if (value, number) == main or value in marks.TRAINS:
+                _forget(since)
         elif kind == marks.ITER and resting:
             last.unseen += 1
         elif kind == marks.ITER:
@@ -123,7 +124,7 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
         else:
             use = last = used[key_of.get(number, ())]
             if kind == marks.DATA_BEGIN:
-                use.decide()
+                use.decide(forwards)
                 begun = t
                 if made:
                     use.starts.append(t - made)
@@ -131,7 +132,8 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
             if value:
                 use.ends.append(t - begun)
             else:
-                use.given()
+                use.given(forwards)
+                since.add(use)
                 if made:
                     use.firsts.append(t - begun)
                     first = use, t
@@ -141,13 +143,7 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
     return used
 
 
-def _ends_step(used: dict[Key, _Use], main: bool, trains: bool, resting: bool) -> bool:
-    """At a boundary of the main loop, or of another; whether a step of the main one ended that was watched."""
-    if main and not resting:
-        for use in used.values():
-            use.decide()
-            use.of_steps += use.since
-    if main or trains:
-        for use in used.values():
-            use.forget()
-    return main and not resting
+def _forget(since: set[_Use]) -> None:
+    for use in since:
+        use.forget()
+    since.clear()
