@@ -432,3 +432,24 @@ def test_children_are_those_of_the_last_moment() -> None:
     assert found(recording((), early, late)).children == ChildFacts(2, 50, 60, 9)
     assert found(recording()).children is None
     assert found(recording((), early, late)).children.others_ns == 0
+
+
+@pytest.mark.parametrize("how", ["in place", "through .data", "another storage", "not at all"])
+def test_two_looks_tell_whether_frozen_weights_move(how: str) -> None:
+    torch = pytest.importorskip("torch")
+    from gobrrr.capture.facts import _as_they_are
+
+    teacher = [torch.nn.Parameter(torch.ones(3, 3), requires_grad=False) for _ in range(12)]
+    before = _as_they_are(teacher)
+    for weight in teacher if how != "not at all" else ():
+        if how == "in place":
+            weight.mul_(1.0)
+        elif how == "through .data":
+            weight.data.mul_(0.99)
+        else:
+            weight.data = weight.data.clone()
+    looks = [{"modules": [{"id": 3, "frozen": look}]} for look in (before, _as_they_are(teacher))]
+    (module,) = found(recording((), *looks)).modules
+    assert module.frozen_moved == (how != "not at all") and len(before) == 8
+    (once,) = found(recording((), looks[0])).modules
+    assert once.frozen_moved is None and _as_they_are([]) == []

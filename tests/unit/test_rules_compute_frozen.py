@@ -11,7 +11,7 @@ from gobrrr.ledger.model import OpGroup, StepStats
 from gobrrr.recording.facts import Facts, LoaderFacts, ModuleFacts
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
-PART = ModuleFacts(id=0, kind="Tagger", num_params=1000, trainable_params=100, calls_per_step=1.0)
+PART = ModuleFacts(id=0, kind="Tagger", num_params=1000, trainable_params=100, calls_per_step=1.0, frozen_moved=False)
 LOADER = LoaderFacts(id=0, num_looked=20)
 FACTS = Facts(modules=(PART,), loaders=(LOADER,))
 THIRD = replace(LINE, line=77)
@@ -42,7 +42,9 @@ def test_a_frozen_trunk_may_be_kept_with_all_that_runs_at_its_line() -> None:
     assert found.evidence["frozen_parameters"].value == 900
 
 
-TRUNK = ModuleFacts(id=0, kind="Trunk", num_params=1000, trainable_params=0, calls_per_step=1.0, span=LINE)
+TRUNK = ModuleFacts(
+    id=0, kind="Trunk", num_params=1000, trainable_params=0, calls_per_step=1.0, span=LINE, frozen_moved=False
+)
 HEAD = ModuleFacts(id=1, kind="Head", num_params=90, trainable_params=90, calls_per_step=1.0, span=OTHER_LINE)
 SERVED = StepStats(count=30, plain_count=20, kind="training", batches=1)
 
@@ -75,8 +77,9 @@ def test_noise_that_is_drawn_before_it_makes_each_input_another(order: int, phas
         (replace(TRUNK, kind="Normalize", span=THIRD), 1),
         (replace(TRUNK, kind="Normalize", span=None), 1),
         (replace(TRUNK, kind="Head", num_params=90), 1),
+        (replace(TRUNK, frozen_moved=True), 1),
     ],
-    ids=["a simulator's", "an activation", "not called", "another line's", "of no known line", "a teacher"],
+    ids=["a simulator's", "an activation", "not called", "another line's", "of no known line", "a teacher", "it moves"],
 )
 def test_a_frozen_model_whose_outputs_may_differ_or_that_did_not_run_there_is_none(
     trunk: ModuleFacts, batches: int
@@ -84,6 +87,11 @@ def test_a_frozen_model_whose_outputs_may_differ_or_that_did_not_run_there_is_no
     """An EMA teacher gets no gradient, and follows its student; a normalisation with six frozen numbers did not run the
     forward for labels."""
     assert not tagger(modules=(trunk, HEAD), step=replace(SERVED, batches=batches)).raised("BRR113")
+
+
+def test_of_weights_that_were_looked_at_once_nothing_is_sure() -> None:
+    (found,) = tagger(modules=(replace(PART, frozen_moved=None),)).raised("BRR113")
+    assert found.saving.low_ns == 0 and "drew a random" not in found.message
 
 
 @pytest.mark.parametrize("loader", [LoaderFacts(id=0, num_looked=20, num_drew=1), LoaderFacts(id=0, num_looked=7)])

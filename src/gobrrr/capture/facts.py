@@ -8,11 +8,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import parts, schedule, source, trainers
+from gobrrr.capture.unseen import is_tracing, unseen
+from gobrrr.capture.window import is_plain
 from gobrrr.machine.probe import memory_limit
 
 if TYPE_CHECKING:
     from gobrrr.capture.recorder import Recorder
 
+FEW = 4
+"""Parameters that are looked at, of the first and of the last."""
 _DEBUG_ENV = (
     "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG",
     "CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_JIT",
@@ -79,10 +83,29 @@ def _module(number: int, module: Any, counted: set[int]) -> dict[str, Any]:
         "param_bytes": sum(_num_bytes(p) for p in params),
         "shared_param_bytes": shared,
         "trainable_params": sum(p.numel() for p in params if p.requires_grad),
+        "frozen": _as_they_are([p for p in params if not p.requires_grad]),
         "buffer_bytes": sum(_num_bytes(b) for _, b in parts.buffers(module)),
         "training": parts.is_training(module),
         "compiled": parts.is_compiled(module),
     }
+
+
+def _as_they_are(params: list[Any]) -> list[list[float]]:
+    """Of some parameters their version, where they lie and, on the host, a number of each: two looks tell whether they
+    move. An average that follows a student may be written through .data, which counts no version."""
+    if not params or is_tracing():
+        return []
+    try:
+        with unseen():
+            return [_as_it_is(p) for p in (*params[:FEW], *params[-FEW:]) if is_plain(p)]
+    except Exception:  # tensors of a kind that says none of it
+        return []
+
+
+def _as_it_is(param: Any) -> list[float]:
+    there = param.device.type == "cpu" and param.numel() > 0 and param.is_floating_point()
+    number = float(param.detach().reshape(-1)[param.numel() // 2]) if there else 0.0
+    return [0 if param.is_inference() else param._version, param.data_ptr(), number if number == number else 0.0]
 
 
 def optimizers(recorder: Recorder) -> list[dict[str, Any]]:

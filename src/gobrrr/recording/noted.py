@@ -121,6 +121,15 @@ def _module(raw: dict[str, Any], recording: Recording) -> dict[str, Any]:
         else None,
         "span": root.get("span"),
     }
+    looks = [
+        m.get("frozen")
+        for facts in recording.raw_facts
+        for m in _table(facts, "modules")
+        if m.get("id") == raw.get("id")
+    ]
+    looks = [look for look in looks if look]
+    if len(looks) > 1:
+        seen["frozen_moved"] = any(look != looks[0] for look in looks)
     if "grad_enabled" in root:
         seen["grad_enabled"] = bool(root["grad_enabled"])
     else:

@@ -36,6 +36,8 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     models = _frozen_models(ledger, frozen)
     if not models or any(m.compiled for m in models):
         return
+    if any(m.frozen_moved is None for m in models):
+        again = 0
     if _draws_before(ledger, frozen):  # noise that a teacher is given, an augmentation in the loop
         again, models = 0, [m for m in models if m.trainable_params]
         if not models:
@@ -72,8 +74,8 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 def _frozen_models(ledger: Ledger, frozen: list[OpGroup]) -> list[ModuleFacts]:
     """Called by the program, with parameters that do not train. A wholly frozen one only where those ops are its own,
     batches of a loader are what it gets (a simulator never shows the same twice), and no model of its size trains: a
-    teacher that follows its student is frozen too, and changes in every step."""
-    called = [m for m in ledger.facts.modules if m.calls_per_step]
+    teacher that follows its student is frozen too, and changes in every step (where two looks saw that, at once)."""
+    called = [m for m in ledger.facts.modules if m.calls_per_step and not m.frozen_moved]
     part = [m for m in called if m.trainable_params and m.num_params - m.trainable_params >= LEAST * m.num_params]
     lines = {span.place for op in frozen for span in op.where}
     trained = {(m.kind, m.num_params) for m in called if m.trainable_params}
