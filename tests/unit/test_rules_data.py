@@ -572,6 +572,7 @@ def test_where_a_sample_has_several_sequences_like_lengths_save_half_and_surely_
         return case.raised("BRR409")[0]
 
     padded_apart = raised(0.5)
+    assert "16x512 hold of the first sequence of each sample is padding" in padded_apart.message
     assert padded_apart.saving.expected_ns == pytest.approx(0.5 * (1 - 0.5 / 0.95) * 85 * MS)
     assert (
         padded_apart.saving.low_ns == 0 and "of like length (of a sample's sequences together)" in padded_apart.advice

@@ -77,7 +77,8 @@ def _of_many(found: Sequences) -> Padded | None:
     reached = SEVERAL if found.several else 1.0
     return Padded(
         1 - found.real_share,
-        f"what {found.batches} batches of up to {found.batch_size}x{found.widest} hold is padding",
+        f"what {found.batches} batches of up to {found.batch_size}x{found.widest} hold"
+        f"{' of the first sequence of each sample' if found.several else ''} is padding",
         found.given,
         longest=1 - found.real_share / found.longest_share,
         together=reached * (1 - found.real_share / together),
