@@ -157,7 +157,7 @@ def masks_in(value: Any, depth: int = 0) -> Iterator[Any]:
             yield from masks_in(item, depth + 1)
 
 
-def _masks_of(batch: dict[Any, Any]) -> Iterator[Any]:
+def _masks_of(batch: Any) -> Iterator[Any]:
     """The mask; and masks that stand beside ids of the same name and shape (anchor_attention_mask, anchor_input_ids):
     one of global tokens, or the inverse of another, says nothing of padding."""
     mask = dict.get(batch, MASK)
@@ -167,9 +167,10 @@ def _masks_of(batch: dict[Any, Any]) -> Iterator[Any]:
         yield mask
     for key in islice(dict.keys(batch), MOST_KEYS):
         if type(key) is str and key != MASK and key.endswith(MASK):
-            mask, ids = dict.get(batch, key), dict.get(batch, key.removesuffix(MASK) + IDS)
-            if _is_table(mask) and ids is not None and _is_table(ids) and ids.shape == mask.shape:
-                yield mask
+            other: Any = dict.get(batch, key)
+            ids: Any = dict.get(batch, key.removesuffix(MASK) + IDS)
+            if _is_table(other) and _is_table(ids) and ids.shape == other.shape:
+                yield other
 
 
 def _is_table(tensor: Any) -> bool:
