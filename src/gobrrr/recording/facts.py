@@ -147,6 +147,8 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     shared_param_bytes: int = 0
     """Of them those of modules listed before it: a program may call a model and a part of it."""
     trainable_params: int = 0
+    frozen: tuple[tuple[float, ...], ...] = ()
+    """A few of those that do not train as they were looked at last: version, address, a number."""
     frozen_moved: bool | None = None
     """Whether those that do not train changed between two looks, as an average that follows a student does; null where
     there was one look."""
