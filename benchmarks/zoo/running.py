@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from benchmarks.planted_peers import STEPS, TraceML, read_summary
+from benchmarks.planted_peers import RIGHT_PHASE, STEPS, TraceML, read_summary
 from benchmarks.zoo.case import PROGRAMS, Case
 from gobrrr.capture import schedule
 
@@ -23,10 +23,9 @@ CLOCK = Path(__file__).with_name("clock.py")
 PATIENCE_S = 600
 WARMUP_SHARE = 0.2
 ORDER = ("plain", "mended")
-WORK = ("COMPUTE", "RESIDUAL", "HIGH_CPU")
-PHASE_OF = {"data": ("INPUT",), "memory": ("CREEP", "MEMORY"), "communication": ("COMPUTE",), "compute": ("COMPUTE",),
-            "bandwidth": ("COMPUTE",), "host": WORK, "overhead": WORK}  # fmt: skip
-"""Words of TraceML's verdicts that name the phase in which a bound lies, read generously."""
+BAND_OF = {"compute": "1", "bandwidth": "2", "host": "3", "overhead": "3", "data": "4", "memory": "6",
+           "communication": "1"}  # fmt: skip
+"""The band of codes under which the peer's phases are read, of each bound."""
 TAIL, TOLD = 20_000, 500
 """Characters that are kept of what a program put out, and of why it failed."""
 TIMES = re.compile(r"'\w+(?:runtime|per_second)': '?[\d.e-]+'?")
@@ -88,7 +87,9 @@ def asked(case: Case) -> dict[str, Any]:
         said = peer.summary(program, place, environment())
     if isinstance(said, str):
         raise RuntimeError(said)
-    found = read_summary(said, tuple(word for bound in case.bounds for word in PHASE_OF.get(bound, ())))
+    found = read_summary(
+        said, tuple(word for bound in case.bounds for word in RIGHT_PHASE.get(BAND_OF.get(bound, ""), ()))
+    )
     return {"peer": peer.version, "said": found.kind, "sentence": found.sentence, "right_phase": found.right_phase}
 
 

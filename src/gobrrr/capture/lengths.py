@@ -123,8 +123,8 @@ def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
     if table.ids is not None and table.ids[0] < len(ids) and table.turned is turned:
         place, value = table.ids
         if (lengths := run_lengths(ids[place], value)) is not None:
-            others = [other for n, other in enumerate(ids) if n != place and _pads(other, value)]
-            table.several |= any(_another(lengths, ids[place], run_lengths(each, value), each) for each in others)
+            others = [other for n, other in enumerate(ids) if n != place]
+            table.several |= any(_another(lengths, ids[place], _padded_lengths(each, value), each) for each in others)
             table.add(lengths, ids[place].shape[1])
 
 
@@ -210,10 +210,15 @@ def run_lengths(ids: Any, value: float) -> list[int] | None:
     return None if runs is None else (ids.shape[1] - runs[0]).tolist()
 
 
-def _pads(ids: Any, value: float) -> bool:
-    """Whether half of its rows end in a run of that value: ones of a mask that nobody called so are no padding."""
+def _padded_lengths(ids: Any, value: float) -> list[int] | None:
+    """The same of ids that are padded by it: ones of a mask that nobody called so are no padding."""
     runs = trailing_runs(ids, value)
-    return runs is not None and int((runs[0] > 0).sum()) * 2 >= len(runs[0])
+    return (ids.shape[1] - runs[0]).tolist() if runs is not None and _is_padding(runs[0]) else None
+
+
+def _is_padding(runs: Any) -> bool:
+    """Whether half of the rows end in a run."""
+    return int((runs > 0).sum()) * 2 >= len(runs)
 
 
 def _padded(ids: list[Any]) -> tuple[int, float] | None:
@@ -222,6 +227,6 @@ def _padded(ids: list[Any]) -> tuple[int, float] | None:
     found: Mapping[tuple[int, float], int] = {
         (place, runs[1]): int(runs[0].sum())
         for place, each in enumerate(ids)
-        if (runs := trailing_runs(each)) is not None and int((runs[0] > 0).sum()) * 2 >= len(runs[0])
+        if (runs := trailing_runs(each)) is not None and _is_padding(runs[0])
     }
     return min(found, key=lambda which: found[which], default=None)

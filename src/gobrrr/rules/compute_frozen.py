@@ -121,15 +121,18 @@ def _twin(frozen: list[OpGroup], trained: list[OpGroup]) -> float:
 
 def _differs(op: OpGroup) -> bool:
     """It draws, or depends on the rest of the batch: batch norm in training mode."""
-    name = op.name.removeprefix("aten::")
-    return any(each in name for each in DRAWS) or (op.name in NORMS and "True" in op.concrete[5:6])
+    return _draws(op) or (op.name in NORMS and "True" in op.concrete[5:6])
+
+
+def _draws(op: OpGroup) -> bool:
+    return any(each in op.name for each in DRAWS)
 
 
 def _draws_before(ledger: Ledger, frozen: list[OpGroup]) -> bool:
     """Whether the step draws random numbers before the last of those ops, at whatever line."""
     last = max((op.order for op in frozen), default=0)
-    drawn = (op for op in ledger.ops if op.phase in ("forward", "loss", "other") and op.order < last)
-    return any(each in op.name for op in drawn for each in DRAWS)
+    before = (op for op in ledger.ops if op.phase in ("forward", "loss", "other") and op.order < last)
+    return any(map(_draws, before))
 
 
 def _same_inputs(ledger: Ledger) -> int:

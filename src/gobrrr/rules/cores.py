@@ -17,11 +17,6 @@ STARVED = 0.10
 quartiles that make steps unsteady (proposed)."""
 
 
-def main_loader(ledger: Ledger) -> LoaderFacts | None:
-    """The loader that serves the main loop's steps."""
-    return ledger.facts.main_loader
-
-
 def micro_steps(ledger: Ledger) -> float:
     """Training forwards of one update."""
     return max([1.0, *(optimizer.micro_steps for optimizer in ledger.facts.optimizers)])
@@ -29,7 +24,7 @@ def micro_steps(ledger: Ledger) -> float:
 
 def batches_per_step(ledger: Ledger) -> float:
     """Batches that the loop's loader hands out per step: a program may go over one several times, or accumulate."""
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     if loader is not None and loader.num_batches and ledger.step.count:
         return float(loader.per_step(ledger.step.count))
     return micro_steps(ledger)
@@ -43,7 +38,7 @@ def cores_busy(ledger: Ledger) -> float | None:
 
 def cores_of_workers(ledger: Ledger) -> float:
     """Cores that loader workers keep busy."""
-    groups = worker_groups(ledger, main_loader(ledger))
+    groups = worker_groups(ledger, ledger.facts.main_loader)
     cpu = sum(g.ns * g.cpu_share for g in groups if g.cpu_share is not None) * batches_per_step(ledger)
     return cpu / ledger.wall if ledger.wall else 0.0
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.model import Ledger, SampleTime
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, main_loader, recovers
+from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.formats import with_formats
 from gobrrr.rules.keeping import advice, keeping, offered
@@ -219,7 +219,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     rare = rare_waits(ledger, machine)
     usual = waits[len(waits) // 2]
     found = wait(ledger, machine)
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     place = found.where if found else _dataset_line(ledger)
     named = slow_indices(ledger, found)
     yield finding(
@@ -267,7 +267,7 @@ def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
     lines = [line for line in ledger.lines if line.phase == "data" and line.where and not line.stage]
     if lines:
         return max(lines, key=lambda line: line.ns).where
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     span = (loader.dataset_span or loader.created_span) if loader else None
     return (span,) if span else ()
 

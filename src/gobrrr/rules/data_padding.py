@@ -11,7 +11,7 @@ from gobrrr.ledger.lengths import LARGE
 from gobrrr.ledger.model import Ledger, Sequences, Ways
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
-from gobrrr.rules.cores import first_span, main_loader
+from gobrrr.rules.cores import first_span
 from gobrrr.rules.decoding import growing
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
@@ -117,7 +117,7 @@ def _of_three(ledger: Ledger) -> Padded | None:
 
 def is_stream(ledger: Ledger) -> bool:
     """Whether samples have no index that a sampler could name."""
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     return loader is not None and loader.stream
 
 
@@ -188,7 +188,7 @@ LEFT = 0.15
 def _padded_at(ledger: Ledger) -> tuple[Span, ...]:
     """The line that pads, where an op of the loader tells it; else the user's collate function."""
     line = costliest_line(op for op in ledger.ops if op.name in PADS and op.phase in ("data", "other"))
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     return line or first_span(loader.collate_span if loader else None)
 
 

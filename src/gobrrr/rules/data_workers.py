@@ -13,7 +13,6 @@ from gobrrr.rules.cores import (
     batches_per_step,
     cores_busy,
     first_span,
-    main_loader,
     other_load,
     recovers,
     rest_recovers,
@@ -44,7 +43,7 @@ CROWDED = 2.0
 @rule("BRR404", "workers-start-every-epoch", "data", needs={"plain", "facts"}, remedies=("persistent_workers",))
 def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Workers are started anew in every epoch, and epochs are short."""
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     cost = start_cost(ledger)
     left = refill_cost(ledger)
     saved = UNSEEN_REFILL * cost if left is None else cost - left
@@ -210,7 +209,7 @@ def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:
 @rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("one_worker",))
 def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Workers that only take the cores from each other and from the step."""
-    loader, busy = main_loader(ledger), cores_busy(ledger)
+    loader, busy = ledger.facts.main_loader, cores_busy(ledger)
     cores = machine.effective_cores.median
     if loader is None or busy is None or cores <= 0 or loader.num_workers <= CROWDED * cores:
         return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.cores import batches_per_step, first_span, main_loader, worker_groups
+from gobrrr.rules.cores import batches_per_step, first_span, worker_groups
 from gobrrr.rules.evidence import count, size
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.units import size as bytes_text
@@ -25,7 +25,7 @@ ROOM = 0.5
 def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """What forked workers hold alone grows with every batch: pages that they share with the main process are copied as
     Python counts references in them, or the data set keeps what it makes."""
-    loader, seen = main_loader(ledger), ledger.worker_memory
+    loader, seen = ledger.facts.main_loader, ledger.worker_memory
     if loader is None or not loader.num_workers or seen is None or seen.growth_per_batch is None:
         return
     growth = seen.growth_per_batch * batches_per_step(ledger)
@@ -61,7 +61,7 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _where(ledger: Ledger) -> tuple[Span, ...]:
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     lines = [group for group in worker_groups(ledger, loader) if group.kind == "getitem" and group.where]
     top = max(lines, key=lambda group: group.ns, default=None)
     return first_span(loader.dataset_span, loader.created_span) if loader and not top else top.where if top else ()

@@ -10,7 +10,7 @@ from gobrrr.ledger.loaderstages import RECEIVING, SAMPLING, SENDING
 from gobrrr.ledger.model import Ledger, LineGroup, WorkerGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import LoaderFacts, Span
-from gobrrr.rules.cores import batches_per_step, cores_busy, crowded, first_span, main_loader, worker_groups
+from gobrrr.rules.cores import batches_per_step, cores_busy, crowded, first_span, worker_groups
 from gobrrr.rules.lines import Functions, below, own_name
 from gobrrr.rules.waits_rare import WAIT, epoch_starts, steady_wait
 
@@ -53,7 +53,7 @@ class Wait(NamedTuple):
 
 def wait(ledger: Ledger, machine: Machine) -> Wait | None:
     """The wait of the loop's loader, None where there is none of 5 % of the step or no loader was seen."""
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     if loader is None or ledger.wall <= 0:
         return None
     ns = steady_wait(ledger, machine)

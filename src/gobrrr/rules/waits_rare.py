@@ -10,7 +10,7 @@ from statistics import mean, median
 from gobrrr.ledger.loadermodel import HANDOVER_NS
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.cores import batches_per_step, crowded, main_loader, worker_groups
+from gobrrr.rules.cores import batches_per_step, crowded, worker_groups
 
 WAIT = 0.05
 """Share of the step from which a data wait is told (tb_plugin 5 %, XProf 5 %, gpuprof 15 %)."""
@@ -33,7 +33,7 @@ def rare_waits(ledger: Ledger, machine: Machine) -> list[float]:
     usual = median(waits)
     least = (SLOW - 1) * ledger.wall if crowded(ledger, machine) else WAIT * ledger.wall
     slow = [w for w in waits if w > SLOW * usual and w - usual > least]
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     known = loader is not None and "offline" not in ledger.signals  # a trace does not say how many workers there are
     most = 1 / (2 * loader.num_workers) if loader and known and loader.num_workers else 1 / SLOW
     return slow if len(slow) <= most * len(waits) else []
@@ -58,7 +58,7 @@ def period(waits: Sequence[float]) -> int | None:
 
 def _every_round(ledger: Ledger) -> bool:
     """The loop waits once in every round of its workers. A trace does not say how many there are."""
-    loader, found = main_loader(ledger), period(ledger.step.waits)
+    loader, found = ledger.facts.main_loader, period(ledger.step.waits)
     if found is None or loader is None or not loader.num_workers:
         return False
     return "offline" in ledger.signals or found == loader.num_workers
@@ -97,7 +97,7 @@ def rest_varies(ledger: Ledger) -> float:
 def start_cost(ledger: Ledger) -> float:
     """ns per step that starting workers anew in every epoch costs: the iterator, what its first batch is late and that
     batch's step is long, and the last request, in which they are stopped."""
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     if loader is None or not loader.num_workers or loader.persistent_workers or not loader.num_batches:
         return 0.0
     if len(loader.iter_ns) < 2:
@@ -113,7 +113,7 @@ def start_cost(ledger: Ledger) -> float:
 
 def epoch_starts(ledger: Ledger) -> float:
     """ns per step by which iterators and the first batches of epochs are later than others; 0 of a single epoch."""
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     if loader is None or not loader.num_batches or len(loader.first_wait_ns) < 2:
         return 0.0
     usual = median(ledger.step.waits) if ledger.step.waits else 0.0
@@ -125,7 +125,7 @@ def epoch_starts(ledger: Ledger) -> float:
 def refill_cost(ledger: Ledger) -> float | None:
     """ns per step of start_cost that stays with workers that stay: they load the first batch of an epoch when the epoch
     begins. Null where nobody saw how long a batch takes them."""
-    loader = main_loader(ledger)
+    loader = ledger.facts.main_loader
     groups = [group for group in worker_groups(ledger, loader) if group.kind in ("getitem", "collate")]
     if loader is None or not groups or not loader.num_batches:
         return None
