@@ -10,7 +10,7 @@ import weakref
 from collections import UserDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -21,8 +21,9 @@ from hypothesis import strategies as st  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from gobrrr.guard.padding import cut_of, tokens_of  # noqa: E402
+from gobrrr.guard.rows import leaves_of  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, real_width, trimmed  # noqa: E402
+from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, padded, trimmed  # noqa: E402
 from gobrrr.rules.model import Finding, Saving  # noqa: E402
 from gobrrr.rules.verdict.model import Report, Step, Verdict  # noqa: E402
 from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
@@ -38,8 +39,8 @@ def batch(*lengths: int, length: int = LENGTH, **more: Any) -> dict[str, Any]:
 
 
 def cut(given: Any) -> Any:
-    width = real_width(given)
-    return given if width is None else trimmed(given, width)
+    found = padded(given)
+    return given if found is None else trimmed(given, found)
 
 
 @given(st.lists(st.integers(1, LENGTH), min_size=1, max_size=6))
@@ -56,6 +57,7 @@ def test_no_token_is_lost_and_little_padding_is_left(lengths: list[int]) -> None
 PER_TOKEN = torch.full((ROWS, LENGTH), -100)
 LABELLED = PER_TOKEN.clone()
 LABELLED[1, 40] = 7
+IDS, MASK = (batch(10, 20, 3)[name] for name in ("input_ids", "attention_mask"))
 
 
 @pytest.mark.parametrize(
@@ -74,10 +76,20 @@ LABELLED[1, 40] = 7
         ("no ids", {"attention_mask": batch(10, 20, 3)["attention_mask"]}),
         ("no mask", {"input_ids": torch.zeros(ROWS, LENGTH).long()}),
         ("a tuple", (torch.zeros(ROWS, LENGTH).long(), torch.ones(ROWS))),
+        ("a mask that hides a word", (IDS, MASK - (IDS == 5).long())),
+        ("its inverse", (IDS, 1 - MASK)),
+        ("tags, padded by one that may count", (IDS, MASK, 2 * MASK)),
+        ("a label beyond the tokens of a tuple", (IDS, MASK, LABELLED)),
+        ("vectors per token of a tuple", (IDS, MASK, torch.zeros(ROWS, LENGTH, 2))),
+        ("scores per token of a tuple", (IDS, MASK, torch.zeros(ROWS, LENGTH))),
+        ("two masks", (MASK, MASK.bool())),
+        ("labels outside", (batch(10, 20, 3), LABELLED)),
+        ("other ids outside", (batch(10, 20, 3), batch(9, 40, 3))),
+        ("too deep", (((IDS, MASK),),)),
     ],
 )  # fmt: skip
 def test_what_nobody_can_be_sure_of_is_left_alone(why: str, left_alone: Any) -> None:
-    assert real_width(left_alone) is None
+    assert padded(left_alone) is None
 
 
 def test_labels_per_token_are_cut_where_none_is_lost() -> None:
@@ -91,6 +103,38 @@ def test_batches_that_are_like_a_mapping_keep_their_kind() -> None:
 
     found = cut(Encoding(batch(10, 20, 3)))
     assert type(found) is Encoding and found["input_ids"].shape == (ROWS, 24)
+
+
+class Pair(NamedTuple):
+    """A batch of a program's own kind."""
+
+    mask: Any
+    tokens: Any
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        (IDS, MASK), [MASK.bool(), IDS.int(), PER_TOKEN], Pair(MASK, IDS),
+        {"ids": IDS, "mask": MASK, "targets": PER_TOKEN},
+        (IDS, MASK, torch.zeros_like(IDS), torch.ones(ROWS)), (batch(10, 20, 3), torch.ones(ROWS)),
+        (batch(10, 20, 3), PER_TOKEN), ((IDS, MASK), torch.ones(ROWS, LENGTH - 1)), [{"ids": IDS, "mask": MASK}, 3, "a"],
+    ],
+)  # fmt: skip
+def test_ids_and_mask_without_these_names_are_known_by_what_they_hold(whole: Any) -> None:
+    found = cut(whole)
+    assert type(found) is type(whole)
+    for before, after in zip(leaves_of(whole), leaves_of(found), strict=True):
+        if getattr(before, "shape", ()) == (ROWS, LENGTH):
+            assert torch.equal(after, before[:, :24])
+        else:
+            assert after is before
+
+
+def test_of_two_that_are_called_so_the_first_is_cut_alone() -> None:
+    """Questions of 32 tokens at most, answers of 64."""
+    found = cut((batch(10, 20, 3, length=32), batch(9, 60, 3)))
+    assert width(found[0]) == 24 and width(found[1]) == LENGTH
 
 
 def rows(lengths: tuple[int, ...]) -> list[dict[str, Any]]:

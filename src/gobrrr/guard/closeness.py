@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from gobrrr.guard.model import VERDICTS, Check
 from gobrrr.guard.observation import Observation, Step
-from gobrrr.guard.seen import EPS, Seen, cosine, distance, same, scalar
+from gobrrr.guard.seen import EPS, Seen, cosine, distance, distance_but_few, same, scalar
 
 FACTOR, SMALL_FACTOR, TINY_FACTOR = 2.0, 8.0, 10.0
 SMALL, TINY = 1000, 10
@@ -26,6 +26,8 @@ kind together must keep to 2 all the same."""
 AMPLIFIED = 8.0
 """Wider limits where rounding is amplified: in steps that begin from weights that differ already; and for the update of
 one tensor (all together keep to the plain limit), since Adam divides by gradients that are rounding."""
+STEPS = 4.0
+"""Times the root mean square of a tensor's update that the few elements may be off by: Adam's sign, turned, is two."""
 IMPLAUSIBLE = 0.03
 """A float32 baseline this far from float64 in its first outputs drew other numbers there: no reference. In a later step
 its own numbers say nothing any more."""
@@ -267,7 +269,7 @@ class _Step:
         return found
 
     def check(self, without_signal: frozenset[str]) -> tuple[Check, float]:
-        errors = {n: distance(self.theirs[n], self.true[n]) for n in self.names}
+        errors = {n: self._error(n) for n in self.names}
         told = [n for n in self.names if not (self.kind in COINS and _parameter(n) in without_signal)]
         if chosen := {n for n in told if self._is_chosen(n)}:
             told = [n for n in told if n not in chosen]
@@ -298,6 +300,13 @@ class _Step:
         if self.runs.precision:
             return self._lowered(errors), most
         return Check(self.kind, "bounded" if self.runs.reference is None else "equivalent"), most
+
+    def _error(self, name: str) -> float:
+        """Of an update without the few elements whose gradient is near Adam's epsilon, which are off by a step."""
+        theirs, true = self.theirs[name], self.true[name]
+        if self.kind != "updates":
+            return distance(theirs, true)
+        return distance_but_few(theirs, true, STEPS * true.norm / math.sqrt(true.numel or 1))
 
     def _is_chosen(self, name: str) -> bool:
         """An output that only a lower precision's rounding makes another one: how many rows are picked (pairs that a
@@ -333,13 +342,9 @@ class _Step:
         return factor(self.ours[name].numel) * (AMPLIFIED if self.kind in COINS else self._later)
 
     def _far_together(self, ratios: dict[str, float]) -> list[str]:
-        """The worst tensor where all of them together are too far: the root mean square of their ratios. Of updates the
-        worst has its own limit alone: one gradient near Adam's epsilon made it 33 in a BERT of equal gradients."""
+        """The worst tensor where all of them together are too far: the root mean square of their ratios."""
         numel = sum(self.ours[n].numel for n in ratios)
-        counted = sorted(ratios.values())
-        if self.kind in COINS and len(counted) > 1:
-            counted.pop()
-        together = math.sqrt(statistics.fmean(ratio * ratio for ratio in counted))
+        together = math.sqrt(statistics.fmean(r * r for r in ratios.values()))
         return [] if together <= factor(numel) * self._later else [max(ratios, key=lambda n: ratios[n])]
 
     def _lowered(self, errors: dict[str, float]) -> Check:

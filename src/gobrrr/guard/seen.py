@@ -16,6 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 BUCKETS = 512
+FEW, STRAY = 0.01, 8.0
+"""Of a sketch's sums, those that chance may move (none of a tensor of less than a hundred elements), and times the
+median difference that they are beyond: of normal ones that is five deviations."""
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Spacing of numbers above 1."""
 
@@ -59,6 +62,17 @@ def distance(a: Seen, b: Seen) -> float:
     if a.digest == b.digest and a.dtype == b.dtype:
         return 0.0
     return float(np.linalg.norm(a.values() - b.values()))
+
+
+def distance_but_few(a: Seen, b: Seen, most: float) -> float:
+    """The same without the sums of the sketch that differ far more than all others, where those are FEW of all and none
+    differs by more than `most`."""
+    whole = distance(a, b)
+    if not 0 < whole < math.inf:
+        return whole
+    apart = np.abs(a.values() - b.values())
+    stray = apart > STRAY * np.median(apart)
+    return float(np.linalg.norm(apart[~stray])) if stray.sum() <= FEW * len(apart) and apart.max() <= most else whole
 
 
 def cosine(a: Seen, b: Seen) -> float:

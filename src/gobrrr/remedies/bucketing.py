@@ -13,7 +13,7 @@ import numpy as np
 from gobrrr.remedies.apart import apart
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.sample_lengths import Sizes, computed_lengths, sample_lengths
-from gobrrr.remedies.trim_padding import TrimPadding, real_width
+from gobrrr.remedies.trim_padding import TrimPadding, padded
 from gobrrr.rules.model import NOTE, Saving
 from gobrrr.units import share
 
@@ -206,10 +206,9 @@ def _width(batch: Any, cut: bool) -> int | None:
     """Tokens per sequence in a batch of TRIED, those that are cut left out; sequences may stand in columns."""
     from gobrrr.capture.counted import tensors_in
 
-    width = real_width(batch) if cut else None
+    if cut and (found := padded(batch)) is not None:
+        return found.width
     tables = [each for each in tensors_in(batch) if each.dim() == 2 and not each.is_floating_point()]
-    if width is not None:
-        return width
     return max((int(each.shape[0 if each.shape[1] == TRIED else 1]) for each in tables), default=None)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.trains import Trains
@@ -17,15 +18,18 @@ if TYPE_CHECKING:
 MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
 """What tokenizers call the mask, 1 where a token is; what the loss is not computed from (cross_entropy's default)."""
 PER_TOKEN = (MASK, LABELS, IDS, "token_type_ids", "position_ids", "special_tokens_mask")
+DEEP = 2
+"""Containers that a batch's tensors may lie in: (inputs, labels), inputs a mapping."""
 MULTIPLE = 8
 """Columns that are kept: few lengths for torch.compile, and those that matrix units like (pad_to_multiple_of)."""
 
 
 class TrimPadding(Remedy):
-    """Batches that a training draws of a DataLoader, mappings with an `attention_mask` (rows x tokens, 0 or 1): the
-    columns at the end in which every row has 0 are cut off, up to a multiple of 8. A batch with anything else per
-    token, or with labels or different ids there, is left alone; so is what is evaluated, whose outputs a program may
-    put together. The same tokens and labels; dropout draws other masks, for it has fewer elements."""
+    """Batches that a training draws of a DataLoader, with ids and their mask (rows x tokens, 0 or 1), by the names that
+    tokenizers give them or, in tuples and under other names, by what they hold: the columns at the end in which every
+    row has 0 are cut off, up to a multiple of 8. A batch with anything else per token, or with labels or different ids
+    there, is left alone; so is what is evaluated, whose outputs a program may put together. The same tokens and labels;
+    dropout draws other masks, for it has fewer elements."""
 
     name = "trim_padding"
     title = "cuts each batch to its longest row instead of padding all to one length"
@@ -68,50 +72,107 @@ class Cutting:
     def __call__(self, iterator: Any, batch: Any) -> Any:
         if not self.trains.draws(iterator._index_sampler):
             return batch
-        width = real_width(batch)
-        if width is None:
+        found = padded(batch)
+        if found is None:
             return batch
         told, self._told = self._told, None
         if told is not None:
-            told(f"{width} of {batch[MASK].shape[1]} columns in the first batch that it cuts")
-        return trimmed(batch, width)
+            told(f"{found.width} of {found.length} columns in the first batch that it cuts")
+        return trimmed(batch, found)
 
 
-def trimmed(batch: Any, width: int) -> Any:
+Place = tuple[Any, ...]
+"""Keys and numbers that lead to a tensor of a batch."""
+
+
+class Padded(NamedTuple):
+    """A batch that can be cut: which of its tensors have an element for each token, how many they have, and columns
+    that hold some."""
+
+    places: tuple[Place, ...]
+    length: int
+    width: int
+
+
+def padded(batch: Any) -> Padded | None:
+    """What to cut; None where there is nothing, or nobody knows whether it may be."""
+    tensors = dict(_tensors(batch))
+    place = next((each for each in tensors if each[-1] == MASK), None)
+    ids_place = (*place[:-1], IDS) if place is not None else None
+    if place is None:
+        ids_place, place = _by_content(tensors)
+    mask, ids = tensors.get(place or ()), tensors.get(ids_place or ())
+    if mask is None or ids is None or not (_is_table(mask) and _is_table(ids)) or ids.shape != mask.shape:
+        return None
+    used, length = (mask != 0).any(0).nonzero(), mask.shape[1]
+    width = -(-(int(used[-1]) + 1) // MULTIPLE) * MULTIPLE if len(used) else length
+    if width >= length or int(mask.max()) > 1 or bool((ids[:, width:] != ids[0, -1]).any()):
+        return None
+    per_token = [each for each, tensor in tensors.items() if tensor.shape[:2] == mask.shape]
+    beside = place[:-1] if place is not None and place[-1] == MASK else None
+    for each in per_token:
+        named = each[:-1] == beside and isinstance(each[-1], str)
+        if each not in (place, ids_place) and not _says_nothing(each[-1], tensors[each], width, named):
+            return None
+    return Padded(tuple(per_token), length, width)
+
+
+def trimmed(batch: Any, found: Padded, at: Place = ()) -> Any:
     """A batch of the same kind with so many columns, each tensor pinned where it was."""
-    found = copy.copy(batch)
-    for name in per_token(batch):
-        whole = batch[name]
-        part = whole[:, :width].contiguous()
-        found[name] = part.pin_memory() if whole.is_pinned() else part
-    return found
+    if at in found.places:
+        part = batch[:, : found.width].contiguous()
+        return part.pin_memory() if batch.is_pinned() else part
+    if not any(place[: len(at)] == at for place in found.places):
+        return batch
+    if isinstance(batch, Mapping):
+        made: Any = copy.copy(batch)
+        for key in batch:
+            made[key] = trimmed(batch[key], found, (*at, key))
+        return made
+    items = (trimmed(each, found, (*at, number)) for number, each in enumerate(batch))
+    make = getattr(batch, "_make", type(batch))  # a named tuple's
+    return make(items)
 
 
-def real_width(batch: Any) -> int | None:
-    """Columns to keep; None where there is nothing to cut, or nobody knows whether it may be."""
+def _tensors(batch: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """The tensors of a mapping, tuple or list, and of those in it."""
     import torch
 
-    mask = batch.get(MASK) if isinstance(batch, Mapping) else None
-    if not isinstance(mask, torch.Tensor) or mask.dim() != 2 or mask.is_floating_point() or not mask.numel():
-        return None
-    used = (mask != 0).any(0).nonzero()
-    length = mask.shape[1]
-    width = -(-(int(used[-1]) + 1) // MULTIPLE) * MULTIPLE if len(used) else length
-    names = per_token(batch)
-    if width >= length or int(mask.max()) > 1 or not set(names) <= set(PER_TOKEN):
-        return None
-    ids = batch.get(IDS)
-    if IDS not in names or bool((ids[:, width:] != ids[0, -1]).any()):
-        return None
-    if LABELS in names and bool((batch[LABELS][:, width:] != IGNORED).any()):
-        return None
-    return width
+    if isinstance(batch, torch.Tensor):
+        yield at, batch
+    elif len(at) < DEEP and isinstance(batch, (Mapping, tuple, list)):
+        for key, value in batch.items() if isinstance(batch, Mapping) else enumerate(batch):
+            yield from _tensors(value, (*at, key))
 
 
-def per_token(batch: Mapping[str, Any]) -> list[str]:
-    """Names of the tensors that have an element, or a vector, for each token."""
-    shape = batch[MASK].shape
-    return [name for name, value in batch.items() if getattr(value, "shape", ())[:2] == shape]
+def _by_content(tensors: Mapping[Place, Any]) -> tuple[Place | None, Place | None]:
+    """Where ids and their mask lie that nobody has named so: two of a shape, one of them 1 where a row has a token, and
+    0 exactly where the other has what its first row ends with."""
+    import torch
+
+    tables = {place: tensor for place, tensor in tensors.items() if _is_table(tensor) and tensor.numel()}
+    for (ids_place, ids), (place, mask) in itertools.permutations(tables.items(), 2):
+        alike = ids.shape == mask.shape and ids.device == mask.device and ids.dtype != torch.bool
+        if alike and int(ids.max()) > 1 and bool((mask == (ids != ids[0, -1])).all()):
+            return ids_place, place
+    return None, None
+
+
+def _is_table(tensor: Any) -> bool:
+    return tensor.dim() == 2 and not tensor.is_floating_point() and not tensor.is_complex()
+
+
+def _says_nothing(name: Any, tensor: Any, width: int, named: bool) -> bool:
+    """Whether what is cut off something else per token counts nowhere: beside a mask of that name by its own name, else
+    by what it holds: what no loss is computed from, or no segment (of 0 and 1)."""
+    if named and name != LABELS:
+        return name in PER_TOKEN
+    if not _is_table(tensor):
+        return False
+    beyond = tensor[:, width:]
+    if bool((beyond == IGNORED).all()):
+        return True
+    return name != LABELS and bool((beyond == 0).all()) and int(tensor.max()) <= 1
 
 
 REMEDY = TrimPadding()
