@@ -118,7 +118,8 @@ class Pair(NamedTuple):
         (IDS, MASK), [MASK.bool(), IDS.int(), PER_TOKEN], Pair(MASK, IDS),
         {"ids": IDS, "mask": MASK, "targets": PER_TOKEN},
         (IDS, MASK, torch.zeros_like(IDS), torch.ones(ROWS)), (batch(10, 20, 3), torch.ones(ROWS)),
-        (batch(10, 20, 3), PER_TOKEN), ((IDS, MASK), torch.ones(ROWS, LENGTH - 1)), [{"ids": IDS, "mask": MASK}, 3, "a"],
+        (batch(10, 20, 3), PER_TOKEN), ((IDS, MASK), torch.ones(ROWS, LENGTH - 1)),
+        [{"ids": IDS, "mask": MASK}, 3, "a"],
     ],
 )  # fmt: skip
 def test_ids_and_mask_without_these_names_are_known_by_what_they_hold(whole: Any) -> None:

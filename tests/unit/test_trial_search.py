@@ -365,6 +365,15 @@ def test_what_takes_hold_with_another_alone_is_raced_with_it(places: int, expect
     assert set(found.best()) == {"trim_padding", "bucketing"} and len(heats) < 10
 
 
+def test_what_takes_hold_with_another_alone_does_not_start_without_it_first() -> None:
+    """Where the other has nothing to gain, batches are cut already, and it is looked at by itself."""
+    heat = race(candidate("trim_padding", 20), candidate("bucketing", 40), candidate("c")).next(4)
+    assert heat is not None
+    assert heat.contenders == (("trim_padding", "bucketing"), ("trim_padding",), ("c",))
+    cut = race(candidate("trim_padding", 0, 0), candidate("bucketing", 40)).next(4)
+    assert cut is not None and cut.contenders == (("bucketing",),)
+
+
 def test_who_fails_alone_and_with_what_it_needs_is_out() -> None:
     found = race(candidate("trim_padding", 20), candidate("bucketing", 10))
     play(found, {"trim_padding": 1.3}, failed=("bucketing",))

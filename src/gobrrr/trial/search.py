@@ -32,7 +32,8 @@ PAIRS: tuple[Stack, ...] = (
 """Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away;
 workers take cores from ops whose threads spin; and batches of like length are narrower only where they are cut."""
 NEEDS = {"bucketing": "trim_padding"}
-"""Remedies that may take hold with another alone: that they failed by themselves says nothing of the two."""
+"""Remedies that may take hold with another alone. Where that one has something to gain they are looked at together
+first (a BERT's start of 30 s was spent on the one that could not); that they failed alone says nothing of the two."""
 SLOWEST = "compile"
 """Waits until all others were looked at where a pair has it: two arms that compile at once took 70 s of five minutes to
 start, and what it brings by itself matters where the pair does not help."""
@@ -358,8 +359,10 @@ class Race:
             if not self.objective.is_peak and any(self._clash(name, other) for other in names[:n] if other in rivals)
         ]
         pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & {*self.refused, *late}]
-        at_once: list[Stack] = [(name,) for name in names if name not in late]
-        for pair in pairs:  # right behind the first of its members
+        hopeful = [pair for pair in pairs if ((), pair) not in self._looked or pair in {**self.shown, **self.leaning}]
+        with_its_need: dict[str, Stack] = {pair[1]: pair for pair in hopeful if NEEDS.get(pair[1]) == pair[0]}
+        at_once: list[Stack] = [with_its_need.get(name, (name,)) for name in names if name not in late]
+        for pair in (pair for pair in pairs if pair not in at_once):  # right behind the first of its members
             at = min((n for n, stack in enumerate(at_once) if stack[0] in pair), default=len(at_once))
             at_once.insert(at + 1, pair)
         if any(SLOWEST in pair for pair in pairs):
