@@ -143,13 +143,11 @@ class Guarding:
             equal = judge(baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
-            if walks_alone and not same_data(baseline, candidate):
-                return self._in_doubt(
-                    plain, baseline, candidate, partial(judge, baseline, candidate, order_may_change=True)
-                )
-            judged = self._with_references(changed, true, baseline, candidate)
+            comparable = not walks_alone or same_data(baseline, candidate)
+            judged = self._with_references(changed, true if comparable else None, baseline, candidate)
             # As if the program made no noise of its own: the strictest. Other runs can only widen its limits.
-            repeats = any(run is not None and same_data(baseline, run) for run in (candidate, self._tried(true)))
+            others = (candidate, self._tried(true)) if comparable else ()
+            repeats = any(run is not None and same_data(baseline, run) for run in others)
             if repeats and (found := judged(baseline, ())).green:  # another run was given the same data
                 return found
             return self._in_doubt(plain, baseline, candidate, judged)
@@ -157,16 +155,22 @@ class Guarding:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 
     def _with_references(
-        self, changed: Watched, true: Watched, baseline: Observation, candidate: Observation
+        self, changed: Watched, true: Watched | None, baseline: Observation, candidate: Observation
     ) -> Judged:
-        """What lowers the precision on some chips keeps it on others: so it is judged first as if it did not."""
+        """What lowers the precision on some chips keeps it on others: so it is judged first as if it did not. `true`:
+        null where its data are others than the baseline's, and no tensor can be compared."""
         stack = changed.stack
         precision = next((remedy.precision for name in stack if (remedy := registry.remedy(name)).precision), "")
         plain = partial(
-            judge, baseline, candidate, reference=self._tried(true), order_may_change=_draws_otherwise(stack)
+            judge,
+            baseline,
+            candidate,
+            reference=self._tried(true) if true is not None else None,
+            order_may_change=_draws_otherwise(stack),
         )
         wanted = self._naive(changed)
-        lowered = partial(plain, naive=next(map(self._tried, wanted), None), is_naive=not wanted)
+        naive = next(map(self._tried, wanted), None) if true is not None else None
+        lowered = partial(plain, naive=naive, is_naive=not wanted)
 
         def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:
             found = plain(again=again, seeds=seeds)
