@@ -129,6 +129,29 @@ def test_in_doubt_the_program_runs_again_and_from_other_seeds(means: Means, aske
     assert not asked[3]["seeds"] and len(asked[4]["seeds"]) == 2
 
 
+@pytest.mark.parametrize("stack", [("loader_workers",), ("loader_workers", "bf16_autocast")])
+def test_of_another_order_of_samples_other_seeds_decide_and_all_is_run_in_one_go(
+    means: Means, asked: Verdicts, tmp_path: Path, stack: tuple[str, ...]
+) -> None:
+    """Tensors of other data cannot be compared with float64's."""
+    means.gives = lambda run: "data" if not run.stack else "in another order"
+    together: list[int] = []
+    guard = Guarding(means, tmp_path, 1e6)
+    run_all = guard.together
+    guard.together = lambda wanted: (together.append(len({*wanted} - {*guard.seen})), run_all(wanted))[1]  # type: ignore[method-assign]
+    guarding.answers[:] = [RED] * (2 + len(stack)) + [GREEN]  # type: ignore[attr-defined]
+    assert guard.judged(stack) is GREEN
+    assert set(means.watched) == {PLAIN, Watched(stack), AGAIN, *SEEDS} and together[0] == 5
+    assert len(asked[-1]["seeds"]) == 2 and asked[-1]["order_may_change"] and asked[-1]["reference"] is None
+
+
+def test_what_may_change_the_order_and_did_not_is_held_against_float64(
+    means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    assert judged(means, tmp_path, ("loader_workers",), RED, GREEN) is GREEN
+    assert TRUE in means.watched and asked[1]["reference"] is not None
+
+
 def test_equal_but_for_what_the_program_does_otherwise_each_time_is_exact(
     means: Means, asked: Verdicts, tmp_path: Path
 ) -> None:
