@@ -275,6 +275,24 @@ def test_a_look_ahead_that_takes_too_long_or_fails_is_made_again(means: Means, t
 
 
 @pytest.mark.parametrize(
+    ("stack", "plain"),
+    [
+        ((), PLAIN), (("fused_optimizer",), PLAIN), (("packed_masks",), Watched(without_dropout=True)),
+        (("packing",), Watched(without_dropout=True, real_tokens=True)),
+    ],
+)  # fmt: skip
+def test_what_is_watched_ahead_is_what_the_guard_asks_for_then(
+    stack: tuple[str, ...], plain: Watched, means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    guard = Guarding(means, tmp_path, 1e6)
+    guard.ahead(20, stack)
+    assert set(guard.seen) == {plain}
+    guarding.answers[:] = [EXACT]  # type: ignore[attr-defined]
+    guard.judged(stack or ("identity",))
+    assert means.watched.count(plain) == 1 and len(means.watched) == 2
+
+
+@pytest.mark.parametrize(
     ("step_ns", "steps"), [(0.0, TWIN_STEPS), (1e6, TWIN_STEPS), (2e8, TWIN_STEPS), (4e8, 15), (3e10, FEWEST_TWINS)]
 )
 def test_long_steps_are_watched_less_often(step_ns: float, steps: int, means: Means, tmp_path: Path) -> None:

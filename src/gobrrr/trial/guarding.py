@@ -75,18 +75,18 @@ class Guarding:
         self._running: list[Arm] = []
         self.seen: dict[Watched, Observation | ArmError] = {}
 
-    def ahead(self, seconds: float) -> None:
-        """Watch the untouched program now, for so long at most: where that fails it is watched when it is asked for, by
-        itself."""
+    def ahead(self, seconds: float, stack: Stack = ()) -> None:
+        """Watch the untouched program now, as this stack will be held against it, for so long at most: where that fails
+        it is watched when it is asked for, by itself."""
         late = threading.Timer(seconds, self._kill)
         late.daemon = True
         late.start()
         try:
-            found = self._watched(PLAIN)
+            found = self._watched(plain := _untouched(stack))
         finally:  # Ctrl-C too: a timer that waits keeps the command from ending
             late.cancel()
         if isinstance(found, Observation):
-            self.seen[PLAIN] = found
+            self.seen[plain] = found
 
     def judged(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """What the numbers of a stack are; unverified where the program could not be watched. `milder`, which may be
@@ -121,7 +121,7 @@ class Guarding:
             milder = ()
         if not draws_other_masks(stack):
             return self._judged(stack, plain, milder)
-        found = self._judged(stack, plain._replace(without_dropout=True, real_tokens=_leaves_padding(stack)), milder)
+        found = self._judged(stack, _untouched(stack, plain), milder)
         verdict = "equivalent" if found.verdict == "exact" else found.verdict
         remarks = (WITHOUT_DROPOUT, *([AT_TOKENS] if _leaves_padding(stack) else []))
         return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, *remarks))
@@ -269,6 +269,13 @@ class Guarding:
         lowering = [name for name in changed.stack if registry.remedy(name).precision]
         naive = tuple(name for name in changed.stack if name in lowering or name in self._consented)
         return [changed._replace(stack=naive)] if lowering and naive != changed.stack else []
+
+
+def _untouched(stack: Stack, plain: Watched = PLAIN) -> Watched:
+    """What a stack is held against: where it draws other masks, the program without any."""
+    if not draws_other_masks(stack):
+        return plain
+    return plain._replace(without_dropout=True, real_tokens=_leaves_padding(stack))
 
 
 def _others(plain: Watched) -> list[Watched]:

@@ -18,7 +18,7 @@ from gobrrr.remedies import registry
 from gobrrr.trial import limits, lockstep
 from gobrrr.trial.arm import REPLAYING, SPENT, TIMED, Arm, ArmError, Block
 from gobrrr.trial.field import FIRST_STEP, Field
-from gobrrr.trial.guarding import PLAIN, Guarding
+from gobrrr.trial.guarding import Guarding
 from gobrrr.trial.headspace import REPLAYED
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
@@ -104,11 +104,12 @@ class LiveReferee:
 
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are
-        idle, the untouched program is watched for the guard."""
+        idle, the untouched program is watched for the guard, as the first contender will be held against it."""
         limits.mend(self._caches)
         room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
-        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds) if room and PLAIN not in self.guarding.seen else None
-        return self.field.start(stacks, seconds, self._kill, ahead)
+        first = next((stack for stack in stacks if stack), ())
+        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, first)
+        return self.field.start(stacks, seconds, self._kill, ahead if room and not self.guarding.seen else None)
 
     def block(self, stack: Stack, steps: int) -> Block:
         """A block of one of them. Raises ArmError."""
