@@ -93,7 +93,7 @@ def test_an_epoch_has_the_same_samples_in_fewer_cells_and_leaves_the_same_random
     plain = epochs(**kind)
     with applied("bucketing") as said:
         found = epochs(**kind)
-    assert len(said) == 1 and "sequences: tokens are" in said[0]
+    assert len(said) == 1 and "of what is computed on is no padding" in said[0]
     for (at, cells, sizes, draws), (plain_at, plain_cells, plain_sizes, plain_draws) in zip(found, plain, strict=True):
         assert sorted(at) == sorted(plain_at) and at != plain_at
         assert sizes == plain_sizes, "the batch that is not full is the last one"
@@ -247,6 +247,24 @@ def test_who_keeps_its_order_and_why(kind: dict[str, Any], why: str) -> None:
     assert not said and len(reasons) == 1 and why in reasons[0]
 
 
+def test_a_batch_sampler_that_only_knows_more_is_drawn_from_as_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sentence-transformers' DefaultBatchSampler; one with an order of its own keeps it."""
+
+    class Knows(BatchSampler):
+        seed = 3
+
+    class Draws(Knows):
+        def __iter__(self) -> Any:
+            return iter([[0, 1], [2, 3]])
+
+    reasons: list[str] = []
+    with applied("bucketing", declined=reasons) as said:
+        for kind in (Draws, Knows):
+            list(DataLoader(DATA, batch_sampler=kind(RandomSampler(DATA), 8, False), collate_fn=pads))  # type: ignore[arg-type]
+            assert len(said) == (kind is Knows)
+    assert len(reasons) == 1 and "torch's BatchSampler" in reasons[0]
+
+
 def test_what_a_collate_function_does_when_it_is_tried_is_not_the_programs(capfd: pytest.CaptureFixture[str]) -> None:
     """Streams of the program and of its own, what it opens, counts and prints."""
 
@@ -322,6 +340,9 @@ def test_lengths_come_from_masks_ids_and_lists() -> None:
         ((torch.ones(7), torch.ones(2)), [7, 2]),
         (Subset(Subset(DATA, [5, 9, 11]), [2, 0]), [LENGTHS[11], LENGTHS[5]]),  # type: ignore[arg-type]
         (Index(), LENGTHS),
+        (["text", "a longer one"], [4, 12]),
+        ([("text", 0), ("t", 1)], [4, 1]),
+        ([{"text": "text", "other": "more", "label": 1}, {"text": "", "other": "t", "label": 0}], [8, 1]),
     ):
         found = sample_lengths(data)
         assert found is not None and found.tolist() == lengths
@@ -330,7 +351,7 @@ def test_lengths_come_from_masks_ids_and_lists() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        Draws(), [], ["text", "more"], [torch.ones(2, 3)], [{"pixel_values": torch.ones(3)}], range(9),
+        Draws(), [], [0.5, 1.5], [{"label": 1}], [torch.ones(2, 3)], [{"pixel_values": torch.ones(3)}], range(9),
         torch.utils.data.TensorDataset(torch.ones(3, 4)), [torch.ones(3, device="meta")], [([1, 2], 3), 5],
     ],
 )  # fmt: skip
@@ -361,6 +382,9 @@ def hugging_face(kind: str | None = None, order: list[int] | None = None, **colu
     made = type("Dataset", (), {"__module__": "datasets.arrow_dataset"})()
     made.format, made.column_names, made.data = {"type": kind}, list(columns), Table(**columns)
     made._indices = None if order is None else Table(indices=order)
+    made.features = {
+        n: types.SimpleNamespace(dtype="string" if isinstance(c[0], str) else "") for n, c in columns.items()
+    }
     return made
 
 
@@ -368,6 +392,8 @@ def test_columns_of_a_hugging_face_data_set(monkeypatch: pytest.MonkeyPatch) -> 
     compute = types.SimpleNamespace(
         list_value_length=lambda column: Column([len(each) for each in column.values]),
         list_flatten=lambda column: Column([one for each in column.values for one in each]),
+        utf8_length=lambda column: Column([None if each is None else len(each) for each in column.values]),
+        fill_null=lambda column, value: Column([value if each is None else each for each in column.values]),
     )
     monkeypatch.setitem(sys.modules, "pyarrow", types.SimpleNamespace(compute=compute))
     mask, ids = [[1, 1, 0], [], [1, 0, 0], [1, 1, 1]], [[5, 6, 7], [5], [5, 6], [1, 2, 3, 4]]
@@ -376,6 +402,8 @@ def test_columns_of_a_hugging_face_data_set(monkeypatch: pytest.MonkeyPatch) -> 
         ({"input_ids": ids, "attention_mask": mask}, [2, 0, 1, 3]),
         ({"input_ids": ids, "length": [9, 8, 7, 6]}, [9, 8, 7, 6]),
         ({"input_ids": ids, "order": [3, 0]}, [4, 3]),
+        ({"text": ["ab", None, "", "abcd"], "label": [1, 0, 1, 0]}, [2, 0, 0, 4]),
+        ({"one": ["ab", "c"], "two": ["", "cd"], "order": [1, 0]}, [3, 2]),
     ):
         found = sample_lengths(hugging_face(**given_))
         assert found is not None and found.tolist() == lengths

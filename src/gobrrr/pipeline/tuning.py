@@ -17,6 +17,7 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from gobrrr import __version__
+from gobrrr.capture import schedule
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.machine.fingerprint import of_hardware
@@ -142,7 +143,8 @@ def _raced(
     stops(referee.stop)
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
-                    listener=listener, objective=wishes.objective, family=family, waits=waits)  # fmt: skip
+                    listener=listener, objective=wishes.objective, family=family, waits=waits,
+                    cores=schedule.cores())  # fmt: skip
     earlier = tuning.take_over()
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")

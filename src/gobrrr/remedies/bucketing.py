@@ -89,16 +89,12 @@ class Buckets:
 
     def sizes(self, sampler: Any) -> Sizes | None:
         """None of samplers that keep their order."""
-        from torch.utils.data import BatchSampler
-
-        return self._sizes.get(sampler) if type(sampler) is BatchSampler else None
+        return self._sizes.get(sampler) if draws_as_torch(sampler) else None
 
     def meets(self, loader: Any) -> None:
         """A loader is iterated over."""
-        from torch.utils.data import BatchSampler
-
         sampler = getattr(loader, "batch_sampler", None)
-        if type(sampler) is not BatchSampler:
+        if not draws_as_torch(sampler):
             self._declined("its batches are not drawn by torch's BatchSampler")
         elif sampler not in self._sizes:
             self._sizes[sampler] = None
@@ -132,10 +128,17 @@ class Buckets:
             self._declined("its collate function makes all batches equally wide: trim_padding would have to cut them")
             return None
         self._told(
-            f"{len(sizes):,} sequences: tokens are {share(advice.bucketing)} of what is computed on, "
+            f"{len(sizes):,} sequences: {share(advice.bucketing)} of what is computed on is no padding, "
             f"{share(advice.pad_in_collate)} in random batches padded to their longest"
         )
         return sizes
+
+
+def draws_as_torch(sampler: Any) -> bool:
+    """Whether its batches are drawn by torch's BatchSampler: sentence-transformers' own class only knows more."""
+    from torch.utils.data import BatchSampler
+
+    return isinstance(sampler, BatchSampler) and type(sampler).__iter__ is BatchSampler.__iter__
 
 
 def counted(sizes: Sizes) -> dict[int, int]:

@@ -136,15 +136,15 @@ class Tuning:
     def __init__(
         self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
         seconds: float, seed: int = 0, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
-        objective: Objective = TIME, family: Family | None = None, waits: bool = False,
+        objective: Objective = TIME, family: Family | None = None, waits: bool = False, cores: float = math.inf,
     ) -> None:  # fmt: skip
         """`family`: settings of the program's loaders to search first. `waits`: the program waits for its loaders, so
-        that what any of them could bring is measured before."""
+        that what any of them could bring is measured before. `cores` that arms share while they come up."""
         self.race, self._objective = Race(candidates, step_ns, seed, objective), objective
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
         self._listener, self._clock = listener or Listener(), clock
         self._began, self._seconds = clock(), seconds
-        self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock)
+        self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock, cores)
         self._open = self.race.open()
         self._settling = family and Settling(family, referee, self._racing, self.race, self._keep, clock)
         self._settled, self._waits = "", waits
