@@ -341,6 +341,7 @@ def test_lengths_come_from_masks_ids_and_lists() -> None:
         (Subset(Subset(DATA, [5, 9, 11]), [2, 0]), [LENGTHS[11], LENGTHS[5]]),  # type: ignore[arg-type]
         (Index(), LENGTHS),
         (["text", "a longer one"], [4, 12]),
+        ([(torch.tensor([7, 8, 0, 0]), mask_, 1) for mask_ in (torch.tensor([1, 1, 0, 0]), torch.ones(4))], [2, 4]),
         ([("text", 0), ("t", 1)], [4, 1]),
         ([{"text": "text", "other": "more", "label": 1}, {"text": "", "other": "t", "label": 0}], [8, 1]),
     ):

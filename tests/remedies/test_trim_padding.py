@@ -10,8 +10,10 @@ import weakref
 from collections import UserDict
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -60,6 +62,19 @@ LABELLED[1, 40] = 7
 IDS, MASK = (batch(10, 20, 3)[name] for name in ("input_ids", "attention_mask"))
 
 
+class Made(tuple):  # type: ignore[type-arg]
+    """A tuple that is made otherwise."""
+
+    def __new__(cls, ids: Any, mask: Any) -> Made:
+        return super().__new__(cls, (ids, mask))
+
+
+class Batch(list):  # type: ignore[type-arg]
+    """A list that knows more."""
+
+    lengths = ()
+
+
 @pytest.mark.parametrize(
     ("why", "left_alone"),
     [
@@ -86,6 +101,18 @@ IDS, MASK = (batch(10, 20, 3)[name] for name in ("input_ids", "attention_mask"))
         ("labels outside", (batch(10, 20, 3), LABELLED)),
         ("other ids outside", (batch(10, 20, 3), batch(9, 40, 3))),
         ("too deep", (((IDS, MASK),),)),
+        ("one tensor", IDS),
+        ("a column per token that is no tensor", batch(10, 20, 3, words=np.zeros((ROWS, LENGTH)))),
+        ("an object that may hold one", (IDS, MASK, SimpleNamespace(tags=MASK))),
+        ("a table too deep", (IDS, MASK, {"y": {"tags": MASK}})),
+        ("a tuple that cannot be made again", Made(IDS, MASK)),
+        ("a mapping that cannot be written", MappingProxyType(batch(10, 20, 3))),
+        ("labels of 0, which is a class", batch(10, 20, 3, labels=torch.zeros(ROWS, LENGTH).long())),
+        ("tags of -1, 0 and 1", (IDS, MASK, MASK - 2 * (IDS == 1).long())),
+        ("ids of another width", batch(10, 20, 3, input_ids=IDS[:, :32])),
+        ("ids without a tensor of one shape", (torch.nested.nested_tensor([IDS[0], IDS[1]]), IDS, MASK)),
+        ("a sparse one", (IDS.to_sparse(), MASK)),
+        ("no rows", (IDS[:0], MASK[:0])),
     ],
 )  # fmt: skip
 def test_what_nobody_can_be_sure_of_is_left_alone(why: str, left_alone: Any) -> None:
@@ -119,7 +146,9 @@ class Pair(NamedTuple):
         {"ids": IDS, "mask": MASK, "targets": PER_TOKEN},
         (IDS, MASK, torch.zeros_like(IDS), torch.ones(ROWS)), (batch(10, 20, 3), torch.ones(ROWS)),
         (batch(10, 20, 3), PER_TOKEN), ((IDS, MASK), torch.ones(ROWS, LENGTH - 1)),
-        [{"ids": IDS, "mask": MASK}, 3, "a"],
+        [{"ids": IDS, "mask": MASK}, 3, "a"], {"labels": PER_TOKEN.where(MASK == 0, 7), "ids": IDS, "mask": MASK},
+        {"words": ["a", "b", "c"], "ids": IDS, "mask": MASK, "n": [1, 2, 3]},
+        {"attention_mask": MASK, "input_ids": IDS, "spans": [{"at": (0, 3)}, {"at": None}, {}]},
     ],
 )  # fmt: skip
 def test_ids_and_mask_without_these_names_are_known_by_what_they_hold(whole: Any) -> None:
@@ -130,6 +159,14 @@ def test_ids_and_mask_without_these_names_are_known_by_what_they_hold(whole: Any
             assert torch.equal(after, before[:, :24])
         else:
             assert after is before
+
+
+def test_a_list_that_knows_more_still_does() -> None:
+    whole = Batch([IDS, MASK])
+    whole.lengths = (10, 20, 3)
+    found = cut(whole)
+    assert type(found) is Batch and found.lengths == (10, 20, 3) and found[0].shape == (ROWS, 24)
+    assert whole[0] is IDS
 
 
 def test_of_two_that_are_called_so_the_first_is_cut_alone() -> None:
@@ -310,7 +347,8 @@ def test_the_guard_knows_ids_and_mask_that_have_no_names() -> None:
     ids, mask = (batch(10, 20, 3)[name] for name in ("input_ids", "attention_mask"))
     for args, kwargs in (
         ((ids, mask), {}), ((mask.bool(), ids), {}), ((ids, torch.ones(ROWS), mask.int()), {}),
-        ((ids,), {"attention_mask": mask}), ((), {"x": ids, "heeded": mask}),
+        ((ids,), {"attention_mask": mask}), ((), {"x": ids, "heeded": mask}), (((ids, mask),), {}),
+        (({"ids": ids, "mask": mask}, 3), {}), (([ids, {"m": mask}],), {}),
     ):  # fmt: skip
         assert cut_of(args, kwargs)(ids).shape == (ROWS, 20)
     inside = ids.clone()

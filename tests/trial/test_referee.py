@@ -14,6 +14,8 @@ pytest.importorskip("torch")
 from gobrrr.guard.model import Guarded
 from gobrrr.trial.arm import SPENT, ArmError
 from gobrrr.trial.guarding import Watched
+from gobrrr.trial.headspace import REPLAYED
+from gobrrr.trial.heat import Stack
 from gobrrr.trial.referee import LiveReferee, Program
 from tests.trial.strangers import installed
 
@@ -95,13 +97,16 @@ def test_the_guard_passes_what_is_right_and_catches_what_is_not(referee: LiveRef
     assert crashed.verdict == "unverified" and "out of patience" in crashed.reasons[0]
 
 
-@pytest.mark.parametrize(("known", "seen"), [(1 << 28, {Watched()}), (1 << 45, set()), (0, set())])
+@pytest.mark.parametrize(("known", "stack", "seen"), [
+    (1 << 28, (), {Watched()}), (1 << 45, (), set()), (0, (), set()), (1 << 28, REPLAYED, {Watched()}),
+    (1 << 28, ("packed_masks",), {Watched(without_dropout=True)}),
+])  # fmt: skip
 def test_while_the_first_arms_start_the_guard_watches_the_program_where_there_is_memory(
-    program: Program, tmp_path: Path, known: int, seen: set[Watched]
+    program: Program, tmp_path: Path, known: int, stack: Stack, seen: set[Watched]
 ) -> None:
     referee = LiveReferee(program._replace(threads=1, bytes=known), tmp_path / "arms")
     try:
-        assert referee.start([()], 120) == {} and set(referee.guarding.seen) == seen
+        assert () not in referee.start([(), stack], 120) and set(referee.guarding.seen) == seen
         assert not any(isinstance(found, ArmError) for found in referee.guarding.seen.values())
         assert referee.block((), 1).ns > 0
     finally:

@@ -132,19 +132,27 @@ def test_in_doubt_the_program_runs_again_and_from_other_seeds(means: Means, aske
 
 
 @pytest.mark.parametrize("stack", [("loader_workers",), ("loader_workers", "bf16_autocast")])
-def test_of_another_order_of_samples_other_seeds_decide_and_all_is_run_in_one_go(
+def test_of_another_order_of_samples_other_seeds_decide(
     means: Means, asked: Verdicts, tmp_path: Path, stack: tuple[str, ...]
 ) -> None:
-    """Tensors of other data cannot be compared with float64's."""
+    """Tensors of other data cannot be compared with float64's. The program's second run begins from its first one's
+    states, which are there once that has ended."""
     means.gives = lambda run: "data" if not run.stack else "in another order"
-    together: list[int] = []
-    guard = Guarding(means, tmp_path, 1e6)
-    run_all = guard.together
-    guard.together = lambda wanted: (together.append(len({*wanted} - {*guard.seen})), run_all(wanted))[1]  # type: ignore[method-assign]
     guarding.answers[:] = [RED] * (2 + len(stack)) + [GREEN]  # type: ignore[attr-defined]
-    assert guard.judged(stack) is GREEN
-    assert set(means.watched) == {PLAIN, Watched(stack), AGAIN, *SEEDS} and together[0] == 5
+    assert Guarding(means, tmp_path, 1e6).judged(stack) is GREEN
+    assert set(means.watched) == {PLAIN, Watched(stack), AGAIN, *SEEDS}
+    assert set(means.watched[:2]) == {PLAIN, Watched(stack)}
     assert len(asked[-1]["seeds"]) == 2 and asked[-1]["order_may_change"] and asked[-1]["reference"] is None
+
+
+def test_what_may_change_the_order_is_watched_beside_a_second_run_where_the_first_was_ahead(
+    means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    guard = Guarding(means, tmp_path, 1e6)
+    guard.ahead(20, ("loader_workers",))
+    guarding.answers[:] = [EXACT]  # type: ignore[attr-defined]
+    assert guard.judged(("loader_workers",)) is EXACT
+    assert set(means.watched) == {PLAIN, Watched(("loader_workers",)), AGAIN}
 
 
 def test_what_may_change_the_order_and_did_not_is_held_against_float64(

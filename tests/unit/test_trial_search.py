@@ -363,6 +363,7 @@ def test_what_takes_hold_with_another_alone_is_raced_with_it(places: int, expect
             )
         found.feed(heat, broken)
     assert set(found.best()) == {"trim_padding", "bucketing"} and len(heats) < 10
+    assert not any(("bucketing",) in heat.contenders for heat in heats), "alone it has nothing more to show"
 
 
 def test_what_takes_hold_with_another_alone_does_not_start_without_it_first() -> None:
@@ -372,6 +373,13 @@ def test_what_takes_hold_with_another_alone_does_not_start_without_it_first() ->
     assert heat.contenders == (("trim_padding", "bucketing"), ("trim_padding",), ("c",))
     cut = race(candidate("trim_padding", 0, 0), candidate("bucketing", 40)).next(4)
     assert cut is not None and cut.contenders == (("bucketing",),)
+
+
+def test_of_a_pair_that_changes_the_numbers_what_needs_the_other_goes_first() -> None:
+    found = race(candidate("trim_padding", 20, risk=1), candidate("bucketing", 40, risk=1))
+    found.settle((), ("trim_padding", "bucketing"), "faster", 0.7)
+    found.settle((), ("trim_padding",), "inconclusive", 0.03)
+    assert found.refuse(("trim_padding", "bucketing")) == ("trim_padding",) and found.refused == {"bucketing"}
 
 
 def test_who_fails_alone_and_with_what_it_needs_is_out() -> None:

@@ -6,18 +6,19 @@ it, the median of e(baseline) over tensors of that kind scaled by ||r||, SUMMED 
 root mean square of all tensors of that kind. Twice the naive version's error is the rule of FlashAttention's and
 torch._dynamo's own tests. One step's error is a single draw, in a deep net along a single direction, and the ratio of
 two draws has no bounds: so it is held against all steps. The other terms keep a lucky baseline, or a gradient that is
-nothing but rounding, from failing a good candidate.
+nothing but rounding, from failing a good candidate. Of an update a few elements may stray whose gradient is faint.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
 from gobrrr.guard.model import VERDICTS, Check
 from gobrrr.guard.observation import Observation, Step
-from gobrrr.guard.seen import EPS, Seen, cosine, distance, distance_but_few, same, scalar
+from gobrrr.guard.seen import EPS, cosine, distance, distance_but_coins, same
+from gobrrr.guard.worst import COINS, KINDS, Tensors, Worst, parameter
 
 FACTOR, SMALL_FACTOR, TINY_FACTOR = 2.0, 8.0, 10.0
 SMALL, TINY = 1000, 10
@@ -46,17 +47,6 @@ COARSE_COSINE, COARSE_RATIO = 0.5, 2.0
 """The same for updates at a lower precision: Adam makes a full step of a gradient that is nothing but its rounding.
 
 (The bias of an attention's keys: a third of the bias of q, k and v; the update has 1.22 times its norm.)"""
-
-Tensors = dict[str, Seen]
-KINDS: dict[str, Callable[[Step], Tensors]] = {
-    "outputs": lambda s: {f"{c.model} output {i} of call {n + 1}": o for n, c in enumerate(s.calls)
-                          for i, o in enumerate(c.outputs or ())},
-    "loss": lambda s: {f"loss {i + 1}": scalar(v) for i, v in enumerate(s.losses)},
-    "gradients": lambda s: {n: g for n, g in (s.gradients or {}).items() if g is not None},
-    "updates": lambda s: dict(s.updates or {}),
-    "buffers": lambda s: dict(s.buffers or {}),
-    "optimizer states": lambda s: dict(s.states or {}),
-}  # fmt: skip
 
 
 def factor(numel: int) -> float:
@@ -125,9 +115,9 @@ def checks(runs: Runs, evidence: dict[str, float | None]) -> Iterator[Check]:
         yield Check("reference", "bounded", "no float64 run could be had: errors are counted from float32")
     numbers = range(runs.num)
     noise = {number: _without_signal(runs, number) for number in numbers}
-    gradients = _Worst(runs.baseline, runs.reference, "gradients", noise)
+    gradients = Worst(runs.baseline, runs.reference, "gradients", noise)
     for kind in KINDS:
-        worst = _Worst(runs.baseline, runs.reference, kind, noise), _Worst(runs.naive, runs.reference, kind, noise)
+        worst = Worst(runs.baseline, runs.reference, kind, noise), Worst(runs.naive, runs.reference, kind, noise)
         if kind in COINS:
             worst[0].no_better_than(gradients)
         found = [_kind(runs, kind, number, noise[number], worst) for number in numbers]
@@ -151,60 +141,15 @@ def sane_steps(baseline: Observation, candidate: Observation, reference: Observa
     return max(len(baseline.steps), len(candidate.steps))
 
 
-def _parameter(name: str) -> str:
-    """The parameter whose state in an optimizer has this name; of a parameter's own name itself."""
-    return name.partition(" for ")[2].rpartition(": ")[0] or name
-
-
 def _without_signal(runs: Runs, number: int) -> frozenset[str]:
     """Parameters whose gradient in a step is little but rounding: their update by Adam is a coin."""
-    nothing = _Worst(None, None, "gradients", {})
+    nothing = Worst(None, None, "gradients", {})
     step = _Step(runs, "gradients", number, (nothing, nothing))
     return frozenset(n for n in step.names if step.true[n].norm < SIGNAL * step.usual[n])
 
 
-class _Worst:
-    """What a run errs in its worst step, relative to a tensor's norm and absolutely: by name, and by shape, since
-    samples of a tensor err otherwise than all of it."""
-
-    def __init__(
-        self, run: Observation | None, reference: Observation | None, kind: str, noise: Mapping[int, frozenset[str]]
-    ) -> None:
-        self._known: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
-        self._gradients: _Worst | None = None
-        if run is None or reference is None:
-            return
-        for number, without_signal in noise.items():
-            if number < min(len(run.steps), len(reference.steps)):
-                ours, true = KINDS[kind](run.steps[number]), KINDS[kind](reference.steps[number])
-                self._take(ours, true, without_signal if kind in COINS else frozenset())
-
-    def _take(self, ours: Tensors, true: Tensors, left_out: frozenset[str]) -> None:
-        for name in (n for n in ours.keys() & true.keys() if _parameter(n) not in left_out):
-            error = distance(ours[name], true[name])
-            if math.isfinite(error):
-                relative, absolute = self.of(name, ours[name])
-                relative = max(relative, error / (true[name].norm or math.inf))
-                self._known[(name, ours[name].shape)] = relative, max(absolute, error)
-
-    def no_better_than(self, gradients: _Worst) -> None:
-        """What an optimizer makes of a gradient is no more exact than the gradient."""
-        self._gradients = gradients
-
-    def of(self, name: str, seen: Seen) -> tuple[float, float]:
-        """Relative and absolute; 0 where nothing is known."""
-        relative, absolute = self._known.get((name, seen.shape), (0.0, 0.0))
-        if self._gradients is not None:
-            relative = max(relative, self._gradients.of(_parameter(name), seen)[0])
-        return relative, absolute
-
-
-COINS = ("updates", "optimizer states")
-"""Kinds that say nothing of a parameter whose gradient is rounding."""
-
-
 def _kind(
-    runs: Runs, kind: str, number: int, without_signal: frozenset[str], worst: tuple[_Worst, _Worst]
+    runs: Runs, kind: str, number: int, without_signal: frozenset[str], worst: tuple[Worst, Worst]
 ) -> tuple[Check, float] | None:
     """The check of one kind in one step, and the largest error ratio."""
     read = KINDS[kind]
@@ -221,27 +166,29 @@ def _kind(
 class _Step:
     """One kind of tensor in one step. `worst`: of the baseline and of the naive version, over all steps."""
 
-    def __init__(self, runs: Runs, kind: str, number: int, worst: tuple[_Worst, _Worst]) -> None:
+    def __init__(self, runs: Runs, kind: str, number: int, worst: tuple[Worst, Worst]) -> None:
         self.runs, self.kind, self.number = runs, kind, number
         self.ours, self.theirs = self._of(runs.baseline), self._of(runs.candidate)
         self.true = self._reference() or self.ours
         self.again = self._of(runs.again)
         self.naive = self._of(runs.naive)
         self.names = [n for n in self.ours if n in self.true]
+        self._gradients = self._of(runs.reference or runs.baseline, "gradients")
         begun = runs.begun[number]
         self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
         self._worst = worst
         self._own_errors(*worst)
 
-    def _of(self, run: Observation | None) -> Tensors:
-        return KINDS[self.kind](run.steps[self.number]) if run is not None and self.number < len(run.steps) else {}
+    def _of(self, run: Observation | None, kind: str = "") -> Tensors:
+        seen = run is not None and self.number < len(run.steps)
+        return KINDS[kind or self.kind](run.steps[self.number]) if run is not None and seen else {}
 
     def _reference(self) -> Tensors:
         """float64's; of what it picks another number of, the baseline's."""
         true = self._of(self.runs.reference)
         return {n: t if t.shape == self.ours[n].shape else self.ours[n] for n, t in true.items() if n in self.ours}
 
-    def _own_errors(self, worst: _Worst, worst_lowered: _Worst) -> None:
+    def _own_errors(self, worst: Worst, worst_lowered: Worst) -> None:
         """`usual`: what the baseline errs, with the floors. `own`: what the naive version at that precision errs."""
         numel = sum(self.ours[n].numel for n in self.names) or 1
         self.rms = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names) / numel)
@@ -249,7 +196,7 @@ class _Step:
         lowered = self._errors_of(self.naive, worst_lowered) if self.naive else self.usual
         self.own = {n: max(self.usual[n], lowered[n]) for n in self.names}
 
-    def _errors_of(self, run: Tensors, worst: _Worst) -> dict[str, float]:
+    def _errors_of(self, run: Tensors, worst: Worst) -> dict[str, float]:
         plain = {n: distance(run[n], self.true[n]) if n in run else math.inf for n in self.names}
         relative = [e / self.true[n].norm for n, e in plain.items() if self.true[n].norm and math.isfinite(e)]
         middle = statistics.median(relative) if relative else 0.0
@@ -270,7 +217,7 @@ class _Step:
 
     def check(self, without_signal: frozenset[str]) -> tuple[Check, float]:
         errors = {n: self._error(n) for n in self.names}
-        told = [n for n in self.names if not (self.kind in COINS and _parameter(n) in without_signal)]
+        told = [n for n in self.names if not (self.kind in COINS and parameter(n) in without_signal)]
         if chosen := {n for n in told if self._is_chosen(n)}:
             told = [n for n in told if n not in chosen]
             errors = {n: error for n, error in errors.items() if n not in chosen}
@@ -303,10 +250,10 @@ class _Step:
 
     def _error(self, name: str) -> float:
         """Of an update without the few elements whose gradient is near Adam's epsilon, which are off by a step."""
-        theirs, true = self.theirs[name], self.true[name]
-        if self.kind != "updates":
+        theirs, true, gradient = self.theirs[name], self.true[name], self._gradients.get(name)
+        if self.kind != "updates" or gradient is None:
             return distance(theirs, true)
-        return distance_but_few(theirs, true, STEPS * true.norm / math.sqrt(true.numel or 1))
+        return distance_but_coins(theirs, true, gradient, STEPS * true.norm / math.sqrt(true.numel or 1))
 
     def _is_chosen(self, name: str) -> bool:
         """An output that only a lower precision's rounding makes another one: how many rows are picked (pairs that a

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gobrrr.guard.rows import Cut, is_plain
+from gobrrr.guard.rows import Cut, is_plain, leaves_of
 
 MASK, IDS = "attention_mask", "input_ids"
 
@@ -56,7 +56,7 @@ def _ids_and_mask(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any
     mask: Any = given.get(MASK)
     ids: Any = given.get(IDS)
     if ids is None or mask is None:
-        ids, mask = _by_content([*args, *kwargs.values()])
+        ids, mask = _by_content(leaves_of((args, dict(kwargs))))
     if not _is_readable(mask) or not _is_readable(ids) or mask.shape != ids.shape or mask.dim() != 2:
         return None, None
     return ids, mask

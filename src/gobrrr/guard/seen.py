@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 BUCKETS = 512
-FEW, STRAY = 0.01, 8.0
-"""Of a sketch's sums, those that chance may move (none of a tensor of less than a hundred elements), and times the
-median difference that they are beyond: of normal ones that is five deviations."""
+FEW, STRAY, FAINT = 0.01, 8.0, 1e-4
+"""Of a tensor's elements, those that chance may move (none of less than a hundred); times the median difference that
+they are beyond (of normal ones that is five deviations); and of the root mean square of its gradient, what theirs is at
+most (of normal ones 8 in 100,000 are so small; the one that BERT's update strayed at had 8e-7)."""
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Spacing of numbers above 1."""
 
@@ -64,15 +65,17 @@ def distance(a: Seen, b: Seen) -> float:
     return float(np.linalg.norm(a.values() - b.values()))
 
 
-def distance_but_few(a: Seen, b: Seen, most: float) -> float:
-    """The same without the sums of the sketch that differ far more than all others, where those are FEW of all and none
-    differs by more than `most`."""
-    whole = distance(a, b)
-    if not 0 < whole < math.inf:
+def distance_but_coins(a: Seen, b: Seen, gradient: Seen, most: float) -> float:
+    """The same of two updates without the FEW elements that differ far more than all others, where the `gradient` of
+    each of these is FAINT and none differs by more than `most`: in tensors that are kept whole."""
+    whole, kept_whole = distance(a, b), len(b.values()) == len(gradient.values()) == b.numel
+    if not 0 < whole < math.inf or gradient.shape != b.shape or not kept_whole:
         return whole
-    apart = np.abs(a.values() - b.values())
+    apart, faint = np.abs(a.values() - b.values()), np.abs(gradient.values())
     stray = apart > STRAY * np.median(apart)
-    return float(np.linalg.norm(apart[~stray])) if stray.sum() <= FEW * len(apart) and apart.max() <= most else whole
+    least = FAINT * gradient.norm / math.sqrt(gradient.numel)
+    coins = stray.sum() <= FEW * b.numel and apart.max() <= most and bool((faint[stray] <= least).all())
+    return float(np.linalg.norm(apart[~stray])) if coins else whole
 
 
 def cosine(a: Seen, b: Seen) -> float:

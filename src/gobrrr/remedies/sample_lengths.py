@@ -94,8 +94,26 @@ def _of_sample(sample: Any) -> int | None:
             return _size(sample[IDS]) if IDS in sample else sum(map(len, texts)) if texts else None
         return int(mask.sum()) if hasattr(mask, "sum") else sum(mask)
     if type(sample) in (list, tuple) and sample and not isinstance(sample[0], int):
-        return _size(sample[0])
+        size = _size(sample[0])
+        return (
+            size
+            if size is None
+            else next((found for each in sample[1:] if (found := _unpadded(sample[0], each))), size)
+        )
     return _size(sample)
+
+
+def _unpadded(ids: Any, mask: Any) -> int:
+    """Tokens of ids by their mask: 1 where a token is, 0 where they have what they end with; 0 of what is none."""
+    import torch
+
+    if (
+        not (isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor))
+        or ids.shape != mask.shape
+        or not len(ids)
+    ):
+        return 0
+    return int(mask.sum()) if bool((mask == (ids != ids[-1])).all()) else 0
 
 
 def _size(tokens: Any) -> int | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gobrrr.capture.lengths import WHOLE
+from gobrrr.capture.window import is_plain
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.trains import Trains
 from gobrrr.rules.model import Saving
@@ -20,6 +22,8 @@ MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
 PER_TOKEN = (MASK, LABELS, IDS, "token_type_ids", "position_ids", "special_tokens_mask")
 DEEP = 2
 """Containers that a batch's tensors may lie in: (inputs, labels), inputs a mapping."""
+PLAIN = (str, bytes, int, float, complex, type(None))
+"""Values that are nothing per token."""
 MULTIPLE = 8
 """Columns that are kept: few lengths for torch.compile, and those that matrix units like (pad_to_multiple_of)."""
 
@@ -97,8 +101,11 @@ class Padded(NamedTuple):
 def padded(batch: Any) -> Padded | None:
     """What to cut; None where there is nothing, or nobody knows whether it may be."""
     tensors = dict(_tensors(batch))
-    place = next((each for each in tensors if each[-1] == MASK), None)
+    if any(tensor is None for tensor in tensors.values()):
+        return None
+    place = next((each for each in tensors if each[-1:] == (MASK,)), None)
     ids_place = (*place[:-1], IDS) if place is not None else None
+    beside = place[:-1] if place is not None else None
     if place is None:
         ids_place, place = _by_content(tensors)
     mask, ids = tensors.get(place or ()), tensors.get(ids_place or ())
@@ -109,9 +116,8 @@ def padded(batch: Any) -> Padded | None:
     if width >= length or int(mask.max()) > 1 or bool((ids[:, width:] != ids[0, -1]).any()):
         return None
     per_token = [each for each, tensor in tensors.items() if tensor.shape[:2] == mask.shape]
-    beside = place[:-1] if place is not None and place[-1] == MASK else None
     for each in per_token:
-        named = each[:-1] == beside and isinstance(each[-1], str)
+        named = each[:-1] == beside
         if each not in (place, ids_place) and not _says_nothing(each[-1], tensors[each], width, named):
             return None
     return Padded(tuple(per_token), length, width)
@@ -122,44 +128,57 @@ def trimmed(batch: Any, found: Padded, at: Place = ()) -> Any:
     if at in found.places:
         part = batch[:, : found.width].contiguous()
         return part.pin_memory() if batch.is_pinned() else part
-    if not any(place[: len(at)] == at for place in found.places):
+    keys = {place[len(at)] for place in found.places if place[: len(at)] == at}
+    if not keys:
         return batch
-    if isinstance(batch, Mapping):
-        made: Any = copy.copy(batch)
-        for key in batch:
-            made[key] = trimmed(batch[key], found, (*at, key))
-        return made
-    items = (trimmed(each, found, (*at, number)) for number, each in enumerate(batch))
-    make = getattr(batch, "_make", type(batch))  # a named tuple's
-    return make(items)
+    if isinstance(batch, tuple):
+        items = [trimmed(each, found, (*at, number)) for number, each in enumerate(batch)]
+        return batch._make(items) if hasattr(batch, "_make") else tuple(items)
+    made: Any = copy.copy(batch)
+    for key in keys:
+        made[key] = trimmed(batch[key], found, (*at, key))
+    return made
 
 
 def _tensors(batch: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
-    """The tensors of a mapping, tuple or list, and of those in it."""
+    """The tensors of a mapping, tuple or list, and of those in it; None in place of what may hold others per token, or
+    could not be made again: nobody knows what its parts are."""
     import torch
 
     if isinstance(batch, torch.Tensor):
-        yield at, batch
-    elif len(at) < DEEP and isinstance(batch, (Mapping, tuple, list)):
+        yield at, batch if is_plain(batch) else None
+    elif len(at) < DEEP and (isinstance(batch, (MutableMapping, list)) or _is_tuple(batch)):
         for key, value in batch.items() if isinstance(batch, Mapping) else enumerate(batch):
             yield from _tensors(value, (*at, key))
+    elif not _is_plain_data(batch):
+        yield at, None
+
+
+def _is_tuple(value: Any) -> bool:
+    """One that can be made of its items."""
+    return type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_make"))
+
+
+def _is_plain_data(value: Any) -> bool:
+    """Texts and numbers, and containers of these: no array that could have a column per token."""
+    if isinstance(value, (Mapping, list, tuple)):
+        return all(map(_is_plain_data, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, PLAIN)
 
 
 def _by_content(tensors: Mapping[Place, Any]) -> tuple[Place | None, Place | None]:
     """Where ids and their mask lie that nobody has named so: two of a shape, one of them 1 where a row has a token, and
     0 exactly where the other has what its first row ends with."""
-    import torch
-
     tables = {place: tensor for place, tensor in tensors.items() if _is_table(tensor) and tensor.numel()}
     for (ids_place, ids), (place, mask) in itertools.permutations(tables.items(), 2):
-        alike = ids.shape == mask.shape and ids.device == mask.device and ids.dtype != torch.bool
-        if alike and int(ids.max()) > 1 and bool((mask == (ids != ids[0, -1])).all()):
+        alike = ids.shape == mask.shape and ids.device == mask.device
+        if alike and int(ids.max()) > 1 and int(ids.min()) >= 0 and bool((mask == (ids != ids[0, -1])).all()):
             return ids_place, place
     return None, None
 
 
 def _is_table(tensor: Any) -> bool:
-    return tensor.dim() == 2 and not tensor.is_floating_point() and not tensor.is_complex()
+    return tensor.dim() == 2 and str(tensor.dtype).removeprefix("torch.") in WHOLE
 
 
 def _says_nothing(name: Any, tensor: Any, width: int, named: bool) -> bool:
@@ -172,7 +191,7 @@ def _says_nothing(name: Any, tensor: Any, width: int, named: bool) -> bool:
     beyond = tensor[:, width:]
     if bool((beyond == IGNORED).all()):
         return True
-    return name != LABELS and bool((beyond == 0).all()) and int(tensor.max()) <= 1
+    return name != LABELS and bool((beyond == 0).all()) and int(tensor.min()) >= 0 and int(tensor.max()) <= 1
 
 
 REMEDY = TrimPadding()

@@ -133,14 +133,14 @@ class Guarding:
         is_exact = _is_exact([name for name in stack if name not in plain.stack])
         walks_alone = _draws_otherwise(stack)
         try:
-            if (
-                walks_alone
-            ):  # needs no state of the baseline's; with other data other seeds decide, and nothing else can
-                self.together([plain, changed, *_others(plain)])
+            if walks_alone:  # it needs no state of the baseline's; of other data no tensor is held against float64
+                beside = [changed, plain._replace(again=True)] if plain in self.seen else [plain, changed]
+            else:
+                self._observe(plain)
+                beside = [changed, *([] if is_exact else [true, *self._naive(changed)])]
+            idle = milder and not is_exact and plain in self.seen and self._means.at_once() > len(beside)
+            self.together([*beside, *([plain._replace(stack=milder)] if idle else [])])
             baseline = self._observe(plain)
-            wanted = [changed, *([] if is_exact or walks_alone else [true, *self._naive(changed)])]
-            idle = milder and not is_exact and self._means.at_once() > len(wanted)
-            self.together([*wanted, *([plain._replace(stack=milder)] if idle else [])])
             candidate = self._observe(changed)
             equal = judge(baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
@@ -150,10 +150,12 @@ class Guarding:
                 changed = changed._replace(beside=True)
                 self.together([changed, true, *self._naive(changed)])
                 candidate = self._observe(changed)
-            judged = self._with_references(changed, true if comparable else None, baseline, candidate)
+            judged = self._with_references(
+                changed, true if comparable or true in self.seen else None, baseline, candidate
+            )
             # As if the program made no noise of its own: the strictest. Other runs can only widen its limits.
-            others = (candidate, self._tried(true)) if comparable else ()
-            repeats = any(run is not None and same_data(baseline, run) for run in others)
+            equals = (candidate, self._tried(true)) if comparable else ()
+            repeats = any(run is not None and same_data(baseline, run) for run in equals)
             if repeats and (found := judged(baseline, ())).green:  # another run was given the same data
                 return found
             return self._in_doubt(plain, baseline, candidate, judged)

@@ -107,7 +107,7 @@ class LiveReferee:
         idle, the untouched program is watched for the guard, as the first contender will be held against it."""
         limits.mend(self._caches)
         room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
-        first = next((stack for stack in stacks if stack), ())
+        first = next((names for stack in stacks if (names := _remedies(stack))), ())
         ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, first)
         return self.field.start(stacks, seconds, self._kill, ahead if room and not self.guarding.seen else None)
 

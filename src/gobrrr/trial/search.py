@@ -313,7 +313,10 @@ class Race:
         return tuple(name for name in stack if name != riskiest)
 
     def _riskiest(self, stack: Stack) -> str:
-        return max(stack, key=lambda name: (self._by_name[name].risk, -self.shown.get((name,), 0.0)))
+        """Of those that are as risky, what takes hold with another alone goes before that one."""
+        return max(
+            stack, key=lambda name: (self._by_name[name].risk, NEEDS.get(name) in stack, -self.shown.get((name,), 0.0))
+        )
 
     def _heat(self, reference: Stack, contenders: Sequence[Stack], brief: bool = False) -> Heat:
         self._num += 1
@@ -359,10 +362,11 @@ class Race:
             if not self.objective.is_peak and any(self._clash(name, other) for other in names[:n] if other in rivals)
         ]
         pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & {*self.refused, *late}]
-        hopeful = [pair for pair in pairs if ((), pair) not in self._looked or pair in {**self.shown, **self.leaning}]
+        hopes = self.shown.keys() | self.leaning.keys()
+        hopeful = [pair for pair in pairs if ((), pair) not in self._looked or pair in hopes]
         with_its_need: dict[str, Stack] = {pair[1]: pair for pair in hopeful if NEEDS.get(pair[1]) == pair[0]}
         at_once: list[Stack] = [with_its_need.get(name, (name,)) for name in names if name not in late]
-        for pair in (pair for pair in pairs if pair not in at_once):  # right behind the first of its members
+        for pair in [each for each in pairs if each not in at_once]:  # right behind the first of its members
             at = min((n for n, stack in enumerate(at_once) if stack[0] in pair), default=len(at_once))
             at_once.insert(at + 1, pair)
         if any(SLOWEST in pair for pair in pairs):

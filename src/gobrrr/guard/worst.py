@@ -1,0 +1,64 @@
+"""What a watched run errs in its worst step, tensor by tensor, held against float64; and which kinds of tensors there
+are in a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from gobrrr.guard.observation import Observation, Step
+from gobrrr.guard.seen import Seen, distance, scalar
+
+Tensors = dict[str, Seen]
+KINDS: dict[str, Callable[[Step], Tensors]] = {
+    "outputs": lambda s: {f"{c.model} output {i} of call {n + 1}": o for n, c in enumerate(s.calls)
+                          for i, o in enumerate(c.outputs or ())},
+    "loss": lambda s: {f"loss {i + 1}": scalar(v) for i, v in enumerate(s.losses)},
+    "gradients": lambda s: {n: g for n, g in (s.gradients or {}).items() if g is not None},
+    "updates": lambda s: dict(s.updates or {}),
+    "buffers": lambda s: dict(s.buffers or {}),
+    "optimizer states": lambda s: dict(s.states or {}),
+}  # fmt: skip
+COINS = ("updates", "optimizer states")
+"""Kinds that say nothing of a parameter whose gradient is rounding."""
+
+
+def parameter(name: str) -> str:
+    """The parameter whose state in an optimizer has this name; of a parameter's own name itself."""
+    return name.partition(" for ")[2].rpartition(": ")[0] or name
+
+
+class Worst:
+    """What a run errs in its worst step, relative to a tensor's norm and absolutely: by name, and by shape, since
+    samples of a tensor err otherwise than all of it."""
+
+    def __init__(
+        self, run: Observation | None, reference: Observation | None, kind: str, noise: Mapping[int, frozenset[str]]
+    ) -> None:
+        self._known: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
+        self._gradients: Worst | None = None
+        if run is None or reference is None:
+            return
+        for number, without_signal in noise.items():
+            if number < min(len(run.steps), len(reference.steps)):
+                ours, true = KINDS[kind](run.steps[number]), KINDS[kind](reference.steps[number])
+                self._take(ours, true, without_signal if kind in COINS else frozenset())
+
+    def _take(self, ours: Tensors, true: Tensors, left_out: frozenset[str]) -> None:
+        for name in (n for n in ours.keys() & true.keys() if parameter(n) not in left_out):
+            error = distance(ours[name], true[name])
+            if math.isfinite(error):
+                relative, absolute = self.of(name, ours[name])
+                relative = max(relative, error / (true[name].norm or math.inf))
+                self._known[(name, ours[name].shape)] = relative, max(absolute, error)
+
+    def no_better_than(self, gradients: Worst) -> None:
+        """What an optimizer makes of a gradient is no more exact than the gradient."""
+        self._gradients = gradients
+
+    def of(self, name: str, seen: Seen) -> tuple[float, float]:
+        """Relative and absolute; 0 where nothing is known."""
+        relative, absolute = self._known.get((name, seen.shape), (0.0, 0.0))
+        if self._gradients is not None:
+            relative = max(relative, self._gradients.of(parameter(name), seen)[0])
+        return relative, absolute
