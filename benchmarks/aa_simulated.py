@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.stamp import stamp
 from gobrrr.rules.model import Saving
-from gobrrr.trial.search import Candidate
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.statistics import LEVEL, PROCESS_SD
 from tests.unit.race_clock import FakeReferee, tuned
 from tests.unit.trial_clock import DRAWS, MACHINES, NoisyMachine, arms_trial, started_once

@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.stamp import stamp
 from gobrrr.pipeline import tuning
+from gobrrr.trial.candidate import Plan
 from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Measured
 
 MODELS = Path(__file__).parent / "models"

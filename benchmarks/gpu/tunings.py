@@ -14,9 +14,9 @@ from benchmarks.gpu.rows import Row
 from benchmarks.gpu.setting import Setting
 from benchmarks.tuned import MODELS, PICKS, _figures
 from gobrrr.pipeline import tuning
+from gobrrr.trial.candidate import Plan
 from gobrrr.trial.receipt import Receipt
 from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.search import Plan
 
 HERE = Path(__file__).with_name("models")
 PUBLISHED = {

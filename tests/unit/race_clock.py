@@ -9,13 +9,13 @@ from pathlib import Path
 
 from gobrrr.guard.model import Guarded
 from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.candidate import Candidate, Plan
 from gobrrr.trial.field import LATE
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.objective import MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Speedup
 from gobrrr.trial.rounds import Rounds
-from gobrrr.trial.search import Candidate, Plan
 from gobrrr.trial.tuning import Journal, Listener, Tuning
 from tests.unit.trial_clock import Draw, NoisyMachine, gauss
 

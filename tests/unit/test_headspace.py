@@ -17,11 +17,11 @@ from gobrrr.report import tuning as shown
 from gobrrr.rules.model import Finding, Quantity, Saving
 from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
 from gobrrr.trial import headspace, receipt, search, settling
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.headspace import REPLAYED, SHARE, Glimpse
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.objective import MEMORY
 from gobrrr.trial.receipt import Figure, Headspace, Receipt, Samples, Speedup
-from gobrrr.trial.search import Candidate
 from gobrrr.trial.settings import LoaderSearch, Setting, Tried
 from gobrrr.trial.settling import Family
 from gobrrr.trial.tuning import Journal, Tuning

@@ -19,9 +19,9 @@ from gobrrr.report.pagetuning import is_told
 from gobrrr.rules.model import Finding, Quantity, Saving
 from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
 from gobrrr.trial.arm import Arm
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.objective import MEMORY
-from gobrrr.trial.search import Candidate
 from gobrrr.trial.settings import LoaderSearch, Setting
 from gobrrr.trial.settling import Family
 from gobrrr.trial.tuning import Journal, Tuning

@@ -19,10 +19,10 @@ from gobrrr.rules.model import Finding, Saving
 from gobrrr.rules.verdict.model import Report, Step, Verdict
 from gobrrr.trial import recipe, statistics
 from gobrrr.trial.arm import Block
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.lockstep import _clocked
 from gobrrr.trial.objective import MEMORY, THROUGHPUT, TIME
 from gobrrr.trial.receipt import Receipt, Samples, Speedup, TrialResult
-from gobrrr.trial.search import Candidate
 from gobrrr.trial.tuning import UNCOUNTED
 from tests.unit.race_clock import FakeReferee, tuned
 

@@ -8,11 +8,12 @@ import pytest
 
 from gobrrr.rules.model import Saving
 from gobrrr.trial.arm import SPENT, ArmError
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.field import LATE
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.racing import Listener, Racing
 from gobrrr.trial.receipt import TrialResult
-from gobrrr.trial.search import Candidate, Race
+from gobrrr.trial.search import Race
 from tests.unit.race_clock import MS, FakeReferee
 
 

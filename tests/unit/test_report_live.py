@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 
 from gobrrr.report import live
+from gobrrr.trial.candidate import Plan
 from gobrrr.trial.heat import Heat
 from gobrrr.trial.receipt import Guarded, Speedup, TrialResult
-from gobrrr.trial.search import Plan
 
 FINAL = Plan((), ("malloc", "fused"))
 WON = TrialResult(

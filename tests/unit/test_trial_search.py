@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.rules.model import Saving
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.heat import BRIEF, LOOKS, Heat
-from gobrrr.trial.search import Candidate, Race
+from gobrrr.trial.search import Race
 
 MS = 1e6
 

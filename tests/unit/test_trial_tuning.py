@@ -12,11 +12,11 @@ from gobrrr.guard.model import Guarded
 from gobrrr.report import tuning as report
 from gobrrr.rules.model import Saving
 from gobrrr.trial import racing
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.field import LATE
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.receipt import Speedup
-from gobrrr.trial.search import Candidate
 from gobrrr.trial.tuning import Listener
 from tests.unit.race_clock import MS, FakeReferee, tuned
 

@@ -239,10 +239,10 @@ def _of_the_numbers(claimed: Guarded, here: Guarded) -> str:
 def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> tuple[Measured, Guarded]:
     """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
     from gobrrr.report import live
+    from gobrrr.trial.candidate import Plan
     from gobrrr.trial.family import adopted
     from gobrrr.trial.objective import OBJECTIVES
     from gobrrr.trial.referee import LiveReferee
-    from gobrrr.trial.search import Plan
     from gobrrr.trial.workspace import mark_output
 
     mark_output(folder)

@@ -34,13 +34,13 @@ from gobrrr.rules.verdict.model import Report
 from gobrrr.trial import gauge, headspace, limits, settling
 from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.family import adopted
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.recipe import Fits, Ingredient, Recipe
 from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.search import Candidate
 from gobrrr.trial.settling import Family
 from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import mark_output

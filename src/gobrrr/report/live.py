@@ -14,10 +14,10 @@ from gobrrr.report import gains, tuning
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
 from gobrrr.report.tuning import STYLES, label, why
+from gobrrr.trial.candidate import Plan
 from gobrrr.trial.heat import Heat
 from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Headspace, Speedup, TrialResult
-from gobrrr.trial.search import Plan
 from gobrrr.trial.tuning import Listener
 
 BAR = 20

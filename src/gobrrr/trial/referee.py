@@ -17,6 +17,7 @@ from gobrrr.guard.model import Guarded
 from gobrrr.remedies import registry
 from gobrrr.trial import limits, lockstep
 from gobrrr.trial.arm import REPLAYING, SPENT, TIMED, Arm, ArmError, Block
+from gobrrr.trial.candidate import Plan
 from gobrrr.trial.field import FIRST_STEP, Field
 from gobrrr.trial.guarding import Guarding
 from gobrrr.trial.headspace import REPLAYED
@@ -27,7 +28,6 @@ from gobrrr.trial.measured import Measured
 from gobrrr.trial.objective import TIME, Objective
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import OVERRUN
-from gobrrr.trial.search import Plan
 from gobrrr.trial.side import Side, clear
 
 TRIAL_SECONDS = 90.0

@@ -11,10 +11,10 @@ Pure; knows no clock, and claims nothing: what it keeps is confirmed in processe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from gobrrr.rules.model import Saving
 from gobrrr.trial.anytime import FEWEST
+from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.heat import BRIEF, LOOKS, Heat, Stack
 from gobrrr.trial.objective import BETTER, TIME, Objective
 
@@ -24,7 +24,6 @@ LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
 SURE = 2.0
 """Standard errors that a remedy leans by which is taken along unproven."""
-NOTHING = Saving()
 PAIRS: tuple[Stack, ...] = (
     ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
     ("loader_workers", "short_wait"), ("one_worker", "short_wait"), ("trim_padding", "bucketing"),
@@ -37,49 +36,6 @@ first (a BERT's start of 30 s was spent on the one that could not); that they fa
 SLOWEST = "compile"
 """Waits until all others were looked at where a pair has it: two arms that compile at once took 70 s of five minutes to
 start, and what it brings by itself matters where the pair does not help."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A remedy that applies, and what is expected of it, ns per step."""
-
-    name: str
-    predicted: Saving = NOTHING
-    """Rehearsed where it was, else what the ledger allows."""
-    conflicts: frozenset[str] = frozenset()
-    named: bool = False
-    """It is tried whatever the ledger allows: the user asked for it, or it is not time that is to be saved."""
-    choice: int = 0
-    """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
-    risk: int = 0
-    """Of changing numbers: the riskiest is dropped first where the guard is red."""
-    overlaps: frozenset[str] = frozenset()
-    """Others that bring the same: one of them goes into a stack, the one that is shown to bring more."""
-    unseen: str = ""
-    """What it changes that no check of the numbers can see."""
-    in_step: bool = False
-    """It works on the step itself, and can't shorten the wait for a loader."""
-    rehearsed: bool = False
-    """What is predicted was measured on the run's own ops."""
-    cause: str = ""
-    """Code of the finding that calls for it; of a staple that none calls for, nothing."""
-
-    def within(self, most_ns: float) -> Candidate:
-        """The same where no more than this is the step's own."""
-        told = self.predicted
-        if not self.in_step or told.ceiling_ns <= most_ns:
-            return self
-        return replace(
-            self, predicted=Saving(*(min(ns, most_ns) for ns in (told.low_ns, told.expected_ns, told.ceiling_ns)))
-        )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One comparison in fresh processes: the candidate stack against the baseline stack."""
-
-    baseline: Stack
-    candidate: Stack
 
 
 @dataclass

@@ -18,6 +18,7 @@ from gobrrr.guard.schedule import twin_steps
 from gobrrr.machine import files
 from gobrrr.rules.model import Saving
 from gobrrr.trial import headspace, mark, racing, settling
+from gobrrr.trial.candidate import Candidate, Plan
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
@@ -25,7 +26,7 @@ from gobrrr.trial.objective import SETTLED, THROUGHPUT, TIME, Objective
 from gobrrr.trial.racing import Arms, Racing
 from gobrrr.trial.receipt import MAX_BYTES, Headspace, Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
-from gobrrr.trial.search import Candidate, Plan, Race
+from gobrrr.trial.search import Race
 from gobrrr.trial.settling import Family, Settled, Settling
 from gobrrr.trial.statistics import FEWEST_ROUNDS
 

@@ -1,0 +1,53 @@
+"""What may be raced, and what is compared in fresh processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gobrrr.rules.model import Saving
+from gobrrr.trial.heat import Stack
+
+NOTHING = Saving()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A remedy that applies, and what is expected of it, ns per step."""
+
+    name: str
+    predicted: Saving = NOTHING
+    """Rehearsed where it was, else what the ledger allows."""
+    conflicts: frozenset[str] = frozenset()
+    named: bool = False
+    """It is tried whatever the ledger allows: the user asked for it, or it is not time that is to be saved."""
+    choice: int = 0
+    """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
+    risk: int = 0
+    """Of changing numbers: the riskiest is dropped first where the guard is red."""
+    overlaps: frozenset[str] = frozenset()
+    """Others that bring the same: one of them goes into a stack, the one that is shown to bring more."""
+    unseen: str = ""
+    """What it changes that no check of the numbers can see."""
+    in_step: bool = False
+    """It works on the step itself, and can't shorten the wait for a loader."""
+    rehearsed: bool = False
+    """What is predicted was measured on the run's own ops."""
+    cause: str = ""
+    """Code of the finding that calls for it; of a staple that none calls for, nothing."""
+
+    def within(self, most_ns: float) -> Candidate:
+        """The same where no more than this is the step's own."""
+        told = self.predicted
+        if not self.in_step or told.ceiling_ns <= most_ns:
+            return self
+        return replace(
+            self, predicted=Saving(*(min(ns, most_ns) for ns in (told.low_ns, told.expected_ns, told.ceiling_ns)))
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One comparison in fresh processes: the candidate stack against the baseline stack."""
+
+    baseline: Stack
+    candidate: Stack
