@@ -310,3 +310,24 @@ def gradient_noise(seams: Any) -> None:
 def small_updates_lost(seams: Any) -> None:
     """an update is half as large (unscaled twice)"""
     _step(lambda optimizer, step: _scaled(_held(optimizer), 0.5, step))
+
+
+def _kept(step: Any, parameters: list[Any], part: Any) -> None:
+    """Make the step, and take it back in a part of each: part(its flat elements)."""
+    before = [p.detach().clone() for p in parameters]
+    step()
+    with torch.no_grad():
+        for parameter, old in zip(parameters, before, strict=True):
+            part(parameter.view(-1)).copy_(part(old.view(-1)))
+
+
+@fault()
+def tails_not_written(seams: Any) -> None:
+    """a fused update leaves the last three elements of each tensor as they were"""
+    _step(lambda optimizer, step: _kept(step, _held(optimizer), lambda flat: flat[-3:]))
+
+
+@fault()
+def one_bias_element_not_written(seams: Any) -> None:
+    """an update leaves the first element of each vector as it was"""
+    _step(lambda optimizer, step: _kept(step, [p for p in _held(optimizer) if p.dim() == 1], lambda flat: flat[:1]))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gobrrr.rules.model import Saving
-from gobrrr.trial.arm import SPENT, ArmError
+from gobrrr.trial.arm import SPENT, ArmError, Block
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.field import LATE
 from gobrrr.trial.heat import Stack
@@ -57,7 +57,7 @@ def test_blocks_are_sized_by_steps_that_were_measured_alone() -> None:
     referee = Crowded({"x": 1.3}, step_ns=20 * MS)
     racing, _, _ = raced(referee, "x")
     assert asked[0] == 1 and asked[-1] == 4, "50 ms of the faster one"
-    assert racing.slowest(("x",))[1] < 25 * MS
+    assert racing.pace(("x",)).step_ns < 25 * MS
 
 
 def test_nobody_failed_where_the_program_as_it_is_died() -> None:
@@ -110,7 +110,29 @@ def test_a_start_in_a_crowd_says_what_one_in_a_pair_takes(cores: float, share: f
     race = Race([Candidate(name, Saving(0.0, MS, 10 * MS)) for name in "ab"], referee.step(()))
     racing = Racing(race, referee, lambda: 900.0, lambda _: None, Listener(), referee.clock, cores)
     racing.run()
-    assert racing.slowest(("a",))[0] == pytest.approx(share * referee.started(("a",))[0])
+    assert racing.pace(("a",)).start_s == pytest.approx(share * referee.started(("a",))[0])
+
+
+class Evaluates(FakeReferee):
+    """A second by the clock between the steps of every block, as another loop's are; once its arms are started anew."""
+
+    blocks = 0
+
+    def block(self, stack: Stack, steps: int) -> Block:
+        block = super().block(stack, steps)
+        self.blocks += 1
+        self.machine.now += 30.0 if self.blocks == 9 else block.ns / 1e9
+        return block
+
+
+def test_what_lies_between_steps_is_known_before_it_is_confirmed() -> None:
+    """A Trainer that generates after every tenth step: a round was thought to take 12 s, and took 42."""
+    for kind, slack in ((FakeReferee, 1.0), (Evaluates, 2.0)):
+        referee = kind({"a": 1.3})
+        race = Race([Candidate("a", Saving(0.0, MS, 10 * MS))], referee.step(()))
+        racing = Racing(race, referee, lambda: 900.0, lambda _: None, Listener(), referee.clock)
+        racing.run()
+        assert racing.pace(("a",)).slack == pytest.approx(slack, rel=0.01)
 
 
 def test_one_remedy_of_each_cause_comes_first() -> None:
@@ -229,10 +251,10 @@ def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:
             return (60.0 if "y" in stack else 6.0), self.step(stack)
 
     racing, race, _ = raced(Slow({"x": 1.3, "y": 0.5}), "x", "y")
-    assert race.best() == ("x",) and racing.slowest(("x",)) == pytest.approx((6.0, 20 * MS), rel=0.05)
+    assert race.best() == ("x",) and racing.pace(("x",))[:2] == pytest.approx((6.0, 20 * MS), rel=0.05)
     racing, race, _ = raced(Slow({"x": 0.5, "y": 1.3}), "x", "y")
     assert (
-        race.best() == ("y",) and racing.slowest(("y",))[0] == 18.0
+        race.best() == ("y",) and racing.pace(("y",)).start_s == 18.0
     )  # what it compiled is kept: three times a plain start
 
 

@@ -221,6 +221,21 @@ def test_large_logits_cost_bytes_and_passes():
     assert found.saving.low_ns == 0
 
 
+def test_logits_that_are_reached_in_two_ways_are_told_once():
+    """A BERT's, in two of three steps with other strides: the two findings were the same in every figure."""
+    case = logits()
+    whole = next(group for group in case.ops if group.name == "aten::_log_softmax")
+    parts = [
+        replace(whole, ns=part * whole.ns, floor_ns=part * whole.floor_ns, calls=part * whole.calls)
+        for part in (1 / 3, 2 / 3)
+    ]
+    case.ops = (*(group for group in case.ops if group is not whole), *parts)
+    (found,) = case.raised("BRR203")
+    (plain,) = logits().raised("BRR203")
+    assert found.saving.expected_ns == pytest.approx(plain.saving.expected_ns) and found.cost_bytes == plain.cost_bytes
+    assert found.message == plain.message and found.where == plain.where
+
+
 def test_logits_of_inference_have_no_gradient():
     case = logits()
     case.ops = tuple(group for group in case.ops if group.phase != "backward")

@@ -118,25 +118,32 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 )
 def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
+    by_elements: dict[int, list[OpGroup]] = {}
     for softmax in ledger.named("aten::_log_softmax"):
         shape = softmax.shapes[0] if softmax.shapes else ()
         held = prod(shape) * FLOATS.get(float_dtype(softmax) or "float", 4)
-        if len(shape) < 2 or shape[-1] < LARGE_VOCABULARY or held < LARGE_LOGITS or not _feeds_a_loss(ledger):
-            continue
-        yield from _judge_logits(ledger, machine, softmax, prod(shape), held)
+        if len(shape) >= 2 and shape[-1] >= LARGE_VOCABULARY and held >= LARGE_LOGITS and _feeds_a_loss(ledger):
+            by_elements.setdefault(prod(shape), []).append(softmax)
+    for elements, found in by_elements.items():  # one finding, by however many ways the loss is reached
+        costliest = max(found, key=lambda op: op.ns)
+        held = elements * FLOATS.get(float_dtype(costliest) or "float", 4)
+        calls = sum(op.calls for op in found)
+        yield from _judge_logits(ledger, machine, costliest, elements, held, calls)
 
 
 def _feeds_a_loss(ledger: Ledger) -> bool:
     return any(op.name.startswith(("aten::nll_loss", "aten::cross_entropy", "aten::gather")) for op in ledger.ops)
 
 
-def _judge_logits(ledger: Ledger, machine: Machine, softmax: OpGroup, elements: int, held: int) -> Iterator[Finding]:
+def _judge_logits(
+    ledger: Ledger, machine: Machine, softmax: OpGroup, elements: int, held: int, calls: float
+) -> Iterator[Finding]:
     training = any(op.phase == "backward" for op in ledger.ops)
     copies = 3 if training else 2  # logits, log-probabilities, and their gradient
     ops = [op for op in ledger.ops if op.phase in MODEL and _holds(op, elements)]
     passes = [op for op in ops if factors(op) is None]
     spare = sum(max(0.0, op.ns - op.floor_ns) for op in ops)
-    fresh = (copies + training) * held / PAGE * machine.fresh_page.median * max(softmax.calls, 1.0)
+    fresh = (copies + training) * held / PAGE * machine.fresh_page.median * max(calls, 1.0)
     # Chunks whose logits stay in the cache spare the pages and most of the traffic; the products stay.
     expected = min(0.7 * fresh, 0.5 * total(passes) + 0.5 * spare)
     if copies * held < TELLING_BYTES and not worth_telling(ledger, expected):

@@ -22,6 +22,8 @@ FILLS = 3.0
 of those that wait for it, twice. And it gets a third of what is left to come up: they are lost where none is."""
 AGAIN = 1.5
 """Times a start that must be left where the program as it is has to be started too: a start is cut at 70 % of it."""
+ANEW = 0.5
+"""Of the plain program's start, what a block lasts in which arms are started anew, at least."""
 CACHED = 3.0
 """Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
 15 to 21, plain 10)."""
@@ -57,6 +59,15 @@ class Listener:
 
     def standing(self, heat: Heat) -> None:
         """A sweep of it has ended."""
+
+
+class Pace(NamedTuple):
+    """What processes of a stack take that are started later: seconds of the slowest start in a pair, ns of the slowest
+    step, and times its steps that a block lasts by the clock: evaluations between steps are not the step's."""
+
+    start_s: float
+    step_ns: float
+    slack: float
 
 
 class Ran(NamedTuple):
@@ -98,6 +109,8 @@ class Racing:
         """Arms that came up beside each other in it."""
         self._took: dict[Stack, float] = {}
         """Seconds of each start; of a late one, at least."""
+        self._lasted_s = self._stepped_s = 0.0
+        """Of all blocks in which nothing was started anew: by the clock, and of their steps."""
         self._running: Heat | None = None
         self.broken = ""
         """Why the program as it is could not be run."""
@@ -125,13 +138,12 @@ class Racing:
         heat = self._running
         return (heat is not None and any(map(heat.wins, heat.contenders))) or bool(self._race.shown)
 
-    def slowest(self, confirmed: Stack) -> tuple[float, float]:
-        """Seconds of the slowest later start of what is to be confirmed, and ns of the slowest step."""
+    def pace(self, confirmed: Stack) -> Pace:
+        """Of what is to be confirmed."""
         starts = {stack: self._in_a_pair(stack) for stack in self._starts if set(stack) <= set(confirmed)}
-        slowest = max(starts.values(), default=0.0)
-        return min(slowest, CACHED * starts.get((), math.inf)), max(
-            (self._starts[each][1] for each in starts), default=0.0
-        )
+        start_s = min(max(starts.values(), default=0.0), CACHED * starts.get((), math.inf))
+        step_ns = max((self._starts[stack][1] for stack in starts), default=0.0)
+        return Pace(start_s, step_ns, max(1.0, self._lasted_s / self._stepped_s) if self._stepped_s else 1.0)
 
     def _in_a_pair(self, stack: Stack) -> float:
         """Seconds of its start where two come up beside each other, as they are confirmed: three on two cores took half
@@ -224,8 +236,10 @@ class Racing:
         for stack in (*order, *reversed(order)):
             if stack in failed:
                 continue
+            began = self._clock()
             try:
                 block = self._arms.block(stack, steps)
+                self._timed(block, self._clock() - began)
                 cost = heat.objective.cost(block)
                 ran.append(Ran(stack, len(block.walls), block.ns, cost, block.peak_bytes, block.samples))
                 start, step_ns = self._starts[stack]
@@ -240,6 +254,10 @@ class Racing:
                 failed[stack] = error.reason
                 heat.leave(stack)
         return ran, True
+
+    def _timed(self, block: Block, lasted_s: float) -> None:
+        if lasted_s < ANEW * self._starts[()][0]:
+            self._lasted_s, self._stepped_s = self._lasted_s + lasted_s, self._stepped_s + block.ns / 1e9
 
     def _let_go(self, stacks: Iterable[Stack]) -> None:
         gone = [stack for stack in stacks if stack in self._alive and stack]

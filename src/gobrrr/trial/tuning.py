@@ -197,9 +197,9 @@ class Tuning:
 
     def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
         """Seconds that guard and confirmation of a stack are thought to take."""
-        start, step_ns = self._racing.slowest(stack)
-        rounds = FEWEST_ROUNDS * (start + BLOCKS * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
-        return margin * (rounds + GUARD_RUNS * (start + twin_steps(step_ns) * WATCHED * step_ns / 1e9))
+        start, step_ns, slack = self._racing.pace(stack)
+        rounds = FEWEST_ROUNDS * (start + BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
+        return margin * (rounds + GUARD_RUNS * (start + twin_steps(step_ns) * WATCHED * slack * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves, the first
@@ -326,7 +326,7 @@ class Tuning:
             yield (f"{' + '.join(self._put_off)} may be {self._objective.better} still: there was no time to check and "
                    "confirm it")  # fmt: skip
         best = self.race.best()
-        start, proof = self._racing.slowest(best)[0], self._proof(best)
+        start, proof = self._racing.pace(best).start_s, self._proof(best)
         if start and self._open and not any(result.speedup for result in self.results):
             enough = (1 + LEAST_HEATS) * start + proof
             yield f"a start takes {start:.0f} s here: {math.ceil(enough / 60)} minutes after the diagnosis would do"
