@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from gobrrr.rules.model import Saving
@@ -101,16 +99,6 @@ def test_places_stay_empty_where_nobody_runs_or_compiling_would_be_waited_for(br
     referee = FakeReferee({"a": 1.3, "compile": 1.3}, broken=broken, room=2)
     _, told, verdicts = heats(referee, "a", "b", "compile")
     assert told[:2] == [(("a",), ("b",)), (("compile",),)] and verdicts[("compile",)] == "faster"
-
-
-@pytest.mark.parametrize(("cores", "share"), [(1, 2 / 3), (2, 2 / 3), (3, 1), (math.inf, 1)])
-def test_a_start_in_a_crowd_says_what_one_in_a_pair_takes(cores: float, share: float) -> None:
-    """They are confirmed in pairs; the reference and two contenders came up beside each other."""
-    referee = FakeReferee({"a": 1.3, "b": 1.2}, room=2)
-    race = Race([Candidate(name, Saving(0.0, MS, 10 * MS)) for name in "ab"], referee.step(()))
-    racing = Racing(race, referee, lambda: 900.0, lambda _: None, Listener(), referee.clock, cores)
-    racing.run()
-    assert racing.pace(("a",)).start_s == pytest.approx(share * referee.started(("a",))[0])
 
 
 class Evaluates(FakeReferee):

@@ -17,7 +17,6 @@ from typing import NamedTuple, TextIO
 import msgspec
 
 from gobrrr import __version__
-from gobrrr.capture import schedule
 from gobrrr.errors import GobrrrError
 from gobrrr.machine import files
 from gobrrr.machine.fingerprint import of_hardware
@@ -36,6 +35,7 @@ from gobrrr.trial import receipt as receipts
 from gobrrr.trial import recipe as recipes
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.family import adopted
+from gobrrr.trial.guarding import draws_otherwise
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Receipt, Speedup, TrialResult, is_of
@@ -143,8 +143,7 @@ def _raced(
     stops(referee.stop)
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
-                    listener=listener, objective=wishes.objective, family=family, waits=waits,
-                    cores=schedule.cores())  # fmt: skip
+                    listener=listener, objective=wishes.objective, family=family, waits=waits)  # fmt: skip
     earlier = tuning.take_over()
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
@@ -209,7 +208,8 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
     risk = len(SAFETY) if remedy.precision else SAFETY.index(remedy.safety)
     return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
                      frozenset(remedy.overlaps), remedy.unseen, remedy.place in IN_STEP,
-                     remedy.played(report) is not None, calls[0].code if calls else "")  # fmt: skip
+                     remedy.played(report) is not None, calls[0].code if calls else "",
+                     draws_otherwise((remedy.name,)))  # fmt: skip
 
 
 def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:

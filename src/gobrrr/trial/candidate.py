@@ -34,6 +34,8 @@ class Candidate:
     """What is predicted was measured on the run's own ops."""
     cause: str = ""
     """Code of the finding that calls for it; of a staple that none calls for, nothing."""
+    reorders: bool = False
+    """Samples or draws may come in another order with it: its guard takes a run more."""
 
     def within(self, most_ns: float) -> Candidate:
         """The same where no more than this is the step's own."""

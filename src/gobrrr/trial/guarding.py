@@ -131,7 +131,7 @@ class Guarding:
     def _judged(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
         is_exact = _is_exact([name for name in stack if name not in plain.stack])
-        walks_alone = _draws_otherwise(stack)
+        walks_alone = draws_otherwise(stack)
         try:
             if walks_alone:  # it needs no state of the baseline's; of other data no tensor is held against float64
                 beside = [changed, plain._replace(again=True)] if plain in self.seen else [plain, changed]
@@ -174,7 +174,7 @@ class Guarding:
             baseline,
             candidate,
             reference=self._tried(true) if true is not None else None,
-            order_may_change=_draws_otherwise(stack),
+            order_may_change=draws_otherwise(stack),
         )
         wanted = self._naive(changed)
         naive = next(map(self._tried, wanted), None) if true is not None else None
@@ -239,7 +239,7 @@ class Guarding:
             self._states(wanted, base),
         )
         steps = twin_steps(self._step_ns)
-        walks_alone = wanted.seed or wanted.pictures or (_draws_otherwise(wanted.stack) and not wanted.beside)
+        walks_alone = wanted.seed or wanted.pictures or (draws_otherwise(wanted.stack) and not wanted.beside)
         arm = None
         try:
             arm = self._means.arm(folder, wanted.stack)
@@ -306,7 +306,7 @@ def _is_exact(stack: Collection[str]) -> bool:
     return all(registry.remedy(name).safety == "exact" for name in stack)
 
 
-def _draws_otherwise(stack: Stack) -> bool:
+def draws_otherwise(stack: Stack) -> bool:
     """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
     what it does with other data at the baseline's weights would say nothing of where it goes."""
     return any((each := registry.remedy(name)).safety == "order" and not each.judged_without_dropout for name in stack)

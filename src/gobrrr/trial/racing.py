@@ -62,8 +62,8 @@ class Listener:
 
 
 class Pace(NamedTuple):
-    """What processes of a stack take that are started later: seconds of the slowest start in a pair, ns of the slowest
-    step, and times its steps that a block lasts by the clock: evaluations between steps are not the step's."""
+    """What processes of a stack take that are started later: seconds of the slowest start, ns of the slowest step, and
+    times its steps that a block lasts by the clock, since what lies between steps (an evaluation) is not the step's."""
 
     start_s: float
     step_ns: float
@@ -96,17 +96,15 @@ class Racing:
 
     def __init__(
         self, race: Race, arms: Arms, until: Callable[[], float], keep: Callable[[TrialResult], None],
-        listener: Listener, clock: Callable[[], float] = time.monotonic, cores: float = math.inf,
+        listener: Listener, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        """`keep` is given every result as it comes. `cores` that the arms share while they come up."""
-        self._race, self._arms, self._until, self._keep, self._cores = race, arms, until, keep, cores
+        """`keep` is given every result as it comes."""
+        self._race, self._arms, self._until, self._keep = race, arms, until, keep
         self._listener, self._clock = listener, clock
         self._alive: set[Stack] = set()
         self._peaks: dict[Stack, int | None] = {}
         self._starts: dict[Stack, tuple[float, float]] = {}
         """Seconds of each start, and ns of a step: the shortest of late, for others were started meanwhile."""
-        self._crowds: dict[Stack, int] = {}
-        """Arms that came up beside each other in it."""
         self._took: dict[Stack, float] = {}
         """Seconds of each start; of a late one, at least."""
         self._lasted_s = self._stepped_s = 0.0
@@ -140,16 +138,11 @@ class Racing:
 
     def pace(self, confirmed: Stack) -> Pace:
         """Of what is to be confirmed."""
-        starts = {stack: self._in_a_pair(stack) for stack in self._starts if set(stack) <= set(confirmed)}
-        start_s = min(max(starts.values(), default=0.0), CACHED * starts.get((), math.inf))
-        step_ns = max((self._starts[stack][1] for stack in starts), default=0.0)
+        starts = [found for stack, found in self._starts.items() if set(stack) <= set(confirmed)]
+        plain = self._starts[()][0] if () in self._starts else math.inf
+        start_s = min(max((start for start, _ in starts), default=0.0), CACHED * plain)
+        step_ns = max((step for _, step in starts), default=0.0)
         return Pace(start_s, step_ns, max(1.0, self._lasted_s / self._stepped_s) if self._stepped_s else 1.0)
-
-    def _in_a_pair(self, stack: Stack) -> float:
-        """Seconds of its start where two come up beside each other, as they are confirmed: three on two cores took half
-        as long again, and what a BERT's confirmation was thought to take for it was lost to its race."""
-        pair, crowd = (max(1.0, num / self._cores) for num in (2, max(2, self._crowds[stack])))
-        return self._starts[stack][0] * pair / crowd
 
     def _left(self) -> float:
         return self._until() - self._clock()
@@ -168,7 +161,6 @@ class Racing:
             if stack not in failed:
                 self._starts[stack] = self._arms.started(stack)
                 self._took[stack] = self._starts[stack][0]
-                self._crowds.setdefault(stack, len(absent))
             elif is_late(failed[stack]):
                 self._took[stack] = late
         return failed

@@ -72,6 +72,10 @@ class Race:
         self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
         self._leans = max(LEANS, self.objective.worth)
 
+    def candidate(self, name: str) -> Candidate:
+        """Of that name; one that was never given is a plain one."""
+        return self._by_name.get(name, Candidate(name))
+
     def limit(self, part: float) -> None:
         """No remedy that works on the step itself can save more than this part of it: the rest waits for a loader."""
         self.candidates = [candidate.within(part * self.step_ns) for candidate in self.candidates]

@@ -35,7 +35,8 @@ RACE, SEEKING = 0.25, 0.6
 was shown to be faster, and before (on two cores a leaning of 5 % cut the start of compile with bf16)."""
 GUARD_RUNS, WATCHED = 2.0, 2.0
 """Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
-plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s."""
+plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s. One more where samples come in another order:
+other seeds are always run then (three rounds of two on two cores, 54 s of an encoder that was lost for it)."""
 UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are taken to have equally many"
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.4
@@ -137,15 +138,15 @@ class Tuning:
     def __init__(
         self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
         seconds: float, seed: int = 0, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
-        objective: Objective = TIME, family: Family | None = None, waits: bool = False, cores: float = math.inf,
+        objective: Objective = TIME, family: Family | None = None, waits: bool = False,
     ) -> None:  # fmt: skip
         """`family`: settings of the program's loaders to search first. `waits`: the program waits for its loaders, so
-        that what any of them could bring is measured before. `cores` that arms share while they come up."""
+        that what any of them could bring is measured before."""
         self.race, self._objective = Race(candidates, step_ns, seed, objective), objective
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
         self._listener, self._clock = listener or Listener(), clock
         self._began, self._seconds = clock(), seconds
-        self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock, cores)
+        self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock)
         self._open = self.race.open()
         self._settling = family and Settling(family, referee, self._racing, self.race, self._keep, clock)
         self._settled, self._waits = "", waits
@@ -199,7 +200,8 @@ class Tuning:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
         rounds = FEWEST_ROUNDS * (start + BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
-        return margin * (rounds + GUARD_RUNS * (start + twin_steps(step_ns) * WATCHED * slack * step_ns / 1e9))
+        runs = GUARD_RUNS + any(self.race.candidate(name).reorders for name in stack)
+        return margin * (rounds + runs * (start + twin_steps(step_ns) * WATCHED * slack * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves, the first
