@@ -278,9 +278,14 @@ def test_few_elements_of_an_update_whose_gradient_is_faint_may_be_off_by_a_step(
     moved, gradient, coins = truth(size), {"p0": np.ones(size)}, np.zeros(size)
     coins[:elements] = steps / np.sqrt(size)
     gradient["p0"][:elements] = faint * 1e-4 * np.sqrt((size - elements) / size)
+    rounded = {"p0": np.where(np.arange(size) < elements, 1.002 * gradient["p0"], gradient["p0"])}
     strayed = {"p0": off(moved, ERROR / 10, seed=3)["p0"] + coins}
-    runs = [with_updates(gradient, tensors) for tensors in (off(moved, ERROR, seed=2), strayed, moved)]
+    runs = [
+        with_updates(*each) for each in ((gradient, off(moved, ERROR, seed=2)), (rounded, strayed), (gradient, moved))
+    ]
     assert judged(*map(run, runs)).verdict == verdict
+    equal = [runs[0], with_updates(gradient, strayed), runs[2]]
+    assert judged(*map(run, equal)).verdict in ("changed", "wrong"), "of an equal gradient there is one update"
     elsewhere = [Step(gradients=each.updates, updates={}) for each in runs]
     assert judged(*map(run, elsewhere)).verdict in ("changed", "wrong"), "gradients have no such coins"
 

@@ -173,7 +173,7 @@ class _Step:
         self.again = self._of(runs.again)
         self.naive = self._of(runs.naive)
         self.names = [n for n in self.ours if n in self.true]
-        self._gradients = self._of(runs.reference or runs.baseline, "gradients")
+        self._gradients = [self._of(run, "gradients") for run in (runs.candidate, runs.reference or runs.baseline)]
         begun = runs.begun[number]
         self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
         self._worst = worst
@@ -250,10 +250,11 @@ class _Step:
 
     def _error(self, name: str) -> float:
         """Of an update without the few elements whose gradient is near Adam's epsilon, which are off by a step."""
-        theirs, true, gradient = self.theirs[name], self.true[name], self._gradients.get(name)
-        if self.kind != "updates" or gradient is None:
+        theirs, true = self.theirs[name], self.true[name]
+        ours, reference = (run.get(name) for run in self._gradients)
+        if self.kind != "updates" or ours is None or reference is None:
             return distance(theirs, true)
-        return distance_but_coins(theirs, true, gradient, STEPS * true.norm / math.sqrt(true.numel or 1))
+        return distance_but_coins(theirs, true, (ours, reference), STEPS * true.norm / math.sqrt(true.numel or 1))
 
     def _is_chosen(self, name: str) -> bool:
         """An output that only a lower precision's rounding makes another one: how many rows are picked (pairs that a

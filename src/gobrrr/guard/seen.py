@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 BUCKETS = 512
-FEW, STRAY, FAINT = 0.01, 8.0, 1e-4
+FEW, STRAY, FAINT, ROUNDED = 0.01, 8.0, 1e-4, 1e-3
 """Of a tensor's elements, those that chance may move (none of less than a hundred); times the median difference that
-they are beyond (of normal ones that is five deviations); and of the root mean square of its gradient, what theirs is at
-most (of normal ones 8 in 100,000 are so small; the one that BERT's update strayed at had 8e-7)."""
+they are beyond (of normal ones that is five deviations); of the root mean square of the gradient, what theirs is
+at most (of normal ones 8 in 100,000 are; the one that BERT's update strayed at had 8e-7); and of that, what rounding moves."""
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Spacing of numbers above 1."""
 
@@ -65,16 +65,20 @@ def distance(a: Seen, b: Seen) -> float:
     return float(np.linalg.norm(a.values() - b.values()))
 
 
-def distance_but_coins(a: Seen, b: Seen, gradient: Seen, most: float) -> float:
-    """The same of two updates without the FEW elements that differ far more than all others, where the `gradient` of
-    each of these is FAINT and none differs by more than `most`: in tensors that are kept whole."""
-    whole, kept_whole = distance(a, b), len(b.values()) == len(gradient.values()) == b.numel
-    if not 0 < whole < math.inf or gradient.shape != b.shape or not kept_whole:
+def distance_but_coins(a: Seen, b: Seen, gradients: tuple[Seen, Seen], most: float) -> float:
+    """The same of two updates without the FEW elements that differ far more than all others, where the gradient of each
+    of these (of `a`, of `b`) is FAINT and ROUNDED to another one, and none differs by more than `most`: in tensors that
+    are kept whole, or samples of elements."""
+    whole, (theirs, true) = distance(a, b), gradients
+    kept_whole = len(b.values()) == b.numel and theirs.shape == true.shape == b.shape
+    if not 0 < whole < math.inf or not kept_whole:
         return whole
-    apart, faint = np.abs(a.values() - b.values()), np.abs(gradient.values())
+    apart, ours, faint = np.abs(a.values() - b.values()), theirs.values(), true.values()
     stray = apart > STRAY * np.median(apart)
-    least = FAINT * gradient.norm / math.sqrt(gradient.numel)
-    coins = stray.sum() <= FEW * b.numel and apart.max() <= most and bool((faint[stray] <= least).all())
+    least = FAINT * true.norm / math.sqrt(true.numel)
+    rounded = np.abs(ours - faint) > ROUNDED * np.abs(faint)
+    coin = (np.abs(faint) <= least) & rounded & (faint != 0)
+    coins = stray.sum() <= FEW * b.numel and apart.max() <= most and bool(coin[stray].all())
     return float(np.linalg.norm(apart[~stray])) if coins else whole
 
 

@@ -138,7 +138,8 @@ def draws_as_torch(sampler: Any) -> bool:
     """Whether its batches are drawn by torch's BatchSampler: sentence-transformers' own class only knows more."""
     from torch.utils.data import BatchSampler
 
-    return isinstance(sampler, BatchSampler) and type(sampler).__iter__ is BatchSampler.__iter__
+    kind = type(sampler)
+    return isinstance(sampler, BatchSampler) and kind.__iter__ is BatchSampler.__iter__ and kind.__hash__ is not None
 
 
 def counted(sizes: Sizes) -> dict[int, int]:

@@ -20,7 +20,6 @@ from gobrrr.remedies.trim_padding import IDS, MASK
 Sizes = NDArray[np.int64]
 LENGTH = "length"
 """The column that Hugging Face's group_by_length reads."""
-TEXTS = ("string", "large_string")
 SECONDS = 5.0
 """For computing all samples of a data set once; each arm of a trial does so, and its start is told with the gain."""
 MOST_ROWS, MOST_TOKENS = 500_000, 1 << 28
@@ -28,9 +27,8 @@ MOST_ROWS, MOST_TOKENS = 500_000, 1 << 28
 
 
 def sample_lengths(data: Any) -> Sizes | None:
-    """Tokens of each sample, padding not counted where an attention mask says so, or characters of its texts, which a
-    collate function will make tokens of; None where nobody can tell. Of a Hugging Face data set, a list, a class that
-    only indexes lists (`return self.tokens[i]`), or a Subset of these."""
+    """Tokens of each sample, padding not counted where an attention mask says so; None where nobody can tell. Of a
+    Hugging Face data set, a list, a class that only indexes lists (`return self.tokens[i]`), or a Subset of these."""
     from torch.utils.data import Subset
 
     if type(data) is Subset:
@@ -90,8 +88,7 @@ def _of_sample(sample: Any) -> int | None:
     if isinstance(sample, Mapping):
         mask: Any = sample.get(MASK)
         if _size(mask) is None:
-            texts = [each for each in sample.values() if isinstance(each, str)]
-            return _size(sample[IDS]) if IDS in sample else sum(map(len, texts)) if texts else None
+            return _size(sample.get(IDS))
         return int(mask.sum()) if hasattr(mask, "sum") else sum(mask)
     if type(sample) in (list, tuple) and sample and not isinstance(sample[0], int):
         size = _size(sample[0])
@@ -117,11 +114,9 @@ def _unpadded(ids: Any, mask: Any) -> int:
 
 
 def _size(tokens: Any) -> int | None:
-    """Of one row on the host, or a text."""
+    """Of one row on the host."""
     import torch
 
-    if isinstance(tokens, str):
-        return len(tokens)
     if isinstance(tokens, torch.Tensor):
         return len(tokens) if tokens.dim() == 1 and tokens.device.type == "cpu" else None
     if isinstance(tokens, np.ndarray):
@@ -138,23 +133,12 @@ def _of_table(data: Any) -> Sizes | None:
         sizes = _of_column(data.data.column(MASK), summed=True)
     elif LENGTH in names:
         sizes = np.asarray(data.data.column(LENGTH).to_numpy(), dtype=np.int64)
-    elif IDS in names:
-        sizes = _of_column(data.data.column(IDS), summed=False)
     else:
-        sizes = _of_texts(data)
+        sizes = _of_column(data.data.column(IDS), summed=False) if IDS in names else None
     if sizes is None or data._indices is None:
         return sizes
     found: Sizes = sizes[data._indices.column(0).to_numpy()]  # what select() and shuffle() leave
     return found
-
-
-def _of_texts(data: Any) -> Sizes | None:
-    """Characters of each row's texts together."""
-    from pyarrow import compute  # type: ignore[import-not-found, unused-ignore]
-
-    texts = [name for name, kind in data.features.items() if getattr(kind, "dtype", "") in TEXTS]
-    lengths = [compute.fill_null(compute.utf8_length(data.data.column(name)), 0).to_numpy() for name in texts]
-    return np.sum(lengths, axis=0, dtype=np.int64) if texts else None
 
 
 def _of_column(column: Any, *, summed: bool) -> Sizes | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import OrderedDict, UserDict, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gobrrr.capture.lengths import WHOLE
@@ -117,10 +118,11 @@ def padded(batch: Any) -> Padded | None:
         return None
     per_token = [each for each, tensor in tensors.items() if tensor.shape[:2] == mask.shape]
     for each in per_token:
-        named = each[:-1] == beside
+        named = beside is not None and each[:-1] == beside
         if each not in (place, ids_place) and not _says_nothing(each[-1], tensors[each], width, named):
             return None
-    return Padded(tuple(per_token), length, width)
+    beyond = [each for each in tensors if each not in per_token and length in tensors[each].shape[1:]]
+    return None if beside is None and beyond else Padded(tuple(per_token), length, width)
 
 
 def trimmed(batch: Any, found: Padded, at: Place = ()) -> Any:
@@ -147,16 +149,20 @@ def _tensors(batch: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
 
     if isinstance(batch, torch.Tensor):
         yield at, batch if is_plain(batch) else None
-    elif len(at) < DEEP and (isinstance(batch, (MutableMapping, list)) or _is_tuple(batch)):
+    elif len(at) < DEEP and _is_made_again(batch):
         for key, value in batch.items() if isinstance(batch, Mapping) else enumerate(batch):
             yield from _tensors(value, (*at, key))
     elif not _is_plain_data(batch):
         yield at, None
 
 
-def _is_tuple(value: Any) -> bool:
-    """One that can be made of its items."""
-    return type(value) is tuple or (isinstance(value, tuple) and hasattr(value, "_make"))
+def _is_made_again(batch: Any) -> bool:
+    """Whether a copy of it with other items is all that it was: a class of the program's own may know more."""
+    kind = type(batch)
+    plain = kind in (dict, OrderedDict, defaultdict, list, tuple) or isinstance(batch, UserDict)
+    return (
+        plain or kind.__module__.startswith("transformers.") or (kind.__bases__ == (tuple,) and hasattr(kind, "_make"))
+    )
 
 
 def _is_plain_data(value: Any) -> bool:

@@ -101,8 +101,7 @@ class Guarding:
             return first
         # All else of the stack answers for itself, against the program with these pixels, as strictly as ever.
         rest = self._of_equal_data(stack, PLAIN._replace(stack=pixels), milder if {*pixels} <= {*milder} else ())
-        verdict = max(first.verdict, rest.verdict, key=VERDICTS.index)
-        return Guarded(verdict, (*first.reasons, *rest.reasons), rest.first_module, rest.evidence | first.evidence)
+        return _worse(first, rest)
 
     def _of_other_pixels(self, stack: Stack) -> Guarded:
         """Of remedies that change nothing but pixels, and to whose changes the user has consented."""
@@ -158,7 +157,12 @@ class Guarding:
             repeats = any(run is not None and same_data(baseline, run) for run in equals)
             if repeats and (found := judged(baseline, ())).green:  # another run was given the same data
                 return found
-            return self._in_doubt(plain, baseline, candidate, judged)
+            rest = tuple(name for name in stack if not draws_otherwise((name,)))
+            if comparable or not rest:
+                return self._in_doubt(plain, baseline, candidate, judged)
+            # Where its losses go proves little of the rest: beside bucketing a model that heeds no mask was cut.
+            strictly = self._judged(rest, plain, ())
+            return _worse(strictly, self._in_doubt(plain, baseline, candidate, judged)) if strictly.green else strictly
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 
@@ -277,6 +281,12 @@ class Guarding:
         lowering = [name for name in changed.stack if registry.remedy(name).precision]
         naive = tuple(name for name in changed.stack if name in lowering or name in self._consented)
         return [changed._replace(stack=naive, beside=False)] if lowering and naive != changed.stack else []
+
+
+def _worse(first: Guarded, second: Guarded) -> Guarded:
+    """What both say: the worse verdict, all reasons."""
+    verdict = max(first.verdict, second.verdict, key=VERDICTS.index)
+    return Guarded(verdict, (*first.reasons, *second.reasons), second.first_module, second.evidence | first.evidence)
 
 
 def _untouched(stack: Stack, plain: Watched = PLAIN) -> Watched:

@@ -36,7 +36,8 @@ was shown to be faster, and before (on two cores a leaning of 5 % cut the start 
 GUARD_RUNS, WATCHED = 2.0, 2.0
 """Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
 plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s. One more where samples come in another order:
-other seeds are always run then (three rounds of two on two cores, 54 s of an encoder that was lost for it)."""
+other seeds are always run then (three rounds of two on two cores, 54 s of an encoder that was lost for it); and another
+for what else is in the stack, which is held against the same order by itself."""
 UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are taken to have equally many"
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.4
@@ -200,7 +201,8 @@ class Tuning:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
         rounds = FEWEST_ROUNDS * (start + BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
-        runs = GUARD_RUNS + any(self.race.candidate(name).reorders for name in stack)
+        reorder = [self.race.candidate(name).reorders for name in stack]
+        runs = GUARD_RUNS + any(reorder) + (any(reorder) and not all(reorder))
         return margin * (rounds + runs * (start + twin_steps(step_ns) * WATCHED * slack * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
