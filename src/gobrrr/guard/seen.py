@@ -19,7 +19,7 @@ BUCKETS = 512
 FEW, STRAY, FAINT, ROUNDED = 0.01, 8.0, 1e-4, 1e-3
 """Of a tensor's elements, those that chance may move (none of less than a hundred); times the median difference that
 they are beyond (of normal ones that is five deviations); of the root mean square of the gradient, what theirs is at
-most (of normal ones 8 in 100,000 are; the one that BERT's update strayed at had 8e-7); and of that, what rounding moves."""
+most (of normal ones 8 in 100,000 are; that of BERT's stray element was 8e-7); and of that, what rounding moves."""
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Spacing of numbers above 1."""
 

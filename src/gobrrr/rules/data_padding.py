@@ -18,7 +18,7 @@ from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import share
 
-MASK = "Pad to the longest of the batch (exact where the model leaves padding out by a mask)."
+MASK = "Pad to the longest of the batch (exact where a mask keeps padding out of the model, and no loss counts it)."
 
 
 class Padded(NamedTuple):
