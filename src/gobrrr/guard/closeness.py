@@ -173,7 +173,8 @@ class _Step:
         self.again = self._of(runs.again)
         self.naive = self._of(runs.naive)
         self.names = [n for n in self.ours if n in self.true]
-        self._gradients = [self._of(run, "gradients") for run in (runs.candidate, runs.reference or runs.baseline)]
+        whose = (runs.candidate, runs.reference or runs.baseline) if kind == "updates" else (None, None)
+        self._gradients = [self._of(run, "gradients") for run in whose]
         begun = runs.begun[number]
         self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
         self._worst = worst
@@ -252,7 +253,7 @@ class _Step:
         """Of an update without the few elements whose gradient is near Adam's epsilon, which are off by a step."""
         theirs, true = self.theirs[name], self.true[name]
         ours, reference = (run.get(name) for run in self._gradients)
-        if self.kind != "updates" or ours is None or reference is None:
+        if ours is None or reference is None:
             return distance(theirs, true)
         return distance_but_coins(theirs, true, (ours, reference), STEPS * true.norm / math.sqrt(true.numel or 1))
 

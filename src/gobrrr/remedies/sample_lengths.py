@@ -15,7 +15,7 @@ from gobrrr.data.fingerprints import digest
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.apart import TriedApart, apart
 from gobrrr.remedies.batched_fetch import attributes, indexed
-from gobrrr.remedies.trim_padding import IDS, MASK
+from gobrrr.remedies.trim_padding import IDS, MASK, is_mask_of
 
 Sizes = NDArray[np.int64]
 LENGTH = "length"
@@ -92,11 +92,8 @@ def _of_sample(sample: Any) -> int | None:
         return int(mask.sum()) if hasattr(mask, "sum") else sum(mask)
     if type(sample) in (list, tuple) and sample and not isinstance(sample[0], int):
         size = _size(sample[0])
-        return (
-            size
-            if size is None
-            else next((found for each in sample[1:] if (found := _unpadded(sample[0], each))), size)
-        )
+        masked = (_unpadded(sample[0], each) for each in sample[1:]) if size else ()
+        return next(filter(None, masked), size)
     return _size(sample)
 
 
@@ -104,13 +101,8 @@ def _unpadded(ids: Any, mask: Any) -> int:
     """Tokens of ids by their mask: 1 where a token is, 0 where they have what they end with; 0 of what is none."""
     import torch
 
-    if (
-        not (isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor))
-        or ids.shape != mask.shape
-        or not len(ids)
-    ):
-        return 0
-    return int(mask.sum()) if bool((mask == (ids != ids[-1])).all()) else 0
+    tensors = isinstance(ids, torch.Tensor) and isinstance(mask, torch.Tensor)
+    return int(mask.sum()) if tensors and is_mask_of(ids, mask) else 0
 
 
 def _size(tokens: Any) -> int | None:

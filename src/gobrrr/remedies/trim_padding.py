@@ -159,10 +159,9 @@ def _tensors(batch: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
 def _is_made_again(batch: Any) -> bool:
     """Whether a copy of it with other items is all that it was: a class of the program's own may know more."""
     kind = type(batch)
-    plain = kind in (dict, OrderedDict, defaultdict, list, tuple) or isinstance(batch, UserDict)
-    return (
-        plain or kind.__module__.startswith("transformers.") or (kind.__bases__ == (tuple,) and hasattr(kind, "_make"))
-    )
+    plain = kind in (dict, OrderedDict, defaultdict, list, tuple)
+    named_tuple = kind.__bases__ == (tuple,) and hasattr(kind, "_make")
+    return plain or named_tuple or isinstance(batch, UserDict) or kind.__module__.startswith("transformers.")
 
 
 def _is_plain_data(value: Any) -> bool:
@@ -173,14 +172,19 @@ def _is_plain_data(value: Any) -> bool:
 
 
 def _by_content(tensors: Mapping[Place, Any]) -> tuple[Place | None, Place | None]:
-    """Where ids and their mask lie that nobody has named so: two of a shape, one of them 1 where a row has a token, and
-    0 exactly where the other has what its first row ends with."""
+    """Where ids and their mask lie that nobody has named so."""
     tables = {place: tensor for place, tensor in tensors.items() if _is_table(tensor) and tensor.numel()}
     for (ids_place, ids), (place, mask) in itertools.permutations(tables.items(), 2):
-        alike = ids.shape == mask.shape and ids.device == mask.device
-        if alike and int(ids.max()) > 1 and int(ids.min()) >= 0 and bool((mask == (ids != ids[0, -1])).all()):
+        if int(ids.max()) > 1 and int(ids.min()) >= 0 and is_mask_of(ids, mask):
             return ids_place, place
     return None, None
+
+
+def is_mask_of(ids: Any, mask: Any) -> bool:
+    """Whether one tensor (of tokens, or rows x tokens; not empty) is 1 where the other has a token, and 0 exactly where
+    that has what its first row ends with."""
+    alike = ids.shape == mask.shape and ids.device == mask.device
+    return alike and bool((mask == (ids != ids.reshape(-1, ids.shape[-1])[0, -1])).all())
 
 
 def _is_table(tensor: Any) -> bool:
