@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from gobrrr.rules.model import Saving
 from gobrrr.trial.arm import SPENT, ArmError, Block
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.field import LATE
-from gobrrr.trial.heat import Stack
+from gobrrr.trial.heat import Heat, Stack
 from gobrrr.trial.racing import Listener, Racing
 from gobrrr.trial.receipt import TrialResult
 from gobrrr.trial.search import Race
@@ -217,20 +219,40 @@ def test_a_start_takes_as_long_as_any_that_shares_a_remedy_with_it_took() -> Non
     assert racing._fits(("fused_optimizer",))
 
 
-def test_what_a_running_heat_has_shown_is_shown() -> None:
+def test_what_a_running_heat_has_shown_is_found() -> None:
     """The race may last no longer than what was shown leaves of the time, not only from the next heat on."""
     asked: list[tuple[bool, bool]] = []
 
     class Asks(Listener):
         def standing(self, heat) -> None:
-            asked.append((bool(race.shown), racing.shown()))
+            asked.append((bool(race.shown), racing.found()))
 
     referee = FakeReferee({"x": 1.5, "y": 1.012}, machine={"noise": 0.02, "burst": 0.0})
     race = Race([Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in ("x", "y")], referee.step(()))
     racing = Racing(race, referee, lambda: 900.0, lambda result: None, Asks(), referee.clock)
     racing.run()
     assert asked[0] == (False, False) and (False, True) in asked
-    assert racing._running is None and racing.shown(), "between heats too"
+    assert racing._running is None and racing.found(), "between heats too"
+
+
+@pytest.mark.parametrize(
+    ("mean", "scatter", "sweeps", "found"),
+    [(0.2, 0.02, 6, True), (0.2, 0.02, 5, False), (0.09, 0.0, 6, False), (0.2, 0.6, 6, False)],
+)
+def test_what_leans_far_after_its_second_look_is_worth_its_proof(
+    mean: float, scatter: float, sweeps: int, found: bool
+) -> None:
+    """By a tenth, by two standard errors, after six sweeps; shown it is not."""
+    race = Race([Candidate("x", Saving(0.0, 5 * MS, 10 * MS))], 100 * MS)
+    racing = Racing(race, FakeReferee({}), lambda: 900.0, lambda result: None, Listener())
+    racing._running = heat = Heat((), [("x",)])
+    heat.verdict = lambda arm: "inconclusive"
+    for number in range(sweeps):
+        heat.feed({(): [1.0, 1.0], ("x",): [math.exp(-mean + scatter * (-1) ** number)] * 2})
+    assert racing.found() == found
+    race.feed(heat)
+    racing._running = None
+    assert racing.found() == (mean > 0.1 and scatter < 0.1), "between heats, after three sweeps"
 
 
 def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:

@@ -144,6 +144,17 @@ def test_what_the_race_promised_and_fresh_processes_did_not_show_is_told() -> No
     assert "in fresh processes 0.85x (" in text.partition("tried")[2] and "1.05x" in text.partition("tried")[2]
 
 
+def test_a_stack_that_the_guard_refused_stands_once_under_tried() -> None:
+    pair = msgspec.structs.replace(trial("trim_padding", median=3.0), remedies=("trim_padding", "bucketing"))
+    alone = trial("malloc_thresholds", median=1.3)
+    refused = msgspec.structs.replace(pair, purpose="guard", guard=Guarded("wrong", first_module="pool"))
+    shown = tuning.raced(receipt(pair, alone, refused), kept=False)
+    assert shown == [alone, refused], "what no guard has seen still stands"
+    on_top = msgspec.structs.replace(pair, remedies=("bucketing",), onto=("trim_padding",))
+    assert tuning.raced(receipt(on_top, refused), kept=False) == [refused]
+    assert tuning.raced(receipt(pair, kept=("trim_padding", "bucketing")), kept=True) == [pair]
+
+
 def test_pay_back_counts_what_the_tuning_took() -> None:
     """360 s, whatever its trials took; 1 - 1/2.4 of the time comes back: 360 s / 0.583 = 0.17 h; of 2.00 per hour
     1.17."""

@@ -171,6 +171,12 @@ def test_a_data_finding_that_is_not_the_wait_is_named() -> None:
     assert verdict.sentence.startswith("Data-bound: padding (BRR410) at train.py:41")
 
 
+def test_padding_is_work_and_no_wait_however_long_the_loop_waits() -> None:
+    verdict = judge(ledger(data_wait=40.0), [samples.finding("BRR409", 30.0, name="padding")])
+    assert verdict.sentence.startswith("Works on padding: padding (BRR409) at train.py:41")
+    assert verdict.bound == "data" and "waits" not in verdict.sentence
+
+
 @pytest.mark.parametrize(("expected", "bound"), [(9.9, "host"), (10.0, "data")])
 def test_a_finding_decides_from_the_warning_threshold_on(expected: float, bound: str) -> None:
     assert judge(ledger(host=30.0), [samples.finding("BRR401", expected)]).bound == bound

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from gobrrr.ledger import loadermodel
 from gobrrr.ledger.model import Account, Sequences, StepStats, Ways
 from gobrrr.recording.facts import Facts, InputFacts, LoaderFacts, OptimizerFacts, Span
-from gobrrr.rules.data_padding import MASK
 from gobrrr.rules.waits_rare import period
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
 from tests.unit.rule_lines import COLLATE, GETITEM, LOOP, host, line, loader, waiting, worker
@@ -503,14 +502,14 @@ def test_padding_to_the_longest_of_the_batch_brings_no_more_than_that():
     (found,) = padded(0.5, longest=384).raised("BRR409")
     assert found.saving.expected_ns == pytest.approx(0.25 * 85 * MS)
     assert found.saving.ceiling_ns == pytest.approx(0.5 * 85 * MS)
-    assert "its longest row has 384" in found.message and found.advice.startswith("Pad to the longest")
+    assert "its longest row has 384" in found.message and found.advice.startswith("Pad each batch to its longest row")
     several = padded(0.5, longest=384)
     first = several.facts.inputs[0]
     several.facts = Facts(inputs=(first, replace(first, longest=448)))
     assert several.raised("BRR409")[0].saving.expected_ns == pytest.approx(0.1875 * 85 * MS), "batches differ"
     (full,) = padded(0.5, longest=512).raised("BRR409")
     assert full.saving.expected_ns == 0 and full.saving.ceiling_ns > 0 and full.severity == "note"
-    assert "longest of the batch" not in full.advice
+    assert "longest row" not in full.advice
 
 
 def test_shorter_rows_leave_what_torch_and_python_take_per_op():
@@ -552,15 +551,25 @@ def test_many_batches_say_what_each_way_saves():
     assert found.saving.low_ns == pytest.approx(0.8 * (1 - 0.2 / 0.5) * 85 * MS), "the longest row of each batch"
     assert found.saving.ceiling_ns == pytest.approx(0.8 * 85 * MS)
     assert found.message.startswith("80.0 % of what 40 batches of up to 16x512 hold is padding")
-    assert found.advice.startswith(f"{MASK} Put sequences of like length together: ")
-    assert "BucketBatchSampler(lengths, 16), or pack" in found.advice
-    assert "padded to the longest of a batch 50.0 %, bucketed 95.0 %, packed 99.0 % (at most 99.5 %)" in found.advice
+    assert found.advice.startswith(
+        "Pad each batch to its longest row: 50.0 % of what is computed on are tokens then, 20.0 % now (exact where the "
+        "model heeds a mask and no loss counts padding; these batches have no attention_mask). Like lengths together, "
+        "batch_sampler=BucketBatchSampler(lengths, 16): 95.0 %. Several packed into one row, "
+    )
+    assert "PackingCollate(512): 99.0 % (at most 99.5 %)." in found.advice
     evidence = {name: each.value for name, each in found.evidence.items()}
     assert evidence["saved_by_longest"] == round(0.6 * 85 * MS) and evidence["batches"] == 40
     assert evidence["saved_by_bucketing"] == round(found.saving.expected_ns)
     assert [evidence[n] for n in ("pad_to_cap", "pad_in_collate", "bucketing", "packing", "packing_bound")] == [
         0.2, 0.5, 0.95, 0.99, 0.995
     ]  # fmt: skip
+
+
+def test_batches_that_have_a_mask_are_not_said_to_lack_it():
+    case = of_many()
+    case.extra = {"sequences": replace(case.extra["sequences"], masked=True)}
+    (found,) = case.raised("BRR409")
+    assert "20.0 % now (exact where no loss counts padding). Like" in found.advice
 
 
 def test_where_a_sample_has_several_sequences_like_lengths_save_half_and_surely_nothing():
@@ -574,9 +583,7 @@ def test_where_a_sample_has_several_sequences_like_lengths_save_half_and_surely_
     padded_apart = raised(0.5)
     assert "16x512 hold of the first sequence of each sample is padding" in padded_apart.message
     assert padded_apart.saving.expected_ns == pytest.approx(0.5 * (1 - 0.5 / 0.95) * 85 * MS)
-    assert (
-        padded_apart.saving.low_ns == 0 and "of like length (of a sample's sequences together)" in padded_apart.advice
-    )
+    assert padded_apart.saving.low_ns == 0 and "Like lengths (of a sample's sequences together)" in padded_apart.advice
     assert raised(0.2).saving.low_ns == pytest.approx(0.8 * 0.6 * 85 * MS), "the longest row of each is cut surely"
 
 
@@ -597,7 +604,8 @@ def test_nothing_to_gain_by_packing_is_said():
     assert found.advice.endswith("Nothing to gain by packing: 70.0 % of the sequences exceed half of 512.")
     assert "gobrrr.data.pack" not in found.advice
     (padded_to_longest,) = of_many(real=0.5, longest=0.5).raised("BRR409")
-    assert not padded_to_longest.advice.startswith("Pad to the longest")
+    assert padded_to_longest.advice.startswith("Like lengths together, ")
+    assert "95.0 % are tokens, 50.0 % now." in padded_to_longest.advice
     assert padded_to_longest.saving.low_ns == pytest.approx(0.8 * padded_to_longest.saving.expected_ns)
 
 
@@ -605,8 +613,11 @@ def test_padding_is_told_where_it_is_made():
     pads = op("constant_pad_nd", (300,), phase="data", where=(COLLATE, LOOP), ms=0.1)
     assert padded(0.8, pads).raised("BRR409")[0].where == (COLLATE, LOOP)
     case = padded(0.8)
-    case.facts = replace(case.facts, loaders=(loader(collate_span=COLLATE),))
-    assert case.raised("BRR409")[0].where == (COLLATE,)
+    made = {"created_span": LOOP, "dataset_span": GETITEM, "collate_span": COLLATE}
+    for innermost in list(reversed(made)):
+        case.facts = replace(case.facts, loaders=(loader(**{"dataset_span": None, **made}),))
+        assert case.raised("BRR409")[0].where == (made[innermost],)
+        del made[innermost]
 
 
 def test_attention_on_padding_is_quadratic():

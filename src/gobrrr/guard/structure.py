@@ -77,8 +77,7 @@ def _data(baseline: Observation, candidate: Observation, order_may_change: bool,
             )
         given, had = _amount(c.calls), _amount(b.calls)
         if given[0] != had[0] or (given != had and not order_may_change):  # other samples may have other lengths
-            return _wrong(name, f"step {number + 1} was given {given[0]} samples of {given[1]} elements in all, "
-                          f"the baseline {had[0]} of {had[1]}")  # fmt: skip
+            return _wrong(name, _other_amount(number + 1, given, had))
     if same_data(baseline, candidate):
         return Check(name, "exact")
     repeats = _repeats(candidate) - _repeats(baseline)
@@ -91,6 +90,13 @@ def _data(baseline: Observation, candidate: Observation, order_may_change: bool,
     else:
         verdict, reason = "changed", "other samples came, or the same ones with other random draws"
     return Check(name, "bounded" if order_may_change else verdict, reason)
+
+
+def _other_amount(step: int, given: tuple[int, int], had: tuple[int, int]) -> str:
+    """Samples, and the elements of their tensors, in words."""
+    if given[0] != had[0]:
+        return f"step {step} was given {given[0]} samples, the baseline {had[0]}"
+    return f"the {given[0]} samples of step {step} had {given[1]} elements in all, in the baseline {had[1]}"
 
 
 def _amount(calls: tuple[Call, ...]) -> tuple[int, int]:

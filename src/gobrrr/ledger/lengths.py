@@ -32,6 +32,7 @@ def sequences(facts: Facts, step: StepStats) -> Sequences | None:
         tokens_per_s=1e9 * tokens / step.plain_wall_ns if step.plain_wall_ns else None,
         lengths=found.lengths,
         several=found.several,
+        masked=found.source == "mask",
         given=given[0],
     )
 

@@ -304,6 +304,8 @@ class Sequences(msgspec.Struct, frozen=True):
     """(tokens, sequences that have so many)."""
     several: bool = False
     """A sample has several, each padded by itself; all else is of the first."""
+    masked: bool = False
+    """Batches have an attention_mask that says what a token is."""
     given: InputFacts | None = None
     """One of them as the model got it."""
     ways: Ways | None = None

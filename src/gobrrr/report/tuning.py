@@ -180,9 +180,20 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
 
 
 def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
-    """Trials of the race and red guards whose remedies were all kept, or were not, and what was not confirmed."""
+    """Trials of the race and red guards whose remedies were all kept, or were not, and what was not confirmed. Where
+    guard or confirmation judged a stack that had won its race, what they said stands for that."""
     found = [t for t in receipt.trials if t.remedies and not (kept and t.purpose == "final")]
-    return [t for t in found if is_of(t, receipt.kept, receipt.options) == kept]
+    judged = {frozenset(t.remedies) for t in found if t.purpose != "add"}
+    return [
+        trial for trial in found
+        if is_of(trial, receipt.kept, receipt.options) == kept
+        and (kept or not _is_won(trial) or {*trial.remedies, *trial.onto} not in judged)
+    ]  # fmt: skip
+
+
+def _is_won(trial: TrialResult) -> bool:
+    """In the race alone."""
+    return trial.purpose == "add" and trial.verdict in BETTER
 
 
 def label(trial: TrialResult) -> str:
@@ -198,7 +209,7 @@ def why(trial: TrialResult) -> str:
         return f"its numbers{first}{reason}" if first or reason else "its numbers could not be checked"
     if trial.verdict == "failed" or gains.gain(trial) is None:
         return trial.reason or "could not be measured"
-    if trial.verdict in BETTER and trial.purpose == "add" and not trial.guard.green:
+    if _is_won(trial) and not trial.guard.green:
         return "in the race alone: not confirmed, so no speed-up is shown"
     parts = [("in fresh processes " if trial.purpose == "final" else "") + gains.figures(trial)]
     settled = trial.verdict not in ("inconclusive", "failed")  # of an open one nothing is known to be realised

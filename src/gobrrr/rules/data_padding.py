@@ -18,7 +18,8 @@ from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import share
 
-MASK = "Pad to the longest of the batch (exact where a mask keeps padding out of the model, and no loss counts it)."
+COUNTED = "no loss counts padding"
+HEEDED = f"the model heeds a mask and {COUNTED}"
 
 
 class Padded(NamedTuple):
@@ -122,31 +123,35 @@ def is_stream(ledger: Ledger) -> bool:
 
 
 def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> str:
-    """What to do by hand, and what each of it would reach."""
+    """What to do by hand, and which share of what is computed on would be tokens then."""
     ways = found.ways if found is not None else None
-    first = [MASK] if padded.longest > LITTLE else []
+    first = [_longest_row(found, ways)] if padded.longest > LITTLE else []
     if stream:
         packs = "gobrrr.data.PackingDataset packs several of a stream into one row"
         return " ".join([*first, f"Sort a few thousand samples by length before they are batched, or {packs}."])
     if found is None or ways is None:
         return " ".join([*first, "Put sequences of like length together, or pack several into one row."])
     sums = " (of a sample's sequences together)" if found.several else ""
-    sampler = (
-        f"Put sequences of like length{sums} together: batch_sampler=BucketBatchSampler(lengths, {found.batch_size})"
-    )
-    reached = (
-        f"Of what is computed on {share(found.real_share)} are tokens; simulated for these lengths: padded to the "
-        f"longest of a batch {share(ways.pad_in_collate)}, bucketed {share(ways.bucketing)}, "
-        f"packed {share(ways.packing)} (at most {share(ways.packing_bound)})."
-    )
+    now = "" if first else f" are tokens, {share(found.real_share)} now"
+    sampler = f"Like lengths{sums} together, batch_sampler=BucketBatchSampler(lengths, {found.batch_size})"
+    told = [*first, f"{sampler}: {share(ways.bucketing)}{now}."]
     if ways.nothing_to_gain:
         packs = f"Nothing to gain by packing: {share(ways.long_share)} of the sequences exceed half of {found.widest}."
-        return " ".join([*first, f"{sampler}.", reached, packs])
-    packs = (
-        f"DataLoader(PackedDataset(dataset, pack(lengths, {found.widest})), "
-        f"collate_fn=PackingCollate({found.widest})), all of gobrrr.data"
-    )
-    return " ".join([*first, f"{sampler}, or pack several into one row: {packs}.", reached])
+        return " ".join([*told, packs])
+    packs = f"PackedDataset(dataset, pack(lengths, {found.widest})) with collate_fn=PackingCollate({found.widest})"
+    reached = f"{share(ways.packing)} (at most {share(ways.packing_bound)})"
+    return " ".join([*told, f"Several packed into one row, {packs}: {reached}. All of gobrrr.data."])
+
+
+def _longest_row(found: Sequences | None, ways: Ways | None) -> str:
+    """What padding each batch to its longest row reaches, and what must hold for its numbers to be the same."""
+    exact = f"exact where {COUNTED if found is not None and found.masked else HEEDED}"
+    if found is not None and not found.masked:
+        exact += "; these batches have no attention_mask"
+    if found is None or ways is None:
+        return f"Pad each batch to its longest row ({exact})."
+    tokens = f"{share(ways.pad_in_collate)} of what is computed on are tokens then, {share(found.real_share)} now"
+    return f"Pad each batch to its longest row: {tokens} ({exact})."
 
 
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:
@@ -186,10 +191,12 @@ LEFT = 0.15
 
 
 def _padded_at(ledger: Ledger) -> tuple[Span, ...]:
-    """The line that pads, where an op of the loader tells it; else the user's collate function."""
+    """The line that pads, where an op of the loader tells it; else what makes batches of the user's own: the collate
+    function, the data set, the loader."""
     line = costliest_line(op for op in ledger.ops if op.name in PADS and op.phase in ("data", "other"))
     loader = ledger.facts.main_loader
-    return line or first_span(loader.collate_span if loader else None)
+    parts = (loader.collate_span, loader.dataset_span, loader.created_span) if loader is not None else ()
+    return line or first_span(*parts)
 
 
 def _is_attention(name: str, shapes: tuple[tuple[int, ...], ...], padded: InputFacts) -> bool:

@@ -29,6 +29,8 @@ LOOKS = (3, 6, 12, 24)
 """Sweeps after which those that hardly can win are given up."""
 HURDLES = (-2.0, -1.0, 0.0)
 """Standard errors that a mean must be above at each of them but the last."""
+SURE = 2.0
+"""Standard errors that a remedy leans by which is taken along unproven."""
 BRIEF = 12
 """Sweeps of a heat while others wait for theirs: the next twelve cost as much as these, and another's first three say
 more (bf16 at 0.98 had 24, and then there was no time for what brings 1.25)."""
@@ -91,6 +93,11 @@ class Heat:
     def wins(self, arm: Stack) -> bool:
         """Whether it is shown to be better than the reference."""
         return self.verdict(arm) == self.objective.better
+
+    def leans(self, arm: Stack, by: float, after: int) -> bool:
+        """Whether it seems better than the reference by this log ratio, by more than chance, after so many sweeps."""
+        found = self.standing(arm)
+        return found.num >= after and found.mean > max(by, SURE * found.error)
 
     def _runs_on(self, arm: Stack) -> bool:
         found = self.standing(arm)

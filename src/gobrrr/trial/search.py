@@ -22,8 +22,6 @@ WORTH = 0.01
 """Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
-SURE = 2.0
-"""Standard errors that a remedy leans by which is taken along unproven."""
 PAIRS: tuple[Stack, ...] = (
     ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
     ("loader_workers", "short_wait"), ("one_worker", "short_wait"), ("trim_padding", "bucketing"),
@@ -56,7 +54,7 @@ class Race:
     leaning: dict[Stack, float] = field(default_factory=dict)
     """The same of those that may be."""
     likely: set[Stack] = field(default_factory=set)
-    """Of those, the ones that lean by SURE errors."""
+    """Of those, the ones that are taken along unproven."""
     times: dict[Stack, float] = field(default_factory=dict)
     """Mean log ratio of time of those that were looked at: it breaks ties where another figure is compared."""
     refused: set[str] = field(default_factory=set)
@@ -175,7 +173,7 @@ class Race:
             found = heat.standing(stack)
             said = "failed" if stack in (failed or {}) else heat.verdict(stack)
             self.settle(heat.reference, stack, said, found.mean, (times or {}).get(stack, 0.0))
-            if stack in self.leaning and found.num >= FEWEST and found.mean > max(self._leans, SURE * found.error):
+            if stack in self.leaning and heat.leans(stack, self._leans, FEWEST):
                 self.likely.add(stack)
         if heat.reference:
             self._climb(heat, failed or {})

@@ -32,7 +32,7 @@ from gobrrr.trial.statistics import FEWEST_ROUNDS
 
 RACE, SEEKING = 0.25, 0.6
 """Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once something
-was shown to be faster, and before (on two cores a leaning of 5 % cut the start of compile with bf16)."""
+was shown to be faster or leans far, and before (on two cores a leaning of 5 % cut the start of compile with bf16)."""
 GUARD_RUNS, WATCHED = 2.0, 2.0
 """Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
 plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s. One more where samples come in another order:
@@ -193,7 +193,7 @@ class Tuning:
 
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
-        least = RACE if self._racing.shown() else SEEKING
+        least = RACE if self._racing.found() else SEEKING
         proof = self._proof(self.race.best())
         return self._began + self._seconds - min(proof, (1 - least) * self._seconds)
 

@@ -33,6 +33,8 @@ LABELS = {
     "unreliable": "Unreliable", "device": "Device-bound",
 }  # fmt: skip
 BETWEEN = "Held up between its steps"
+WASTED = {"BRR409": "Works on padding"}
+"""Instead of the label of a finding's stage where it waits for nothing: work on what no result needs."""
 INEFFICIENT = "Inefficient ops"
 """Instead of the label where ops take far more than the roof that their bound is named after."""
 UNJUDGED = "Mostly ops"
@@ -82,9 +84,15 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         named = f"the costliest cause that a rule names is another: {_told(ledger, top)}"
         return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {named}")
     if top is not None:
-        label = INEFFICIENT if top.bound in ROOFS and _is_lost(ledger, top) else BETWEEN if top.between else ""
-        return _verdict(top.bound, _told(ledger, top), label)
+        return _verdict(top.bound, _told(ledger, top), _label(ledger, top))
     return _from_ledger(ledger)
+
+
+def _label(ledger: Ledger, top: Finding) -> str:
+    """What the verdict is called where its bound says too little."""
+    if top.bound in ROOFS and _is_lost(ledger, top):
+        return INEFFICIENT
+    return BETWEEN if top.between else WASTED.get(top.code, "")
 
 
 def _overshadowing(ledger: Ledger, top: Finding) -> tuple[str, float, str] | None:
@@ -141,8 +149,8 @@ def _told(ledger: Ledger, top: Finding) -> str:
     ceiling, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
     back = f"up to {ceiling} could come back, {expected} expected (low {low})"
     wait = ledger.account("data_wait")
-    if top.bound == "data" and wait >= saving.expected_ns:
-        rest = ", more than the wait, for it holds up the rest of the step too" if saving.ceiling_ns > wait else ""
+    if top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
+        rest = f", more than the wait, for {_also(ledger)}" if saving.ceiling_ns > wait else ""
         return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}; {back}{rest}"
     if top.between:
         return f"{named} adds {ceiling} to each of the steps of {units.duration(ledger.wall)}, on average; {back}"
@@ -152,6 +160,14 @@ def _told(ledger: Ledger, top: Finding) -> str:
         return f"{named} holds {_part(ledger, top.holds_ns)} of the {_step(ledger)}, {_accounts(top)}; {back}"
     part = _part(ledger, saving.expected_ns)
     return f"{named}; of the {_step(ledger)} {part} is expected to come back, at least {low}, up to {ceiling}"
+
+
+def _also(ledger: Ledger) -> str:
+    """What loading costs beside the wait for it (rules.cores.rest_recovers)."""
+    loader = ledger.facts.main_loader
+    if loader is not None and not loader.num_workers:
+        return "the rest of the step finds its caches cold"
+    return "its workers take cores from the rest of the step"
 
 
 def _accounts(top: Finding) -> str:
