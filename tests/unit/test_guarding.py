@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.schedule import FEWEST_TWINS, TWIN_STEPS, twin_steps
+from gobrrr.pipeline.tuning import between_ns
 from gobrrr.remedies import registry
+from gobrrr.rules.verdict.model import OtherLoop, Report, Verdict
+from gobrrr.rules.verdict.model import Step as Told
 from gobrrr.trial import guarding
 from gobrrr.trial.arm import SPENT, ArmError
 from gobrrr.trial.guarding import PLAIN, Guarding, Watched
+from gobrrr.trial.referee import LiveReferee, Program
 
 EXACT, GREEN, RED = Guarded("exact"), Guarded("equivalent"), Guarded("changed")
 AGAIN, TRUE = Watched(again=True), Watched(float64=True)
@@ -327,6 +332,17 @@ def test_long_steps_are_watched_less_often(step_ns: float, steps: int, means: Me
     assert twin_steps(step_ns) == steps
     Guarding(means, tmp_path, step_ns).ahead(20)
     assert means.options[PLAIN]["steps"] == steps
+
+
+def test_what_lies_between_two_steps_is_known_by_the_other_loops_shares(tmp_path: Path) -> None:
+    """Evaluations that take three times as long as the steps; a test at the end lies between none."""
+    loops = (OtherLoop("forwards of T5", 0.6, 300, beside=30), OtherLoop("forwards of T5", 0.2, 90, apart=True))
+    given = Report(verdict=Verdict("data", ""), step=Told(10, 100, 100), loops=loops)
+    assert between_ns(given) == pytest.approx(300)
+    program = Program(("python", "train.py"), tmp_path, 1e8, between_ns=3e8)
+    assert LiveReferee(program, tmp_path).guarding._step_ns == 4e8
+    assert between_ns(replace(given, loops=())) == 0
+    assert between_ns(replace(given, loops=(OtherLoop("x", 1.0, 3),))) == 0
 
 
 DRAFT = "draft_decoding"

@@ -23,7 +23,8 @@ _SEED = 1
 
 
 def twin_steps(step_ns: float) -> int:
-    """Steps of a watched run of a program whose plain step is so long; 0 where that is not known."""
+    """Steps of a watched run of a program in which a plain step follows another after so long; 0 where that is not
+    known."""
     affordable = int(TWIN_SECONDS * 1e9 / step_ns) if step_ns > 0 else TWIN_STEPS
     return max(FEWEST_TWINS, min(TWIN_STEPS, affordable))
 

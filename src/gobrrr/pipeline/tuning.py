@@ -116,7 +116,8 @@ def tune(
         chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
                           report.threads, report.memory.peak or 0 if report.device is None else 0,
-                          options_of([c.name for c in chosen], report), (*wishes.named, *wishes.only))  # fmt: skip
+                          options_of([c.name for c in chosen], report), (*wishes.named, *wishes.only),
+                          between_ns(report))  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
@@ -193,6 +194,13 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         if name in asked or (called_for and remedy.safety != "semantic"):
             found.append(_candidate(remedy, report, predicted, named=name in asked or for_memory))
     return found if for_memory else [candidate.within(own) for candidate in found]
+
+
+def between_ns(report: Report) -> float:
+    """What other loops take between two steps, on average: evaluations, a generation."""
+    own = 1 - sum(loop.share for loop in report.loops)
+    between = sum(loop.share for loop in report.loops if not loop.apart)
+    return report.step.plain_wall_ns * between / own if own > 0 else 0.0
 
 
 def own_step_ns(report: Report) -> float:

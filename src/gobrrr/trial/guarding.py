@@ -67,7 +67,8 @@ class Means(Protocol):
 
 
 class Guarding:
-    """Judges stacks against the untouched program, whose plain step takes `step_ns`. Its own runs are taken once."""
+    """Judges stacks against the untouched program, in which a plain step follows another after `step_ns`. Its own runs
+    are taken once."""
 
     def __init__(self, means: Means, folder: Path, step_ns: float, consented: Collection[str] = ()) -> None:
         """`consented`: remedies that the user named; those of them that change pixels are judged by how much."""

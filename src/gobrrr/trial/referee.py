@@ -53,6 +53,8 @@ class Program(NamedTuple):
     """With which remedies are applied to it."""
     consented: tuple[str, ...] = ()
     """Remedies that the user named."""
+    between_ns: float = 0.0
+    """What other loops take between two of its steps."""
 
     def abreast(self, cores: int) -> int:
         """So many of it can compute at once without taking each other's cores."""
@@ -78,7 +80,7 @@ class LiveReferee:
         self._cores = schedule.cores()
         self._turn = threading.Semaphore(program.abreast(self._cores))
         self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores, program.bytes)
-        self.guarding = Guarding(self, folder, program.step_ns, program.consented)
+        self.guarding = Guarding(self, folder, program.step_ns + program.between_ns, program.consented)
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
             self._watch = threading.Timer(max(0.0, until - time.monotonic()), self.stop)

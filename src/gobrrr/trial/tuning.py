@@ -203,7 +203,7 @@ class Tuning:
         rounds = FEWEST_ROUNDS * (start + BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
         reorder = [self.race.candidate(name).reorders for name in stack]
         runs = GUARD_RUNS + any(reorder) + (any(reorder) and not all(reorder))
-        return margin * (rounds + runs * (start + twin_steps(step_ns) * WATCHED * slack * step_ns / 1e9))
+        return margin * (rounds + runs * (start + twin_steps(slack * step_ns) * WATCHED * slack * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves, the first
