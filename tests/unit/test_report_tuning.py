@@ -78,6 +78,13 @@ def test_a_step_is_of_the_program_as_written_whatever_a_race_ran_against() -> No
     assert "100 ms" in text and "150 ms" not in text
 
 
+def test_a_single_remedy_does_not_stand_twice_under_its_name() -> None:
+    found = receipt(trial("packed_masks", median=2.0), kept=("packed_masks",), speedup=Speedup(2.1, 2.0, 2.2))
+    assert [row.name for row in tuning.levels(found)] == ["as written", "packed_masks", "in fresh processes"]
+    unraced = msgspec.structs.replace(found, trials=())
+    assert [row.name for row in tuning.levels(unraced)] == ["as written", "packed_masks"]
+
+
 def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:
     made = Compiled(3, 2, 4)
     won = trial("compile", median=1.25, compiled=made, purpose="final")

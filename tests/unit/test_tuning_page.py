@@ -82,7 +82,7 @@ def test_what_one_alone_brings_less_in_the_confirmation_than_in_the_race_is_said
     one = msgspec.structs.replace(TUNED, trials=(TUNED.trials[0], TUNED.trials[-1]), kept=("malloc_thresholds",),
                                   speedup=Speedup(1.1, 1.05, 1.15))  # fmt: skip
     assert lines(one) == ["as written 200 ms", "malloc_thresholds -40.0 ms", "confirmed +21.8 ms",
-                          "with malloc_thresholds 182 ms"]  # fmt: skip
+                          "in fresh processes 182 ms"]  # fmt: skip
     assert "less than it did in the race" in words(page(one))
 
 

@@ -67,8 +67,7 @@ def _waterfall(receipt: Receipt) -> list[dict[str, Any]]:
         found.append(
             _drop(receipt, tuning.Level(rest[0], last.figure, f"{more} than {rest[1]}"), level, last.figure, before)
         )
-    said = last._replace(name=last.name if not by_name or len(receipt.kept) > 1 else f"with {last.name}")
-    return [*found, _bar(said, 0.0, last.figure / before, "phase0", gains.size(receipt, last.figure))]
+    return [*found, _bar(last, 0.0, last.figure / before, "phase0", gains.size(receipt, last.figure))]
 
 
 def _drop(receipt: Receipt, row: tuning.Level, before: float, after: float, whole: float) -> dict[str, Any]:

@@ -143,7 +143,8 @@ def levels(receipt: Receipt) -> list[Level]:
             rows.append(Level(trial.name, after, f"{gains.figures(trial)}{onto}", trial.onto))
     said = compiled(final.compiled) if final and final.compiled else ""
     together = f"{gains.figures(receipt)}, {receipt.guard.verdict}"
-    name = " + ".join(receipt.kept) if len(receipt.kept) == 1 else "all together"
+    names = (" + ".join(receipt.kept), "in fresh processes", "all together")
+    name = names[min(len(rows), len(names)) - 1]  # the race may have shown none by itself, all of it, or some
     return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
 
 
