@@ -85,7 +85,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ceiling=ns,
             message=f"{duration(ns)} ({share(ns / ledger.wall)}) of every step are forwards of the model that no "
             "backward follows, at this line and below",
-            advice="Evaluate every few hundred steps or once an epoch, and on a part of the data.",
+            advice="Evaluate every few hundred steps or once an epoch, on a part of the data, and in larger batches.",
             where=node.where,
             evidence={"time": time(ns)},
             of=node.groups,
@@ -116,7 +116,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         f"that it does included: {most.count} of them beside {most.beside or ledger.step.count} updates, "
         f"{duration(cost)} for each"
         + (f", {duration(most.waits * cost)} of that waiting for its loader" if most.waits >= HOLDS else ""),
-        advice="If they evaluate, do it less often or on a part of the data"
+        advice="If they evaluate, do it less often, on a part of the data or in larger batches: no activations are kept"
         + (", and load ahead there too (num_workers)" if most.waits >= HOLDS else "")
         + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
         where=(span,) if span else (),

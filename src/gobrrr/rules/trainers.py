@@ -51,7 +51,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     "BRR307": {"lightning": "Trainer(detect_anomaly=False)"},
     "BRR308": {"transformers": "full_determinism=False", "lightning": "Trainer(deterministic=False)"},
     "BRR312": {
-        "transformers": "eval_steps larger, or eval_strategy='epoch'",
+        "transformers": "eval_steps larger, or eval_strategy='epoch'; per_device_eval_batch_size",
         "lightning": "Trainer(val_check_interval=..., limit_val_batches=...)",
     },
     "BRR304": {
