@@ -225,34 +225,62 @@ def test_what_a_running_heat_has_shown_is_found() -> None:
 
     class Asks(Listener):
         def standing(self, heat) -> None:
-            asked.append((bool(race.shown), racing.found()))
+            asked.append((bool(race.shown), bool(racing.hope())))
 
     referee = FakeReferee({"x": 1.5, "y": 1.012}, machine={"noise": 0.02, "burst": 0.0})
     race = Race([Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in ("x", "y")], referee.step(()))
     racing = Racing(race, referee, lambda: 900.0, lambda result: None, Asks(), referee.clock)
     racing.run()
     assert asked[0] == (False, False) and (False, True) in asked
-    assert racing._running is None and racing.found(), "between heats too"
+    assert racing._running is None and racing.hope() == ("x",), "between heats too"
+
+
+def leaning(mean: float, scatter: float, sweeps: int) -> tuple[Racing, Race, Heat]:
+    """A heat of x that runs, in which nothing is shown."""
+    race = Race([Candidate("x", Saving(0.0, 5 * MS, 10 * MS), risk=1)], 100 * MS)
+    racing = Racing(race, FakeReferee({}), lambda: 900.0, lambda result: None, Listener())
+    racing._running, racing._alive = (heat := Heat((), [("x",)])), {(), ("x",)}
+    heat.verdict = lambda arm: "inconclusive"  # type: ignore[method-assign]
+    for number in range(sweeps):
+        heat.feed({(): [1.0, 1.0], ("x",): [math.exp(-mean + scatter * (-1) ** number)] * 2})
+    return racing, race, heat
 
 
 @pytest.mark.parametrize(
-    ("mean", "scatter", "sweeps", "found"),
+    ("mean", "scatter", "sweeps", "far"),
     [(0.2, 0.02, 6, True), (0.2, 0.02, 5, False), (0.09, 0.0, 6, False), (0.2, 0.6, 6, False)],
 )
 def test_what_leans_far_after_its_second_look_is_worth_its_proof(
-    mean: float, scatter: float, sweeps: int, found: bool
+    mean: float, scatter: float, sweeps: int, far: bool
 ) -> None:
     """By a tenth, by two standard errors, after six sweeps; shown it is not."""
-    race = Race([Candidate("x", Saving(0.0, 5 * MS, 10 * MS))], 100 * MS)
-    racing = Racing(race, FakeReferee({}), lambda: 900.0, lambda result: None, Listener())
-    racing._running = heat = Heat((), [("x",)])
-    heat.verdict = lambda arm: "inconclusive"
-    for number in range(sweeps):
-        heat.feed({(): [1.0, 1.0], ("x",): [math.exp(-mean + scatter * (-1) ** number)] * 2})
-    assert racing.found() == found
+    racing, race, heat = leaning(mean, scatter, sweeps)
+    assert racing.hope() == (("x",) if far else ())
     race.feed(heat)
     racing._running = None
-    assert racing.found() == (mean > 0.1 and scatter < 0.1), "between heats, after three sweeps"
+    assert racing.hope() == (("x",) if far else ()), "between heats too"
+    assert race.best() == ("x",) and race.promising() == (("x",) if far else ())
+
+
+def test_what_leant_far_is_no_hope_once_it_died_or_was_refused() -> None:
+    racing, race, heat = leaning(0.2, 0.02, 6)
+    racing._let_go([("x",)])
+    assert racing.hope() == ()
+    race.feed(heat)
+    racing._running = None
+    assert racing.hope() == ("x",)
+    assert race.refuse(("x",)) == () and racing.hope() == () and race.best() == ()
+
+
+def test_what_leans_far_is_confirmed_and_not_what_seems_faster_by_chance() -> None:
+    race = Race([Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in ("x", "y")], 100 * MS)
+    for name, mean in (("x", 0.12), ("y", 0.3)):
+        race.settle((), (name,), "inconclusive", mean)
+    assert race.best() == ("y",)
+    race.likely[("x",)] = True
+    assert race.best() == ("x",)
+    race.likely[("y",)] = False
+    assert race.best() == ("x", "y"), "what is likely comes along"
 
 
 def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:

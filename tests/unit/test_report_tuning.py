@@ -83,6 +83,8 @@ def test_a_single_remedy_does_not_stand_twice_under_its_name() -> None:
     assert [row.name for row in tuning.levels(found)] == ["as written", "packed_masks", "in fresh processes"]
     unraced = msgspec.structs.replace(found, trials=())
     assert [row.name for row in tuning.levels(unraced)] == ["as written", "packed_masks"]
+    two = msgspec.structs.replace(found, kept=("packed_masks", "fused_optimizer"))
+    assert tuning.levels(two)[-1].name == "all together", "of one of them the race showed nothing"
 
 
 def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:
@@ -160,6 +162,13 @@ def test_a_stack_that_the_guard_refused_stands_once_under_tried() -> None:
     on_top = msgspec.structs.replace(pair, remedies=("bucketing",), onto=("trim_padding",))
     assert tuning.raced(receipt(on_top, refused), kept=False) == [refused]
     assert tuning.raced(receipt(pair, kept=("trim_padding", "bucketing")), kept=True) == [pair]
+
+
+def test_another_setting_of_what_was_kept_still_stands_under_tried() -> None:
+    two = trial("loader_workers", median=1.2, options={"loader_workers": {"workers": 2}})
+    final = trial("loader_workers", purpose="final", options={})
+    found = receipt(two, final, kept=("loader_workers",), options={"loader_workers": {"workers": 4}})
+    assert tuning.raced(found, kept=False) == [two]
 
 
 def test_pay_back_counts_what_the_tuning_took() -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger, OpGroup, Roofline, StepStats
-from gobrrr.recording.facts import Span
+from gobrrr.recording.facts import Facts, LoaderFacts, Span
 from gobrrr.rules import load
 from gobrrr.rules.model import BOUNDS, Saving
 from gobrrr.rules.verdict.build import rank_findings
@@ -169,6 +169,25 @@ def test_a_data_finding_that_is_not_the_wait_is_named() -> None:
     """Padding costs compute, not waiting: the sentence must not speak of a wait that is not there."""
     verdict = judge(ledger(data_wait=1.0), [samples.finding("BRR410", 30.0, name="padding")])
     assert verdict.sentence.startswith("Data-bound: padding (BRR410) at train.py:41")
+
+
+@pytest.mark.parametrize(
+    ("workers", "signals", "said"),
+    [
+        (0, (), ", more than the wait, for the rest of the step finds its caches cold."),
+        (2, (), ", more than the wait, for workers take cores from the rest of the step, or the rest of the step"),
+        (2, ("device",), ", more than the wait."), (0, ("offline",), ", more than the wait."),
+        (None, (), ", more than the wait."),
+    ],
+)  # fmt: skip
+def test_why_more_than_a_wait_comes_back_is_told_where_the_host_does_the_step(
+    workers: int | None, signals: tuple[str, ...], said: str
+) -> None:
+    loaders = () if workers is None else (LoaderFacts(0, num_batches=9, num_workers=workers),)
+    found = samples.finding("BRR401", 30.0, name="data-wait")
+    found = replace(found, saving=replace(found.saving, ceiling_ns=50 * MS))
+    waits = replace(ledger(data_wait=40.0), facts=Facts(loaders=loaders), signals=signals)
+    assert said in judge(waits, [found]).sentence
 
 
 def test_padding_is_work_and_no_wait_however_long_the_loop_waits() -> None:

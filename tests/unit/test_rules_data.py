@@ -553,8 +553,8 @@ def test_many_batches_say_what_each_way_saves():
     assert found.message.startswith("80.0 % of what 40 batches of up to 16x512 hold is padding")
     assert found.advice.startswith(
         "Pad each batch to its longest row: 50.0 % of what is computed on are tokens then, 20.0 % now (exact where the "
-        "model heeds a mask and no loss counts padding; these batches have no attention_mask). Like lengths together, "
-        "batch_sampler=BucketBatchSampler(lengths, 16): 95.0 %. Several packed into one row, "
+        "model heeds a mask and no loss counts padding; no attention_mask was found in these batches). Like lengths "
+        "together, batch_sampler=BucketBatchSampler(lengths, 16): 95.0 %. Several packed into one row, "
     )
     assert "PackingCollate(512): 99.0 % (at most 99.5 %)." in found.advice
     evidence = {name: each.value for name, each in found.evidence.items()}
@@ -569,7 +569,16 @@ def test_batches_that_have_a_mask_are_not_said_to_lack_it():
     case = of_many()
     case.extra = {"sequences": replace(case.extra["sequences"], masked=True)}
     (found,) = case.raised("BRR409")
-    assert "20.0 % now (exact where no loss counts padding). Like" in found.advice
+    assert "20.0 % now (exact where the model heeds a mask and no loss counts padding). Like" in found.advice
+
+
+def test_padding_to_the_longest_row_is_told_of_the_programs_own_batches() -> None:
+    """It sorts already, and pads to caps: what random batches would reach says nothing of that."""
+    case = of_many(real=0.7, longest=0.85, bucketing=0.95)
+    own = case.extra["sequences"]
+    case.extra = {"sequences": replace(own, ways=replace(own.ways, pad_in_collate=0.45))}
+    (found,) = case.raised("BRR409")
+    assert "longest row: 85.0 % of what is computed on are tokens then, 70.0 % now" in found.advice
 
 
 def test_where_a_sample_has_several_sequences_like_lengths_save_half_and_surely_nothing():
@@ -602,7 +611,7 @@ def test_batches_of_like_length_already_are_not_promised_again():
 def test_nothing_to_gain_by_packing_is_said():
     (found,) = of_many(long_share=0.7, full=True).raised("BRR409")
     assert found.advice.endswith("Nothing to gain by packing: 70.0 % of the sequences exceed half of 512.")
-    assert "gobrrr.data.pack" not in found.advice
+    assert "PackedDataset" not in found.advice
     (padded_to_longest,) = of_many(real=0.5, longest=0.5).raised("BRR409")
     assert padded_to_longest.advice.startswith("Like lengths together, ")
     assert "95.0 % are tokens, 50.0 % now." in padded_to_longest.advice

@@ -63,7 +63,7 @@ def test_a_second_look_has_the_last_word() -> None:
     found = race(candidate("close", 30), candidate("other", 20))
     found.settle((), ("close",), "inconclusive", 0.05)
     found.settle((), ("other",), "inconclusive", 0.03)
-    found.likely.add(("close",))
+    found.likely[("close",)] = False
     found.settle((), ("close",), "slower", -0.3)
     assert found.best() == ("other",) and not found.likely
 
@@ -220,8 +220,8 @@ def test_what_very_likely_helps_comes_along_where_the_time_ends_early() -> None:
         heat.feed({arm: [ns * math.exp(stream.gauss(0, 0.05))] * 2 for arm, ns in arms.items()})
     found.feed(heat)
     found.settle((), ("e",), "inconclusive", 0.2)
-    found.likely.add(("e",))
-    assert found.shown.keys() == {("a",)} and found.likely == {("b",), ("d",), ("e",)}
+    found.likely[("e",)] = False
+    assert found.shown.keys() == {("a",)} and found.likely.keys() == {("b",), ("d",), ("e",)}
     assert found.best() == ("a", "b")
 
 

@@ -135,6 +135,26 @@ def test_what_only_leans_does_not_end_the_race_for_what_was_not_looked_at(tmp_pa
     assert "large" in receipt.kept or "large" in receipt.likely
 
 
+def test_what_leans_far_is_proven_before_others_are_sought(tmp_path: Path) -> None:
+    """A training that generates between its steps: guard and rounds take most of the time, and blocks scatter."""
+    asked: list[float] = []
+
+    class Slow(FakeReferee):
+        def guard(self, stack, milder=()):
+            asked.append(self.clock())
+            return super().guard(stack, milder)
+
+    others = [Candidate(f"r{n}", Saving(0.0, 30 * MS, 60 * MS)) for n in range(20)]
+    referee = Slow({"far": 1.2}, seed=2, step_ns=300 * MS, start_s=15, guard_s=70, room=2,
+                   machine={"noise": 0.15, "burst": 0.0})  # fmt: skip
+    receipt = tuned(
+        referee, [Candidate("far", Saving(0.0, 60 * MS, 99 * MS)), *others], tmp_path, seconds=240
+    ).receipt()
+    assert not any(trial.verdict == "faster" for trial in receipt.trials if trial.purpose == "add")
+    assert asked[0] < 0.6 * 240 - 15, "no other was started"
+    assert receipt.kept[:1] == ("far",)
+
+
 @pytest.mark.parametrize("fields", [{"guard_s": 200}, {"guard_s": 85}])
 def test_what_was_not_confirmed_in_time_is_open(tmp_path: Path, fields: dict) -> None:
     referee = FakeReferee({"fused": 1.5}, **fields)

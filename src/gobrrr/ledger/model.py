@@ -224,6 +224,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     """Steps of the main loop while it was seen: not those that a rest counted."""
     apart: bool = False
     """It was seen only before the main loop's first step or after its last: a test at the end, a prediction."""
+    times: int = 0
+    """Stretches between two steps of the main loop, while it was seen, in which it ran."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

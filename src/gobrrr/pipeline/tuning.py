@@ -18,6 +18,7 @@ import msgspec
 
 from gobrrr import __version__
 from gobrrr.errors import GobrrrError
+from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.machine import files
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
@@ -53,6 +54,8 @@ COMPILED = 0.1
 ViT): it starts slowest, so it comes before what promises a few per cent."""
 IN_STEP = ("model", "optimizer")
 """Places of remedies that work on the step itself: whatever they bring, the wait for a loader stays."""
+LEAST_OWN = 0.01
+"""Of the watched time, what the steps must have for the shares of others to say how long these take."""
 MOST_SHOWN = 400
 """Characters of a command line in a recipe, where it is for people alone."""
 LATE = 0.05
@@ -144,7 +147,8 @@ def _raced(
     stops(referee.stop)
     journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
-                    listener=listener, objective=wishes.objective, family=family, waits=waits)  # fmt: skip
+                    listener=listener, objective=wishes.objective, family=family, waits=waits,
+                    between_ns=program.between_ns)  # fmt: skip
     earlier = tuning.take_over()
     if journal.foreign:
         stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
@@ -197,10 +201,10 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
 
 
 def between_ns(report: Report) -> float:
-    """What other loops take between two steps, on average: evaluations, a generation."""
+    """What other loops that run within TWIN_STEPS take between two steps, on average: evaluations, a generation."""
     own = 1 - sum(loop.share for loop in report.loops)
-    between = sum(loop.share for loop in report.loops if not loop.apart)
-    return report.step.plain_wall_ns * between / own if own > 0 else 0.0
+    often = sum(loop.share for loop in report.loops if 0 < loop.beside <= TWIN_STEPS * loop.times)
+    return report.step.plain_wall_ns * often / own if own > LEAST_OWN else 0.0
 
 
 def own_step_ns(report: Report) -> float:

@@ -135,16 +135,16 @@ def levels(receipt: Receipt) -> list[Level]:
     whole, before, final = gains.gain(receipt), gains.as_written(receipt), gains.final(receipt)
     if not receipt.kept or not before or whole is None or not receipt.guard.green:
         return []
-    rows = [Level("as written", before, "")]
+    rows, parts = [Level("as written", before, "")], False
     for trial in raced(receipt, kept=True):
         if trial.purpose == "add" and trial.verdict in BETTER and (found := gains.gain(trial)):
             onto = f" on top of {' + '.join(trial.onto)}" if trial.onto else ""
             after = before / found.median  # of the step above: in the race others ran beside it
+            parts |= {*trial.remedies} != {*receipt.kept}
             rows.append(Level(trial.name, after, f"{gains.figures(trial)}{onto}", trial.onto))
     said = compiled(final.compiled) if final and final.compiled else ""
     together = f"{gains.figures(receipt)}, {receipt.guard.verdict}"
-    names = (" + ".join(receipt.kept), "in fresh processes", "all together")
-    name = names[min(len(rows), len(names)) - 1]  # the race may have shown none by itself, all of it, or some
+    name = "all together" if parts else "in fresh processes" if len(rows) > 1 else " + ".join(receipt.kept)
     return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
 
 
@@ -188,7 +188,8 @@ def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
     return [
         trial for trial in found
         if is_of(trial, receipt.kept, receipt.options) == kept
-        and (kept or not _is_won(trial) or {*trial.remedies, *trial.onto} not in judged)
+        and (kept or not (_is_won(trial) and is_of(trial, trial.remedies, receipt.options))
+             or {*trial.remedies, *trial.onto} not in judged)
     ]  # fmt: skip
 
 

@@ -116,7 +116,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         f"that it does included: {most.count} of them beside {most.beside or ledger.step.count} updates, "
         f"{duration(cost)} for each"
         + (f", {duration(most.waits * cost)} of that waiting for its loader" if most.waits >= HOLDS else ""),
-        advice="If they evaluate, do it less often, on a part of the data or in larger batches: no activations are kept"
+        advice="If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
         + (", and load ahead there too (num_workers)" if most.waits >= HOLDS else "")
         + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
         where=(span,) if span else (),

@@ -18,9 +18,6 @@ from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.units import share
 
-COUNTED = "no loss counts padding"
-HEEDED = f"the model heeds a mask and {COUNTED}"
-
 
 class Padded(NamedTuple):
     """What is padded, and which share of the work on it each way would leave out."""
@@ -125,7 +122,7 @@ def is_stream(ledger: Ledger) -> bool:
 def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> str:
     """What to do by hand, and which share of what is computed on would be tokens then."""
     ways = found.ways if found is not None else None
-    first = [_longest_row(found, ways)] if padded.longest > LITTLE else []
+    first = [_longest_row(found)] if padded.longest > LITTLE else []
     if stream:
         packs = "gobrrr.data.PackingDataset packs several of a stream into one row"
         return " ".join([*first, f"Sort a few thousand samples by length before they are batched, or {packs}."])
@@ -143,15 +140,14 @@ def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> st
     return " ".join([*told, f"Several packed into one row, {packs}: {reached}. All of gobrrr.data."])
 
 
-def _longest_row(found: Sequences | None, ways: Ways | None) -> str:
+def _longest_row(found: Sequences | None) -> str:
     """What padding each batch to its longest row reaches, and what must hold for its numbers to be the same."""
-    exact = f"exact where {COUNTED if found is not None and found.masked else HEEDED}"
-    if found is not None and not found.masked:
-        exact += "; these batches have no attention_mask"
-    if found is None or ways is None:
+    exact = "exact where the model heeds a mask and no loss counts padding"
+    if found is None:
         return f"Pad each batch to its longest row ({exact})."
-    tokens = f"{share(ways.pad_in_collate)} of what is computed on are tokens then, {share(found.real_share)} now"
-    return f"Pad each batch to its longest row: {tokens} ({exact})."
+    unmasked = "" if found.masked else "; no attention_mask was found in these batches"
+    tokens = f"{share(found.longest_share)} of what is computed on are tokens then, {share(found.real_share)} now"
+    return f"Pad each batch to its longest row: {tokens} ({exact}{unmasked})."
 
 
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from gobrrr.trial import anytime
 from gobrrr.trial.arm import SPENT, ArmError, Block
 from gobrrr.trial.field import is_late
-from gobrrr.trial.heat import EDGE_SHARE, LOOKS, Heat, Stack
+from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack
 from gobrrr.trial.objective import MEMORY, SETTLED
 from gobrrr.trial.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, block_steps
@@ -24,9 +24,6 @@ AGAIN = 1.5
 """Times a start that must be left where the program as it is has to be started too: a start is cut at 70 % of it."""
 ANEW = 0.5
 """Of the plain program's start, what a block lasts in which arms are started anew, at least."""
-PLENTY = 0.1
-"""Log ratio by which a remedy may lean to be worth its proof before others are sought (a training that generates
-between its steps raced for 129 of 216 s, and 1.25 was left with one round of three)."""
 CACHED = 3.0
 """Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
 15 to 21, plain 10)."""
@@ -134,13 +131,12 @@ class Racing:
         times = times if () in self._alive else max(times, AGAIN)
         return self._left() > times * max(alike, default=self._took.get((), 0.0))
 
-    def found(self) -> bool:
-        """Whether something is known by now that is worth its proof: shown to be better, or as good as shown."""
+    def hope(self) -> Stack:
+        """What is worth its proof by now: shown to be better, or leaning far; empty where nothing is."""
         heat, race = self._running, self._race
-        running = heat is not None and any(
-            heat.wins(each) or heat.leans(each, PLENTY, LOOKS[1]) for each in heat.contenders
-        )
-        return running or bool(race.shown) or any(race.leaning[each] > PLENTY for each in race.likely)
+        known = race.best() if race.shown or race.promising() else ()
+        alive = [each for each in heat.contenders if each in self._alive] if heat is not None else []
+        return known or next((each for each in alive if heat and (heat.wins(each) or heat.leans_far(each))), ())
 
     def pace(self, confirmed: Stack) -> Pace:
         """Of what is to be confirmed."""

@@ -53,8 +53,8 @@ class Race:
     """Mean log ratio over the program as it is, of stacks that were shown to be faster."""
     leaning: dict[Stack, float] = field(default_factory=dict)
     """The same of those that may be."""
-    likely: set[Stack] = field(default_factory=set)
-    """Of those, the ones that are taken along unproven."""
+    likely: dict[Stack, bool] = field(default_factory=dict)
+    """Of those, the ones that are taken along unproven; whether they lean so far that others may wait."""
     times: dict[Stack, float] = field(default_factory=dict)
     """Mean log ratio of time of those that were looked at: it breaks ties where another figure is compared."""
     refused: set[str] = field(default_factory=set)
@@ -174,7 +174,7 @@ class Race:
             said = "failed" if stack in (failed or {}) else heat.verdict(stack)
             self.settle(heat.reference, stack, said, found.mean, (times or {}).get(stack, 0.0))
             if stack in self.leaning and heat.leans(stack, self._leans, FEWEST):
-                self.likely.add(stack)
+                self.likely[stack] = heat.leans_far(stack)
         if heat.reference:
             self._climb(heat, failed or {})
 
@@ -185,7 +185,7 @@ class Race:
         if reference:
             return
         self.leaning.pop(stack, None)  # a second look has the last word
-        self.likely.discard(stack)
+        self.likely.pop(stack, None)
         self.times[stack] = time
         if said in BETTER:
             self.shown[stack] = mean
@@ -234,7 +234,12 @@ class Race:
         shown was put together, what very likely helps too comes with it, if it is no riskier: all of it is measured."""
         if self.front():
             return self.leader if self._joined else self._with_likely(self.union())
-        return self.instead()
+        return self._with_likely(found) if (found := self.promising()) else self.instead()
+
+    def promising(self) -> Stack:
+        """Of what is not shown, the best that leans far."""
+        far = [stack for stack, far in self.likely.items() if far and not set(stack) & self.refused]
+        return self._best_of({stack: self.leaning[stack] for stack in far})
 
     def instead(self) -> Stack:
         """The best that is left where what was to be kept was refused: of what was shown, else of what leans."""

@@ -139,12 +139,13 @@ class Tuning:
     def __init__(
         self, candidates: Sequence[Candidate], step_ns: float, referee: Referee, journal: Journal, *,
         seconds: float, seed: int = 0, listener: Listener | None = None, clock: Callable[[], float] = time.monotonic,
-        objective: Objective = TIME, family: Family | None = None, waits: bool = False,
+        objective: Objective = TIME, family: Family | None = None, waits: bool = False, between_ns: float = 0.0,
     ) -> None:  # fmt: skip
         """`family`: settings of the program's loaders to search first. `waits`: the program waits for its loaders, so
-        that what any of them could bring is measured before."""
+        that what any of them could bring is measured before. `between_ns`: what other loops take between two steps."""
         self.race, self._objective = Race(candidates, step_ns, seed, objective), objective
         self._step_ns, self._referee, self._journal = step_ns, referee, journal
+        self._between_ns = between_ns
         self._listener, self._clock = listener or Listener(), clock
         self._began, self._seconds = clock(), seconds
         self._racing = Racing(self.race, referee, self._race_until, self._keep, self._listener, clock)
@@ -193,8 +194,9 @@ class Tuning:
 
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
-        least = RACE if self._racing.found() else SEEKING
-        proof = self._proof(self.race.best())
+        hope = self._racing.hope()
+        least = RACE if hope else SEEKING
+        proof = self._proof(hope or self.race.best())
         return self._began + self._seconds - min(proof, (1 - least) * self._seconds)
 
     def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
@@ -203,7 +205,8 @@ class Tuning:
         rounds = FEWEST_ROUNDS * (start + BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
         reorder = [self.race.candidate(name).reorders for name in stack]
         runs = GUARD_RUNS + any(reorder) + (any(reorder) and not all(reorder))
-        return margin * (rounds + runs * (start + twin_steps(slack * step_ns) * WATCHED * slack * step_ns / 1e9))
+        watched = twin_steps(self._step_ns + self._between_ns)
+        return margin * (rounds + runs * (start + watched * WATCHED * slack * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves, the first

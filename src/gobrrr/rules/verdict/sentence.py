@@ -150,7 +150,7 @@ def _told(ledger: Ledger, top: Finding) -> str:
     back = f"up to {ceiling} could come back, {expected} expected (low {low})"
     wait = ledger.account("data_wait")
     if top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
-        rest = f", more than the wait, for {_also(ledger)}" if saving.ceiling_ns > wait else ""
+        rest = f", more than the wait{_also(ledger)}" if saving.ceiling_ns > wait else ""
         return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}; {back}{rest}"
     if top.between:
         return f"{named} adds {ceiling} to each of the steps of {units.duration(ledger.wall)}, on average; {back}"
@@ -163,11 +163,12 @@ def _told(ledger: Ledger, top: Finding) -> str:
 
 
 def _also(ledger: Ledger) -> str:
-    """What loading costs beside the wait for it (rules.cores.rest_recovers)."""
+    """What loading on the host costs the rest of the step, as far as that runs there (rules.cores.rest_recovers)."""
     loader = ledger.facts.main_loader
-    if loader is not None and not loader.num_workers:
-        return "the rest of the step finds its caches cold"
-    return "its workers take cores from the rest of the step"
+    if loader is None or {"device", "offline"} & set(ledger.signals):
+        return ""
+    workers = "workers take cores from the rest of the step, or " if loader.num_workers else ""
+    return f", for {workers}the rest of the step finds its caches cold"
 
 
 def _accounts(top: Finding) -> str:
