@@ -337,14 +337,14 @@ def test_long_steps_are_watched_less_often(step_ns: float, steps: int, means: Me
 def test_what_lies_between_two_steps_is_known_by_the_other_loops_shares(tmp_path: Path) -> None:
     """Evaluations that take three times as long as the steps, after every tenth; a test at the end lies between none,
     and what comes after every hundredth lies in no watched run."""
-    often = OtherLoop("forwards of T5", 0.6, 300, beside=30, times=3)
+    often = OtherLoop("forwards of T5", 0.6, 300, beside=30, times=3, between=0.6)
     loops = (often, OtherLoop("forwards of T5", 0.2, 90, beside=30, apart=True))
     given = Report(verdict=Verdict("data", ""), step=Told(10, 100, 100), loops=loops)
     assert between_ns(given) == pytest.approx(300)
     program = Program(("python", "train.py"), tmp_path, 1e8, between_ns=3e8)
     assert LiveReferee(program, tmp_path).guarding._step_ns == 4e8
     assert between_ns(replace(given, loops=())) == 0
-    assert between_ns(replace(given, loops=(replace(often, share=1 - 1e-16),))) == 0
+    assert between_ns(replace(given, loops=(replace(often, share=1 - 1e-16, between=1.0),))) == 0
     assert between_ns(replace(given, loops=(replace(often, beside=TWIN_STEPS * 3),))) > 0
     assert between_ns(replace(given, loops=(replace(often, beside=TWIN_STEPS * 3 + 1),))) == 0
 

@@ -8,7 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.recording.facts import InputFacts
+from gobrrr.remedies import registry
 from gobrrr.rules.keeping import LEAST_LOOKS, SAMPLE_NS
+from gobrrr.rules.verdict.model import Report, Step, Verdict
 from tests.unit.handmade import ALL_SIGNALS, MS, Case
 from tests.unit.rule_lines import GETITEM, LOOP, line, waiting
 
@@ -70,6 +72,18 @@ def test_of_one_epoch_nothing_is_promised() -> None:
 def test_who_draws_who_was_not_looked_at_and_who_has_workers_is_told_as_before(fields: dict[str, Any]) -> None:
     (found,) = computing(**fields).raised("BRR401") or computing(**fields).raised("BRR405")
     assert "batches_without_draws" not in found.evidence and "gobrrr.data.cache" not in found.advice
+
+
+def test_samples_of_data_in_memory_that_cost_more_than_an_index_may_be_kept() -> None:
+    """Of an MNIST bytes in memory, and a picture made and scaled for each: 42 us. Kept 1.8 to 2.2 times as fast,
+    where nothing could be fetched at once."""
+    (found,) = computing(in_memory=True, batch_size=1024).raised("BRR408")
+    assert found.evidence["saved_by_keeping"].value == pytest.approx(40 * MS - 1024 * SAMPLE_NS)
+    assert found.remedies == ("batched_fetch", "computed_once") and "gobrrr.data.cache" in found.advice
+    report = Report(verdict=Verdict("data", ""), step=Step(10, 10**8, 10**8), findings=(found,))
+    assert registry.remedy("computed_once").predicts(report).expected_ns == pytest.approx(40 * MS - 1024 * SAMPLE_NS)
+    (once,) = computing(in_memory=True, batch_size=1024, iter_ns=(1000,)).raised("BRR408")
+    assert once.remedies == ("batched_fetch",) and "gobrrr.data.cache" not in once.advice
 
 
 def test_reading_that_comes_again_may_be_kept_too() -> None:

@@ -164,6 +164,12 @@ def test_a_stack_that_the_guard_refused_stands_once_under_tried() -> None:
     assert tuning.raced(receipt(pair, kept=("trim_padding", "bucketing")), kept=True) == [pair]
 
 
+def test_a_second_look_stands_for_the_first() -> None:
+    first, second = trial("malloc", "inconclusive", 1.1), trial("malloc", "inconclusive", 1.16)
+    on_top = msgspec.structs.replace(first, onto=("fused",))
+    assert tuning.raced(receipt(first, on_top, second), kept=False) == [on_top, second]
+
+
 def test_another_setting_of_what_was_kept_still_stands_under_tried() -> None:
     two = trial("loader_workers", median=1.2, options={"loader_workers": {"workers": 2}})
     final = trial("loader_workers", purpose="final", options={})

@@ -161,7 +161,7 @@ def test_a_frozen_model_that_makes_the_targets_is_no_evaluation():
 
 
 def loops(share: float, **fields: object) -> Case:
-    loop = OtherLoop("forwards of Net", share, 1600)
+    loop = OtherLoop("forwards of Net", share, 1600, between=share)
     return training(loops=(loop,), facts=Facts(modules=(MODEL,), eval_span=EVALUATE), **fields)
 
 
@@ -175,10 +175,13 @@ def test_evaluation_between_steps_is_told_by_its_share_of_the_time(share, raised
 
 def test_a_prediction_after_the_last_step_is_no_load_on_the_steps():
     apart = OtherLoop("forwards of Net", 0.4, 1600, apart=True)
-    beside = OtherLoop("forwards of Part", 0.3, 800)
+    beside = OtherLoop("forwards of Part", 0.3, 800, between=0.3)
     assert not training(loops=(apart,), facts=Facts(modules=(MODEL,))).raised("BRR312")
     (found,) = training(loops=(apart, beside), facts=Facts(modules=(MODEL,))).raised("BRR312")
     assert "forwards of Part" in found.message and found.evidence["per_update"].value == pytest.approx(100 * MS)
+    both = OtherLoop("forwards of Net", 0.6, 1600, between=0.3)  # responses are generated after the last update, too
+    (found,) = training(loops=(both,), facts=Facts(modules=(MODEL,))).raised("BRR312")
+    assert found.evidence["per_update"].value == pytest.approx(0.3 / 0.4 * 100 * MS)
 
 
 def test_what_lies_between_steps_may_take_longer_than_a_step():
@@ -190,7 +193,7 @@ def test_what_lies_between_steps_may_take_longer_than_a_step():
 
 @pytest.mark.parametrize(("waits", "told"), [(0.0, False), (0.05, False), (0.6, True)])
 def test_what_an_evaluation_waits_for_its_loader_is_not_told_as_forwards(waits, told):
-    case = training(loops=(OtherLoop("forwards of Net", 0.5, 1600, waits),), facts=Facts(modules=(MODEL,)))
+    case = training(loops=(OtherLoop("forwards of Net", 0.5, 1600, waits, between=0.5),), facts=Facts(modules=(MODEL,)))
     (found,) = case.raised("BRR312")
     assert found.evidence["waiting_for_its_loader"].value == pytest.approx(waits * 100 * MS)
     assert ("of that waiting for its loader" in found.message) == told == ("num_workers" in found.advice)

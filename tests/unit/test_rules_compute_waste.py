@@ -35,6 +35,17 @@ def test_attention_by_hand_is_found_at_its_softmax():
     assert found.evidence["time_in_passes_over_scores"].value == 24 * MS
 
 
+def test_dropout_on_the_scores_keeps_a_cpu_from_the_fused_kernel():
+    """A GPT with dropout 0.1: 109 of 450 ms were promised, and SDPA brought none."""
+    split = (2, 8, 512, 512)
+    plain = attention()
+    dropped = [*plain, op("bernoulli_", split, (), ms=6)]
+    (found,) = Case(ops=tuple(dropped)).raised("BRR105")
+    assert found.saving.expected_ns == 0 and found.severity == "note" and "takes none" in found.advice
+    (elsewhere,) = Case(ops=(*plain, op("bernoulli_", (16, 512, 64), (), ms=6))).raised("BRR105")
+    assert elsewhere.saving.expected_ns > 0 and "takes none" not in elsewhere.advice
+
+
 @pytest.mark.parametrize(("dtype", "itemsize"), [("float", 4), ("c10::BFloat16", 2), ("double", 8)])
 def test_scores_are_as_large_as_their_dtype(dtype, itemsize):
     scores = [replace(group, dtypes=(dtype,) * len(group.shapes)) for group in attention()]

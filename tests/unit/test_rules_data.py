@@ -552,9 +552,9 @@ def test_many_batches_say_what_each_way_saves():
     assert found.saving.ceiling_ns == pytest.approx(0.8 * 85 * MS)
     assert found.message.startswith("80.0 % of what 40 batches of up to 16x512 hold is padding")
     assert found.advice.startswith(
-        "Pad each batch to its longest row: 50.0 % of what is computed on are tokens then, 20.0 % now (exact where the "
-        "model heeds a mask and no loss counts padding; no attention_mask was found in these batches). Like lengths "
-        "together, batch_sampler=BucketBatchSampler(lengths, 16): 95.0 %. Several packed into one row, "
+        "Pad each batch to its longest row, exact where the model heeds a mask (no attention_mask was found) and no "
+        "loss counts padding: 50.0 % of what is computed on are tokens then, 20.0 % now. Like lengths together, "
+        "batch_sampler=BucketBatchSampler(lengths, 16): 95.0 %. Several packed into one row, "
     )
     assert "PackingCollate(512): 99.0 % (at most 99.5 %)." in found.advice
     evidence = {name: each.value for name, each in found.evidence.items()}
@@ -569,7 +569,7 @@ def test_batches_that_have_a_mask_are_not_said_to_lack_it():
     case = of_many()
     case.extra = {"sequences": replace(case.extra["sequences"], masked=True)}
     (found,) = case.raised("BRR409")
-    assert "20.0 % now (exact where the model heeds a mask and no loss counts padding). Like" in found.advice
+    assert "row, exact where the model heeds a mask and no loss counts padding: 50.0 % of" in found.advice
 
 
 def test_padding_to_the_longest_row_is_told_of_the_programs_own_batches() -> None:
@@ -578,7 +578,7 @@ def test_padding_to_the_longest_row_is_told_of_the_programs_own_batches() -> Non
     own = case.extra["sequences"]
     case.extra = {"sequences": replace(own, ways=replace(own.ways, pad_in_collate=0.45))}
     (found,) = case.raised("BRR409")
-    assert "longest row: 85.0 % of what is computed on are tokens then, 70.0 % now" in found.advice
+    assert "counts padding: 85.0 % of what is computed on are tokens then, 70.0 % now." in found.advice
 
 
 def test_where_a_sample_has_several_sequences_like_lengths_save_half_and_surely_nothing():

@@ -212,7 +212,7 @@ def test_an_evaluation_now_and_then_is_told_with_its_first_and_last_forwards(pro
     evaluated, trained = 20 * (10 * forwards + 5), 10 * 201
     assert other.share == pytest.approx(evaluated / (evaluated + trained), rel=0.01)
     assert (other.count, other.beside, other.apart) == (20 * forwards, len(rec.loops[0].steps), False)
-    assert other.times == 20
+    assert other.times == 20 and other.between == pytest.approx(other.share)
 
 
 @pytest.mark.parametrize("between", [0, 1])
@@ -226,6 +226,7 @@ def test_what_comes_before_and_after_the_training_is_apart_from_it(program: Prog
         program.forward(10, module=3, flags=EVALUATION)
     (other,) = other_loops(recording(program))
     assert other.apart == (not between) and other.times == between
+    assert other.between == pytest.approx(200 * between / (400 + 200 * between) * other.share, rel=0.1)
 
 
 def test_a_model_that_is_trained_in_evaluation_mode_is_not_its_evaluation(program: Program) -> None:

@@ -226,6 +226,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     """It was seen only before the main loop's first step or after its last: a test at the end, a prediction."""
     times: int = 0
     """Stretches between two steps of the main loop, while it was seen, in which it ran."""
+    between: float = 0.0
+    """Its share of the watched time in these."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

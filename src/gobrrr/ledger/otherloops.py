@@ -47,8 +47,8 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
     spent = [_spent(stretches, loop.key) if trains else float(_seen(loop)) for loop in others]
     total = (own + sum(spent)) or 1
     beside = sum(not step.rests for step in main.steps)
-    between = [each.boundaries for each in _between(stretches, main)]
-    times = [sum(loop.key in boundaries for boundaries in between) for loop in others]
+    between = list(_between(stretches, main))
+    times = [sum(loop.key in each.boundaries for each in between) for loop in others]
     return tuple(
         OtherLoop(
             f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}",
@@ -58,6 +58,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
             beside,
             trains and not num,
             num,
+            _spent(between, loop.key) / total,
         )
         for loop, ns, num in zip(others, spent, times, strict=True)
     )

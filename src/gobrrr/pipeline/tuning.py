@@ -203,7 +203,7 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
 def between_ns(report: Report) -> float:
     """What other loops that run within TWIN_STEPS take between two steps, on average: evaluations, a generation."""
     own = 1 - sum(loop.share for loop in report.loops)
-    often = sum(loop.share for loop in report.loops if 0 < loop.beside <= TWIN_STEPS * loop.times)
+    often = sum(loop.between for loop in report.loops if 0 < loop.beside <= TWIN_STEPS * loop.times)
     return report.step.plain_wall_ns * often / own if own > LEAST_OWN else 0.0
 
 
@@ -228,7 +228,7 @@ def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishe
     """Whether the headspace is to be measured: not for memory, nor where the user lets no loader remedy be tried."""
     if wishes.objective is MEMORY or (wishes.only and not {*wishes.only} & {*headspace.LOADERS}):
         return False
-    return headspace.is_wanted(report, [each.name for each in chosen])
+    return headspace.is_wanted(report, [each.name for each in chosen if each.named])
 
 
 def loader_family(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> Family | None:

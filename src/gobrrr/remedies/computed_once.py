@@ -29,7 +29,7 @@ class ComputedOnce(Keeper):
     name = "computed_once"
     title = "keeps samples in memory that are computed anew in each epoch"
     said = SAVED_BY_KEEPING
-    codes = ("BRR401", "BRR405")
+    codes = ("BRR401", "BRR405", "BRR408")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
     by_hand = 'loader = DataLoader(gobrrr.data.cache(dataset, "samples"), ...)'
 

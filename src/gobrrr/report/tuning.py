@@ -185,12 +185,19 @@ def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
     guard or confirmation judged a stack that had won its race, what they said stands for that."""
     found = [t for t in receipt.trials if t.remedies and not (kept and t.purpose == "final")]
     judged = {frozenset(t.remedies) for t in found if t.purpose != "add"}
+    last = {_what(trial): trial for trial in found if trial.purpose == "add"}
     return [
         trial for trial in found
         if is_of(trial, receipt.kept, receipt.options) == kept
+        and (kept or trial.purpose != "add" or last[_what(trial)] is trial)
         and (kept or not (_is_won(trial) and is_of(trial, trial.remedies, receipt.options))
              or {*trial.remedies, *trial.onto} not in judged)
     ]  # fmt: skip
+
+
+def _what(trial: TrialResult) -> tuple[object, ...]:
+    """By which looks are alike: the second has the last word."""
+    return trial.name, trial.onto
 
 
 def _is_won(trial: TrialResult) -> bool:

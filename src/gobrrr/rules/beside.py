@@ -100,11 +100,11 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
     """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike; a
     test after the last update lies between none."""
     own = 1 - sum(loop.share for loop in ledger.loops)
-    loops = [loop for loop in ledger.loops if loop.name.startswith(FORWARDS) and not loop.apart]
-    most = max(loops, key=lambda loop: loop.share, default=None)
-    if ledger.step.kind != "training" or most is None or most.share < 2 * HOLDS or own <= 0:
+    loops = [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)]
+    most = max(loops, key=lambda loop: loop.between, default=None)
+    if ledger.step.kind != "training" or most is None or most.between < 2 * HOLDS or own <= 0:
         return
-    cost = most.share / own * ledger.step.mean_ns
+    cost = most.between / own * ledger.step.mean_ns
     span = ledger.facts.eval_span
     yield finding(
         "BRR312",
@@ -112,7 +112,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         low=0.0,
         expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
         ceiling=cost,
-        message=f"a loop around {most.name} without an update takes {share(most.share)} of the watched time, all "
+        message=f"a loop around {most.name} without an update takes {share(most.between)} of the watched time, all "
         f"that it does included: {most.count} of them beside {most.beside or ledger.step.count} updates, "
         f"{duration(cost)} for each"
         + (f", {duration(most.waits * cost)} of that waiting for its loader" if most.waits >= HOLDS else ""),
@@ -121,7 +121,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
         where=(span,) if span else (),
         evidence={
-            "share": ratio(most.share),
+            "share": ratio(most.between),
             "forwards": count(most.count),
             "per_update": time(cost),
             "waiting_for_its_loader": time(most.waits * cost),

@@ -16,7 +16,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.rules.cores import batches_per_step, cores_busy, first_span, recovers
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.formats import with_formats
-from gobrrr.rules.keeping import advice, keeping, offered
+from gobrrr.rules.keeping import advice, also_kept, keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.known_calls import with_libraries
 from gobrrr.rules.loading import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
@@ -272,17 +272,17 @@ def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
     return (span,) if span else ()
 
 
-@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"}, remedies=("batched_fetch",))
+@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"}, remedies=("batched_fetch", "computed_once"))
 def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Tensors in memory that are taken apart into samples and stacked into a batch again."""
     found = _is(ledger, machine, "BRR408")
     if found is None:
         return
     loader, loading = found.loader, Loading(ledger, machine, found)
-    expected = loading.lacks(AT_ONCE)
+    expected, kept = loading.lacks(AT_ONCE), keeping(ledger, machine, loading, found)
     if not worth_telling(ledger, expected):
         return
-    yield finding(
+    said = finding(
         "BRR408",
         ledger,
         low=loading.lacks(HALF_AT_ONCE),
@@ -291,7 +291,8 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
         f"({duration(found.item_ns or 0.0)} each) and stacked again",
         advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "
-        "tensors, batch_size=None and a BatchSampler do.",
+        "tensors, batch_size=None and a BatchSampler do" + also_kept(kept) + ".",
         where=first_span(loader.dataset_span, loader.created_span),
-        evidence=quantities(found, ledger) | evidence(ledger, loading, found),
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept),
     )
+    yield replace(said, remedies=offered(kept, said.remedies))

@@ -142,12 +142,12 @@ def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> st
 
 def _longest_row(found: Sequences | None) -> str:
     """What padding each batch to its longest row reaches, and what must hold for its numbers to be the same."""
-    exact = "exact where the model heeds a mask and no loss counts padding"
+    unmasked = " (no attention_mask was found)" if found is not None and not found.masked else ""
+    exact = f"exact where the model heeds a mask{unmasked} and no loss counts padding"
     if found is None:
-        return f"Pad each batch to its longest row ({exact})."
-    unmasked = "" if found.masked else "; no attention_mask was found in these batches"
+        return f"Pad each batch to its longest row, {exact}."
     tokens = f"{share(found.longest_share)} of what is computed on are tokens then, {share(found.real_share)} now"
-    return f"Pad each batch to its longest row: {tokens} ({exact}{unmasked})."
+    return f"Pad each batch to its longest row, {exact}: {tokens}."
 
 
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:

@@ -65,9 +65,18 @@ def offered(found: Keeping | None, remedies: tuple[str, ...]) -> tuple[str, ...]
     return tuple(name for name in remedies if helps or name != KEEPER)
 
 
+def also_kept(found: Keeping | None) -> str:
+    """What else may be done, where samples come again as they were."""
+    return f"; where it does more, {_kept(found.looks)}" if found is not None and found.comes_again else ""
+
+
+def _kept(looks: int) -> str:
+    return f'DataLoader(gobrrr.data.cache(dataset, "samples"), ...): none of {looks} batches drew a random number'
+
+
 def advice(found: Keeping | None, otherwise: str) -> str:
     """What to do, where samples may be kept; else the rule's own words."""
     if found is None:
         return otherwise
-    kept = f'DataLoader(gobrrr.data.cache(dataset, "samples"), ...): none of {found.looks} batches drew a random number'
+    kept = _kept(found.looks)
     return f"Compute each sample once: {kept}." if found.comes_again else f"{otherwise} From a second epoch on: {kept}."

@@ -245,7 +245,8 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "BRR908",
             ledger,
             "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
-            f"{share(unowned)} of the step ({duration(unowned * ledger.wall)}) could not be charged to anything",
+            f"{'' if 'ops' in ledger.signals else 'no step was looked at closely: '}{share(unowned)} of the step "
+            f"({duration(unowned * ledger.wall)}) could not be charged to anything",
             "Work on other threads or in compiled code that calls no torch op hides here; let it make more steps."
             if "ops" in ledger.signals
             else _unseen(ledger),

@@ -64,9 +64,11 @@ class Glimpse(Heat):
         return found.num < MOST and found.high - found.mean > NARROW
 
 
-def is_wanted(report: Report, names: Collection[str]) -> bool:
-    """Whether the program waits for its loader, by a finding or by the remedies that are to be tried."""
-    return any(each.code in WAITS for each in report.findings) or bool({*names} & {*LOADERS})
+def is_wanted(report: Report, named: Collection[str]) -> bool:
+    """Whether the program waits for its loader, by a finding that is more than a note (54 s of four minutes went on
+    what was 5 % of a step at most), or by remedies that the user named."""
+    waits = any(each.code in WAITS and each.severity != "note" for each in report.findings)
+    return waits or bool({*named} & {*LOADERS})
 
 
 def measured(racing: Racing, seconds: float, clock: Callable[[], float] = time.monotonic) -> Headspace:
