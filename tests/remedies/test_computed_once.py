@@ -149,6 +149,54 @@ def test_what_a_program_writes_into_a_sample_stays_its_own(never: None) -> None:
         assert epochs(Squares(), collate_fn=doubles) == plain
 
 
+def test_what_a_program_writes_into_a_batch_that_torch_made_stays_its_own(never: None) -> None:
+    """torch's collate function only reads samples, so these are lent to it; a batch of one, an array and a list too."""
+
+    class Nested(Squares):
+        def __getitem__(self, index: int) -> Any:
+            return super().__getitem__(index) | {"array": np.full(2, index), "list": [torch.ones(2), "a"]}
+
+    def written(size: int) -> list[Any]:
+        torch.manual_seed(0)
+        found = []
+        for batch in (batch for _ in range(3) for batch in DataLoader(Nested(), batch_size=size, shuffle=True)):
+            found.append(encode({name: batch[name] for name in ("row", "label", "array", "list", "text")}))
+            for tensor in (batch["row"], batch["label"], batch["array"], batch["list"][0]):
+                tensor.add_(7)
+            batch["list"].append(1)
+            batch["text"].clear()
+        return found
+
+    for size in (1, 5):
+        plain = written(size)
+        with applied() as found:
+            assert written(size) == plain and found.said
+
+
+def test_lent_samples_take_room_for_their_objects_and_give_it_back(
+    never: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms: list[kept_samples.Room] = []
+
+    class Room(kept_samples.Room):
+        def __init__(self, left: float) -> None:
+            super().__init__(10_000.0)
+            rooms.append(self)
+
+    monkeypatch.setattr(computed_once, "Room", Room)
+    data = Squares(4)
+    payload = len(encode(data[0]))
+    with applied():
+        plain = epochs(data, 3)
+        (room,) = rooms
+        lent = (10_000 - room.left - 4 * payload) / kept_samples.OBJECTS
+        assert lent == min(4, (10_000 - 4 * payload) // kept_samples.OBJECTS) == 4
+        del data
+        gc.collect()
+        assert room.left == 10_000
+    assert same(plain, epochs(Squares(4), 3))
+
+
 @pytest.mark.parametrize("kind", ["torch", "NumPy", "random"])
 def test_who_draws_is_left_alone(kind: str) -> None:
     class Draws(Squares):

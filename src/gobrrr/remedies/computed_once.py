@@ -57,7 +57,7 @@ class ComputedOnce(Keeper):
             if threading.current_thread() is not threading.main_thread():
                 books.decline("its batches are made beside the program, in another thread")
                 return plain_fetch(fetcher, wanted)
-            samples = books.samples(fetcher.dataset, wanted)
+            samples = books.samples(fetcher.dataset, wanted, _only_reads(fetcher.collate_fn))
             return plain_fetch(fetcher, wanted) if samples is None else fetcher.collate_fn(samples)
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -96,12 +96,12 @@ class _Books:
         if kept is not None:
             kept.epoch_begins()
 
-    def samples(self, dataset: Any, indices: Any) -> Any:
-        """Those of a batch; None where they are not kept."""
+    def samples(self, dataset: Any, indices: Any, lent: bool = False) -> Any:
+        """Those of a batch; None where they are not kept. `lent`: nobody writes into them or holds them."""
         kept = self._of(dataset)
         if kept is None:
             return None
-        given = kept.give(dataset, indices, lambda wanted: _fetched(dataset, wanted))
+        given = kept.give(dataset, indices, lambda wanted: _fetched(dataset, wanted), lent)
         if kept.why_not:
             self._end(dataset, kept)
         elif kept.keeps and not self._applied:
@@ -147,6 +147,16 @@ class _Books:
             self._seams.give_up(error)
         else:
             self.decline(kept.why_not)
+
+
+def _only_reads(collate: Any) -> bool:
+    """Whether batches have memory of their own: torch's collate function copies tensors, arrays and numbers, and makes
+    containers anew."""
+    from torch import Tensor
+    from torch.utils.data._utils import collate as own
+
+    known = getattr(own, "default_collate_fn_map", {}).get(Tensor)
+    return collate is own.default_collate and known is not None and known is getattr(own, "collate_tensor_fn", None)
 
 
 def _makes_batches(dataset: Any) -> bool:

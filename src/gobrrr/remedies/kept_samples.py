@@ -30,6 +30,8 @@ AGAIN = 2
 """Kept samples of a batch that are computed anew where an epoch begins, or the time has come."""
 MOST_CHANGES = 2
 """Of a data set that stays as it is after that: one that counts its rows at the first sample changes once."""
+OBJECTS = 2 << 10
+"""Bytes that the objects of a lent sample are taken to have: a few tensors and numbers."""
 NAMED_BY = (int, str)
 """Types of indices: a tensor of one element is another key each time."""
 
@@ -55,7 +57,9 @@ class KeptSamples:
         self.wrong = False
         """Whether a sample may have been given that the data set would not have."""
         self._length, self._room, self._aside = length, room, aside
-        self._payloads: dict[Any, bytes] = {}
+        self._payloads: dict[Any, bytearray] = {}
+        self._lent: dict[Any, Any] = {}
+        """Samples over the payloads' own memory, for who only reads them."""
         self._bytes = self._changes = self._turn = 0
         self._state: Any = None
         self._proven = self._given = False
@@ -80,9 +84,10 @@ class KeptSamples:
         """Whether it has any."""
         return bool(self._payloads)
 
-    def give(self, dataset: Any, indices: Any, compute: Compute) -> Any:
+    def give(self, dataset: Any, indices: Any, compute: Compute, lent: bool = False) -> Any:
         """The samples, in this order; those that are computed now are the data set's own objects, so that what the
-        program writes into them reaches it. None where somebody else must give them: `why_not` says why."""
+        program writes into them reaches it. `lent`: nobody writes into them or holds them. None where somebody else
+        must give them: `why_not` says why."""
         self._check(indices)
         if not self.why_not:
             self._look(dataset)
@@ -100,16 +105,28 @@ class KeptSamples:
         if not self._stayed(dataset, len(indices)):
             return None
         fresh = dict(zip(missing, given, strict=True))
-        return [fresh[n] if n in fresh else self._kept(index) for n, index in enumerate(indices)]
+        kept = self._lend if lent else self._kept
+        return [fresh[n] if n in fresh else kept(index) for n, index in enumerate(indices)]
 
     def forget(self) -> None:
         """Give back what they take."""
         self._room.left += self._bytes
         self._bytes, self._spent = 0, 0.0
         self._payloads.clear()
+        self._lent.clear()
 
     def _kept(self, index: Any) -> Any:
         return tree_map(_owned, decode(bytearray(self._payloads[index])))
+
+    def _lend(self, index: Any) -> Any:
+        """32 us are 10 for a small picture without the copies, and none where its objects stay."""
+        if index in self._lent:
+            return self._lent[index]
+        sample = decode(self._payloads[index])
+        if self._room.left >= OBJECTS:
+            self._lent[index] = sample
+            self._bytes, self._room.left = self._bytes + OBJECTS, self._room.left - OBJECTS
+        return sample
 
     def _check(self, indices: Any) -> None:
         if type(indices) not in (list, tuple):
@@ -177,7 +194,7 @@ class KeptSamples:
         self._turn, self._compares = self._turn + AGAIN, False
         *_, self._compare_again = _after(began)
 
-    def _again(self, dataset: Any, index: Any, payload: bytes) -> tuple[Any] | None:
+    def _again(self, dataset: Any, index: Any, payload: bytes | bytearray) -> tuple[Any] | None:
         """The sample computed anew, where that gives the same and draws nothing; the random streams are left as they
         are."""
         with put_back():
@@ -217,7 +234,7 @@ class KeptSamples:
             there = size(self._room.left + self._bytes)
             self.why_not = f"its {self._length:,} samples take some {size(needs)}, where {there} may be taken"
         else:
-            self._payloads.update(new)
+            self._payloads.update((index, bytearray(payload)) for index, payload in new.items())
             self._bytes += taken
             self._room.left -= taken
 

@@ -9,6 +9,7 @@ from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.marks import NO_WINDOW
 from gobrrr.rules.cores import CROWDED, STARVED, other_load, starved, usable_cores
+from gobrrr.rules.decoding import longer
 from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.waits_rare import rest_varies
@@ -28,6 +29,7 @@ WATCHED = 0.01
 """What gobrrr promises to stay under in the plain phase."""
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
 """Share of the step that no account owns (gpuprof tells 10 %), or of the mean that rare slow steps own."""
+RARE = "rare slow steps (ends of epochs, checkpoints, evaluation)"
 WANTED = ("plain", "ops", "shapes", "samples", "facts")
 WANTED_OF_A_FILE = ("ops", "shapes", "stacks")
 REPLAYED, MOSTLY = 0.05, 0.5
@@ -266,13 +268,13 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if rare > UNEXPLAINED:
         shows = "which the figures here do not show" if step.averaged else "which the median step does not show"
         told = "and are in every figure here" if step.averaged and ledger.device is not None else shows
+        what = "steps that take longer and longer" if longer(step) else RARE
         beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
         yield doubt(
             "BRR908",
             ledger,
             "critical" if beside else "note",
-            f"rare slow steps (ends of epochs, checkpoints, evaluation) add {duration(step.outlier_ns)} to the mean "
-            f"step, {share(rare)} of it, {told}",
+            f"{what} add {duration(step.outlier_ns)} to the mean step, {share(rare)} of it, {told}",
             "Record steps without them: shares of a file are of all its steps."
             if beside
             else "Look at the other loops that the report names, and at what runs between epochs.",
