@@ -127,15 +127,18 @@ def test_each_sample_is_computed_once_and_batches_and_streams_are_the_same(never
     assert again == [COMPUTED[0], COMPUTED[4]], "the first batch's first and last"
     assert sorted(COMPUTED) == sorted([*range(12), *again])
     assert len(found.said) == 1 and "Squares" in found.said[0] and not found.why
-    assert len(found.asides) == 3 + 1, "an epoch of three batches was computed, and no other; the first one's proof"
+    assert len(found.asides) == 2 * 3 + 1, "an epoch of three batches was computed and lent; the first one's proof"
 
 
 def test_what_comes_once_is_put_aside_and_nothing_else(never: None, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(0, 10**9, 7))
     monkeypatch.setattr(kept_samples.time, "perf_counter_ns", lambda: next(clock))
     with applied() as found:
-        epochs(Squares(), 2)
+        epochs(Squares(), 2, collate_fn=lambda samples: len(samples))
     assert found.asides == [7, 7, 7, 7]
+    with applied() as found:
+        epochs(Squares(), 2)
+    assert found.asides == [7, 7, 14, 7, 14, 7, 14], "computing, the proof, then encoding and decoding for each batch"
 
 
 def test_what_a_program_writes_into_a_sample_stays_its_own(never: None) -> None:

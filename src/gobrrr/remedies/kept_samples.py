@@ -9,7 +9,7 @@ epoch's beginning always: of what no look reaches (files, the clock, the environ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,8 @@ class KeptSamples:
         self._payloads: dict[Any, bytearray] = {}
         self._lent: dict[Any, Any] = {}
         """Samples over the payloads' own memory, for who only reads them."""
+        self._needs = 0.0
+        """Bytes that the payloads of all samples will take."""
         self._bytes = self._changes = self._turn = 0
         self._state: Any = None
         self._proven = self._given = False
@@ -98,7 +100,7 @@ class KeptSamples:
         missing = [place for place, index in enumerate(indices) if index not in self._payloads]
         if not self._payloads:
             missing = [*range(len(indices))]
-        given = self._computed(dataset, [indices[place] for place in missing], compute) if missing else []
+        given = self._computed(dataset, [indices[place] for place in missing], compute, lent) if missing else []
         if len(missing) < len(indices):
             self._given = self._unlooked = True
         self._asked += len(indices)
@@ -110,7 +112,7 @@ class KeptSamples:
 
     def forget(self) -> None:
         """Give back what they take."""
-        self._room.left += self._bytes
+        self._room.left += self._bytes + OBJECTS * len(self._lent)
         self._bytes, self._spent = 0, 0.0
         self._payloads.clear()
         self._lent.clear()
@@ -123,9 +125,9 @@ class KeptSamples:
         if index in self._lent:
             return self._lent[index]
         sample = decode(self._payloads[index])
-        if self._room.left >= OBJECTS:
+        if self._room.left - OBJECTS >= self._needs - self._bytes:  # what is still to be kept comes first
             self._lent[index] = sample
-            self._bytes, self._room.left = self._bytes + OBJECTS, self._room.left - OBJECTS
+            self._room.left -= OBJECTS
         return sample
 
     def _check(self, indices: Any) -> None:
@@ -206,7 +208,7 @@ class KeptSamples:
                 return None
             return (sample,) if same else None
 
-    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute) -> list[Any]:
+    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute, lent: bool) -> list[Any]:
         """What was wanted; kept, or `why_not` says why not."""
         began, before = time.perf_counter_ns(), states()
         given: list[Any] = compute(wanted)
@@ -214,17 +216,32 @@ class KeptSamples:
         self.why_not = f"its samples draw random numbers ({' and '.join(drawn)})" if drawn else why_shared(given)
         spent = time.perf_counter_ns() - began
         self._spent += spent / 1e9
-        self._aside(spent)  # not the encoding: as long as decoding, which each later epoch has
+        self._aside(spent)
+        began = time.perf_counter_ns()
+        payloads = {} if self.why_not else self._encoded(wanted, given)
+        encoded = time.perf_counter_ns() - began
         if not self.why_not:
-            self._keep(dataset, wanted, given)
+            self._keep(dataset, wanted, given, payloads)
+        if lent and not self.why_not:  # who copies each sample decodes it in each later epoch: as long as encoding
+            self._aside(encoded + self._lend_all(payloads))
         return given
 
-    def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any]) -> None:
+    def _lend_all(self, indices: Iterable[Any]) -> int:
+        """Have the objects of those that are kept ready; ns that it took."""
+        began = time.perf_counter_ns()
+        for index in indices:
+            if index in self._payloads:
+                self._lend(index)
+        return time.perf_counter_ns() - began
+
+    def _encoded(self, wanted: Sequence[Any], given: list[Any]) -> dict[Any, bytes]:
         try:
-            payloads = {index: _payload(sample) for index, sample in zip(wanted, given, strict=True)}
+            return {index: _payload(sample) for index, sample in zip(wanted, given, strict=True)}
         except GobrrrError as error:
             self.why_not = error.message
-            return
+            return {}
+
+    def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any], payloads: dict[Any, bytes]) -> None:
         if not self._proven and not self._proves(dataset, dict(zip(wanted, given, strict=True)), payloads):
             return
         new = {index: payload for index, payload in payloads.items() if index not in self._payloads}
@@ -235,6 +252,7 @@ class KeptSamples:
             self.why_not = f"its {self._length:,} samples take some {size(needs)}, where {there} may be taken"
         else:
             self._payloads.update((index, bytearray(payload)) for index, payload in new.items())
+            self._needs = needs
             self._bytes += taken
             self._room.left -= taken
 

@@ -134,7 +134,7 @@ class Racing:
     def hope(self) -> Stack:
         """What is worth its proof by now: shown to be better, or leaning far; empty where nothing is."""
         heat, race = self._running, self._race
-        known = race.best() if race.shown or race.promising() else ()
+        known = race.best() if race.shown or race.far() else ()
         alive = [each for each in heat.contenders if each in self._alive] if heat is not None else []
         return known or next((each for each in alive if heat and (heat.wins(each) or heat.leans_far(each))), ())
 

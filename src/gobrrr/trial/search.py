@@ -234,12 +234,11 @@ class Race:
         shown was put together, what very likely helps too comes with it, if it is no riskier: all of it is measured."""
         if self.front():
             return self.leader if self._joined else self._with_likely(self.union())
-        return self._with_likely(found) if (found := self.promising()) else self.instead()
+        return self._with_likely(self._best_of(far)) if (far := self.far()) else self.instead()
 
-    def promising(self) -> Stack:
-        """Of what is not shown, the best that leans far."""
-        far = [stack for stack, far in self.likely.items() if far and not set(stack) & self.refused]
-        return self._best_of({stack: self.leaning[stack] for stack in far})
+    def far(self) -> dict[Stack, float]:
+        """Of what is not shown, all that leans far."""
+        return {each: self.leaning[each] for each, far in self.likely.items() if far and not set(each) & self.refused}
 
     def instead(self) -> Stack:
         """The best that is left where what was to be kept was refused: of what was shown, else of what leans."""

@@ -209,11 +209,12 @@ class Tuning:
         return margin * (rounds + runs * (start + watched * WATCHED * slack * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
-        """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves, the first
-        for which there is time; all of it where there is time for none."""
-        shown = self.race.shown
-        parts = sorted((part for part in shown if set(part) < set(stack)), key=lambda part: -shown[part])
-        found = next((part for part in (stack, *parts) if self._proof(part, margin=1.0) <= self.left()), stack)
+        """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves or lean
+        far, the first for which there is time; the one that takes least where there is time for none."""
+        hopes = self.race.far() | self.race.shown
+        parts = sorted((part for part in hopes if set(part) < set(stack)), key=lambda part: -hopes[part])
+        fit = (part for part in (stack, *parts) if self._proof(part, margin=1.0) <= self.left())
+        found = next(fit, None) or min((stack, *parts), key=self._proof)
         self._put_off = stack if found != stack else ()
         return found
 
