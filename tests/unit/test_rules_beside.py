@@ -197,7 +197,7 @@ def test_what_an_evaluation_waits_for_its_loader_is_not_told_as_forwards(waits, 
     (found,) = case.raised("BRR312")
     assert found.evidence["waiting_for_its_loader"].value == pytest.approx(waits * 100 * MS)
     assert ("of that waiting for its loader" in found.message) == told == ("num_workers" in found.advice)
-    assert "all that it does included" in found.message
+    assert "all that it does between steps included" in found.message
 
 
 def test_a_step_of_forwards_is_no_evaluation_of_itself():

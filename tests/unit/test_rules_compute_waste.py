@@ -42,6 +42,9 @@ def test_dropout_on_the_scores_keeps_a_cpu_from_the_fused_kernel():
     dropped = [*plain, op("bernoulli_", split, (), ms=6)]
     (found,) = Case(ops=tuple(dropped)).raised("BRR105")
     assert found.saving.expected_ns == 0 and found.severity == "note" and "takes none" in found.advice
+    assert "sdpa_attention" not in found.remedies and "compile" in found.remedies
+    (before,) = Case(ops=(op("bernoulli_", split, (), ms=6), *plain)).raised("BRR105")
+    assert before.saving.expected_ns > 0, "dropped keys may go into the mask"
     (elsewhere,) = Case(ops=(*plain, op("bernoulli_", (16, 512, 64), (), ms=6))).raised("BRR105")
     assert elsewhere.saving.expected_ns > 0 and "takes none" not in elsewhere.advice
 

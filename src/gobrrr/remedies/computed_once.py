@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
@@ -151,12 +152,21 @@ class _Books:
 
 def _only_reads(collate: Any) -> bool:
     """Whether batches have memory of their own: torch's collate function copies tensors, arrays and numbers, and makes
-    containers anew."""
+    containers anew. Not where the program has put one of its own into torch's table, or in torch's place."""
+    import numpy as np
     from torch import Tensor
     from torch.utils.data._utils import collate as own
 
-    known = getattr(own, "default_collate_fn_map", {}).get(Tensor)
-    return collate is own.default_collate and known is not None and known is getattr(own, "collate_tensor_fn", None)
+    known = (Tensor, np.ndarray, (np.bool_, np.number, np.object_), float, int, str, bytes)
+    table = getattr(own, "default_collate_fn_map", {})
+    parts = (own.default_collate, getattr(own, "collate", None), *table.values())
+    return collate is own.default_collate and {*table} == {*known} and all(_is_of(part, own) for part in parts)
+
+
+def _is_of(function: Any, module: Any) -> bool:
+    """Whether it is a function that the module defines under its name."""
+    plain = isinstance(function, FunctionType) and function.__code__.co_filename == module.__file__
+    return plain and function.__code__.co_name == function.__name__
 
 
 def _makes_batches(dataset: Any) -> bool:

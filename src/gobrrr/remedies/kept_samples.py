@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gobrrr.capture.streams import NAMES, put_back, states
 from gobrrr.data.fingerprints import digest
@@ -30,8 +30,9 @@ AGAIN = 2
 """Kept samples of a batch that are computed anew where an epoch begins, or the time has come."""
 MOST_CHANGES = 2
 """Of a data set that stays as it is after that: one that counts its rows at the first sample changes once."""
-OBJECTS = 2 << 10
-"""Bytes that the objects of a lent sample are taken to have: a few tensors and numbers."""
+OBJECTS, FEW = 2 << 10, 4
+"""Bytes that the objects of a lent sample are taken to have, of so many leaves at most: a tensor and a number took 538,
+two tensors 1,166."""
 NAMED_BY = (int, str)
 """Types of indices: a tensor of one element is another key each time."""
 
@@ -59,9 +60,9 @@ class KeptSamples:
         self._length, self._room, self._aside = length, room, aside
         self._payloads: dict[Any, bytearray] = {}
         self._lent: dict[Any, Any] = {}
-        """Samples over the payloads' own memory, for who only reads them."""
-        self._needs = 0.0
-        """Bytes that the payloads of all samples will take."""
+        """Small samples over the payloads' own memory, for who only reads them."""
+        self._lends, self._needs = True, 0.0
+        """Whether more are; and bytes that the payloads of all samples will take."""
         self._bytes = self._changes = self._turn = 0
         self._state: Any = None
         self._proven = self._given = False
@@ -112,23 +113,29 @@ class KeptSamples:
 
     def forget(self) -> None:
         """Give back what they take."""
-        self._room.left += self._bytes + OBJECTS * len(self._lent)
+        self._take_back()
+        self._room.left += self._bytes
         self._bytes, self._spent = 0, 0.0
         self._payloads.clear()
-        self._lent.clear()
 
     def _kept(self, index: Any) -> Any:
         return tree_map(_owned, decode(bytearray(self._payloads[index])))
 
     def _lend(self, index: Any) -> Any:
-        """32 us are 10 for a small picture without the copies, and none where its objects stay."""
+        """Over the payload's own memory: 32 us are 10 for a small picture without the copies, and none where its
+        objects stay: as long as they take no more than half of what no payload will."""
         if index in self._lent:
             return self._lent[index]
-        sample = decode(self._payloads[index])
-        if self._room.left - OBJECTS >= self._needs - self._bytes:  # what is still to be kept comes first
+        sample, objects = decode(self._payloads[index]), OBJECTS * len(self._lent)
+        free = self._room.left + objects - max(0.0, self._needs - self._bytes)
+        if self._lends and objects + OBJECTS <= free / 2 and _is_small(sample):
             self._lent[index] = sample
             self._room.left -= OBJECTS
         return sample
+
+    def _take_back(self) -> None:
+        self._room.left += OBJECTS * len(self._lent)
+        self._lent.clear()
 
     def _check(self, indices: Any) -> None:
         if type(indices) not in (list, tuple):
@@ -222,8 +229,10 @@ class KeptSamples:
         encoded = time.perf_counter_ns() - began
         if not self.why_not:
             self._keep(dataset, wanted, given, payloads)
-        if lent and not self.why_not:  # who copies each sample decodes it in each later epoch: as long as encoding
-            self._aside(encoded + self._lend_all(payloads))
+        if lent and not self.why_not:
+            lending = self._lend_all(payloads)
+            if {*payloads} <= {*self._lent}:  # else they are decoded in each later epoch: as long as encoding
+                self._aside(encoded + lending)
         return given
 
     def _lend_all(self, indices: Iterable[Any]) -> int:
@@ -247,12 +256,15 @@ class KeptSamples:
         new = {index: payload for index, payload in payloads.items() if index not in self._payloads}
         num, taken = len(self._payloads) + len(new), sum(map(len, new.values()))
         needs = (self._bytes + taken) * max(1.0, self._length / num)
+        if needs > self._room.left + self._bytes and self._lent:
+            self._take_back()
+            self._lends = False
+        self._needs = needs
         if needs > self._room.left + self._bytes:
             there = size(self._room.left + self._bytes)
             self.why_not = f"its {self._length:,} samples take some {size(needs)}, where {there} may be taken"
         else:
             self._payloads.update((index, bytearray(payload)) for index, payload in new.items())
-            self._needs = needs
             self._bytes += taken
             self._room.left -= taken
 
@@ -277,6 +289,11 @@ class KeptSamples:
         self._aside(time.perf_counter_ns() - began)
         self._proven = True
         return True
+
+
+def _is_small(sample: Any) -> bool:
+    leaves = tree_leaves(sample)
+    return len(leaves) <= FEW and all(isinstance(leaf, (torch.Tensor, int, float)) for leaf in leaves)
 
 
 def _payload(sample: Any) -> bytes:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.evidence import SLOWED, count, ratio, slowed, time
+from gobrrr.rules.evidence import SLOWED, ratio, slowed, time
 from gobrrr.rules.lines import Functions, body, own_name
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, finding, rule
@@ -17,6 +17,8 @@ from gobrrr.units import duration, share
 
 HOLDS = 0.10
 """Share of the step from which a line is named (TraceML warns at 10 %)."""
+WHOLLY = 0.95
+"""Share of a loop that must lie between steps for what it waits for its loader to be told of them."""
 ALL = 0.9
 """Share of a step that trains nothing from which a line is the step itself."""
 HARDLY = 0.02
@@ -104,7 +106,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
     most = max(loops, key=lambda loop: loop.between, default=None)
     if ledger.step.kind != "training" or most is None or most.between < 2 * HOLDS or own <= 0:
         return
-    cost = most.between / own * ledger.step.mean_ns
+    cost, waits = most.between / own * ledger.step.mean_ns, most.waits * (most.between > WHOLLY * most.share)
     span = ledger.facts.eval_span
     yield finding(
         "BRR312",
@@ -113,18 +115,16 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
         ceiling=cost,
         message=f"a loop around {most.name} without an update takes {share(most.between)} of the watched time, all "
-        f"that it does included: {most.count} of them beside {most.beside or ledger.step.count} updates, "
-        f"{duration(cost)} for each"
-        + (f", {duration(most.waits * cost)} of that waiting for its loader" if most.waits >= HOLDS else ""),
+        f"that it does between steps included: {duration(cost)} for each of {most.beside or ledger.step.count} updates"
+        + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
         advice="If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
-        + (", and load ahead there too (num_workers)" if most.waits >= HOLDS else "")
+        + (", and load ahead there too (num_workers)" if waits >= HOLDS else "")
         + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
         where=(span,) if span else (),
         evidence={
             "share": ratio(most.between),
-            "forwards": count(most.count),
             "per_update": time(cost),
-            "waiting_for_its_loader": time(most.waits * cost),
+            "waiting_for_its_loader": time(waits * cost),
         },
         of=(),
         confidence="inferred",

@@ -100,11 +100,11 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
     fused = max(0.85 * (spent - FUSED_OVER_FLOOR * floor), 0.5 * total(passes))
     if not worth_telling(ledger, fused):
         return
-    drawn = not ledger.of_device and any(op.name in DRAWS for op in passes)
+    drawn = not ledger.of_device and any(op.name in DRAWS and op.order > softmax.order for op in passes)
     expected = 0.0 if drawn else fused
     held = scores.elements * FLOATS.get(float_dtype(softmax) or "float", 4)
     calls = softmax.calls or 1.0
-    yield finding(
+    found = finding(
         "BRR105",
         ledger,
         low=0.35 * expected,
@@ -124,6 +124,8 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
         },
         cost_bytes=round(held * calls * 2),
     )
+    others = tuple(name for name in found.remedies if name != "sdpa_attention")
+    yield msgspec.structs.replace(found, remedies=others) if drawn else found
 
 
 def _flops(product: OpGroup) -> float:

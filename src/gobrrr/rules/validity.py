@@ -268,7 +268,8 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if rare > UNEXPLAINED:
         shows = "which the figures here do not show" if step.averaged else "which the median step does not show"
         told = "and are in every figure here" if step.averaged and ledger.device is not None else shows
-        what = "steps that take longer and longer" if longer(step) else RARE
+        grows = 2 * longer(step) > step.outlier_ns
+        what = "steps that take longer and longer" if grows else RARE
         beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
         yield doubt(
             "BRR908",
@@ -277,6 +278,8 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             f"{what} add {duration(step.outlier_ns)} to the mean step, {share(rare)} of it, {told}",
             "Record steps without them: shares of a file are of all its steps."
             if beside
+            else "See what grows with each step: a text, a graph, a list."
+            if grows
             else "Look at the other loops that the report names, and at what runs between epochs.",
             {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
         )

@@ -213,8 +213,10 @@ class Tuning:
         far, the first for which there is time; the one that takes least where there is time for none."""
         hopes = self.race.far() | self.race.shown
         parts = sorted((part for part in hopes if set(part) < set(stack)), key=lambda part: -hopes[part])
-        fit = (part for part in (stack, *parts) if self._proof(part, margin=1.0) <= self.left())
-        found = next(fit, None) or min((stack, *parts), key=self._proof)
+        proofs = {part: self._proof(part, margin=1.0) for part in (stack, *parts)}
+        fit = (part for part, seconds in proofs.items() if seconds <= self.left())
+        least = min(proofs, key=lambda part: round(proofs[part] / proofs[stack], 1) if proofs[stack] else 0.0)
+        found = next(fit, least if self.left() > 0 else stack)
         self._put_off = stack if found != stack else ()
         return found
 
