@@ -9,7 +9,7 @@ training goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -62,6 +62,11 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
         )
         for loop, ns, num in zip(others, spent, times, strict=True)
     )
+
+
+def own_share(loops: Iterable[OtherLoop]) -> float:
+    """Of the watched time, what these loops leave to the main one."""
+    return 1 - sum(loop.share for loop in loops)
 
 
 def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:

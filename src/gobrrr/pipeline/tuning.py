@@ -19,6 +19,7 @@ import msgspec
 from gobrrr import __version__
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.schedule import TWIN_STEPS
+from gobrrr.ledger.otherloops import own_share
 from gobrrr.machine import files
 from gobrrr.machine.fingerprint import of_hardware
 from gobrrr.machine.probe import probe
@@ -202,7 +203,7 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
 
 def between_ns(report: Report) -> float:
     """What other loops that run within TWIN_STEPS take between two steps, on average: evaluations, a generation."""
-    own = 1 - sum(loop.share for loop in report.loops)
+    own = own_share(report.loops)
     often = sum(loop.between for loop in report.loops if 0 < loop.beside <= TWIN_STEPS * loop.times)
     return report.step.plain_wall_ns * often / own if own > LEAST_OWN else 0.0
 

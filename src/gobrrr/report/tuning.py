@@ -184,20 +184,18 @@ def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
     """Trials of the race and red guards whose remedies were all kept, or were not, and what was not confirmed. Where
     guard or confirmation judged a stack that had won its race, what they said stands for that."""
     found = [t for t in receipt.trials if t.remedies and not (kept and t.purpose == "final")]
-    judged = {frozenset(t.remedies) for t in found if t.purpose != "add"}
-    last = {_what(trial): trial for trial in found if trial.purpose == "add"}
-    return [
-        trial for trial in found
-        if is_of(trial, receipt.kept, receipt.options) == kept
-        and (kept or trial.purpose != "add" or last[_what(trial)] is trial)
-        and (kept or not (_is_won(trial) and is_of(trial, trial.remedies, receipt.options))
-             or {*trial.remedies, *trial.onto} not in judged)
-    ]  # fmt: skip
+    chosen = [t for t in found if is_of(t, receipt.kept, receipt.options) == kept]
+    return chosen if kept else [t for t in chosen if t.purpose != "add" or _stands(t, receipt)]
 
 
-def _what(trial: TrialResult) -> tuple[object, ...]:
-    """By which looks are alike: the second has the last word."""
-    return trial.name, trial.onto
+def _stands(trial: TrialResult, receipt: Receipt) -> bool:
+    """Whether a trial of the race is the last word on its stack: no second look, and no guard or confirmation of what
+    had won, with the settings that it had."""
+    looks = [t for t in receipt.trials if t.purpose == "add" and (t.name, t.onto) == (trial.name, trial.onto)]
+    stack = {*trial.remedies, *trial.onto}
+    judged = any(t.purpose != "add" and {*t.remedies} == stack for t in receipt.trials)
+    won = _is_won(trial) and is_of(trial, trial.remedies, receipt.options)
+    return looks[-1] is trial and not (won and judged)
 
 
 def _is_won(trial: TrialResult) -> bool:

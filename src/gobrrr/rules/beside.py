@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
+from gobrrr.ledger.otherloops import own_share
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import SLOWED, ratio, slowed, time
@@ -101,7 +102,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 def _between_steps(ledger: Ledger) -> Iterator[Finding]:
     """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike; a
     test after the last update lies between none."""
-    own = 1 - sum(loop.share for loop in ledger.loops)
+    own = own_share(ledger.loops)
     loops = [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)]
     most = max(loops, key=lambda loop: loop.between, default=None)
     if ledger.step.kind != "training" or most is None or most.between < 2 * HOLDS or own <= 0:

@@ -26,8 +26,6 @@ LIBRARY = (
     "aten::_native_multi_head_attention",
     "aten::_transformer_encoder_layer",
 )
-
-
 DRAWS = ("aten::bernoulli_", "aten::native_dropout")
 """Dropout on the scores. The CPU's fused kernel takes none: with it SDPA computes what is written by hand (torch's
 check_for_dropout in sdp_utils_cpp; a GPT's step 313 to 414 ms by hand, 309 to 390 with SDPA, dropout 0.1)."""

@@ -117,6 +117,11 @@ def worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGrou
     return own or list(ledger.workers)  # a recording may not know whose workers they are
 
 
+def made_at(loader: LoaderFacts) -> tuple[Span, ...]:
+    """The program's own part that makes batches, the innermost that there is: collate function, data set, loader."""
+    return first_span(loader.collate_span, loader.dataset_span, loader.created_span)
+
+
 def first_span(*spans: Span | None) -> tuple[Span, ...]:
     """The first place that is known, as a finding's `where`."""
     return next(((span,) for span in spans if span is not None), ())

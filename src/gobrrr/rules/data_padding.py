@@ -11,7 +11,7 @@ from gobrrr.ledger.lengths import LARGE
 from gobrrr.ledger.model import Ledger, Sequences, Ways
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
-from gobrrr.rules.cores import first_span
+from gobrrr.rules.cores import first_span, made_at
 from gobrrr.rules.decoding import growing
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
@@ -187,12 +187,10 @@ LEFT = 0.15
 
 
 def _padded_at(ledger: Ledger) -> tuple[Span, ...]:
-    """The line that pads, where an op of the loader tells it; else what makes batches of the user's own: the collate
-    function, the data set, the loader."""
+    """The line that pads, where an op of the loader tells it; else what makes the batches."""
     line = costliest_line(op for op in ledger.ops if op.name in PADS and op.phase in ("data", "other"))
     loader = ledger.facts.main_loader
-    parts = (loader.collate_span, loader.dataset_span, loader.created_span) if loader is not None else ()
-    return line or first_span(*parts)
+    return line or (made_at(loader) if loader is not None else ())
 
 
 def _is_attention(name: str, shapes: tuple[tuple[int, ...], ...], padded: InputFacts) -> bool:

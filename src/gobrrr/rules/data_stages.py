@@ -9,7 +9,7 @@ from gobrrr.ledger.loaderstages import RECEIVING, SAMPLING
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
-from gobrrr.rules.cores import batches_per_step, crowded, first_span, recovers, worker_groups
+from gobrrr.rules.cores import batches_per_step, crowded, made_at, recovers, worker_groups
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import Functions, below
 from gobrrr.rules.loading import EXPECTED_BY, Loading
@@ -144,4 +144,4 @@ def _maker(ledger: Ledger, found: Wait) -> tuple[Span, ...]:
     inside = [g for g in lines if span and g.where[-1].file == span.file]
     if inside:
         return max(inside, key=lambda group: group.ns).where
-    return first_span(span, loader.dataset_span, loader.created_span)
+    return made_at(loader)

@@ -134,9 +134,12 @@ class Racing:
     def hope(self) -> Stack:
         """What is worth its proof by now: shown to be better, or leaning far; empty where nothing is."""
         heat, race = self._running, self._race
-        known = race.best() if race.shown or race.far() else ()
-        alive = [each for each in heat.contenders if each in self._alive] if heat is not None else []
-        return known or next((each for each in alive if heat and (heat.wins(each) or heat.leans_far(each))), ())
+        if (race.shown or race.far()) and (known := race.best()):
+            return known
+        if heat is None:
+            return ()
+        alive = (each for each in heat.contenders if each in self._alive)
+        return next((each for each in alive if heat.wins(each) or heat.leans_far(each)), ())
 
     def pace(self, confirmed: Stack) -> Pace:
         """Of what is to be confirmed."""

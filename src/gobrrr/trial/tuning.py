@@ -215,7 +215,8 @@ class Tuning:
         parts = sorted((part for part in hopes if set(part) < set(stack)), key=lambda part: -hopes[part])
         proofs = {part: self._proof(part, margin=1.0) for part in (stack, *parts)}
         fit = (part for part, seconds in proofs.items() if seconds <= self.left())
-        least = min(proofs, key=lambda part: round(proofs[part] / proofs[stack], 1) if proofs[stack] else 0.0)
+        # Starts scatter: of those that take about as long the first one, not the one that seems shorter by a second.
+        least = min(proofs, key=lambda part: round(proofs[part] / (proofs[stack] or 1.0), 1))
         found = next(fit, least if self.left() > 0 else stack)
         self._put_off = stack if found != stack else ()
         return found
