@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 
 from gobrrr.capture.config import Config  # noqa: E402
 from gobrrr.capture.launch import environment  # noqa: E402
-from gobrrr.capture.loaderfacts import loader_facts, until_second_epoch  # noqa: E402
+from gobrrr.capture.loaderfacts import calling_line, loader_facts, until_second_epoch  # noqa: E402
 from gobrrr.recording.run import load_run  # noqa: E402
 
 TABLE = TensorDataset(torch.arange(32))
@@ -67,6 +69,31 @@ def test_a_program_that_counts_its_calls_counts_none_of_ours() -> None:
     finally:
         sys.setprofile(before)
     assert (found["length"], found["in_memory"], lengths) == (None, False, [])
+
+
+class Agent(torch.nn.Module):
+    def act(self, look: Callable[[], Any]) -> Any:
+        return look()  # as if it called its net here
+
+
+def looks() -> Any:
+    return calling_line(sys._getframe(1))
+
+
+@pytest.mark.parametrize(
+    ("call", "function"),
+    [
+        (lambda: Agent().act(looks), "<lambda>"),
+        (lambda: torch.no_grad()(Agent().act)(looks), "<lambda>"),
+        (lambda: next(map(Agent().act, [looks])), "<lambda>"),
+        (lambda: looks(), "<lambda>"),
+        (lambda: functools.singledispatch(Agent().act)(looks), "act"),
+    ],
+    ids=["a policy", "under torch's own decorator", "called by C", "no module", "called by a library"],
+)
+def test_the_line_that_makes_forwards_is_the_loops_own(call: Callable[[], Any], function: str) -> None:
+    found = call()
+    assert (found["file"], found["function"]) == (__file__, function)
 
 
 def facts(key: int = 1, **fields: Any) -> dict[str, Any]:

@@ -173,6 +173,13 @@ def test_evaluation_between_steps_is_told_by_its_share_of_the_time(share, raised
     assert not found or found[0].evidence["per_update"].value == pytest.approx(0.4 / 0.6 * 100 * MS)
 
 
+def test_what_makes_the_forwards_is_named_before_the_line_that_calls_eval():
+    often = OtherLoop("forwards of Net", 0.4, 1600, between=0.4, where=MAIN)
+    other = OtherLoop("forwards of Part", 0.1, 1600, between=0.1, where=LOSS)
+    (found,) = training(loops=(other, often), facts=Facts(modules=(MODEL,), eval_span=EVALUATE)).raised("BRR312")
+    assert found.where == (MAIN,)
+
+
 def test_a_prediction_after_the_last_step_is_no_load_on_the_steps():
     apart = OtherLoop("forwards of Net", 0.4, 1600, apart=True)
     beside = OtherLoop("forwards of Part", 0.3, 800, between=0.3)

@@ -15,6 +15,7 @@ from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.stepstats import median_interval, plain_steps, step_stats
 from gobrrr.recording import marks
+from gobrrr.recording.facts import Span
 from gobrrr.recording.run import Recording, Start
 from gobrrr.recording.steps import find_loops
 from tests.unit.event_streams import EVALUATION, MS, Program
@@ -189,9 +190,12 @@ def test_other_loops_are_named_with_their_share(program: Program) -> None:
     program.train(60)
     for _ in range(24):
         program.forward(20, module=3, flags=EVALUATION)
-    facts = {"modules": [{"id": 3, "kind": "Classifier"}], "optimizers": [{"id": 0, "kind": "AdamW"}]}
+    line = {"file": "train.py", "line": 40, "function": "main"}
+    facts = {"modules": [{"id": 3, "kind": "Classifier"}], "optimizers": [{"id": 0, "kind": "AdamW"}],
+             "forward_spans": [{"id": 0}, {"id": 3, "span": "torn"}, {"id": 3, "span": line}]}  # fmt: skip
     (other,) = other_loops(recording(program, facts))
     assert (other.name, other.count, other.apart) == ("forwards of Classifier", 24, True)
+    assert other.where == Span("train.py", 40, "main")
     assert other.share == pytest.approx(460 / (460 + 590)), "from the last update to the last forward that began"
     (nameless,) = other_loops(recording(program, {"modules": [{"id": 9, "kind": "X"}]}))
     assert nameless.name == "forwards of #3"

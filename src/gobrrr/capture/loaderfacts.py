@@ -71,8 +71,35 @@ def user_lines(frame: Any) -> Iterator[dict[str, Any]]:
     """The user's lines at or above a frame, the innermost first."""
     while frame is not None:
         if _USER.is_user(frame.f_code.co_filename):
-            yield {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
+            yield _line(frame)
         frame = frame.f_back
+
+
+def calling_line(frame: Any) -> dict[str, Any] | None:
+    """The innermost user line that calls a model, at or above a frame: not one inside a module's own method, whose loop
+    is its caller's, unless a library calls that."""
+    found = None
+    while frame is not None:
+        if _USER.is_user(frame.f_code.co_filename):
+            found = _line(frame)
+            if not _is_modules(frame):
+                break
+        elif found is not None and not str(frame.f_globals.get("__name__")).startswith("torch."):
+            break
+        frame = frame.f_back
+    return found
+
+
+def _is_modules(frame: Any) -> bool:
+    """Whether it runs a method of a torch.nn.Module."""
+    from torch.nn import Module
+
+    code = frame.f_code
+    return code.co_argcount > 0 and isinstance(frame.f_locals.get(code.co_varnames[0]), Module)
+
+
+def _line(frame: Any) -> dict[str, Any]:
+    return {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
 
 
 def _defined(function: Any) -> dict[str, Any] | None:

@@ -107,8 +107,8 @@ class Recorder:
         self._shapes: dict[tuple[tuple[int, ...], ...], int] = {}
         self.anchor = -1
         """The optimizer whose update ended a step last; its loop bears the number of the first one there."""
-        self.eval_span: dict[str, Any] | None = None
-        """The user's line below which forwards without an update are made."""
+        self.forward_spans: dict[int, dict[str, Any] | None] = {}
+        """By the number of its module, the user's line that makes the forwards of a loop without an update."""
         self.collections = Collections()
         self._open_journal = open_journal
         self._journal: JournalWriter | None = None

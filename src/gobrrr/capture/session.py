@@ -18,7 +18,7 @@ from gobrrr.capture.counting import CountWindow
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
-from gobrrr.capture.loaderfacts import until_second_epoch, user_line
+from gobrrr.capture.loaderfacts import calling_line, until_second_epoch
 from gobrrr.capture.loops import FORWARD
 from gobrrr.capture.profiled import leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
@@ -192,7 +192,7 @@ class Session:
         if loop is None:
             loop = self.loops[(kind, number)] = Loop()
             if kind == FORWARD:
-                self.recorder.eval_span = user_line(sys._getframe())
+                self.recorder.forward_spans[number] = calling_line(sys._getframe())
         self._steps += 1
         self._watched += 1
         loop.steps += 1
@@ -369,7 +369,7 @@ class Session:
             "draws": lambda: facts.draws(recorder),
             "pictures": lambda: pixels.found(self.user_sources(), recorder.loader_facts.values()),
             "compile": facts.compiled,
-            "eval_span": lambda: recorder.eval_span,
+            "forward_spans": lambda: [{"id": n, "span": span} for n, span in recorder.forward_spans.items()],
             "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
             "watching": self.hooks.cost,
             "children": self.hooks.children.facts,

@@ -228,6 +228,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     """Stretches between two steps of the main loop, while it was seen, in which it ran."""
     between: float = 0.0
     """Its share of the watched time in these."""
+    where: Span | None = None
+    """The user's line that makes its forwards."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

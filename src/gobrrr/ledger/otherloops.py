@@ -8,15 +8,18 @@ training goes on.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.model import OtherLoop
 from gobrrr.recording import marks
+from gobrrr.recording.facts import Span
 from gobrrr.recording.run import Recording
 from gobrrr.recording.steps import LOOP_NAMES, Ints, LoopSteps, usual_mode
 
@@ -59,6 +62,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
             trains and not num,
             num,
             _spent(between, loop.key) / total,
+            _where(recording, loop),
         )
         for loop, ns, num in zip(others, spent, times, strict=True)
     )
@@ -147,9 +151,23 @@ def _waits(loop: LoopSteps) -> float:
 
 def _what(recording: Recording, kind: int, number: int) -> str:
     table = {1: "optimizers", 2: "modules", 4: "loaders", 5: "modules"}.get(kind, "")
+    entry = next(_entries(recording, table, number), None)
+    return f"#{number}" if entry is None else str(entry.get("kind") or entry.get("dataset") or number)
+
+
+def _where(recording: Recording, loop: LoopSteps) -> Span | None:
+    if LOOP_NAMES.get(loop.kind) != "forwards":
+        return None
+    for entry in _entries(recording, "forward_spans", loop.number):
+        with contextlib.suppress(msgspec.ValidationError):
+            return msgspec.convert(entry.get("span"), Span | None)
+    return None
+
+
+def _entries(recording: Recording, table: str, number: int) -> Iterator[dict[str, Any]]:
+    """What the facts of all moments say of a number in a table of theirs; the file may hold anything."""
     for facts in recording.raw_facts:
         entries = facts.get(table)
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, dict) and entry.get("id") == number:
-                return str(entry.get("kind") or entry.get("dataset") or number)
-    return f"#{number}"
+                yield entry

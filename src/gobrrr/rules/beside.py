@@ -108,7 +108,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
     if ledger.step.kind != "training" or most is None or most.between < 2 * HOLDS or own <= 0:
         return
     cost, waits = most.between / own * ledger.step.mean_ns, most.waits * (most.between > WHOLLY * most.share)
-    span = ledger.facts.eval_span
+    span = most.where or ledger.facts.eval_span
     yield finding(
         "BRR312",
         ledger,
