@@ -37,7 +37,7 @@ def test_data_wait_is_said_as_people_say_it() -> None:
     assert verdict.bound == "data"
     assert verdict.sentence == (
         "Data-bound: the loop waits 41.2 ms (66.5 %) of its 62.0 ms step (95 % interval 61.1 to 63.4 ms) for the "
-        "loader at train.py:41 in main; up to 41.2 ms could come back, 30.0 ms expected (low 12.0 ms)."
+        "loader at train.py:41 in main; up to 41.2 ms could come back, 30.0 ms expected (at least 12.0 ms)."
     )
 
 
