@@ -535,6 +535,41 @@ def test_a_program_with_a_data_set_for_each_epoch_keeps_no_more_of_them(monkeypa
         assert not any(ref() for ref in refs), "none is held"
 
 
+def test_samples_of_a_data_set_that_is_made_anew_for_each_epoch_are_no_cost_that_comes_once(never: None) -> None:
+    """They were put aside each time: a trial would have seen none of the work that every epoch does."""
+    with applied() as found:
+        for _ in range(3):
+            list(DataLoader(Squares(), batch_size=4))
+        put_aside = len(found.asides)
+        assert put_aside == 3 + 1, "of the first, of which nobody knew"
+        assert found.why == ["its data set (a Squares) is made anew before its samples come again"]
+        stays = Squares(10)
+        for _ in range(2):
+            list(DataLoader(stays, batch_size=5))
+    assert len(found.asides) == put_aside + 2 + 1
+
+
+def test_a_first_batch_that_is_looked_at_bars_no_data_set_that_stays(never: None) -> None:
+    with applied() as found:
+        next(iter(DataLoader(Squares(), batch_size=4)))
+        gc.collect()
+        data = Squares()
+        COMPUTED.clear()
+        for _ in range(2):
+            list(DataLoader(data, batch_size=4))
+    assert len(COMPUTED) == 12 + 2 and not found.why
+
+
+def test_what_a_change_between_epochs_makes_vain_is_put_aside_once(never: None) -> None:
+    with applied() as found:
+        data, counts = Squares(), []
+        for epoch in range(4):
+            data.factor = min(epoch, 1)
+            list(DataLoader(data, batch_size=4))
+            counts.append(len(found.asides))
+    assert counts == [4, 4, 4, 4] and len(COMPUTED) == 2 * (2 + 12)
+
+
 class Holding(Squares):
     """Holds something that it may change as it is used."""
 

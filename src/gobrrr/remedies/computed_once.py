@@ -84,6 +84,8 @@ class _Books:
         self._kept: dict[int, KeptSamples | None] = {}
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._told: set[str] = set()
+        self._barren: set[tuple[str, int]] = set()
+        """Classes and lengths of data sets that went away before one of their samples came again."""
         self._applied = self.over = False
 
     def decline(self, why: str) -> None:
@@ -127,6 +129,8 @@ class _Books:
         kept = self._kept.pop(known, None)
         self._alive.pop(known, None)
         if kept is not None:
+            if kept.is_fruitless:
+                self._barren.add(kept.kind)
             kept.forget()
 
     def _begun(self, dataset: Any) -> KeptSamples | None:
@@ -138,7 +142,11 @@ class _Books:
         if _makes_batches(dataset):
             self.decline("its data set makes the samples of a batch together, which may depend on each other")
             return None
-        return KeptSamples(length, self._room, self._seams.aside)
+        kind = type(dataset).__qualname__, length
+        if kind in self._barren:
+            self.decline(f"its data set (a {kind[0]}) is made anew before its samples come again")
+            return None
+        return KeptSamples(kind, self._room, self._seams.aside)
 
     def _end(self, dataset: Any, kept: KeptSamples) -> None:
         self._kept[id(dataset)] = None

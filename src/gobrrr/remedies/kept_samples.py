@@ -42,6 +42,10 @@ Aside = Callable[[int], None]
 """Told how many ns it took that comes once."""
 
 
+def again(ns: int) -> None:
+    """Aside of what comes in each epoch, as far as anybody saw."""
+
+
 class Room:
     """Bytes that the samples of all data sets may take."""
 
@@ -50,14 +54,15 @@ class Room:
 
 
 class KeptSamples:
-    """Of one data set. `length`: its own."""
+    """Of one data set. `kind`: the name of its class and its length."""
 
-    def __init__(self, length: int, room: Room, aside: Aside) -> None:
+    def __init__(self, kind: tuple[str, int], room: Room, aside: Aside) -> None:
+        self.kind = kind
         self.why_not = ""
         """Why none is kept any more."""
         self.wrong = False
         """Whether a sample may have been given that the data set would not have."""
-        self._length, self._room, self._aside = length, room, aside
+        (_, self._length), self._room, self._aside = kind, room, aside
         self._payloads: dict[Any, bytearray] = {}
         self._lent: dict[Any, Any] = {}
         """Small samples over the payloads' own memory, for who only reads them."""
@@ -86,6 +91,11 @@ class KeptSamples:
     def keeps(self) -> bool:
         """Whether it has any."""
         return bool(self._payloads)
+
+    @property
+    def is_fruitless(self) -> bool:
+        """Whether it has most of them, and none ever came again."""
+        return len(self._payloads) > self._length / 2 and not self._given
 
     def give(self, dataset: Any, indices: Any, compute: Compute, lent: bool = False) -> Any:
         """The samples, in this order; those that are computed now are the data set's own objects, so that what the
@@ -175,6 +185,8 @@ class KeptSamples:
 
     def _changed(self, found: Any) -> None:
         """Begin anew with what it holds now."""
+        if self.is_fruitless:  # what this cost came to nothing, and may each time
+            self._aside = again
         self._state, self._changes = found, self._changes + 1
         self._proven = self._given = False
         self.forget()
