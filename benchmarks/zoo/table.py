@@ -60,9 +60,11 @@ def _public(row: Row | None) -> Row | None:
 
 
 def bars(programs: Sequence[Row]) -> dict[str, Row]:
-    """Each bar's value and whether it is met; null where nothing was measured, which meets nothing."""
+    """Each bar's value and whether it is met; null where nothing was measured, which meets nothing. Of tunings alone
+    those of `gobrrr run` are not asked."""
     found = {}
-    for bar, least in scoring.BARS.items():
+    asked = any(p["run"] for p in programs) or not any(p["tune"] for p in programs)
+    for bar, least in scoring.BARS.items() if asked else ():
         held = [p["scores"][bar] for p in programs if p["scores"] and p["scores"][bar] is not None]
         value = sum(held) / len(held) if held else None
         title = f"{TITLES[bar]}, of {len(held)} programs at least {least:.0%}"
@@ -174,7 +176,9 @@ def _saved(truth: Row | None) -> str:
 
 
 def _says(program: Row) -> str:
-    run = program["run"] or {}
+    run = program["run"]
+    if not run:
+        return ""
     return str(run["report"]["verdict"]["sentence"]) if run.get("report") else "no report"
 
 
