@@ -10,7 +10,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from gobrrr.capture.dataformats import source_facts
-from gobrrr.capture.unseen import is_traced
+from gobrrr.capture.unseen import is_traced, variables
 from gobrrr.capture.userfiles import UserFiles
 
 _USER = UserFiles()
@@ -91,11 +91,11 @@ def calling_line(frame: Any) -> dict[str, Any] | None:
 
 
 def _is_modules(frame: Any) -> bool:
-    """Whether it runs a method of a torch.nn.Module."""
+    """Whether it runs a method of a torch.nn.Module. By the object's type: asked itself, a proxy may make what it is for."""
     from torch.nn import Module
 
     code = frame.f_code
-    return code.co_argcount > 0 and isinstance(frame.f_locals.get(code.co_varnames[0]), Module)
+    return code.co_argcount > 0 and issubclass(type(variables(frame).get(code.co_varnames[0])), Module)
 
 
 def _line(frame: Any) -> dict[str, Any]:

@@ -67,6 +67,33 @@ def evaluate():
     return sum(model(x).sum().item() for (x,) in loader)
 
 
+class Lazy:
+    """As lazy proxies do: asked for its class it makes what it stands for."""
+
+    @property
+    def __class__(self):
+        died.append("made")
+        return dict
+
+
+@torch.no_grad()
+def score(store, net):
+    canary = Canary("scored")
+    for number in range(60):
+        if number == 40:
+            del canary
+            died.append("no longer needed")
+        net(torch.ones(1, 4))
+
+
+@torch.no_grad()
+def predict(net, times):
+    config = locals()
+    for _ in range(times):
+        net(torch.ones(1, 4))
+    died.append(sorted(config))
+
+
 data = TensorDataset(torch.randn(48, 16))
 loader = DataLoader(data, batch_size=8, shuffle=True)
 model = Net()
@@ -81,5 +108,7 @@ for epoch in range(25):
     fingerprint.losses.append(len(saved.getvalue()))
     saved.seek(0)
     model.load_state_dict(torch.load(saved)["model"])
+score(Lazy(), nn.Linear(4, 4))
+predict(nn.Linear(4, 4), 60)
 fingerprint.add("died", died)
 fingerprint.end(model, best, optimizer)
