@@ -296,6 +296,18 @@ def test_a_losers_slow_start_takes_no_time_from_the_race() -> None:
     )  # what it compiled is kept: three times a plain start
 
 
+def test_what_an_interrupted_tuning_had_settled_is_gone_on_from() -> None:
+    """Two winners are: the first heat is of their union beside the better one, and the plain program starts in none."""
+    referee = FakeReferee({"x": 1.3, "y": 1.2})
+    race = Race([Candidate(name, Saving(0.0, 5 * MS, 10 * MS)) for name in "xy"], referee.step(()))
+    race.settle((), ("x",), "faster", 0.26)
+    race.settle((), ("y",), "faster", 0.18)
+    racing = Racing(race, referee, lambda: 900.0, lambda result: None, Listener(), referee.clock)
+    racing.run()
+    assert set(race.best()) == {"x", "y"} and not racing.broken
+    assert racing.pace(race.best()).start_s > 0
+
+
 @pytest.mark.parametrize("first", ["x", "y", "z"])
 def test_a_sweep_goes_there_and_back_though_an_arm_dies_in_it(first: str) -> None:
     """Whoever is first of the contenders dies there: the others have a block on each way all the same."""

@@ -91,7 +91,7 @@ def calling_line(frame: Any) -> dict[str, Any] | None:
 
 
 def _is_modules(frame: Any) -> bool:
-    """Whether it runs a method of a torch.nn.Module. By the object's type: asked itself, a proxy may make what it is for."""
+    """Whether it runs a method of a torch.nn.Module, by its type: a proxy that is asked makes what it is for."""
     from torch.nn import Module
 
     code = frame.f_code

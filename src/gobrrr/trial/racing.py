@@ -253,7 +253,8 @@ class Racing:
         return ran, True
 
     def _timed(self, block: Block, lasted_s: float) -> None:
-        if lasted_s < ANEW * self._starts[()][0]:
+        plain = self._starts.get((), max(self._starts.values()))  # of what was settled before nobody starts it again
+        if lasted_s < ANEW * plain[0]:
             self._lasted_s, self._stepped_s = self._lasted_s + lasted_s, self._stepped_s + block.ns / 1e9
 
     def _let_go(self, stacks: Iterable[Stack]) -> None:
