@@ -339,6 +339,36 @@ def test_a_data_set_that_the_program_changes_begins_anew(never: None) -> None:
     assert len(COMPUTED) == 2 * (2 + 12)
 
 
+@pytest.mark.parametrize("ends", ["a part", "early", "repeated"])
+def test_a_change_between_epochs_that_do_not_ask_for_all_begins_anew(ends: str, never: None) -> None:
+    """A validation split by SubsetRandomSampler, an epoch that is broken off: its end is where the iterator goes."""
+
+    def curriculum(data: Squares) -> list[Any]:
+        part = range(6) if ends == "a part" else [0, 3] * 3 if ends == "repeated" else range(12)
+        loader, found = DataLoader(data, batch_size=2, sampler=list(part)), []
+        for epoch in range(4):
+            data.factor = 1 + epoch // 2
+            for number, batch in enumerate(loader):
+                found.append(batch["row"])
+                if ends == "early" and number == 2:
+                    break
+        return found
+
+    plain = curriculum(Squares())
+    with applied() as found:
+        kept = curriculum(Squares())
+    assert all(map(torch.equal, plain, kept)) and not found.why and found.said
+
+
+def test_a_change_while_an_iterator_is_held_is_an_error_that_says_so(never: None) -> None:
+    data = Squares()
+    loader = DataLoader(data, batch_size=4, sampler=range(8))
+    with applied(), pytest.raises(GobrrrError, match="or before its iterator was let go"):
+        for data.factor in (1, 1, 2):
+            held = iter(loader)
+            list(held)
+
+
 def test_a_data_set_that_changes_with_each_epoch_is_given_up(never: None) -> None:
     class Counts(Squares):
         def __getitem__(self, index: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from types import FunctionType
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.kept_samples import KeptSamples, Room
-from gobrrr.remedies.loaders import Keeper, memory_room
+from gobrrr.remedies.loaders import AFTER_THE_FIRST, Keeper, memory_room
 from gobrrr.rules.keeping import SAVED_BY_KEEPING
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ class ComputedOnce(Keeper):
     name = "computed_once"
     title = "keeps samples in memory that are computed anew in each epoch"
     said = SAVED_BY_KEEPING
+    unseen = (
+        f"{AFTER_THE_FIRST}; a sample that depends on a file, the clock or the environment stays what it was, until one "
+        "that is computed again for comparison is found to be another"
+    )
     codes = ("BRR401", "BRR405", "BRR408")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
     by_hand = 'loader = DataLoader(gobrrr.data.cache(dataset, "samples"), ...)'
@@ -51,6 +56,8 @@ class ComputedOnce(Keeper):
             plain_made(fetcher, *args, **kwargs)
             if get_worker_info() is None:
                 books.epoch_begins(fetcher.dataset)
+                with contextlib.suppress(TypeError):  # of a list, say, nothing is kept
+                    weakref.finalize(fetcher, books.epoch_ends, weakref.ref(fetcher.dataset)).atexit = False
 
         def fetch(fetcher: Any, wanted: Any) -> Any:
             if get_worker_info() is not None or not fetcher.auto_collation or books.over:
@@ -98,6 +105,13 @@ class _Books:
         kept = self._kept.get(id(dataset))
         if kept is not None:
             kept.epoch_begins()
+
+    def epoch_ends(self, dataset: weakref.ref[Any]) -> None:
+        """The fetcher is let go, by the end of a loop or in the midst of it; a collector's thread looks at nothing."""
+        there = dataset()
+        kept = self._kept.get(id(there))
+        if kept is not None and not self.over and threading.current_thread() is threading.main_thread():
+            kept.epoch_ends(there)
 
     def samples(self, dataset: Any, indices: Any, lent: bool = False) -> Any:
         """Those of a batch; None where they are not kept. `lent`: nobody writes into them or holds them."""

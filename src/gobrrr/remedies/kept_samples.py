@@ -87,6 +87,11 @@ class KeptSamples:
         self._begins = self._compares = True
         self._asked = 0
 
+    def epoch_ends(self, dataset: Any) -> None:
+        """Nobody asks for more of it: what the program changes from now on was not changed amid it."""
+        if self._unlooked and not self.why_not:
+            self._compare_state(dataset)
+
     @property
     def keeps(self) -> bool:
         """Whether it has any."""
@@ -166,8 +171,8 @@ class KeptSamples:
             self._took = min(self._took, took)
 
     def _stayed(self, dataset: Any, num: int) -> bool:
-        """Whether the data set is what it was, looked at as the last `num` samples of an epoch are given: at the next
-        beginning nobody could tell when it was changed."""
+        """Whether the data set is what it was, looked at as the last `num` samples of a whole epoch are given: who holds
+        on to an iterator that is through may change it, and nobody could tell when that was."""
         if self.why_not or not self._unlooked or self._asked <= self._length - num:
             return True
         self._compare_state(dataset)
@@ -180,7 +185,7 @@ class KeptSamples:
             self._state = self._state or found
             return
         if unlooked:
-            self.wrong, self.why_not = True, "its data set was changed amid an epoch"
+            self.wrong, self.why_not = True, "its data set was changed amid an epoch, or before its iterator was let go"
         self._changed(found)
 
     def _changed(self, found: Any) -> None:
