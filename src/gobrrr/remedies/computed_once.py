@@ -32,8 +32,8 @@ class ComputedOnce(Keeper):
     title = "keeps samples in memory that are computed anew in each epoch"
     said = SAVED_BY_KEEPING
     unseen = (
-        f"{AFTER_THE_FIRST}; a sample that depends on a file, the clock or the environment stays what it was, until one "
-        "that is computed again for comparison is found to be another"
+        f"{AFTER_THE_FIRST}; a sample that depends on a file, the clock or the environment stays what it was, until "
+        "one that is computed again for comparison is found to be another"
     )
     codes = ("BRR401", "BRR405", "BRR408")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")

@@ -171,8 +171,8 @@ class KeptSamples:
             self._took = min(self._took, took)
 
     def _stayed(self, dataset: Any, num: int) -> bool:
-        """Whether the data set is what it was, looked at as the last `num` samples of a whole epoch are given: who holds
-        on to an iterator that is through may change it, and nobody could tell when that was."""
+        """Whether the data set is what it was, looked at as the last `num` samples of a whole epoch are given: who
+        holds on to an iterator that is through may change it, and nobody could tell when that was."""
         if self.why_not or not self._unlooked or self._asked <= self._length - num:
             return True
         self._compare_state(dataset)
