@@ -22,10 +22,11 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
+from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.guard.padding import cut_of, tokens_of  # noqa: E402
 from gobrrr.guard.rows import leaves_of  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.remedies.trim_padding import MULTIPLE, REMEDY, padded, trimmed  # noqa: E402
+from gobrrr.remedies.trim_padding import HELD, MULTIPLE, REMEDY, padded, trimmed  # noqa: E402
 from gobrrr.rules.model import Finding, Saving  # noqa: E402
 from gobrrr.rules.verdict.model import Report, Step, Verdict  # noqa: E402
 from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
@@ -240,6 +241,29 @@ def test_a_training_is_cut_once_it_has_stepped_and_says_so_once(
     assert trained(loop, loader, each) == [LENGTH] * whole + [NARROW] * (4 - whole)
     assert trained(loop, loader, each) == [NARROW] * 4, "the next epoch's first batch too"
     assert loop.said == ["16 of 64 columns in the first batch that it cuts"]
+
+
+def test_a_program_that_collects_batches_of_its_training_ends_it_with_an_error(loop: Loop) -> None:
+    """What an epoch puts together at its end (torch.cat): its first batch is whole, and no step sees that it fails."""
+    kept = []
+    with pytest.raises(GobrrrError, match="collects batches"):
+        for drawn in loop.loader(40):
+            loop.step()
+            kept.append(drawn["input_ids"])
+    assert len(kept) == 1 + HELD + 1, "one whole, those of two updates ago and before that, and one since"
+
+
+@pytest.mark.parametrize("each", [1, 12])
+def test_batches_that_are_held_until_their_update_are_cut(loop: Loop, each: int) -> None:
+    """Trainers draw all batches of an update ahead."""
+    ahead: list[Any] = []
+    for drawn in loop.loader(96):
+        ahead.append(drawn)
+        if len(ahead) == each:
+            loop.step()
+            assert all(width(held) == NARROW for held in ahead[each:])
+            ahead.clear()
+    assert loop.said
 
 
 def test_what_is_evaluated_is_not_cut(loop: Loop) -> None:

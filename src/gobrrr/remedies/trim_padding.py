@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import itertools
+import weakref
 from collections import OrderedDict, UserDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gobrrr.capture.lengths import WHOLE
 from gobrrr.capture.window import is_plain
+from gobrrr.errors import GobrrrError
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.trains import Trains
 from gobrrr.rules.model import Saving
@@ -25,6 +27,9 @@ DEEP = 2
 """Containers that a batch's tensors may lie in: (inputs, labels), inputs a mapping."""
 PLAIN = (str, bytes, int, float, complex, type(None))
 """Values that are nothing per token."""
+HELD = 8
+"""Batches of two updates ago and before that something of is held, from which the program is taken to collect them: who
+loads ahead, or has several batches for an update, lets them go by then."""
 MULTIPLE = 8
 """Columns that are kept: few lengths for torch.compile, and those that matrix units like (pad_to_multiple_of)."""
 
@@ -33,8 +38,8 @@ class TrimPadding(Remedy):
     """Batches that a training draws of a DataLoader, with ids and their mask (rows x tokens, 0 or 1), by the names that
     tokenizers give them or, in tuples and under other names, by what they hold: the columns at the end in which every
     row has 0 are cut off, up to a multiple of 8. A batch with anything else per token, or with labels or different ids
-    there, is left alone; so is what is evaluated, whose outputs a program may put together. The same tokens and labels;
-    dropout draws other masks, for it has fewer elements."""
+    there, is left alone; so is what is evaluated, whose outputs a program may put together; one that collects batches
+    of its training ends the remedy. The same tokens and labels; dropout draws other masks: it has fewer elements."""
 
     name = "trim_padding"
     title = "cuts each batch to its longest row instead of padding all to one length"
@@ -46,7 +51,8 @@ class TrimPadding(Remedy):
     saves_memory = True
     unseen = (
         "batches are narrower: what the program counts of their elements is less, and a training that ends after so "
-        "many tokens, padding counted, takes more steps"
+        "many tokens, padding counted, takes more steps; outputs of several batches of its training that it puts "
+        "together (torch.cat) do not fit any more"
     )
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
@@ -61,18 +67,31 @@ class TrimPadding(Remedy):
         return found if found.expected_ns > 0 else Saving()
 
     def apply(self, seams: Seams) -> None:
-        cut = Cutting(lambda detail: seams.applied(self.name, detail))
+        def collects() -> None:
+            said = f"{self.name}: the program collects batches, which put together would be of different lengths"
+            seams.give_up(GobrrrError(said, f"gobrrr tune --without {self.name}"))
+
+        cut = Cutting(lambda detail: seams.applied(self.name, detail), collects)
         seams.at_model(cut.trains.meets)
-        seams.at_step(cut.trains.steps)
+        seams.at_step(cut.steps)
         seams.at_batch(cut)
 
 
 class Cutting:
-    """Cuts the batches that loaders of a training give; says the first time what it did."""
+    """Cuts the batches that loaders of a training give; says the first time what it did, and calls `collects` where the
+    program holds on to what was cut."""
 
-    def __init__(self, told: Callable[[str], None]) -> None:
+    def __init__(self, told: Callable[[str], None], collects: Callable[[], None] = lambda: None) -> None:
         self.trains = Trains()
         self._told: Callable[[str], None] | None = told
+        self._collects = collects
+        self._num_steps = 0
+        self._held: list[tuple[int, list[weakref.ref[Any]]]] = []
+
+    def steps(self) -> None:
+        """An optimizer is about to step."""
+        self._num_steps += 1
+        self.trains.steps()
 
     def __call__(self, iterator: Any, batch: Any) -> Any:
         if not self.trains.draws(iterator._index_sampler):
@@ -83,7 +102,14 @@ class Cutting:
         told, self._told = self._told, None
         if told is not None:
             told(f"{found.width} of {found.length} columns in the first batch that it cuts")
-        return trimmed(batch, found)
+        self._held = [(step, refs) for step, refs in self._held if any(ref() is not None for ref in refs)]
+        if sum(step + 2 <= self._num_steps for step, _ in self._held) >= HELD:
+            self._collects()
+            return batch
+        cut = trimmed(batch, found)
+        parts = dict(_tensors(cut))
+        self._held.append((self._num_steps, [weakref.ref(parts[place]) for place in found.places]))
+        return cut
 
 
 Place = tuple[Any, ...]
