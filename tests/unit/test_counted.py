@@ -133,6 +133,28 @@ def test_inputs_are_described_once_per_call() -> None:
     assert (given["shape"], given["dtype"], given["num_bytes"]) == ([4, 16], "int64", 8 * 64)
 
 
+IDS = torch.arange(2, 34).reshape(4, 8)
+
+
+@pytest.mark.parametrize(
+    ("then", "extends"),
+    [
+        (torch.cat([IDS, IDS[:, :1]], 1), True),
+        (torch.cat([IDS[[0, 0, 3, 1]], IDS[:, :1]], 1), True),
+        (torch.cat([IDS + 1, IDS[:, :1]], 1), False),
+        (IDS, None),
+        (torch.cat([IDS, IDS[:, :2]], 1), None),
+        (torch.cat([IDS, IDS[:, :1]], 1)[:2], None),
+        (torch.cat([IDS, IDS[:, :1]], 1).int(), None),
+    ],
+    ids=["one token more", "beams in another order", "other texts", "the same", "two more", "other rows", "other type"],
+)
+@pytest.mark.usefixtures("untraced")
+def test_whether_a_text_is_the_one_before_and_a_token_more(then: Any, extends: bool | None) -> None:
+    first, second = called(torch.nn.Embedding(50, 4), IDS.clone(), then).inputs
+    assert (first["extends"], second["extends"]) == (None, extends)
+
+
 @pytest.mark.usefixtures("untraced")
 def test_subnormal_inputs_are_told_with_their_share() -> None:
     x = torch.ones(4, 8)

@@ -218,6 +218,20 @@ def test_a_text_read_anew_for_each_token_is_told_with_its_lengths() -> None:
     assert found.saving.expected_ns == pytest.approx(0.7 * again, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("extends", "low"), [((True, True), 0.2), ((None,), 0.0), ((True, False), None)], ids=["read", "unseen", "others"]
+)
+def test_other_texts_one_longer_each_time_are_not_read_again(extends: tuple[bool | None, ...], low: float) -> None:
+    """An encoder that goes through texts sorted by length got 'at least 16.3 ms' of tokens that it had not read."""
+    case = inferring(*decoding(100, 101, 102, 103))
+    case.facts = replace(case.facts, inputs=tuple(InputFacts((4, 100), "int64", extends=each) for each in extends))
+    found = case.raised("BRR314")
+    assert bool(found) == (low is not None)
+    for each in found:
+        assert each.saving.low_ns == pytest.approx(low * each.saving.ceiling_ns)
+        assert each.confidence == ("derived" if low else "inferred")
+
+
 @pytest.mark.parametrize(("drift", "mean", "more"), [(0.05, 55, 0.0), (0.8, 55, 5.0), (0.12, 90, 3.0)])
 def test_later_steps_read_more_than_those_that_were_recorded(drift: float, mean: float, more: float) -> None:
     """50 of 204 tokens were recorded: up to 8.7 ms of 14.7 were told, and keys and values saved 12.3 of 17.8. One

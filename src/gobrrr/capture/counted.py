@@ -19,6 +19,7 @@ from gobrrr.capture.userfiles import UserFiles
 MAX_SAMPLED = 4096
 MAX_TENSORS = 256
 MIN_PADDED_LENGTH = 8
+MAX_IDS, MAX_BEAMS = 1 << 20, 64
 
 
 class Counted:
@@ -36,6 +37,7 @@ class Counted:
         self._calls_at: dict[tuple[Any, ...], int] = {}
         self._size_at: dict[tuple[Any, ...], int] = {}
         self._given: dict[tuple[int, ...], _Given] = {}
+        self._before: dict[tuple[int, int], Any] = {}
         self._look_for_denormals = not flushes_denormals
         self._looked = 0
         self.error = ""
@@ -75,8 +77,8 @@ class Counted:
         if seen.get("repeated_span") == span:
             seen["repeated_span_calls"] = self._calls_at[place]
             seen["repeated_span_size"] = self._size_at[place]
-        for tensor in tensors[:8]:
-            self.inputs.append({**describe(tensor), "span": span})
+        for which, tensor in enumerate(tensors[:8]):
+            self.inputs.append({**describe(tensor), "span": span, "extends": self._extends((number, which), tensor)})
             self.denormal("input", tensor, span or {})
 
     def _repeats(self, number: int, module: Any, tensors: list[Any]) -> int:
@@ -91,6 +93,20 @@ class Counted:
         if not tensors or given is None or not given.are(tensors):
             given = self._given[key] = _Given(tensors)
         return given.again(sum(version(parameter) for _, parameter in parts.parameters(module)))
+
+    def _extends(self, key: tuple[int, int], tensor: Any) -> bool | None:
+        """Whether it is what came in its place before and one token more; null where it is not just one longer."""
+        import torch
+
+        if tensor.is_floating_point() or tensor.is_complex() or not 0 < tensor.dim() <= 2 or tensor.numel() > MAX_IDS:
+            return None
+        before, self._before[key] = self._before.get(key), tensor.detach().clone()
+        if before is None or before.shape != (*tensor.shape[:-1], tensor.shape[-1] - 1) or before.dtype != tensor.dtype:
+            return None
+        rows = tensor[..., :-1]
+        if tensor.dim() == 2 and len(rows) <= MAX_BEAMS:  # beams may have been put in another order
+            return bool((rows[:, None] == before[None]).all(-1).any(-1).all())
+        return torch.equal(rows, before)
 
     def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
         """Note the share of subnormal values in a strided sample of a floating tensor."""

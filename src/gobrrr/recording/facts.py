@@ -187,6 +187,8 @@ class InputFacts(msgspec.Struct, frozen=True):
     pad_value: float | None = None
     longest: int | None = None
     """Length of the longest row without its padding; null where not looked at."""
+    extends: bool | None = None
+    """Of integers that are one longer than what came in their place before: whether they are that and one more."""
     span: Span | None = None
 
 
