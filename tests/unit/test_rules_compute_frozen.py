@@ -12,7 +12,7 @@ from gobrrr.recording.facts import Facts, LoaderFacts, ModuleFacts
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
 PART = ModuleFacts(id=0, kind="Tagger", num_params=1000, trainable_params=100, calls_per_step=1.0, frozen_moved=False)
-LOADER = LoaderFacts(id=0, num_looked=20)
+LOADER = LoaderFacts(id=0, num_looked=20, iter_ns=(1, 1))
 FACTS = Facts(modules=(PART,), loaders=(LOADER,))
 THIRD = replace(LINE, line=77)
 
@@ -98,6 +98,14 @@ def test_of_weights_that_were_looked_at_once_nothing_is_sure() -> None:
 def test_where_inputs_may_differ_nothing_is_promised(loader: LoaderFacts) -> None:
     (found,) = tagger(loader=loader).raised("BRR113")
     assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(25 * MS)
+
+
+def test_where_nothing_was_seen_to_come_again_nothing_is_sure() -> None:
+    (once,) = tagger(loader=replace(LOADER, iter_ns=(1,))).raised("BRR113")
+    assert once.saving.low_ns == 0 and "no second epoch was seen" in once.message
+    stream = replace(LOADER, stream=True)
+    assert tagger(loader=stream).raised("BRR113"), "its second epoch gives what its first gave"
+    assert not tagger(loader=replace(stream, iter_ns=(1,))).raised("BRR113")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "
 def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A model of which the first part is frozen, or a model of its own that never trains, such as a trunk or an encoder
     that the program calls before what trains: what it makes of an input is the same in every epoch."""
-    if ledger.step.kind != "training":
+    if ledger.step.kind != "training" or _is_read_once(ledger):
         return
     frozen, again = _first_part(ledger), _same_inputs(ledger)
     models = _frozen_models(ledger, frozen)
@@ -51,12 +51,13 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR113",
         ledger,
-        low=0.5 * ns if again else 0.0,
+        low=0.5 * ns if again and _is_second_epoch(ledger) else 0.0,
         expected=expected,
         ceiling=ns,
         message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of {part}"
         f"{model.kind or 'the model'}, which no gradient passes: while their weights stay as they are the same input "
-        f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}",
+        f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}"
+        f"{'' if _is_second_epoch(ledger) else '; no second epoch was seen, and the first saves nothing'}",
         advice="Run them once over the data, keep what they give, and train what follows on that"
         + ("." if again else "; where inputs are drawn anew each time, keep a few draws of each."),
         where=costliest_line(frozen),
@@ -133,6 +134,17 @@ def _draws_before(ledger: Ledger, frozen: list[OpGroup]) -> bool:
     last = max((op.order for op in frozen), default=0)
     before = (op for op in ledger.ops if op.phase in ("forward", "loss", "other") and op.order < last)
     return any(map(_draws, before))
+
+
+def _is_second_epoch(ledger: Ledger) -> bool:
+    """Whether a loader began anew."""
+    return any(loader.num_epochs > 1 for loader in ledger.facts.loaders)
+
+
+def _is_read_once(ledger: Ledger) -> bool:
+    """A stream in its first epoch: nobody knows whether anything of it comes again."""
+    loader = ledger.facts.main_loader
+    return loader is not None and loader.stream and loader.num_epochs < 2
 
 
 def _same_inputs(ledger: Ledger) -> int:
