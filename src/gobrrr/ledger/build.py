@@ -64,7 +64,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
         launched = tuple(op_at_plain_step(op, working) for op in launched)
     scaled = _scaled(profiled, device, data, stats, facts)
     lines = waits or _lines(recording, stats)
-    found = sequences(facts, stats)
+    found = sequences(facts, stats, scaled.ops or launched)
     samples = samples_per_step(facts, stats, found)
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(

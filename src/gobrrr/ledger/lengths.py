@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import Sequences, StepStats
+from gobrrr.ledger.model import OpGroup, Sequences, StepStats
 from gobrrr.recording.facts import Facts, InputFacts, LengthFacts
 
 LARGE = 0.25
@@ -13,7 +16,11 @@ SHIFTED = 8
 """Columns by which what a model gets may be narrower than its batch: a decoder's inputs are without the last token."""
 
 
-def sequences(facts: Facts, step: StepStats) -> Sequences | None:
+LOOKS_UP = ("embedding", "one_hot", "index_select")
+"""In the names of ops that make vectors of token ids."""
+
+
+def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Sequences | None:
     """Of the loader that serves the steps, where they are what the model works on; None where that is not known."""
     loader = facts.main_loader
     known = {each.loader: each for each in facts.lengths if each.fits}
@@ -21,6 +28,8 @@ def sequences(facts: Facts, step: StepStats) -> Sequences | None:
     if loader is None or found is None or not (given := reaching(facts, found)):
         return None
     rows, batches = found.rows / found.batches, found.batches
+    if found.source != "mask" and not are_tokens(rows * (found.narrowest - SHIFTED), facts, ops):
+        return None
     tokens = loader.per_step(step.count) * found.tokens / batches
     return Sequences(
         batches=batches,
@@ -35,6 +44,13 @@ def sequences(facts: Facts, step: StepStats) -> Sequences | None:
         masked=found.source == "mask",
         given=given[0],
     )
+
+
+def are_tokens(num: float, facts: Facts, ops: Sequence[OpGroup]) -> bool:
+    """Whether a table is seen to be asked for so many of them, or nobody could see it: of no ops, of compiled ones.
+    Counts of words end in zeros too."""
+    asked = (op.shapes[1] for op in ops if len(op.shapes) > 1 and any(each in op.name for each in LOOKS_UP))
+    return not ops or any(m.compiled for m in facts.modules) or any(prod(shape) >= num for shape in asked)
 
 
 def reaching(facts: Facts, found: LengthFacts) -> list[InputFacts]:

@@ -187,9 +187,9 @@ class InputFacts(msgspec.Struct, frozen=True):
     pad_value: float | None = None
     longest: int | None = None
     """Length of the longest row without its padding; null where not looked at."""
+    span: Span | None = None
     extends: bool | None = None
     """Of integers that are one longer than what came in their place before: whether they are that and one more."""
-    span: Span | None = None
 
 
 class LengthFacts(msgspec.Struct, frozen=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from statistics import mean
 from typing import NamedTuple
 
-from gobrrr.ledger.lengths import LARGE
+from gobrrr.ledger.lengths import LARGE, SHIFTED, are_tokens
 from gobrrr.ledger.model import Ledger, Sequences, Ways
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import InputFacts, Span
@@ -68,7 +70,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 def _of_many(found: Sequences) -> Padded | None:
     """From the lengths of many batches."""
-    if found.given is None:
+    if found.given is None or (not found.masked and _are_alike(found)):
         return None
     ways = found.ways
     together = found.longest_share if ways is None else max(found.real_share, ways.bucketing)
@@ -80,9 +82,20 @@ def _of_many(found: Sequences) -> Padded | None:
         found.given,
         longest=1 - found.real_share / found.longest_share,
         together=reached * (1 - found.real_share / together),
-        sure=0.8 if not found.several or found.longest_share > found.real_share else 0.0,
+        sure=0.8 if found.masked and (not found.several or found.longest_share > found.real_share) else 0.0,
         evidence={"batches": count(found.batches), **({} if ways is None else _reached(ways))},
     )
+
+
+def _are_alike(found: Sequences) -> bool:
+    """Whether nine of ten end at the same place: that is how the data are, a picture's margin say. Padding there is
+    because lengths differ."""
+    lengths = sorted(found.lengths)
+    so_far = [*itertools.accumulate(number for _, number in lengths)]
+    if not so_far:
+        return False
+    shortest, longest = (lengths[bisect.bisect_left(so_far, share * so_far[-1])][0] for share in (0.05, 0.95))
+    return longest - shortest <= ALIKE * found.widest
 
 
 def _reached(ways: Ways) -> dict[str, Quantity]:
@@ -98,6 +111,8 @@ def _of_three(ledger: Ledger) -> Padded | None:
     if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
         return None
     worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
+    if not are_tokens(worst.shape[0] * (worst.shape[1] - SHIFTED), ledger.facts, ledger.ops):
+        return None
     alike = _least_padded(inputs, worst)
     pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
     together = (pad - LEFT) / (1 - LEFT)
@@ -178,6 +193,8 @@ PADDED = 0.10
 """diagnosis G17."""
 LITTLE = 0.03
 """Of the columns: padding to the longest of the batch is not advised for less, which is no note."""
+ALIKE = 0.05
+"""Of the columns, by how much lengths differ that do not (proposed)."""
 SEVERAL = 0.5
 """What like lengths save where a sample has several sequences, of what they save of one: pairs of texts of independent
 lengths, sorted by their sums, left out 16 % of what the model works on, where sorting single texts leaves out 34."""
