@@ -173,6 +173,16 @@ def test_evaluation_between_steps_is_told_by_its_share_of_the_time(share, raised
     assert not found or found[0].evidence["per_update"].value == pytest.approx(0.4 / 0.6 * 100 * MS)
 
 
+def test_a_checkpoint_after_an_evaluation_is_not_taken_for_it():
+    slow = OtherLoop("forwards of Net", 0.6, 1600, between=0.6, where=LOSS, after=0.55)
+    case = training(loops=(slow,), facts=Facts(modules=(MODEL,)))
+    (found,) = case.raised("BRR311")
+    assert found.where == (LOSS,) and found.between and not case.raised("BRR312")
+    assert found.saving.ceiling_ns == pytest.approx(0.55 / 0.4 * 100 * MS) and found.saving.low_ns == 0
+    (evaluated,) = training(loops=(replace(slow, after=0.3),), facts=Facts(modules=(MODEL,))).raised("BRR312")
+    assert evaluated.evidence["per_update"].value == pytest.approx(0.3 / 0.4 * 100 * MS)
+
+
 def test_what_makes_the_forwards_is_named_before_the_line_that_calls_eval():
     often = OtherLoop("forwards of Net", 0.4, 1600, between=0.4, where=MAIN)
     other = OtherLoop("forwards of Part", 0.1, 1600, between=0.1, where=LOSS)

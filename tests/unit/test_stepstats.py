@@ -219,6 +219,23 @@ def test_an_evaluation_now_and_then_is_told_with_its_first_and_last_forwards(pro
     assert other.times == 20 and other.between == pytest.approx(other.share)
 
 
+@pytest.mark.parametrize(("forwards", "after"), [(40, 62), (5, 62), (40, 0)])
+def test_what_comes_after_an_evaluations_last_forward_is_told_apart(
+    program: Program, forwards: int, after: float
+) -> None:
+    """A checkpoint of 250 ms was an evaluation of 5.75 ms for each update, which took 0.2."""
+    for _ in range(20):
+        program.train(10)
+        for _ in range(forwards):
+            program.forward(8, module=0, flags=EVALUATION)
+        program.now += after * MS
+    program.train(2)
+    (other,) = other_loops(recording(program))
+    evaluated = 8 * forwards + after
+    assert other.between == pytest.approx(evaluated / (evaluated + 100.5), rel=0.03)
+    assert other.after == pytest.approx(after / (evaluated + 100.5), rel=0.03)
+
+
 @pytest.mark.parametrize("between", [0, 1])
 def test_what_comes_before_and_after_the_training_is_apart_from_it(program: Program, between: int) -> None:
     """TabNet predicts at the end: 16 forwards of a fifth of the time were a load on each of its steps."""

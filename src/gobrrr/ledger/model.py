@@ -230,6 +230,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     """Its share of the watched time in these."""
     where: Span | None = None
     """The user's line that makes its forwards."""
+    after: float = 0.0
+    """Of `between`, what comes after the last of its steps, by the longest of them: a checkpoint, a plot, a metric."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

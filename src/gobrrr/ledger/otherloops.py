@@ -30,12 +30,14 @@ Key = tuple[int, int]
 
 class Stretch(NamedTuple):
     """What lies between two steps of the main loop, with steps of others in it: theirs is [begin, end), what is left
-    until `until` is the main loop's. `boundaries`: how many each of the others has in it."""
+    until `until` is the main loop's. `boundaries`: how many each of the others has in it; `after`: ns from when the
+    last of these steps should be over, by the longest before it."""
 
     begin: int
     end: int
     until: int
     boundaries: Counter[Key]
+    after: int
 
 
 def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
@@ -63,6 +65,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
             num,
             _spent(between, loop.key) / total,
             _where(recording, loop),
+            _spent(between, loop.key, after=True) / total,
         )
         for loop, ns, num in zip(others, spent, times, strict=True)
     )
@@ -77,21 +80,23 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
     """All that are seen whole; of the first and the last what lies between their boundaries."""
     goes_on = _goes_on(events, main.key)
     usual = int(np.median([step.wall for step in main.steps] or [0]))
-    begin, last, hidden, between = 0, 0, False, Counter[Key]()
+    begin, last, longest, hidden, between = 0, 0, 0, False, Counter[Key]()
     for t, kind, number, value in events[np.isin(events[:, 1], CUTS)].tolist():
         if kind == marks.BOUNDARY and (value, number) != main.key:
             if not hidden:
+                longest = max(longest, t - last) if between else 0
                 begin, last = begin or t, t
                 between[(value, number)] += 1
             continue
         if between:
             whole = kind == marks.BOUNDARY
             end = _first(goes_on, last, t) or max(begin, t - usual) if whole else last
-            yield Stretch(begin, end, t if whole else last, between)
+            after = max(0, end - last - longest) if longest else 0
+            yield Stretch(begin, end, t if whole else last, between, after)
         hidden = kind in HIDES or (hidden and kind == marks.BOUNDARY)
         begin, between = t, Counter()
     if between:
-        yield Stretch(begin, last, last, between)
+        yield Stretch(begin, last, last, between, 0)
 
 
 def _between(stretches: list[Stretch], main: LoopSteps) -> Iterator[Stretch]:
@@ -125,9 +130,11 @@ def _seen(loop: LoopSteps) -> int:
     return sum(step.wall for step in loop.steps if not (step.rests or step.window))
 
 
-def _spent(stretches: list[Stretch], key: Key) -> float:
-    """ns of what lies between that are this loop's, by how many boundaries each has in it."""
-    return sum((each.end - each.begin) * each.boundaries[key] / each.boundaries.total() for each in stretches)
+def _spent(stretches: list[Stretch], key: Key, after: bool = False) -> float:
+    """ns of what lies between that are this loop's, by how many boundaries each has in it; `after`: of what comes after
+    its steps."""
+    parts = ((each.after if after else each.end - each.begin, each.boundaries) for each in stretches)
+    return sum(ns * boundaries[key] / boundaries.total() for ns, boundaries in parts)
 
 
 def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:

@@ -73,6 +73,35 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             bound=_bound(node),
             level="note" if slowed(ledger) > SLOWED and ns < HOLDS * ledger.wall * slowed(ledger) else None,
         )
+    yield from _after_forwards(ledger)
+
+
+def _after_forwards(ledger: Ledger) -> Iterator[Finding]:
+    """What holds the training up once an evaluation has made its last forward."""
+    own = own_share(ledger.loops)
+    most = max(
+        (loop for loop in ledger.loops if loop.name.startswith(FORWARDS)), key=lambda loop: loop.after, default=None
+    )
+    if ledger.step.kind != "training" or most is None or most.after < 2 * HOLDS or own <= 0:
+        return
+    cost = most.after / own * ledger.step.mean_ns
+    yield finding(
+        "BRR311",
+        ledger,
+        low=0.0,
+        expected=0.5 * cost,
+        ceiling=cost,
+        message=f"{share(most.after)} of the watched time lies between the last {most.name} without an update, made "
+        f"here, and the step with which training goes on: {duration(cost)} for each of "
+        f"{most.beside or ledger.step.count} updates",
+        advice="See what comes after it (a checkpoint, a plot, a metric over all of it): do it less often, or beside "
+        "the training in a thread or process.",
+        where=(most.where,) if most.where else (),
+        evidence={"share": ratio(most.after), "per_update": time(cost)},
+        of=(),
+        confidence="inferred",
+        between=True,
+    )
 
 
 @rule("BRR312", "forwards-without-update", "host", needs={"plain"})
@@ -104,10 +133,11 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
     test after the last update lies between none."""
     own = own_share(ledger.loops)
     loops = [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)]
-    most = max(loops, key=lambda loop: loop.between, default=None)
-    if ledger.step.kind != "training" or most is None or most.between < 2 * HOLDS or own <= 0:
+    most = max(loops, key=lambda loop: loop.between - loop.after, default=None)
+    if ledger.step.kind != "training" or most is None or most.between - most.after < 2 * HOLDS or own <= 0:
         return
-    cost, waits = most.between / own * ledger.step.mean_ns, most.waits * (most.between > WHOLLY * most.share)
+    part = most.between - most.after
+    cost, waits = part / own * ledger.step.mean_ns, most.waits * (most.between > WHOLLY * most.share)
     span = most.where or ledger.facts.eval_span
     yield finding(
         "BRR312",
@@ -115,7 +145,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         low=0.0,
         expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
         ceiling=cost,
-        message=f"a loop around {most.name} without an update takes {share(most.between)} of the watched time, all "
+        message=f"a loop around {most.name} without an update takes {share(part)} of the watched time, all "
         f"that it does between steps included: {duration(cost)} for each of {most.beside or ledger.step.count} updates"
         + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
         advice="If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
@@ -123,7 +153,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
         where=(span,) if span else (),
         evidence={
-            "share": ratio(most.between),
+            "share": ratio(part),
             "per_update": time(cost),
             "waiting_for_its_loader": time(waits * cost),
         },
