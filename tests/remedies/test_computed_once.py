@@ -360,6 +360,21 @@ def test_a_change_between_epochs_that_do_not_ask_for_all_begins_anew(ends: str, 
     assert all(map(torch.equal, plain, kept)) and not found.why and found.said
 
 
+def test_a_change_amid_the_last_epoch_is_told_as_it_ends(never: None) -> None:
+    told: list[BaseException] = []
+    seams = Seams(failed=told.append)
+    seams.install(["computed_once"])
+    try:
+        data = Squares()
+        loader = DataLoader(data, batch_size=4, sampler=range(8))
+        list(loader)
+        for _ in loader:
+            data.factor = 5
+    finally:
+        seams.remove()
+    assert [str(error) for error in told] and "changed amid an epoch" in str(told[0])
+
+
 def test_a_change_while_an_iterator_is_held_is_an_error_that_says_so(never: None) -> None:
     data = Squares()
     loader = DataLoader(data, batch_size=4, sampler=range(8))
@@ -568,15 +583,26 @@ def test_a_program_with_a_data_set_for_each_epoch_keeps_no_more_of_them(monkeypa
 def test_samples_of_a_data_set_that_is_made_anew_for_each_epoch_are_no_cost_that_comes_once(never: None) -> None:
     """They were put aside each time: a trial would have seen none of the work that every epoch does."""
     with applied() as found:
-        for _ in range(3):
+        for epoch in range(4):
             list(DataLoader(Squares(), batch_size=4))
-        put_aside = len(found.asides)
-        assert put_aside == 3 + 1, "of the first, of which nobody knew"
-        assert found.why == ["its data set (a Squares) is made anew before its samples come again"]
+            assert len(found.asides) == 3 + 1, "of the first, of which nobody knew"
+            assert bool(found.why) == (epoch >= 2)
+        assert set(found.why) == {"its data set (a Squares) is made anew before its samples come again"}
         stays = Squares(10)
         for _ in range(2):
             list(DataLoader(stays, batch_size=5))
-    assert len(found.asides) == put_aside + 2 + 1
+    assert len(found.asides) == 3 + 1 + 2 + 1
+
+
+def test_one_that_was_made_for_a_look_at_all_of_it_bars_none_that_stays(never: None) -> None:
+    """For the mean of the pixels, say: the next one of its kind counts in full, and keeps."""
+    with applied() as found:
+        list(DataLoader(Squares(), batch_size=4))
+        data, asides = Squares(), len(found.asides)
+        COMPUTED.clear()
+        for _ in range(3):
+            list(DataLoader(data, batch_size=4))
+    assert len(COMPUTED) == 12 + 2 and not found.why and len(found.asides) == asides
 
 
 def test_a_first_batch_that_is_looked_at_bars_no_data_set_that_stays(never: None) -> None:

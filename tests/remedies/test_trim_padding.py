@@ -253,6 +253,18 @@ def test_a_program_that_collects_batches_of_its_training_ends_it_with_an_error(l
     assert len(kept) == 1 + HELD + 1, "one whole, those of two updates ago and before that, and one since"
 
 
+def test_lists_of_all_batches_that_are_made_for_each_epoch_are_cut(loop: Loop) -> None:
+    """The old one is held while the new one is made."""
+    batches: list[Any] = []
+    loader = loop.loader(48)
+    for _ in range(3):
+        batches = list(loader)
+        for _ in batches:
+            loop.step()
+        assert len(batches) == 24
+    assert set(map(width, batches)) == {NARROW}
+
+
 @pytest.mark.parametrize("each", [1, 12])
 def test_batches_that_are_held_until_their_update_are_cut(loop: Loop, each: int) -> None:
     """Trainers draw all batches of an update ahead."""

@@ -144,15 +144,37 @@ IDS = torch.arange(2, 34).reshape(4, 8)
         (torch.cat([IDS + 1, IDS[:, :1]], 1), False),
         (IDS, None),
         (torch.cat([IDS, IDS[:, :2]], 1), None),
-        (torch.cat([IDS, IDS[:, :1]], 1)[:2], None),
+        (torch.cat([IDS, IDS[:, :1]], 1)[:2], True),
         (torch.cat([IDS, IDS[:, :1]], 1).int(), None),
     ],
-    ids=["one token more", "beams in another order", "other texts", "the same", "two more", "other rows", "other type"],
+    ids=[
+        "one token more",
+        "beams in another order",
+        "other texts",
+        "the same",
+        "two more",
+        "some of them",
+        "other type",
+    ],
 )
 @pytest.mark.usefixtures("untraced")
 def test_whether_a_text_is_the_one_before_and_a_token_more(then: Any, extends: bool | None) -> None:
     first, second = called(torch.nn.Embedding(50, 4), IDS.clone(), then).inputs
     assert (first["extends"], second["extends"]) == (None, extends)
+
+
+@pytest.mark.usefixtures("untraced")
+def test_texts_that_grow_in_turns_are_each_held_against_all_that_came_before() -> None:
+    grown = torch.cat([IDS, IDS[:, :1]], 1)
+    given = called(torch.nn.Embedding(50, 4), IDS[:1], IDS[1:2], grown[:1], grown[1:2]).inputs
+    assert [each["extends"] for each in given] == [None, None, True, True]
+
+
+@pytest.mark.parametrize("first", [torch.ones(4, 8).long(), torch.arange(8).repeat(4, 1), torch.zeros(4, 8).bool()])
+@pytest.mark.usefixtures("untraced")
+def test_masks_and_positions_say_nothing_of_a_text(first: Any) -> None:
+    longer = torch.cat([first, first[:, -1:] + (int(first.max()) > 1)], 1).to(first.dtype)
+    assert [each["extends"] for each in called(torch.nn.Flatten(), first, longer).inputs] == [None, None]
 
 
 @pytest.mark.usefixtures("untraced")

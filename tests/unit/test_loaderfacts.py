@@ -76,6 +76,20 @@ class Agent(torch.nn.Module):
         return look()  # as if it called its net here
 
 
+class Base(torch.nn.Module):
+    @torch.no_grad()
+    def act(self, look: Callable[[], Any]) -> Any:
+        return look()
+
+
+class Frozen(Base):
+    pass
+
+
+def evaluate(model: torch.nn.Module) -> Any:
+    return looks()
+
+
 def looks() -> Any:
     return calling_line(sys._getframe(1))
 
@@ -87,9 +101,19 @@ def looks() -> Any:
         (lambda: torch.no_grad()(Agent().act)(looks), "<lambda>"),
         (lambda: next(map(Agent().act, [looks])), "<lambda>"),
         (lambda: looks(), "<lambda>"),
+        (lambda: evaluate(Agent()), "evaluate"),
+        (lambda: Frozen().act(looks), "<lambda>"),
         (lambda: functools.singledispatch(Agent().act)(looks), "act"),
     ],
-    ids=["a policy", "under torch's own decorator", "called by C", "no module", "called by a library"],
+    ids=[
+        "a policy",
+        "under torch's own decorator",
+        "called by C",
+        "no module",
+        "a function of a model",
+        "a decorated method of a base class",
+        "called by a library",
+    ],
 )
 def test_the_line_that_makes_forwards_is_the_loops_own(call: Callable[[], Any], function: str) -> None:
     found = call()

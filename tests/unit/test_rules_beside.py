@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup, OtherLoop, StepStats
 from gobrrr.recording.facts import Facts, ModuleFacts, Span
 from gobrrr.rules import judge, unknown_only
@@ -179,6 +180,10 @@ def test_a_checkpoint_after_an_evaluation_is_not_taken_for_it():
     (found,) = case.raised("BRR311")
     assert found.where == (LOSS,) and found.between and not case.raised("BRR312")
     assert found.saving.ceiling_ns == pytest.approx(0.55 / 0.4 * 100 * MS) and found.saving.low_ns == 0
+    on_device = training(
+        loops=(slow,), facts=Facts(modules=(MODEL,)), device=DeviceLedger("gpu", 60 * MS, 40 * MS, 0.7)
+    )
+    assert not on_device.raised("BRR311"), "what its forwards asked of the device may be waited for there"
     (evaluated,) = training(loops=(replace(slow, after=0.3),), facts=Facts(modules=(MODEL,))).raised("BRR312")
     assert evaluated.evidence["per_update"].value == pytest.approx(0.3 / 0.4 * 100 * MS)
 

@@ -12,7 +12,7 @@ from gobrrr.recording.facts import Facts, LoaderFacts, ModuleFacts
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
 PART = ModuleFacts(id=0, kind="Tagger", num_params=1000, trainable_params=100, calls_per_step=1.0, frozen_moved=False)
-LOADER = LoaderFacts(id=0, num_looked=20, iter_ns=(1, 1))
+LOADER = LoaderFacts(id=0, num_looked=20, iter_ns=(1, 1), length=80, batch_size=8, num_batches=20, step_batches=1.0)
 FACTS = Facts(modules=(PART,), loaders=(LOADER,))
 THIRD = replace(LINE, line=77)
 
@@ -100,11 +100,26 @@ def test_where_inputs_may_differ_nothing_is_promised(loader: LoaderFacts) -> Non
     assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(25 * MS)
 
 
-def test_where_nothing_was_seen_to_come_again_nothing_is_sure() -> None:
-    (once,) = tagger(loader=replace(LOADER, iter_ns=(1,))).raised("BRR113")
-    assert once.saving.low_ns == 0 and "no second epoch was seen" in once.message
-    stream = replace(LOADER, stream=True)
-    assert tagger(loader=stream).raised("BRR113"), "its second epoch gives what its first gave"
+@pytest.mark.parametrize(
+    "loaders",
+    [
+        (replace(LOADER, iter_ns=(1,), num_batches=10),),
+        (replace(LOADER, num_batches=8),),
+        (replace(LOADER, iter_ns=(1,), num_batches=10), replace(LOADER, id=1, step_batches=0.0)),
+    ],
+    ids=["one epoch", "begun anew after a break", "an evaluation's loader came again"],
+)
+def test_where_nothing_was_seen_to_come_again_nothing_is_sure(loaders: tuple[LoaderFacts, ...]) -> None:
+    case = tagger()
+    case.facts = replace(case.facts, loaders=loaders)
+    (once,) = case.raised("BRR113")
+    assert once.saving.low_ns == 0 and "no sample was seen to come again" in once.message
+
+
+def test_a_stream_that_was_read_once_has_nothing_to_keep() -> None:
+    stream = replace(LOADER, stream=True, length=None)
+    (again,) = tagger(loader=stream).raised("BRR113")
+    assert again.saving.low_ns > 0, "its second epoch gives what its first gave"
     assert not tagger(loader=replace(stream, iter_ns=(1,))).raised("BRR113")
 
 

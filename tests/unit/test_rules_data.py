@@ -594,9 +594,10 @@ def test_where_no_mask_says_what_padding_is_nothing_is_sure():
         (((400, 90), (100, 4), (401, 6)), False, False),
         (((400, 90), (100, 20)), False, True),
         (((100, 1), (400, 1)), False, True),
+        (((8, 30), (20, 40), (30, 30)), False, True),
         (((400, 100),), True, True),
     ],
-    ids=["a margin", "an outlier", "lengths differ", "two", "a mask says so"],
+    ids=["a margin", "an outlier", "lengths differ", "two", "short ones", "a mask says so"],
 )
 def test_runs_that_all_begin_at_one_place_are_no_padding(lengths: Any, masked: bool, raised: bool):
     assert bool(of_many(lengths=lengths, masked=masked).raised("BRR409")) == raised

@@ -64,15 +64,17 @@ UNMASKED = facts(lengths=(msgspec.structs.replace(KNOWN, source="pad"),))
     [
         (UNMASKED, [op("embedding", (99, 8), (4, 128))], True),
         (UNMASKED, [op("embedding", (99, 8), (4, 127))], True),
-        (UNMASKED, [op("index_select", (99, 8), (), (512,)), op("one_hot", (4, 128), ())], False),
+        (UNMASKED, [op("embedding", (99, 8), (1, 128), calls=4.0)], True),
+        (UNMASKED, [op("index_select", (99, 8), (), (512,))], True),
+        (UNMASKED, [op("one_hot", (4, 128), ())], True),
         (UNMASKED, [op("embedding", (99, 8), (4, 3))], False),
         (UNMASKED, [op("addmm", (8,), (4, 128), (128, 8))], False),
         (UNMASKED, [], True),
         (facts(), [op("addmm", (8,), (4, 128), (128, 8))], True),
         (msgspec.structs.replace(UNMASKED, modules=(ModuleFacts(0, compiled=True),)), [op("addmm", (8,))], True),
     ],
-    ids=["looked up", "all but the last", "of other shapes", "a few categories", "counts of words", "no ops", "a mask",
-         "compiled"],
+    ids=["looked up", "all but the last", "in parts", "by index_select", "one-hot", "a few categories",
+         "counts of words", "no ops", "a mask", "compiled"],
 )  # fmt: skip
 def test_runs_at_the_ends_of_what_is_not_looked_up_are_no_padding(known: Facts, ops: list[OpGroup], told: bool) -> None:
     """A topic model on counts of words got 12 million tokens a second."""

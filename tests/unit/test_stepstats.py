@@ -236,6 +236,21 @@ def test_what_comes_after_an_evaluations_last_forward_is_told_apart(
     assert other.after == pytest.approx(after / (evaluated + 100.5), rel=0.03)
 
 
+def test_workers_that_stop_and_start_are_no_checkpoint(program: Program) -> None:
+    """Those of the evaluation as its loader ends, those of the training as its iterator is made."""
+    for _ in range(20):
+        program.train(10)
+        for _ in range(40):
+            program.wait(1, 1)
+            program.forward(2, module=0, flags=EVALUATION)
+        program.epoch_ends(1, 100)
+        program.recorder.note(marks.ITER, -1)
+        program.work(100)
+    program.train(2)
+    (other,) = other_loops(recording(program))
+    assert other.after == 0 and other.between == pytest.approx(219 / (219 + 201), rel=0.03)
+
+
 @pytest.mark.parametrize("between", [0, 1])
 def test_what_comes_before_and_after_the_training_is_apart_from_it(program: Program, between: int) -> None:
     """TabNet predicts at the end: 16 forwards of a fifth of the time were a load on each of its steps."""

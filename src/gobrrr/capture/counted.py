@@ -19,7 +19,7 @@ from gobrrr.capture.userfiles import UserFiles
 MAX_SAMPLED = 4096
 MAX_TENSORS = 256
 MIN_PADDED_LENGTH = 8
-MAX_IDS, MAX_BEAMS = 1 << 20, 64
+MAX_IDS, MAX_ROWS, MAX_TEXTS = 1 << 20, 64, 256
 
 
 class Counted:
@@ -37,7 +37,7 @@ class Counted:
         self._calls_at: dict[tuple[Any, ...], int] = {}
         self._size_at: dict[tuple[Any, ...], int] = {}
         self._given: dict[tuple[int, ...], _Given] = {}
-        self._before: dict[tuple[int, int], Any] = {}
+        self._before: dict[tuple[int, int], deque[Any]] = {}
         self._look_for_denormals = not flushes_denormals
         self._looked = 0
         self.error = ""
@@ -95,18 +95,22 @@ class Counted:
         return given.again(sum(version(parameter) for _, parameter in parts.parameters(module)))
 
     def _extends(self, key: tuple[int, int], tensor: Any) -> bool | None:
-        """Whether it is what came in its place before and one token more; null where it is not just one longer."""
+        """Whether its rows are some of those that came in its place one token shorter, and a token more; null where
+        none did, or what it holds (a mask, positions) would be so anyway."""
         import torch
 
         if tensor.is_floating_point() or tensor.is_complex() or not 0 < tensor.dim() <= 2 or tensor.numel() > MAX_IDS:
             return None
-        before, self._before[key] = self._before.get(key), tensor.detach().clone()
-        if before is None or before.shape != (*tensor.shape[:-1], tensor.shape[-1] - 1) or before.dtype != tensor.dtype:
+        rows = tensor.detach().reshape(-1, tensor.shape[-1])
+        positions = torch.arange(rows.shape[1], device=rows.device)
+        if len(rows) > MAX_ROWS or bool(((rows == 0) | (rows == 1)).all()) or bool((rows == positions).all()):
             return None
-        rows = tensor[..., :-1]
-        if tensor.dim() == 2 and len(rows) <= MAX_BEAMS:  # beams may have been put in another order
-            return bool((rows[:, None] == before[None]).all(-1).any(-1).all())
-        return torch.equal(rows, before)
+        known = self._before.setdefault(key, deque(maxlen=MAX_TEXTS))
+        shorter = [each for each in known if len(each) == rows.shape[1] - 1 and each.dtype == rows.dtype]
+        known.extend(rows.clone())
+        if not shorter:
+            return None
+        return all(any(torch.equal(row[:-1], before) for before in shorter) for row in rows)
 
     def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
         """Note the share of subnormal values in a strided sample of a floating tensor."""

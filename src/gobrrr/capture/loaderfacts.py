@@ -91,11 +91,16 @@ def calling_line(frame: Any) -> dict[str, Any] | None:
 
 
 def _is_modules(frame: Any) -> bool:
-    """Whether it runs a method of a torch.nn.Module, by its type: a proxy that is asked makes what it is for."""
+    """Whether it runs a method of the torch.nn.Module that it is given first, no function of one (`evaluate(model)`).
+    By its type: a proxy that is asked makes what it is for."""
     from torch.nn import Module
 
     code = frame.f_code
-    return code.co_argcount > 0 and issubclass(type(variables(frame).get(code.co_varnames[0])), Module)
+    kind = type(variables(frame).get(code.co_varnames[0])) if code.co_argcount else object
+    if not issubclass(kind, Module):
+        return False
+    methods = (vars(base).get(code.co_name) for base in kind.__mro__)
+    return any(inspect.unwrap(each).__code__ is code for each in methods if isinstance(each, FunctionType))
 
 
 def _line(frame: Any) -> dict[str, Any]:

@@ -16,8 +16,8 @@ SHIFTED = 8
 """Columns by which what a model gets may be narrower than its batch: a decoder's inputs are without the last token."""
 
 
-LOOKS_UP = ("embedding", "one_hot", "index_select")
-"""In the names of ops that make vectors of token ids."""
+LOOKS_UP = {"aten::embedding": 1, "aten::_embedding_bag": 1, "aten::index_select": 2, "aten::one_hot": 0}
+"""Ops that make vectors of token ids, and which of their inputs these are."""
 
 
 def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Sequences | None:
@@ -47,10 +47,11 @@ def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Seq
 
 
 def are_tokens(num: float, facts: Facts, ops: Sequence[OpGroup]) -> bool:
-    """Whether a table is seen to be asked for so many of them, or nobody could see it: of no ops, of compiled ones.
-    Counts of words end in zeros too."""
-    asked = (op.shapes[1] for op in ops if len(op.shapes) > 1 and any(each in op.name for each in LOOKS_UP))
-    return not ops or any(m.compiled for m in facts.modules) or any(prod(shape) >= num for shape in asked)
+    """Whether a step is seen to look so many of them up, or nobody could see it: of no ops, of compiled ones. Counts of
+    words end in zeros too."""
+    asked = ((op.shapes[LOOKS_UP[op.name]], op.calls) for op in ops if len(op.shapes) > LOOKS_UP.get(op.name, 99))
+    compiled = facts.compile.used or any(module.compiled for module in facts.modules)
+    return not ops or compiled or sum(calls * prod(shape) for shape, calls in asked) >= num
 
 
 def reaching(facts: Facts, found: LengthFacts) -> list[InputFacts]:

@@ -25,13 +25,14 @@ from gobrrr.recording.steps import LOOP_NAMES, Ints, LoopSteps, usual_mode
 
 HIDES = (marks.WINDOW_BEGIN, marks.REST_BEGIN)
 CUTS = (marks.BOUNDARY, *HIDES, marks.WINDOW_END, marks.REST_END)
+GOES_ON = (marks.ITER, marks.DATA_BEGIN, marks.FORWARD)
 Key = tuple[int, int]
 
 
 class Stretch(NamedTuple):
     """What lies between two steps of the main loop, with steps of others in it: theirs is [begin, end), what is left
     until `until` is the main loop's. `boundaries`: how many each of the others has in it; `after`: ns from when the
-    last of these steps should be over, by the longest before it."""
+    last of these steps should be over, by the longest before it, and its loader has said that it is."""
 
     begin: int
     end: int
@@ -80,6 +81,7 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
     """All that are seen whole; of the first and the last what lies between their boundaries."""
     goes_on = _goes_on(events, main.key)
     usual = int(np.median([step.wall for step in main.steps] or [0]))
+    over = np.sort(events[(events[:, 1] == marks.DATA_END) & (events[:, 3] == 1), 0])
     begin, last, longest, hidden, between = 0, 0, 0, False, Counter[Key]()
     for t, kind, number, value in events[np.isin(events[:, 1], CUTS)].tolist():
         if kind == marks.BOUNDARY and (value, number) != main.key:
@@ -91,7 +93,8 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
         if between:
             whole = kind == marks.BOUNDARY
             end = _first(goes_on, last, t) or max(begin, t - usual) if whole else last
-            after = max(0, end - last - longest) if longest else 0
+            left = max(last + longest, _last(over, last, end))
+            after = min(max(0, end - left), end - begin) if longest else 0
             yield Stretch(begin, end, t if whole else last, between, after)
         hidden = kind in HIDES or (hidden and kind == marks.BOUNDARY)
         begin, between = t, Counter()
@@ -106,16 +109,17 @@ def _between(stretches: list[Stretch], main: LoopSteps) -> Iterator[Stretch]:
 
 
 def _goes_on(events: Ints, main: Key) -> Ints:
-    """When the training goes on, in order: at each of its forwards, or where its batch was asked for before."""
+    """When the training goes on, in order: at each of its forwards, or where its batch was asked for before, or its
+    loader begun, whose workers start then."""
     training = usual_mode(events, main)
-    found, asked = [], 0
-    for t, kind, value in events[np.isin(events[:, 1], (marks.DATA_BEGIN, marks.FORWARD))][:, [0, 1, 3]].tolist():
-        if kind == marks.DATA_BEGIN:
-            asked = t
-        else:
+    found, asked, begun = [], 0, False
+    for t, kind, value in events[np.isin(events[:, 1], GOES_ON)][:, [0, 1, 3]].tolist():
+        if kind == marks.FORWARD:
             if value == training:
                 found.append(asked or t)
-            asked = 0
+            asked, begun = 0, False
+        elif not begun:
+            asked, begun = t, kind == marks.ITER
     return np.array(found, np.int64)
 
 
@@ -123,6 +127,12 @@ def _first(times: npt.NDArray[np.int64], after: int, before: int) -> int:
     """The first of them in (after, before); 0 where none is."""
     at = int(np.searchsorted(times, after, "right"))
     return int(times[at]) if at < len(times) and times[at] < before else 0
+
+
+def _last(times: Ints, after: int, before: int) -> int:
+    """The last of them in (after, before]; 0 where none is."""
+    at = int(np.searchsorted(times, before, "right")) - 1
+    return int(times[at]) if at >= 0 and times[at] > after else 0
 
 
 def _seen(loop: LoopSteps) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
+from collections import Counter
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.kept_samples import KeptSamples, Room
+from gobrrr.remedies.kept_samples import KeptSamples, Kind, Room, counts_in_full
 from gobrrr.remedies.loaders import AFTER_THE_FIRST, Keeper, memory_room
 from gobrrr.rules.keeping import SAVED_BY_KEEPING
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST_DATASETS = 8
 """Alive at once: of one that is made for each epoch nothing comes again."""
+MADE_ANEW = 2
+"""Data sets of a kind that went away before anything came again, from which the next one is left alone: the first may
+have been made for the mean of its pixels."""
 
 
 class ComputedOnce(Keeper):
@@ -89,10 +93,9 @@ class _Books:
         self._name, self._seams = name, seams
         self._room = Room(memory_room())
         self._kept: dict[int, KeptSamples | None] = {}
-        self._alive: dict[int, weakref.ref[Any]] = {}
         self._told: set[str] = set()
-        self._barren: set[tuple[str, int]] = set()
-        """Classes and lengths of data sets that went away before one of their samples came again."""
+        self._barren: Counter[Kind] = Counter()
+        """How many data sets of a kind went away before one of their samples came again."""
         self._applied = self.over = False
 
     def decline(self, why: str) -> None:
@@ -110,8 +113,14 @@ class _Books:
         """The fetcher is let go, by the end of a loop or in the midst of it; a collector's thread looks at nothing."""
         there = dataset()
         kept = self._kept.get(id(there))
-        if kept is not None and not self.over and threading.current_thread() is threading.main_thread():
-            kept.epoch_ends(there)
+        if kept is None or self.over or threading.current_thread() is not threading.main_thread():
+            return
+        kept.epoch_ends(there)
+        if kept.why_not:
+            try:
+                self._end(there, kept)
+            except GobrrrError:  # nobody is told, and nothing can be raised here: the next batch will
+                self._kept[id(there)] = kept
 
     def samples(self, dataset: Any, indices: Any, lent: bool = False) -> Any:
         """Those of a batch; None where they are not kept. `lent`: nobody writes into them or holds them."""
@@ -130,7 +139,7 @@ class _Books:
         known = id(dataset)
         if known not in self._kept and len(self._kept) < MOST_DATASETS:
             try:
-                self._alive[known] = weakref.ref(dataset, lambda _: self._gone(known))
+                weakref.finalize(dataset, self._gone, known).atexit = False
             except TypeError:
                 self.decline(f"its data set is a {type(dataset).__name__}: its samples are there already")
                 return None
@@ -141,10 +150,9 @@ class _Books:
 
     def _gone(self, known: int) -> None:
         kept = self._kept.pop(known, None)
-        self._alive.pop(known, None)
         if kept is not None:
             if kept.is_fruitless:
-                self._barren.add(kept.kind)
+                self._barren[kept.kind] += 1
             kept.forget()
 
     def _begun(self, dataset: Any) -> KeptSamples | None:
@@ -156,11 +164,11 @@ class _Books:
         if _makes_batches(dataset):
             self.decline("its data set makes the samples of a batch together, which may depend on each other")
             return None
-        kind = type(dataset).__qualname__, length
-        if kind in self._barren:
-            self.decline(f"its data set (a {kind[0]}) is made anew before its samples come again")
+        kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}", length
+        if self._barren[kind] >= MADE_ANEW:
+            self.decline(f"its data set (a {type(dataset).__name__}) is made anew before its samples come again")
             return None
-        return KeptSamples(kind, self._room, self._seams.aside)
+        return KeptSamples(kind, self._room, counts_in_full if self._barren[kind] else self._seams.aside)
 
     def _end(self, dataset: Any, kept: KeptSamples) -> None:
         self._kept[id(dataset)] = None

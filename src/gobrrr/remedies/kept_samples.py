@@ -42,7 +42,11 @@ Aside = Callable[[int], None]
 """Told how many ns it took that comes once."""
 
 
-def again(ns: int) -> None:
+Kind = tuple[str, int]
+"""The name of a data set's class, and its length."""
+
+
+def counts_in_full(ns: int) -> None:
     """Aside of what comes in each epoch, as far as anybody saw."""
 
 
@@ -54,9 +58,9 @@ class Room:
 
 
 class KeptSamples:
-    """Of one data set. `kind`: the name of its class and its length."""
+    """Of one data set."""
 
-    def __init__(self, kind: tuple[str, int], room: Room, aside: Aside) -> None:
+    def __init__(self, kind: Kind, room: Room, aside: Aside) -> None:
         self.kind = kind
         self.why_not = ""
         """Why none is kept any more."""
@@ -70,7 +74,7 @@ class KeptSamples:
         """Whether more are; and bytes that the payloads of all samples will take."""
         self._bytes = self._changes = self._turn = 0
         self._state: Any = None
-        self._proven = self._given = False
+        self._proven = self._given = self._giving = False
         self._begins, self._compares = False, True
         self._unlooked = False
         """Whether kept samples were given since the last look."""
@@ -89,7 +93,9 @@ class KeptSamples:
 
     def epoch_ends(self, dataset: Any) -> None:
         """Nobody asks for more of it: what the program changes from now on was not changed amid it."""
-        if self._unlooked and not self.why_not:
+        if (
+            self._unlooked and not self.why_not and not self._giving
+        ):  # a collector may come amid a batch of another loader
             self._compare_state(dataset)
 
     @property
@@ -106,6 +112,13 @@ class KeptSamples:
         """The samples, in this order; those that are computed now are the data set's own objects, so that what the
         program writes into them reaches it. `lent`: nobody writes into them or holds them. None where somebody else
         must give them: `why_not` says why."""
+        self._giving = True
+        try:
+            return self._give(dataset, indices, compute, lent)
+        finally:
+            self._giving = False
+
+    def _give(self, dataset: Any, indices: Any, compute: Compute, lent: bool) -> Any:
         self._check(indices)
         if not self.why_not:
             self._look(dataset)
@@ -191,7 +204,7 @@ class KeptSamples:
     def _changed(self, found: Any) -> None:
         """Begin anew with what it holds now."""
         if self.is_fruitless:  # what this cost came to nothing, and may each time
-            self._aside = again
+            self._aside = counts_in_full
         self._state, self._changes = found, self._changes + 1
         self._proven = self._given = False
         self.forget()

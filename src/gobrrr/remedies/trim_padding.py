@@ -28,8 +28,8 @@ DEEP = 2
 PLAIN = (str, bytes, int, float, complex, type(None))
 """Values that are nothing per token."""
 HELD = 8
-"""Batches of two updates ago and before that something of is held, from which the program is taken to collect them: who
-loads ahead, or has several batches for an update, lets them go by then."""
+"""Updates, two ago and before that, of whose first batch something is held, from which the program is taken to collect
+them: who loads ahead, has several batches for an update, or makes a list of all before an epoch, is not."""
 MULTIPLE = 8
 """Columns that are kept: few lengths for torch.compile, and those that matrix units like (pad_to_multiple_of)."""
 
@@ -52,7 +52,7 @@ class TrimPadding(Remedy):
     unseen = (
         "batches are narrower: what the program counts of their elements is less, and a training that ends after so "
         "many tokens, padding counted, takes more steps; outputs of several batches of its training that it puts "
-        "together (torch.cat) do not fit any more"
+        "together (torch.cat) do not fit any more (seen where it keeps batches themselves, not what it made of them)"
     )
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
@@ -108,7 +108,8 @@ class Cutting:
             return batch
         cut = trimmed(batch, found)
         parts = dict(_tensors(cut))
-        self._held.append((self._num_steps, [weakref.ref(parts[place]) for place in found.places]))
+        if not self._held or self._held[-1][0] != self._num_steps:
+            self._held.append((self._num_steps, [weakref.ref(parts[place]) for place in found.places]))
         return cut
 
 

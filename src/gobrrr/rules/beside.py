@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
+from gobrrr.ledger.model import HostGroup, Ledger, OpGroup, OtherLoop
 from gobrrr.ledger.otherloops import own_share
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
@@ -48,10 +48,12 @@ class Node:
     children: dict[tuple[str, int], Node] = field(default_factory=dict)
 
 
-@rule("BRR311", "work-beside-training", "host", needs={"plain", "ops", "stacks"})
+@rule("BRR311", "work-beside-training", "host", needs={"plain"})
 def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update."""
-    for node, ns in _beside(ledger):
+    """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update; and
+    what holds the training up once an evaluation between its steps has made its last forward."""
+    yield from _after_forwards(ledger)
+    for node, ns in _beside(ledger) if {"ops", "stacks"} <= ledger.signals else ():
         if _evaluates(ledger, node) or (node.forward == 0 and _updates_by_hand(ledger)):
             continue
         if ledger.step.kind != "training" and ns > ALL * ledger.wall:
@@ -73,35 +75,6 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             bound=_bound(node),
             level="note" if slowed(ledger) > SLOWED and ns < HOLDS * ledger.wall * slowed(ledger) else None,
         )
-    yield from _after_forwards(ledger)
-
-
-def _after_forwards(ledger: Ledger) -> Iterator[Finding]:
-    """What holds the training up once an evaluation has made its last forward."""
-    own = own_share(ledger.loops)
-    most = max(
-        (loop for loop in ledger.loops if loop.name.startswith(FORWARDS)), key=lambda loop: loop.after, default=None
-    )
-    if ledger.step.kind != "training" or most is None or most.after < 2 * HOLDS or own <= 0:
-        return
-    cost = most.after / own * ledger.step.mean_ns
-    yield finding(
-        "BRR311",
-        ledger,
-        low=0.0,
-        expected=0.5 * cost,
-        ceiling=cost,
-        message=f"{share(most.after)} of the watched time lies between the last {most.name} without an update, made "
-        f"here, and the step with which training goes on: {duration(cost)} for each of "
-        f"{most.beside or ledger.step.count} updates",
-        advice="See what comes after it (a checkpoint, a plot, a metric over all of it): do it less often, or beside "
-        "the training in a thread or process.",
-        where=(most.where,) if most.where else (),
-        evidence={"share": ratio(most.after), "per_update": time(cost)},
-        of=(),
-        confidence="inferred",
-        between=True,
-    )
 
 
 @rule("BRR312", "forwards-without-update", "host", needs={"plain"})
@@ -131,32 +104,78 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 def _between_steps(ledger: Ledger) -> Iterator[Finding]:
     """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike; a
     test after the last update lies between none."""
-    own = own_share(ledger.loops)
-    loops = [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)]
-    most = max(loops, key=lambda loop: loop.between - loop.after, default=None)
-    if ledger.step.kind != "training" or most is None or most.between - most.after < 2 * HOLDS or own <= 0:
-        return
-    part = most.between - most.after
-    cost, waits = part / own * ledger.step.mean_ns, most.waits * (most.between > WHOLLY * most.share)
-    span = most.where or ledger.facts.eval_span
-    yield finding(
+    most = max(_loops(ledger), key=lambda loop: _made(ledger, loop), default=None)
+    if most is not None and _made(ledger, most) >= 2 * HOLDS:
+        yield _forwards(ledger, most, _made(ledger, most) / own_share(ledger.loops) * ledger.step.mean_ns)
+
+
+def _after_forwards(ledger: Ledger) -> Iterator[Finding]:
+    most = max(_loops(ledger), key=lambda loop: _after(ledger, loop), default=None)
+    if most is not None and _after(ledger, most) >= 2 * HOLDS:
+        yield _what_follows(ledger, most, most.after / own_share(ledger.loops) * ledger.step.mean_ns)
+
+
+def _loops(ledger: Ledger) -> list[OtherLoop]:
+    """Of forwards, beside a training of which something was seen."""
+    trains = ledger.step.kind == "training" and own_share(ledger.loops) > 0
+    return [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)] if trains else []
+
+
+def _after(ledger: Ledger, loop: OtherLoop) -> float:
+    """Of the watched time, what comes after its forwards; where a device works it may be theirs, waited for."""
+    return loop.after if ledger.device is None else 0.0
+
+
+def _made(ledger: Ledger, loop: OtherLoop) -> float:
+    return loop.between - _after(ledger, loop)
+
+
+def _at(ledger: Ledger, loop: OtherLoop) -> tuple[Span, ...]:
+    span = loop.where or ledger.facts.eval_span
+    return (span,) if span else ()
+
+
+def _forwards(ledger: Ledger, loop: OtherLoop, cost: float) -> Finding:
+    waits = loop.waits * (loop.between > WHOLLY * loop.share)
+    part = _made(ledger, loop)
+    return finding(
         "BRR312",
         ledger,
         low=0.0,
         expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
         ceiling=cost,
-        message=f"a loop around {most.name} without an update takes {share(part)} of the watched time, all "
-        f"that it does between steps included: {duration(cost)} for each of {most.beside or ledger.step.count} updates"
+        message=f"a loop around {loop.name} without an update takes {share(part)} of the watched time, all "
+        f"that it does between steps included: {duration(cost)} for each of {loop.beside or ledger.step.count} updates"
         + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
         advice="If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
         + (", and load ahead there too (num_workers)" if waits >= HOLDS else "")
         + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
-        where=(span,) if span else (),
+        where=_at(ledger, loop),
         evidence={
             "share": ratio(part),
             "per_update": time(cost),
             "waiting_for_its_loader": time(waits * cost),
         },
+        of=(),
+        confidence="inferred",
+        between=True,
+    )
+
+
+def _what_follows(ledger: Ledger, loop: OtherLoop, cost: float) -> Finding:
+    return finding(
+        "BRR311",
+        ledger,
+        low=0.0,
+        expected=0.5 * cost,
+        ceiling=cost,
+        message=f"{share(loop.after)} of the watched time lies between the last of the {loop.name} that no update "
+        f"follows and the step with which training goes on: {duration(cost)} for each of "
+        f"{loop.beside or ledger.step.count} updates",
+        advice="See what comes after them (a checkpoint, a plot, a metric over all of it): do it less often, or beside "
+        "the training in a thread or process.",
+        where=_at(ledger, loop),
+        evidence={"share": ratio(loop.after), "per_update": time(cost)},
         of=(),
         confidence="inferred",
         between=True,

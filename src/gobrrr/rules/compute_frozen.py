@@ -51,13 +51,13 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR113",
         ledger,
-        low=0.5 * ns if again and _is_second_epoch(ledger) else 0.0,
+        low=0.5 * ns if again and _comes_again(ledger) else 0.0,
         expected=expected,
         ceiling=ns,
         message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of {part}"
         f"{model.kind or 'the model'}, which no gradient passes: while their weights stay as they are the same input "
         f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}"
-        f"{'' if _is_second_epoch(ledger) else '; no second epoch was seen, and the first saves nothing'}",
+        f"{'' if _comes_again(ledger) else '; no sample was seen to come again, and a first epoch saves nothing'}",
         advice="Run them once over the data, keep what they give, and train what follows on that"
         + ("." if again else "; where inputs are drawn anew each time, keep a few draws of each."),
         where=costliest_line(frozen),
@@ -136,9 +136,10 @@ def _draws_before(ledger: Ledger, frozen: list[OpGroup]) -> bool:
     return any(map(_draws, before))
 
 
-def _is_second_epoch(ledger: Ledger) -> bool:
-    """Whether a loader began anew."""
-    return any(loader.num_epochs > 1 for loader in ledger.facts.loaders)
+def _comes_again(ledger: Ledger) -> bool:
+    """Whether samples of the loop's loader were seen to; of a stream, whether it began anew. True without one."""
+    loader = ledger.facts.main_loader
+    return loader is None or (loader.num_epochs > 1 if loader.stream else loader.comes_again)
 
 
 def _is_read_once(ledger: Ledger) -> bool:

@@ -95,7 +95,7 @@ def _are_alike(found: Sequences) -> bool:
     if not so_far:
         return False
     shortest, longest = (lengths[bisect.bisect_left(so_far, share * so_far[-1])][0] for share in (0.05, 0.95))
-    return longest - shortest <= ALIKE * found.widest
+    return longest - shortest <= ALIKE * longest
 
 
 def _reached(ways: Ways) -> dict[str, Quantity]:
@@ -123,7 +123,7 @@ def _of_three(ledger: Ledger) -> Padded | None:
         worst,
         longest=min(pad, 1 - longest / worst.shape[1]) if longest is not None else together,
         together=together,
-        sure=0.4,
+        sure=0.0,
         evidence={"longest": count(longest)} if longest is not None else {},
     )
 
@@ -194,7 +194,7 @@ PADDED = 0.10
 LITTLE = 0.03
 """Of the columns: padding to the longest of the batch is not advised for less, which is no note."""
 ALIKE = 0.05
-"""Of the columns, by how much lengths differ that do not (proposed)."""
+"""Of the longest, by how much lengths differ that do not (proposed)."""
 SEVERAL = 0.5
 """What like lengths save where a sample has several sequences, of what they save of one: pairs of texts of independent
 lengths, sorted by their sums, left out 16 % of what the model works on, where sorting single texts leaves out 34."""

@@ -253,7 +253,7 @@ class Racing:
         return ran, True
 
     def _timed(self, block: Block, lasted_s: float) -> None:
-        plain = self._starts.get((), max(self._starts.values()))  # of what was settled before nobody starts it again
+        plain = self._starts.get((), min(self._starts.values()))  # a resumed race may never start the plain program
         if lasted_s < ANEW * plain[0]:
             self._lasted_s, self._stepped_s = self._lasted_s + lasted_s, self._stepped_s + block.ns / 1e9
 

@@ -147,7 +147,8 @@ def _told(ledger: Ledger, top: Finding) -> str:
     place = f" at {short(top.where[0])}" if top.where else ""
     saving, named = top.saving, f"{top.name} ({top.code}){place}"
     ceiling, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
-    back = f"up to {ceiling} could come back, {expected} expected (at least {low})"
+    surely = f" (at least {low})" if saving.low_ns > 0 else ""
+    back = f"up to {ceiling} could come back, {expected} expected{surely}"
     wait = ledger.account("data_wait")
     if top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
         rest = f", more than the wait{_also(ledger)}" if saving.ceiling_ns > wait else ""
