@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from pathlib import Path
@@ -62,6 +63,29 @@ def test_one_named_folder_is_one_runs(tmp_path: Path) -> None:
         f"{tmp_path}/a/run {why} (name a new folder: an earlier run is never written over)"
         for why in ("is not empty", "holds a recording already")
     }
+
+
+def test_what_a_run_that_recorded_nothing_left_gives_way(tmp_path: Path) -> None:
+    """It failed at an import, was mended, and its folder was taken."""
+    gone = 999_999_999
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (".claim", f"seen-{gone}.json", f"seen-{gone}.work"):
+        (folder / name).touch()
+    made = at_once(16, lambda: folders.of_run(str(folder), ["python", "train.py"]))
+    assert sum(isinstance(found, Path) for found in made) == 1
+    assert [path.name for path in folder.iterdir()] == [".claim"]
+
+
+@pytest.mark.parametrize("name", ["seen-{alive}.json", "mine.txt", "rank0.journal", "seen-x.json", ""])
+def test_what_may_be_somebodys_stays(name: str, tmp_path: Path) -> None:
+    names = {".claim", name.format(alive=os.getpid())} | ({"seen-999999999.json"} if name else set())
+    names -= {""}
+    for each in names:
+        (tmp_path / each).touch()
+    with pytest.raises(GobrrrError, match="is not empty"):
+        folders.of_run(str(tmp_path), ["python", "train.py"])
+    assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:

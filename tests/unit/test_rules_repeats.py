@@ -241,6 +241,8 @@ def test_later_steps_read_more_than_those_that_were_recorded(drift: float, mean:
     plain = inferring(*decoding(100, 101, 102, 103)).raised("BRR314")[0].evidence["read_again"].value
     case.step = step
     assert case.raised("BRR314")[0].evidence["read_again"].value == pytest.approx(plain + more * MS)
+    case.step = replace(step, count=11)
+    assert case.raised("BRR314")[0].evidence["read_again"].value == pytest.approx(plain), "eleven steps are no trend"
 
 
 def test_linear_layers_that_have_all_rows_as_one_read_the_texts_too() -> None:

@@ -16,17 +16,52 @@ HOME = ".gobrrr"
 PRIVATE = 0o700
 _CLAIM = ".claim"
 """File of a run's folder, made exclusively: two runs that are given one folder at once can't both have made it."""
+_CLEARING = ".clearing"
+_NOTE = re.compile(r"seen-(\d{1,9})\.(?:json|work)")
+"""What a process leaves that was reached, whether or not it makes a step."""
 _NEW = "name a new folder: an earlier run is never written over"
 
 
 def of_run(named: str | None, command: Sequence[str], prefix: str = "") -> Path:
-    """The folder that `-o` named, which must be new or empty, or a new one below .gobrrr. Raises GobrrrError."""
+    """The folder that `-o` named, which must be new or empty, but for what a run has left that recorded nothing; or a
+    new one below .gobrrr. Raises GobrrrError."""
     if named is None:
         return fresh(prefix + _name(command))
     folder = Path(named)
+    if _left(folder):
+        _clear(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise GobrrrError(f"{folder} is not empty", _NEW)
     return claim(folder)
+
+
+def _left(folder: Path) -> list[Path]:
+    """All that is in it, where that is what a run leaves that ended before its first step, and none of it lives."""
+    files = [file for file in folder.iterdir() if file.name != _CLEARING] if folder.is_dir() else []
+    pids = {int(found[1]) for file in files if (found := _NOTE.fullmatch(file.name))}
+    ours = all(file.name == _CLAIM or _NOTE.fullmatch(file.name) for file in files)
+    return files if ours and pids and not any(map(_is_alive, pids)) else []
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
+
+
+def _clear(folder: Path) -> None:
+    """Take out what is left, looked at once more where nobody else does the same: another run may have come first."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(folder / _CLEARING, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            for file in _left(folder):
+                file.unlink()
+        finally:
+            (folder / _CLEARING).unlink()
 
 
 def fresh(name: str) -> Path:

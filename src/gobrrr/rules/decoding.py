@@ -20,6 +20,8 @@ FEWEST = 3
 """Steps in a row whose inputs grow by one: two may be chance."""
 GROWS = 0.1
 """Of the median step, what the last third's is longer than the first third's where steps grow (proposed)."""
+TREND = 30
+"""Steps from which their growth is told: eleven on a crowded machine were a trend (proposed)."""
 SHORTEST = 8
 """Tokens from which on reading them again is told."""
 
@@ -82,7 +84,7 @@ def longer(step: StepStats) -> float:
     """ns by which the mean step is longer than the median one because steps take longer and longer: of 15 ms at the 50
     tokens that were recorded and 18 on average over 204, keys and values saved 12. No more than the drift allows for:
     single slow steps do not count."""
-    allowed = step.drift / 2 * step.plain_wall_ns if step.drift > GROWS else 0.0
+    allowed = step.drift / 2 * step.plain_wall_ns if step.drift > GROWS and step.count >= TREND else 0.0
     return max(0.0, min(step.mean_ns - step.plain_wall_ns, allowed))
 
 
