@@ -41,7 +41,7 @@ MEMORY = data.waiting(40, in_memory=True, batch_size=1024, facts={"process_load"
         (data.epochs(), "BRR404", 0.4 / 0.85),
         (data.slow_ones(200.0, 200.0), "BRR407", 0.3),
         (MEMORY, "BRR408", 0.5 / 0.9),
-        (data.padded(0.8), "BRR409", 0.4),
+        (data.padded(0.8), "BRR409", 0.0),
         (devices.case(devices.device(syncs=SYNC)), "BRR501", 0.3 / 0.8),
         (devices.case(devices.device(copies=(devices.PAGEABLE,), exposed_copy_ns=15 * MS)), "BRR502", 0.4 / 0.7),
         (devices.case(devices.device(copies=(devices.PINNED,), exposed_copy_ns=15 * MS)), "BRR502", 0.2 / 0.7),
