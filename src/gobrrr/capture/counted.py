@@ -20,6 +20,7 @@ MAX_SAMPLED = 4096
 MAX_TENSORS = 256
 MIN_PADDED_LENGTH = 8
 MAX_IDS, MAX_ROWS, MAX_TEXTS = 1 << 20, 64, 256
+"""Of an input that is held against earlier ones: elements and rows at most; and rows that are remembered."""
 
 
 class Counted:

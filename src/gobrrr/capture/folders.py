@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from gobrrr.capture.parent import is_gone
 from gobrrr.errors import GobrrrError
 
 HOME = ".gobrrr"
@@ -40,17 +41,7 @@ def _left(folder: Path) -> list[Path]:
     files = [file for file in folder.iterdir() if file.name != _CLEARING] if folder.is_dir() else []
     pids = {int(found[1]) for file in files if (found := _NOTE.fullmatch(file.name))}
     ours = all(file.name == _CLAIM or _NOTE.fullmatch(file.name) for file in files)
-    return files if ours and pids and not any(map(_is_alive, pids)) else []
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
+    return files if ours and pids and all(map(is_gone, pids)) else []
 
 
 def _clear(folder: Path) -> None:

@@ -26,7 +26,7 @@ def die_with_the_parent(parent: int | None = None, starter: int = 0) -> None:
         return
     parent = os.getppid() if parent is None else parent
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent or (starter and _is_gone(starter)):  # it ended before the wish was made
+    if os.getppid() != parent or (starter and is_gone(starter)):  # it ended before the wish was made
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -36,7 +36,8 @@ def adopt_orphans(yes: bool) -> None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
 
 
-def _is_gone(process: int) -> bool:
+def is_gone(process: int) -> bool:
+    """Whether there is no process of that number, anybody's."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

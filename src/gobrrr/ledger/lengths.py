@@ -14,8 +14,6 @@ LARGE = 0.25
 """Of the bytes of the largest input: the few tokens beside a picture are not what the model works on (proposed)."""
 SHIFTED = 8
 """Columns by which what a model gets may be narrower than its batch: a decoder's inputs are without the last token."""
-
-
 LOOKS_UP = {"aten::embedding": 1, "aten::_embedding_bag": 1, "aten::index_select": 2, "aten::one_hot": 0}
 """Ops that make vectors of token ids, and which of their inputs these are."""
 
@@ -49,9 +47,10 @@ def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Seq
 def are_tokens(num: float, facts: Facts, ops: Sequence[OpGroup]) -> bool:
     """Whether a step is seen to look so many of them up, or nobody could see it: of no ops, of compiled ones. Counts of
     words end in zeros too."""
-    asked = ((op.shapes[LOOKS_UP[op.name]], op.calls) for op in ops if len(op.shapes) > LOOKS_UP.get(op.name, 99))
-    compiled = facts.compile.used or any(module.compiled for module in facts.modules)
-    return not ops or compiled or sum(calls * prod(shape) for shape, calls in asked) >= num
+    if not ops or facts.compile.used or any(module.compiled for module in facts.modules):
+        return True
+    lookups = ((op, LOOKS_UP[op.name]) for op in ops if op.name in LOOKS_UP)
+    return sum(op.calls * prod(op.shapes[ids]) for op, ids in lookups if len(op.shapes) > ids) >= num
 
 
 def reaching(facts: Facts, found: LengthFacts) -> list[InputFacts]:

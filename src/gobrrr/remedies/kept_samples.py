@@ -40,8 +40,6 @@ Compute = Callable[[Sequence[Any]], Any]
 """The samples of some indices, as torch's fetcher asks for them."""
 Aside = Callable[[int], None]
 """Told how many ns it took that comes once."""
-
-
 Kind = tuple[str, int]
 """The name of a data set's class, and its length."""
 
@@ -92,10 +90,9 @@ class KeptSamples:
         self._asked = 0
 
     def epoch_ends(self, dataset: Any) -> None:
-        """Nobody asks for more of it: what the program changes from now on was not changed amid it."""
-        if (
-            self._unlooked and not self.why_not and not self._giving
-        ):  # a collector may come amid a batch of another loader
+        """Nobody asks for more of it: what the program changes from now on was not changed amid it. Not where it comes
+        amid a batch of another loader, as a collector may."""
+        if self._unlooked and not self.why_not and not self._giving:
             self._compare_state(dataset)
 
     @property

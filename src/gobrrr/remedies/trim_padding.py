@@ -81,7 +81,7 @@ class Cutting:
     """Cuts the batches that loaders of a training give; says the first time what it did, and calls `collects` where the
     program holds on to what was cut."""
 
-    def __init__(self, told: Callable[[str], None], collects: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, told: Callable[[str], None], collects: Callable[[], None]) -> None:
         self.trains = Trains()
         self._told: Callable[[str], None] | None = told
         self._collects = collects
@@ -107,8 +107,8 @@ class Cutting:
             self._collects()
             return batch
         cut = trimmed(batch, found)
-        parts = dict(_tensors(cut))
         if not self._held or self._held[-1][0] != self._num_steps:
+            parts = dict(_tensors(cut))
             self._held.append((self._num_steps, [weakref.ref(parts[place]) for place in found.places]))
         return cut
 

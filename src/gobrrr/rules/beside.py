@@ -106,13 +106,13 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
     test after the last update lies between none."""
     most = max(_loops(ledger), key=lambda loop: _made(ledger, loop), default=None)
     if most is not None and _made(ledger, most) >= 2 * HOLDS:
-        yield _forwards(ledger, most, _made(ledger, most) / own_share(ledger.loops) * ledger.step.mean_ns)
+        yield _forwards(ledger, most)
 
 
 def _after_forwards(ledger: Ledger) -> Iterator[Finding]:
     most = max(_loops(ledger), key=lambda loop: _after(ledger, loop), default=None)
     if most is not None and _after(ledger, most) >= 2 * HOLDS:
-        yield _what_follows(ledger, most, most.after / own_share(ledger.loops) * ledger.step.mean_ns)
+        yield _what_follows(ledger, most)
 
 
 def _loops(ledger: Ledger) -> list[OtherLoop]:
@@ -130,14 +130,19 @@ def _made(ledger: Ledger, loop: OtherLoop) -> float:
     return loop.between - _after(ledger, loop)
 
 
+def _per_update(ledger: Ledger, part: float) -> float:
+    """ns of a share of the watched time for each step of the main loop."""
+    return part / own_share(ledger.loops) * ledger.step.mean_ns
+
+
 def _at(ledger: Ledger, loop: OtherLoop) -> tuple[Span, ...]:
     span = loop.where or ledger.facts.eval_span
     return (span,) if span else ()
 
 
-def _forwards(ledger: Ledger, loop: OtherLoop, cost: float) -> Finding:
-    waits = loop.waits * (loop.between > WHOLLY * loop.share)
+def _forwards(ledger: Ledger, loop: OtherLoop) -> Finding:
     part = _made(ledger, loop)
+    cost, waits = _per_update(ledger, part), loop.waits * (loop.between > WHOLLY * loop.share)
     return finding(
         "BRR312",
         ledger,
@@ -162,7 +167,8 @@ def _forwards(ledger: Ledger, loop: OtherLoop, cost: float) -> Finding:
     )
 
 
-def _what_follows(ledger: Ledger, loop: OtherLoop, cost: float) -> Finding:
+def _what_follows(ledger: Ledger, loop: OtherLoop) -> Finding:
+    cost = _per_update(ledger, loop.after)
     return finding(
         "BRR311",
         ledger,

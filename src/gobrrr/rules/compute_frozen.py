@@ -145,7 +145,7 @@ def _comes_again(ledger: Ledger) -> bool:
 def _is_read_once(ledger: Ledger) -> bool:
     """A stream in its first epoch: nobody knows whether anything of it comes again."""
     loader = ledger.facts.main_loader
-    return loader is not None and loader.stream and loader.num_epochs < 2
+    return loader is not None and loader.stream and not _comes_again(ledger)
 
 
 def _same_inputs(ledger: Ledger) -> int:
