@@ -180,16 +180,15 @@ def _pair(case: Case, name: str, told: Any, truth: Truth, ledger: Ledger, report
     where the truth is not known (steps that validate now and then)."""
     if truth.why or not truth.logs:
         return None
-    promised, why = told
+    found, why = told
     estimate = next((f.saving for f in report.findings if name in f.remedies), None)
     median, low, high = truth.shares()
     if low < 0 < high and high - low > UNKNOWN:
         return None
     return {
         "program": case.name, "remedy": name, "step_ns": ledger.wall, "why_not": why,
-        "promised": [promised.saving.low_ns, promised.saving.expected_ns, promised.saving.ceiling_ns]
-        if promised else None,
-        "change_ns": promised.change_ns if promised else None, "today_ns": promised.today_ns if promised else None,
+        "promised": rehearsed.as_told(found, ledger.wall),
+        "change_ns": found.change_ns if found else None, "today_ns": found.today_ns if found else None,
         "realised_ns": median * ledger.wall, "realised_interval_ns": [low * ledger.wall, high * ledger.wall],
         "estimated": [estimate.low_ns, estimate.expected_ns, estimate.ceiling_ns] if estimate else None,
         "num_pairs": len(truth.logs),

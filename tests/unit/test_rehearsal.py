@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from gobrrr.recording.facts import Facts, OptimizerFacts
 from gobrrr.recording.run import Start
 from gobrrr.rehearsal import autocast, findings
 from gobrrr.rehearsal.findings import judged
-from gobrrr.rehearsal.outcome import ALIKE, FAITHFUL, outcome, unlike
+from gobrrr.rehearsal.outcome import ALIKE, APART, FAITHFUL, outcome, promised, unlike
 from gobrrr.rehearsal.parts import chosen, part
 from gobrrr.rehearsal.perform import OF_A_FINDING, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
@@ -142,6 +143,36 @@ class TestOutcome:
             assert unlike(scene, played) == "its ops ran 2000 times slower than in the step"
 
 
+class TestPromised:
+    """To what the ops save comes what two processes are apart: 2.5 of these 100 ms."""
+
+    def of(self, change: float, low: float, ceiling: float, today: float = 50.0) -> Saving:
+        own = Saving(low * MS, max(0.0, change) * MS, ceiling * MS)
+        return promised(Rehearsed("a", own, -change * MS, today * MS), 100 * MS)
+
+    @pytest.mark.parametrize(
+        ("ops", "told"),
+        [((1.0, 1.0, 1.0), (0.0, 1.0, 3.5)), ((20.0, 14.0, 26.0), (13.5, 20.0, 26.5)),
+         ((3.0, 1.0, 5.0), (0.0, 3.0, 6.2)), ((0.0, 0.0, 0.0), (0.0, 0.0, 2.5)), ((-0.5, 0.0, 0.0), (0.0, 0.0, 2.05)),
+         ((-38.0, 0.0, 0.0), (0.0, 0.0, 0.08))],
+    )  # fmt: skip
+    def test_it_is_added_as_what_is_independent(
+        self, ops: tuple[float, float, float], told: tuple[float, float, float]
+    ) -> None:
+        found = self.of(*ops)
+        assert (found.low_ns / MS, found.expected_ns / MS, found.ceiling_ns / MS) == pytest.approx(told, abs=0.01)
+
+    def test_no_more_than_the_ops_hold_unless_the_rehearsal_said_so(self) -> None:
+        assert self.of(1.0, 1.0, 1.0, today=2.0).ceiling_ns == pytest.approx(2.2 * MS)
+        assert self.of(1.0, 1.0, 2.9, today=2.0).ceiling_ns == pytest.approx(2.9 * MS)
+        assert self.of(99.0, 90.0, 100.0, today=99.0).ceiling_ns == pytest.approx(100 * MS), "nor than the step"
+
+    def test_the_low_is_never_above_what_the_ops_say(self) -> None:
+        """Of two readings the one that says less may be nothing."""
+        assert self.of(30.0, 0.0, 40.0).low_ns == 0
+        assert APART == 0.025
+
+
 def finding(*names: str, cost_bytes: int | None = None, ceiling: float = 30 * MS) -> Finding:
     saving = Saving(5 * MS, 20 * MS, ceiling)
     return Finding("BRR102", "x", "compute", "critical", saving, "m", remedies=names, cost_bytes=cost_bytes)
@@ -161,6 +192,9 @@ class TestFindings:
         kept, dropped = judged([finding("a", "b")], known(a=12 * MS, b=30 * MS), self.ledger)
         assert kept[0].saving.expected_ns == 30 * MS and kept[0].basis == "rehearsed" and not dropped
         assert [r.remedy for r in kept[0].rehearsed] == ["a", "b"]
+        assert kept[0].saving.ceiling_ns == pytest.approx((30 + math.hypot(6, 2.5)) * MS), (
+            "with what processes are apart"
+        )
 
     def test_a_loser_is_not_recommended(self) -> None:
         kept, _ = judged([finding("a", "b")], known(a=-12 * MS, b=30 * MS), self.ledger)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.run import Start
-from gobrrr.rehearsal.outcome import outcome, unlike
+from gobrrr.rehearsal.outcome import outcome, promised, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Played, Scene, Script
@@ -101,7 +101,7 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
         return None
     level = severity(best.saving.expected_ns, ledger.wall)
     return replace(
-        finding, saving=best.saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed",
+        finding, saving=promised(best, ledger.wall), severity=level, remedies=left, rehearsed=here, basis="rehearsed",
         confidence="measured",
     )  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from msgspec.structs import replace
 
@@ -17,6 +19,11 @@ UNSURE, UNLIKE = 3.0, 10.0
 """Times that the parts took longer or shorter as timed than as recorded: a stage that is so far from the step promises
 nothing, or says nothing at all. Twice is what a shared machine does within a minute, and what warm caches spare.
 Proposed."""
+
+APART = 0.025
+"""Share of the step that two processes in which nothing differs are apart, at 95 %: 1.96 * sqrt(2) times what one of
+them is off by, 0.6 to 1.3 % of the step in three programs of four (`python -m benchmarks.process_bias`; a convolution's
+pages made it 15 %). No rehearsal sees it, and everybody meets it who tries the remedy."""
 
 
 def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
@@ -74,6 +81,16 @@ def _outcome(scene: Scene, played: Played, parts: tuple[Part, ...], wall_ns: flo
     ceiling = max(0.0, min(high, holds, wall_ns))
     saving = Saving(max(0.0, min(low, expected)), max(0.0, min(expected, ceiling)), ceiling)
     return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=today)
+
+
+def promised(found: Rehearsed, wall_ns: float) -> Saving:
+    """What a person who tries the remedy may count on: what its ops save, and what his next process is off by. No more
+    than those ops hold."""
+    own, change = found.saving, -found.change_ns
+    least = change - math.hypot(max(0.0, change - own.low_ns), APART * wall_ns)
+    most = change + math.hypot(max(0.0, own.ceiling_ns - change), APART * wall_ns)
+    holds = max(own.ceiling_ns, (1.0 + SLACK) * found.today_ns)
+    return Saving(max(0.0, min(own.low_ns, least)), own.expected_ns, max(0.0, min(most, holds, wall_ns)))
 
 
 def unlike(scene: Scene, played: Played) -> str:
