@@ -257,6 +257,17 @@ def test_folders_patterns_and_archives(tmp_path: Path) -> None:
         find([str(tmp_path / "all.tar.gz")], Limits(unpacked_bytes=1000))
 
 
+def test_of_a_run_its_traces_are_read_and_not_its_report(tmp_path: Path) -> None:
+    run, beside = tmp_path / "run", tmp_path / "others"
+    for folder in (run, beside):
+        folder.mkdir()
+        for name in ("rank0.window1-5.trace.json", "report.json", "seen-17.json"):
+            write(folder / name, training())
+    (run / "rank0.journal").write_bytes(b"")
+    assert [s.path for s in find([str(run)])] == [str(run / "rank0.window1-5.trace.json")]
+    assert len(find([str(beside)])) == 3, "no run: any JSON may be a trace"
+
+
 def test_the_late_rank_is_named_by_its_own_time_and_what_took_it(tmp_path: Path) -> None:
     """All ranks make the same step; rank 2 prepares 300 us longer and waits 300 us less."""
     for rank in range(4):

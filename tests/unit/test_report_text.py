@@ -255,6 +255,7 @@ def test_the_brief_tells_advice_whole_where_there_is_room() -> None:
     assert "word49" in few and few.count("\n") <= 30
     many = brief(replace(report, findings=(long,) * 3), width=100)
     assert many.count("\n") <= 30 and many.count("word0") == 3, "three findings come before whole advice"
+    assert many.count("word15") == 1, "and the first is cut last"
     narrow = brief(replace(report, findings=(long,) * 3), width=60)
     assert narrow.count("\n") <= 30 and narrow.count("word0") == 2
 

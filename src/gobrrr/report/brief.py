@@ -18,20 +18,31 @@ FEW = 2
 """Findings, and accounts, where more do not fit."""
 CUT_SHORT = "BRR906"
 Block = list[RenderableType]
+Room = tuple[int, int]
+"""Lines of a finding's message, and of its advice."""
+ROOMS: tuple[tuple[Room, Room], ...] = (
+    ((4, 4), (4, 4)), ((3, 3), (3, 3)), ((3, 3), (2, 2)), ((2, 3), (2, 2)), ((3, 3), (1, 1)), ((2, 2), (1, 1)),
+    ((1, 2), (1, 1)), ((1, 1), (1, 1)),
+)  # fmt: skip
+"""Of the first finding and of each other: what costs most is cut last, for its sentences come to their point late."""
+NARROW = 4
+"""From here on fewer findings and accounts are another way."""
 
 
 def layouts(report: Report, page: Page, num_ops: int = costliest.FIRST) -> Iterator[list[Block]]:
     """Ways to lay it out in blocks, the roomiest first."""
-    for lines in ((4, 4), (3, 3), (2, 3), (2, 2), (1, 2), (1, 1)):
-        yield _groups(report, page, lines, NUM_ACCOUNTS, NUM_FINDINGS, num_ops)
-    for lines in ((1, 2), (1, 1)):
-        yield _groups(report, page, lines, FEW, FEW, num_ops)
+    for rooms in ROOMS:
+        yield _groups(report, page, rooms, NUM_ACCOUNTS, NUM_FINDINGS, num_ops)
+    for rooms in ROOMS[NARROW:]:
+        yield _groups(report, page, rooms, FEW, FEW, num_ops)
 
 
-def _groups(report: Report, page: Page, lines: tuple[int, int], accounts: int, shown: int, num_ops: int) -> list[Block]:
-    """`lines`: of a finding's message, and of its advice."""
+def _groups(
+    report: Report, page: Page, rooms: tuple[Room, Room], accounts: int, shown: int, num_ops: int
+) -> list[Block]:
+    """`rooms`: of the first finding, and of each other."""
     told = [f for f in report.findings if not is_doubt(f)]
-    found = [part for f in told[:shown] for part in findings.in_brief(f, page, *lines)]
+    found = [part for num, f in enumerate(told[:shown]) for part in findings.in_brief(f, page, *rooms[min(num, 1)])]
     return [
         sections.verdict(report, page),
         [
