@@ -1,11 +1,11 @@
 """Are promises kept on programs that nobody here wrote: every remedy that can be played, beside the program with it.
 
-    python -m benchmarks.rehearsed_zoo [--only NAME ...] [--without REMEDY ...] [--threads 0] [--seconds 8] [--compile]
-                                       [--again] [--out DIR]
+    python -m benchmarks.rehearsed_zoo [--only NAME ...] [--without REMEDY ...] [--threads 0] [--seconds 8]
+                                       [--also REMEDY ...] [--again] [--out DIR]
 
 Of each training of the zoo: one run without rehearsal; every remedy that has a scene played on its ops; then arms of
 the program, one as it is and one with each remedy, in turn (trial.field), a sweep there and back. malloc_thresholds
-runs beside them, for the best single pick. `--compile` measures that pick, by itself, on the programs that are done.
+runs beside them, for the best single pick. `--also compile` measures what has no scene, on what is done.
 `--again` plays the kept runs (.gobrrr/rehearsed-zoo) anew against the truth that was measured. Figures go to
 benchmarks/results/rehearsed-zoo-DATE.json and .md after every program; what is there is not measured again.
 """
@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import rehearsed
-from benchmarks.rehearsed_truth import Truth, truths
+from benchmarks.rehearsed_truth import START_S, Truth, truths
 from benchmarks.stamp import stamp
 from benchmarks.zoo.case import PROGRAMS, Case
 from benchmarks.zoo.cases import CASES
@@ -39,6 +39,7 @@ from gobrrr.rehearsal.outcome import outcome
 from gobrrr.rehearsal.perform import perform
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Script
+from gobrrr.remedies import registry
 from gobrrr.rules.verdict.model import Report
 from gobrrr.trial.referee import Program
 
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument("--without", nargs="+", choices=tuple(MAKERS), default=[], metavar="REMEDY")
     parser.add_argument("--seconds", type=float, default=8.0, help="of sweeps for each remedy")
     parser.add_argument("--threads", type=int, default=0, help="of each program's ops; 0: as it has them")
-    parser.add_argument("--compile", action="store_true", help="the pick that is slow to come, of what is done")
+    parser.add_argument("--also", nargs="+", default=[], metavar="REMEDY", help="alone, on what is done")
     parser.add_argument("--again", action="store_true", help="play kept runs anew, measure nothing")
     parser.add_argument("--out", default=str(RESULTS), metavar="DIR")
     args = parser.parse_args()
@@ -104,9 +105,9 @@ def _news(case: Case, before: Row | None, args: argparse.Namespace) -> Row | Non
     """What is to be kept of a program now; None where nothing is to be done."""
     if args.again:
         return _again(case, before) if before and before["pairs"] else None
-    if args.compile:
-        undone = before is not None and not before.get("failed") and "compile" not in before["picks"]
-        return _compiled(case, before, args.seconds) if before is not None and undone else None
+    if args.also:
+        names = [name for name in args.also if before and name not in before["picks"]]
+        return _alone(case, before, names, args.seconds) if before and not before.get("failed") and names else None
     return measured(case, args.seconds, args.without) if before is None else None
 
 
@@ -141,13 +142,14 @@ def _again(case: Case, before: Row) -> Row:
     return {**before, "step_ns": ledger.wall, "pairs": [pair for pair in pairs if pair]}
 
 
-def _compiled(case: Case, before: Row, seconds: float) -> Row:
+def _alone(case: Case, before: Row, names: Sequence[str], seconds: float) -> Row:
     folder = KEPT / case.name
     _, ledger, _, report = _judged(folder)
-    found = truths(_program(case, folder, ledger, report), ["compile"], seconds, folder / "arms", COMPILE_S)["compile"]
-    logs = [round(log, 5) for log in found.logs]
-    return {**before, "picks": {**before["picks"], "compile": found.figures()},
-            "sweeps": {**before["sweeps"], "compile": logs}}  # fmt: skip
+    patience = COMPILE_S if "compile" in names else START_S
+    found = truths(_program(case, folder, ledger, report), names, seconds, folder / "arms", patience)
+    figures = {name: each.figures() for name, each in found.items()}
+    logs = {name: [round(log, 5) for log in each.logs] for name, each in found.items()}
+    return {**before, "picks": {**before["picks"], **figures}, "sweeps": {**before["sweeps"], **logs}}
 
 
 def _judged(folder: Path) -> tuple[Recording, Ledger, Machine, Report]:
@@ -203,7 +205,7 @@ def _program(case: Case, folder: Path, ledger: Ledger, report: Report) -> Progra
     shutil.rmtree(source, ignore_errors=True)
     _copied(case, source)
     return Program((sys.executable, case.script.name), source, ledger.wall, report.step.loop, threads=report.threads,
-                   bytes=report.memory.peak or 0, options=options_of([*MAKERS, *PICKS], report))  # fmt: skip
+                   bytes=report.memory.peak or 0, options=options_of(registry.names(), report))  # fmt: skip
 
 
 def _copied(case: Case, place: Path) -> None:
@@ -213,8 +215,6 @@ def _copied(case: Case, place: Path) -> None:
 
 
 def _pointless(name: str, report: Report) -> bool:
-    from gobrrr.remedies import registry
-
     return registry.remedy(name).is_pointless(report)
 
 

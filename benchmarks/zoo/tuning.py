@@ -24,15 +24,23 @@ def tuned(case: Case, minutes: float) -> dict[str, Any]:
 
 def picked(file: Path) -> list[dict[str, Any]]:
     """Rows of what benchmarks.rehearsed_zoo measured, sweep by sweep, of single picks (a tuning of a minute for each of
-    them kept none on three programs) and of every remedy that was played: shares of the step, [low, high]."""
+    them kept none on three programs) and of every remedy: shares of the step, [low, high]."""
     programs = json.loads(file.read_text(encoding="utf-8"))["programs"]
     return [
         {"name": name, "kind": "picks", "skipped": "",
-         "picks": {pick: told["speedup"][0] for pick, told in each["picks"].items() if told.get("speedup")},
-         "gains": {pair["remedy"]: [end / pair["step_ns"] for end in pair["realised_interval_ns"]]
-                   for pair in each.get("pairs", []) if pair.get("realised_interval_ns")}}
+         "picks": {pick: told["speedup"][0] for pick, told in each["picks"].items()
+                   if pick in PICKS and told.get("speedup")},
+         "gains": _gains(each)}
         for name, each in programs.items()
     ]  # fmt: skip
+
+
+def _gains(measured: dict[str, Any]) -> dict[str, list[float]]:
+    alone = {name: [1 - 1 / times for times in told["speedup"][1:]]
+             for name, told in measured["picks"].items() if told.get("speedup")}  # fmt: skip
+    played = {pair["remedy"]: [end / pair["step_ns"] for end in pair["realised_interval_ns"]]
+              for pair in measured.get("pairs", []) if pair.get("realised_interval_ns")}  # fmt: skip
+    return {**alone, **played}
 
 
 def _tune(case: Case, minutes: float) -> dict[str, Any]:

@@ -129,9 +129,14 @@ def test_what_was_measured_to_bring_more_than_the_experts_fix_is_right(tiny: Cas
 
 def test_what_was_measured_is_taken_from_the_sweeps_a_tuning_and_the_edit(tmp_path: Path) -> None:
     pair = {"remedy": "packed_masks", "step_ns": 200.0, "realised_interval_ns": [-10.0, 20.0]}
-    (tmp_path / "picks.json").write_text(json.dumps({"programs": {"tiny": {"picks": {}, "pairs": [pair]}}}))
-    (picks,) = tuning.picked(tmp_path / "picks.json")
+    alone = {"bucketing": {"speedup": [1.5, 1.25, 2.0]}, "compile": {"speedup": None, "why": "too slow"},
+             "malloc_thresholds": {"speedup": [1.0, 0.8, 1.25]}}  # fmt: skip
+    seen = {"programs": {"tiny": {"picks": {}, "pairs": [pair]}, "alone": {"picks": alone, "pairs": []}}}
+    (tmp_path / "picks.json").write_text(json.dumps(seen))
+    picks, others = tuning.picked(tmp_path / "picks.json")
     assert picks["gains"] == {"packed_masks": [-0.05, 0.1]}
+    assert others["gains"] == {"bucketing": pytest.approx([0.2, 0.5]), "malloc_thresholds": pytest.approx([-0.25, 0.2])}
+    assert others["picks"] == {"malloc_thresholds": 1.0}, "the best pick is of those that people pick"
     tune = {"speedup": [1.5, 1.25, 2.0], "kept": ["bucketing"]}
     assert table._here({"saved": 0.3}, tune, picks) == {
         "packed_masks": [-0.05, 0.1], "bucketing": pytest.approx([0.2, 0.5]), "by hand": [0.3, 0.3]
