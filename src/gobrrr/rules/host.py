@@ -232,7 +232,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             machine,
             line,
-            message=f"{line.function} takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) of every step",
+            message=f"{line.function} takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step, on average",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
     for line in telling(ledger, [each.line for each in standing(ledger, machine) if each.writes]):
