@@ -527,6 +527,7 @@ def test_shorter_rows_leave_what_torch_and_python_take_per_op():
     case.extra = {"host": (host(10, phase="forward"), host(10, phase="optimizer"))}
     (found,) = case.raised("BRR409")
     assert found.saving.expected_ns == pytest.approx(0.5 * (85 - 10 - 5) * MS)
+    assert found.holds_ns == pytest.approx(0.5 * 30 * MS), "of the model's ops what they work on padding, not all"
 
 
 @pytest.mark.parametrize(("share", "longest", "expected"), [(0.5, 384, 0.25), (0.5, 512, 0.0), (0.05, 512, None)])

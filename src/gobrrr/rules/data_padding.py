@@ -65,6 +65,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         | padded.evidence,
         confidence="inferred",
         of=[op for op in ledger.ops if op.phase in MODEL],
+        part=packed / work,
     )
 
 

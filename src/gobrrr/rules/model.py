@@ -155,6 +155,7 @@ def finding(
     level: str | None = None,
     of: Iterable[OpGroup | HostGroup] | None = None,
     holds: float | None = None,
+    part: float = 1.0,
     rare: bool = False,
     bound: str | None = None,
     between: bool = False,
@@ -162,10 +163,10 @@ def finding(
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
     `ceiling` is what the finding holds and what goes with it: what the run cannot resolve is added here, for all rules
-    alike. `of` is the time that it speaks of, where that is known and not only the line; `holds` how long that is in
-    plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps
-    that only the mean holds; `between`: about what lies between the steps. `bound` is the rule's unless what it found
-    says otherwise.
+    alike. `of` is the time that it speaks of, where that is known and not only the line, or a `part` of it; `holds` how
+    long that is in plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is
+    about slow steps that only the mean holds; `between`: about what lies between the steps. `bound` is the rule's
+    unless what it found says otherwise.
     """
     declared = REGISTRY[code]
     most = max(ledger.wall, ledger.step.mean_ns) if rare else ceiling if between else ledger.wall
@@ -181,7 +182,8 @@ def finding(
     time = tuple(of) if of is not None else () if declared.bound == "data" else tuple(_below(ledger, where))
     lies = held(time) if of is not None else _wait(ledger) if declared.bound == "data" else ()
     if holds is not None and (total := sum(ns for _, ns in lies)):
-        lies = tuple((account, ns * holds / total) for account, ns in lies)
+        part *= holds / total
+    lies = tuple((account, ns * part) for account, ns in lies)
     return Finding(
         code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, ledger.wall),
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
