@@ -23,6 +23,7 @@ from gobrrr.recording.facts import Span
 from gobrrr.report.markdown import to_markdown
 from gobrrr.report.text import WIDTH, brief, render, show
 from gobrrr.report.timetable import ACCOUNTS
+from gobrrr.rules import load
 from gobrrr.rules.verdict.build import build
 from gobrrr.rules.verdict.model import Device, Report
 from gobrrr.rules.verdict.model import Span as Busy
@@ -258,6 +259,15 @@ def test_the_brief_tells_advice_whole_where_there_is_room() -> None:
     assert many.count("word15") == 1, "and the first is cut last"
     narrow = brief(replace(report, findings=(long,) * 3), width=60)
     assert narrow.count("\n") <= 30 and narrow.count("word0") == 2
+
+
+def test_a_heading_is_one_line_whatever_the_rules_name() -> None:
+    report, replace = samples.starved(), msgspec.structs.replace
+    longest = max((each.name for each in load().values()), key=len)
+    guess = replace(report.findings[0], name=longest, confidence="inferred")
+    for text in (render(replace(report, findings=(guess,)), width=100), brief(replace(report, findings=(guess,)))):
+        (head,) = [line for line in text.splitlines() if longest in line and "Data-bound" not in line]
+        assert "(inferred 30.0, at least 12.0)" in head
 
 
 def test_the_brief_says_what_it_leaves_out_and_how_to_see_it() -> None:

@@ -76,14 +76,13 @@ def _cost(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
     parts: list[str | tuple[str, str]] = _time(finding, page) if finding.saving.ceiling_ns > 0 else []
     if finding.cost_bytes is not None:
         parts += ["  " if parts else "", (units.size(finding.cost_bytes), "bold")]
-    if not parts:
-        return [("costs nothing on this device", "dim")]
-    return [*parts, ("  inferred" if finding.confidence == "inferred" else "", "dim")]
+    return parts or [("costs nothing on this device", "dim")]
 
 
 def _time(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
     saving, ceiling = finding.saving, finding.saving.ceiling_ns
-    basis = "rehearsed here" if finding.basis == "rehearsed" else "estimated"
+    guessed = "inferred" if finding.confidence == "inferred" else "estimated"
+    basis = "rehearsed here" if finding.basis == "rehearsed" else guessed
     expected, low = units.bare(saving.expected_ns, ceiling), units.bare(saving.low_ns, ceiling)
     least = "at least" if page.width >= 90 else "low"
     return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  ({basis} {expected}, {least} {low})"]
