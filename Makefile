@@ -2,7 +2,7 @@
 PYTHON ?= python3
 # Another build of torch: make test TORCH='torch==2.13.0 --index-url <your index>'
 TORCH  ?= torch==2.13.0
-JOBS   ?= 2
+JOBS   ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -18,7 +18,7 @@ help:  ## this list
 demo: $(READY)  ## find out why a small GPT trains slowly (about a minute)
 	$(BIN)/gobrrr run examples/gpt/train.py
 
-test: $(READY)  ## all tests but the slow ones, in at most 8 minutes on 2 cores
+test: $(READY)  ## all tests but the slow ones, a quarter of an hour on 2 cores
 	$(PYTEST) -n $(JOBS) --dist loadfile --durations 20 -m "not slow and not gpu"
 
 test-full: $(READY)  ## all tests, one after the other, so that their timings are their own

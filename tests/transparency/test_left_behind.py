@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import gobrrr.capture
-from gobrrr.capture.unseen import _CHATTER
+from gobrrr.capture.chatter import _CHATTER
 from gobrrr.recording.run import load_run
 from tests.transparency.pairs import differences
 from tests.transparency.training import break_, functions_of, notes, surroundings, train, watched
@@ -59,7 +59,7 @@ TAKES_OFF = {
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
     "kept.KeptCalls.remove", "kept.KeptCalls._put_back", "lookup.EngineLookup.remove", "recorder._forked",
-    "unseen._let_through", "threadcalls.ThreadCalls.close",
+    "chatter.let_through", "chatter._read", "threadcalls.ThreadCalls.close",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {

@@ -26,6 +26,7 @@ QUICK = (
     "processes",
     "by_hand",
     "sequences",
+    "scripted",
 )
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}

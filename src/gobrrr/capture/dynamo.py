@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
+from typing import Any, TypeVar
+
+Hook = TypeVar("Hook", bound=Callable[..., Any])
 
 
 def hide_own_code(*packages: str) -> None:
@@ -17,6 +20,12 @@ def hide_own_code(*packages: str) -> None:
         if name.startswith(("gobrrr.capture", *packages)):
             for code in _codes(vars(module), name):
                 skip(code)
+
+
+def called_from_compiled(hook: Hook) -> Hook:
+    """A hook that compiled code (an optimizer's step) calls and does not trace: it would warn of a builtin in it."""
+    hook._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return hook
 
 
 def _skip() -> Callable[[CodeType], None] | None:

@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from functools import wraps
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
 from gobrrr.capture.children import Children
+from gobrrr.capture.dynamo import called_from_compiled
 from gobrrr.capture.kept import KeptCalls
 from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain
 from gobrrr.capture.parts import is_training
@@ -164,7 +166,7 @@ class Hooks:
                 if updating:
                     self._updating = False
 
-        return hook
+        return called_from_compiled(hook) if updating else hook
 
     def _timed(self, body: Callable[..., object], args: tuple[Any, ...]) -> None:
         """One hook in so many is timed: what watching costs is measured in the run itself."""
@@ -229,11 +231,13 @@ class Hooks:
         end = self._guarded(self._next_end)
         hooks = self
 
+        @wraps(enter)  # TorchScript compiles this class from its source, which must be torch's
         def __enter__(self: Any) -> Any:
             if _is_loaders(self):
                 begin(sys._getframe(0).f_back)
             return enter(self)
 
+        @wraps(leave)
         def __exit__(self: Any, *exc: Any) -> Any:
             result = leave(self, *exc)
             if hooks._late:  # torch wraps an optimizer's step, its hooks included, in a record_function

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.unseen import without_chatter
+from gobrrr.capture.chatter import without_chatter
 
 _begun = False
 

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from gobrrr.capture import facts, pixels, plan, records
+from gobrrr.capture.chatter import let_through
 from gobrrr.capture.config import Config
 from gobrrr.capture.counted import Held, Name, grown, held_graphs
 from gobrrr.capture.counting import CountWindow
@@ -111,7 +112,7 @@ class Session:
         except Exception as error:
             self.complain(error)
         self._abandon_window()
-        for take_off in (self.hooks.remove, self.workers.close):
+        for take_off in (self.hooks.remove, self.workers.close, let_through):
             with contextlib.suppress(Exception):
                 take_off()
         if not self.recorder.started:

@@ -1,23 +1,14 @@
-"""How gobrrr works inside a program that must not notice: not by torch's modes, on stderr, nor in its variables."""
+"""How gobrrr works inside a program that must not notice: not by torch's modes, nor in its variables."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-# What Kineto's logger writes: "USDT:2026-11-21 01:15:32 26489:26489 SyncActivityProfilerHandler.cpp:52] profiler_start"
-# and where the first profile of a process is made in another thread than the one that imported torch.
-_CHATTER = re.compile(
-    rb"^(?:\[W\d{4} [\d:.]+ profiler_kineto\.cpp:\d+\]"  # and torch's own, where a profile was short
-    rb"|[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\]|ERROR: External init callback).*\n?",
-    re.MULTILINE,
-)
 _SHARED_LOCALS = sys.version_info < (3, 13)
 """Until PEP 667, all who ask for a function's variables get one and the same dict, and asking rewrites it."""
 _TRACING_ASKS = sys.version_info < (3, 11)
@@ -92,34 +83,6 @@ def sees_every_op() -> bool:
     import torch
 
     return torch._C._len_torch_dispatch_stack() > 0
-
-
-@contextlib.contextmanager
-def without_chatter() -> Iterator[None]:
-    """Hold stderr back for a moment, and let all but the profiler's own log lines through afterwards.
-
-    Its log level would do too, but is read once per process: the program's own profiler would fall silent with ours.
-    """
-    try:
-        stderr, held = os.dup(2), os.memfd_create("gobrrr-stderr")
-    except (AttributeError, OSError):  # not Linux, or no stderr at all
-        yield
-        return
-    os.dup2(held, 2)
-    try:
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        _let_through(held)
-
-
-def _let_through(held: int) -> None:
-    with os.fdopen(held, "rb") as file, contextlib.suppress(OSError):
-        file.seek(0)
-        rest = memoryview(_CHATTER.sub(b"", file.read()))
-        while rest:
-            rest = rest[os.write(2, rest) :]
 
 
 def _holds_locals(code: CodeType) -> bool:

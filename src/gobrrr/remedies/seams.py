@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.dynamo import hide_own_code
+from gobrrr.capture.dynamo import called_from_compiled, hide_own_code
 from gobrrr.capture.lookup import Lookup, ModuleCall
 from gobrrr.capture.patches import Patches
 from gobrrr.capture.unseen import is_the_programs
@@ -164,7 +164,8 @@ class Seams:
         if self._optimizer or self._model or self._step:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-            self.undo(register_optimizer_step_pre_hook(self._guarded(self._optimizer_steps)).remove)
+            hook = called_from_compiled(self._guarded(self._optimizer_steps))
+            self.undo(register_optimizer_step_pre_hook(hook).remove)
         if self._model:
             self._hook_models()
         if self._loader:
