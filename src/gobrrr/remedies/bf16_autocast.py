@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
-HELPER = """from torch.utils._pytree import tree_map
+HELPER = """import functools
+import types
+
+from torch.utils._pytree import tree_map
 
 
-def in_bfloat16(forward):
-    \"\"\"Matrix products in bfloat16, results in float32.\"\"\"
+def in_bfloat16(model):
+    \"\"\"Matrix products in bfloat16, results in float32; a copy of the model computes with its own weights.\"\"\"
+    forward = type(model).forward
 
-    def lowered(*args, **kwargs):
+    @functools.wraps(forward)
+    def lowered(self, *args, **kwargs):
         with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16):
-            result = forward(*args, **kwargs)
+            result = forward(self, *args, **kwargs)
         return tree_map(lambda x: x.float() if getattr(x, "dtype", None) == torch.bfloat16 else x, result)
 
-    return lowered"""
+    model.forward = types.MethodType(lowered, model)"""
 """As autocast_forward does it, for the user's own file."""
 
 
@@ -37,7 +42,7 @@ class Bf16Autocast(Remedy):
     codes = ("BRR102", "BRR110", "BRR602")
     conflicts = ("float32", "float16_autocast")
     by_hand = 'with torch.autocast("cpu", torch.bfloat16):  # or "cuda"'
-    edit = BeforeTraining("{model}.forward = in_bfloat16({model}.forward)", HELPER)
+    edit = BeforeTraining("in_bfloat16({model})", HELPER)
 
     def probe(self) -> str:
         import torch
@@ -60,19 +65,17 @@ def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
     import torch
     from torch.utils._pytree import tree_map
 
-    forward = module.forward
     device = next((p.device.type for p in module.parameters()), "cpu")
 
     def widened(value: Any) -> Any:
         return value.float() if isinstance(value, torch.Tensor) and value.dtype == getattr(torch, dtype) else value
 
-    @functools.wraps(forward)
-    def lowered(*args: Any, **kwargs: Any) -> Any:
+    def lowered(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
         with torch.autocast(device, getattr(torch, dtype)):
             result = forward(*args, **kwargs)
         return tree_map(widened, result)
 
-    seams.replace(module, "forward", lowered)
+    seams.replace(module, "forward", replaced(module, lowered))
 
 
 REMEDY = Bf16Autocast()

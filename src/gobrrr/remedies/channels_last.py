@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
@@ -30,15 +31,15 @@ class ChannelsLast(Remedy):
                 return value.contiguous(memory_format=torch.channels_last)
             return value
 
+        def laid_out(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+            return forward(*tree_map(last, args), **tree_map(last, kwargs))
+
         def lay_out(module: Any) -> None:
             if not any(isinstance(m, torch.nn.Conv2d) for m in module.modules()):
                 return
             module.to(memory_format=torch.channels_last)
-            hook = module.register_forward_pre_hook(
-                lambda _, args, kwargs: tree_map(last, (args, kwargs)), with_kwargs=True
-            )
             seams.undo(lambda: module.to(memory_format=torch.contiguous_format))
-            seams.undo(hook.remove)
+            seams.replace(module, "forward", replaced(module, laid_out))
             seams.applied(self.name, type(module).__name__)
 
         seams.at_model(lay_out)

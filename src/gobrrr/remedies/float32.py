@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
@@ -29,16 +30,16 @@ class Float32(Remedy):
         def single(value: Any) -> Any:
             return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
 
+        def computed(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+            return forward(*tree_map(single, args), **tree_map(single, kwargs))
+
         def cast(module: Any) -> None:
             wide = [p for p in (*module.parameters(), *module.buffers()) if p.dtype == torch.float64]
             for each in wide:
                 each.data = each.data.float()
                 if each.grad is not None:
                     each.grad = each.grad.float()
-            hook = module.register_forward_pre_hook(
-                lambda _, args, kwargs: tree_map(single, (args, kwargs)), with_kwargs=True
-            )
-            seams.undo(hook.remove)
+            seams.replace(module, "forward", replaced(module, computed))
             if wide:
                 seams.applied(self.name, f"{type(module).__name__}, {len(wide)} tensors")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
+
+from gobrrr.remedies.forwards import replaced
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -28,20 +29,17 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
 
     def change(model: Any) -> None:
         for head in filter(wanted, model.modules()):
-            lazy = _lazy(head, LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
-            seams.replace(head, "forward", lazy)
+            lazy = _lazy(LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
+            seams.replace(head, "forward", replaced(head, lazy))
 
     seams.at_model(change)
 
 
-def _lazy(head: Any, kind: Any, used: Any, chunks: Any) -> Any:
-    """The head's forward: lazy in training, as ever in evaluation."""
+def _lazy(kind: Any, used: Any, chunks: Any) -> Any:
+    """A head's forward: lazy in training, as ever in evaluation."""
     import torch
 
-    plain = head.forward
-
-    @functools.wraps(plain)
-    def forward(hidden: Any) -> Any:
+    def forward(head: Any, plain: Any, hidden: Any) -> Any:
         if not head.training or not torch.is_grad_enabled():
             return plain(hidden)
         device = hidden.device.type

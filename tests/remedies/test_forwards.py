@@ -1,0 +1,97 @@
+"""A copy of a model whose forward a remedy replaced computes with its own weights, and is saved as any other."""
+
+from __future__ import annotations
+
+import copy
+import io
+from types import MethodType
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from gobrrr.remedies import registry
+from gobrrr.remedies.forwards import replaced
+from gobrrr.remedies.patch import patched
+from tests.remedies.test_effects import applied
+
+
+class Images(nn.Module):
+    """All that these remedies look for: a convolution, a head of many classes, and doubles where they are asked for."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, dtype=dtype)
+        self.head = nn.Linear(4, 5000, dtype=dtype)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.conv(x)).mean((2, 3))
+        out: torch.Tensor = self.head(hidden)
+        return out
+
+
+@pytest.mark.parametrize("name", ["bf16_autocast", "channels_last", "float32", "chunked_loss", "pad_vocabulary"])
+def test_the_best_weights_are_kept_by_a_copy_and_by_a_file(name: str) -> None:
+    torch.manual_seed(0)
+    dtype = torch.float64 if name == "float32" else torch.float32
+    model, x = Images(dtype), torch.randn(2, 3, 8, 8, dtype=dtype)
+    with applied(name):
+        model(x)
+        best, file = copy.deepcopy(model), io.BytesIO()
+        torch.save(model, file)
+        before = torch.tensor(model(x).tolist())  # a head of many classes may not have computed it yet
+        for parameter in model.parameters():
+            parameter.data.zero_()
+        file.seek(0)
+        loaded = torch.load(file, weights_only=False)
+        for kept in (best, loaded):
+            found = torch.tensor(kept(x.to(next(kept.parameters()).dtype)).tolist())
+            torch.testing.assert_close(found, before, rtol=2e-2, atol=2e-2)
+        assert not model(x).float().any()
+    assert "forward" not in vars(model)
+
+
+def test_what_the_program_set_in_its_place_is_called_beneath() -> None:
+    model = Images()
+    seen: list[Any] = []
+
+    def doubled(self: Images, x: torch.Tensor) -> torch.Tensor:
+        seen.append(self)
+        return 2 * Images.forward(self, x)
+
+    def one_more(_: Any, forward: Any, *args: Any) -> Any:
+        return forward(*args) + 1
+
+    model.forward = MethodType(doubled, model)  # type: ignore[method-assign]
+    model.forward = replaced(model, one_more)  # type: ignore[method-assign]
+    model.forward = replaced(model, one_more)  # type: ignore[method-assign]  # two remedies
+    other, x = copy.deepcopy(model), torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(other(x), 2 * Images.forward(model, x) + 2)
+    assert seen == [other] and seen[0] is not model, "a method of the program's is the copy's, too"
+    model.forward = lambda x: x  # type: ignore[method-assign,assignment]
+    model.forward = replaced(model, one_more)  # type: ignore[method-assign]
+    assert model(torch.zeros(1)).item() == 1
+
+
+AVERAGED = """import torch
+
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+average = torch.optim.swa_utils.AveragedModel(model)
+"""
+
+
+def test_the_patch_leaves_an_average_of_the_model_its_own_weights() -> None:
+    edit = registry.remedy("bf16_autocast").change_of_source({})
+    assert edit is not None
+    names: dict[str, Any] = {}
+    exec(patched(AVERAGED, [edit]), names)  # as the user would run it
+    model, average, x = names["model"], names["average"], torch.randn(4, 8)
+    before = average(x)
+    model.weight.data.zero_()
+    assert torch.equal(average(x), before) and not torch.equal(model(x), before)
+    assert model(x).dtype == torch.float32 and "in_bfloat16" in names
