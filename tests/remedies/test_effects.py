@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import os
 from collections.abc import Iterator
@@ -604,3 +605,40 @@ def test_bf16_takes_hold_in_what_the_program_compiles() -> None:
     torch.testing.assert_close(found, expected, rtol=0.05, atol=0.05)
     assert torch.equal(model(x), expected)
     torch._dynamo.reset()
+
+
+def test_a_fused_update_ends_where_memory_lies_otherwise() -> None:
+    """Its kernel on a CPU pairs elements in the order of memory: those of a state with another layout are others."""
+
+    def resumed(remedy: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8, 2))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        step(model, optimizer, torch.randn(4, 3, 3, 3))
+        kept = copy.deepcopy(optimizer.state_dict())
+        model.to(memory_format=torch.channels_last)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        optimizer.load_state_dict(kept)
+        with applied("fused_optimizer") if remedy else contextlib.nullcontext({}) as said:
+            for _ in range(5):
+                step(model, optimizer, torch.randn(4, 3, 3, 3))
+            assert bool(said) == remedy
+            assert not optimizer.param_groups[0].get("fused")
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    assert torch.equal(resumed(True), resumed(False))
+
+
+@pytest.mark.parametrize(("name", "key"), [("fused_optimizer", "fused"), ("foreach_optimizer", "foreach")])
+def test_a_checkpoint_does_not_say_that_a_remedy_was_on(name: str, key: str) -> None:
+    model = nn.Linear(3, 3)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    with applied(name):
+        step(model, optimizer, torch.ones(2, 3))
+        assert optimizer.param_groups[0][key] is True
+        kept = optimizer.state_dict()
+        assert {name: kept["param_groups"][0][name] for name in ("fused", "foreach")} == {
+            "fused": None,
+            "foreach": None,
+        }
+    assert optimizer.param_groups[0][key] is None and optimizer.state_dict() == kept

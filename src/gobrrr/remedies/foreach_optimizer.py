@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.groups import Switched, kept_from_files
 from gobrrr.remedies.model import Remedy, SetKeyword
 from gobrrr.rules.model import Saving
 
@@ -33,11 +33,11 @@ class ForeachOptimizer(Remedy):
 
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:
-            groups = [group for group in optimizer.param_groups if self._can(group)]
-            for group in groups:
-                seams.undo(partial(group.update, foreach=group["foreach"]))
-                group["foreach"] = True
-            if groups:
+            switched = [Switched(group, foreach=True) for group in optimizer.param_groups if self._can(group)]
+            for group in switched:
+                seams.undo(group.back)
+            if switched:
+                seams.undo(kept_from_files(optimizer, switched))
                 seams.applied(self.name, type(optimizer).__name__)
 
         seams.at_optimizer(switch)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.dynamo import called_from_compiled
+from gobrrr.remedies.groups import Switched, kept_from_files
 from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
@@ -36,12 +39,13 @@ class FusedOptimizer(Remedy):
         def switch(optimizer: Any) -> None:
             kind = type(optimizer).__name__
             groups = [group for group in optimizer.param_groups if self._can(optimizer, group)]
-            for group in groups:
-                before = {key: group.get(key) for key in ("fused", "foreach")}
-                group.update(fused=True, foreach=False)
-                seams.undo(partial(group.update, before))
+            switched = [Switched(group, fused=True, foreach=False) for group in groups]
+            for group in switched:
+                seams.undo(group.back)
             self._steps_as_tensors(optimizer)
             if groups:
+                seams.undo(optimizer.register_step_pre_hook(called_from_compiled(partial(_watched, switched))).remove)
+                seams.undo(kept_from_files(optimizer, switched))
                 seams.applied(self.name, f"{kind}, {len(groups)} of {len(optimizer.param_groups)} groups")
 
         seams.at_optimizer(switch)
@@ -65,6 +69,25 @@ class FusedOptimizer(Remedy):
         for parameter, state in optimizer.state.items():
             if "step" in state and not isinstance(state["step"], torch.Tensor):
                 state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
+
+
+def _watched(switched: list[Switched], optimizer: Any, *_: Any) -> None:
+    """Before each step: states come with a checkpoint, gradients from anywhere."""
+    for group in switched:
+        if group.is_on and not all(_alike(parameter, optimizer.state) for parameter in group.group["params"]):
+            group.back()
+
+
+def _alike(parameter: Any, state: Mapping[Any, Mapping[str, Any]]) -> bool:
+    """Whether its gradient and state lie in memory as it does: the kernel on a CPU walks over memory and heeds no
+    strides."""
+    if parameter.dim() < 2:  # but for views with gaps, which no gradient and no state has
+        return bool(parameter.is_contiguous())
+    strides, gradient = parameter.stride(), parameter.grad
+    if gradient is not None and gradient.stride() != strides:
+        return False
+    beside = state.get(parameter) or {}
+    return all(each.stride() == strides for each in beside.values() if getattr(each, "shape", None) == parameter.shape)
 
 
 REMEDY = FusedOptimizer()
