@@ -56,12 +56,12 @@ def test_a_run_that_is_elsewhere_is_told_before_all_else() -> None:
     crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="warning", message="crowded")
     other = samples.finding("BRR902", 0.0, name="unsteady", bound="host", severity="critical", message="they differ")
     children = samples.finding("BRR904", 0.0, name="signals", bound="host", severity="critical", message="children")
-    ranked = rank_findings([other, crowd, samples.finding(), children])
+    ranked = rank_findings([other, crowd, samples.finding(), children], samples.starved_ledger())
     assert ranked[0] is children
     verdict = judge(samples.starved_ledger(), ranked)
     assert verdict.bound == "unreliable" and verdict.sentence.startswith("Unreliable: children")
     mild = replace(children, severity="warning")
-    ranked = rank_findings([crowd, samples.finding(), mild])
+    ranked = rank_findings([crowd, samples.finding(), mild], samples.starved_ledger())
     assert judge(samples.starved_ledger(), ranked).sentence.startswith("Starved: crowded. Data-bound")
 
 
@@ -202,7 +202,9 @@ def test_a_finding_decides_from_the_warning_threshold_on(expected: float, bound:
 
 
 def test_critical_doubt_comes_before_every_cause() -> None:
-    verdict = judge(samples.starved_ledger(), rank_findings([samples.finding(), samples.doubt()]))
+    verdict = judge(
+        samples.starved_ledger(), rank_findings([samples.finding(), samples.doubt()], samples.starved_ledger())
+    )
     assert verdict.bound == "unreliable"
     assert verdict.sentence == (
         "Unreliable: the plain steps spread by 48 % around their median while other processes kept 1.7 cores busy; "
@@ -228,8 +230,8 @@ def test_balanced_says_how_near_the_machine() -> None:
     verdict = judge(ledger(0.6, inefficiency=35.0, compute=30.0, bandwidth=30.0), [samples.finding("BRR201", 5.0)])
     assert verdict.bound == "balanced"
     assert verdict.sentence == (
-        "Balanced: this step runs at 60 % of what the machine can do (speed of light), and no rule names a cause of "
-        "10 % of it or more; the largest loss, 35.0 ms (35.0 %) of the 100 ms step (95 % interval 98.6 to 102 ms), is "
+        "Balanced: this step runs at 60 % of what the machine can do (speed of light), and no cause that a rule names "
+        "is expected to give back 10 % of it (BRR201: 5.0 %); the largest loss, 35.0 ms (35.0 %) of the 100 ms step (95 % interval 98.6 to 102 ms), is "
         "op time above the floor that the machine sets (inefficiency 35.0 %)."
     )
 
@@ -342,3 +344,31 @@ def test_what_lies_between_the_steps_is_not_called_a_part_of_them() -> None:
     said = judge(ledger(compute=100.0), [found]).sentence
     adds = f"adds {duration(found.saving.ceiling_ns)} to each of the steps of 100 ms, on average"
     assert said.startswith("Held up between its steps: ") and adds in said
+
+
+def test_what_the_verdict_tells_comes_first() -> None:
+    """Of two that are near the other may be expected to bring a little more."""
+    more = samples.finding("BRR202", 30.0, name="page-faults", bound="overhead")
+    told = replace(samples.finding("BRR401", 29.0), saving=Saving(0.0, 29 * MS, 60 * MS))
+    third = replace(samples.finding("BRR403", 26.5), saving=Saving(0.0, 26.5 * MS, 62 * MS))
+    findings = [third, more, told, samples.doubt()]
+    assert [f.code for f in rank_findings(findings, ledger(data_wait=62.0))] == ["BRR902", "BRR401", "BRR202", "BRR403"]
+    verdict = judge(ledger(data_wait=62.0), rank_findings(findings[:-1], ledger(data_wait=62.0)))
+    assert verdict.bound == "data" and verdict.sentence.startswith("Data-bound")
+
+
+def test_a_cause_of_less_than_a_tenth_is_not_denied() -> None:
+    """A stranger's report had a finding about the very op that its verdict called nobody's."""
+    small = samples.finding("BRR112", 9.0, name="masks", bound="compute", severity="note")
+    said = judge(ledger(host=60.0), [small]).sentence
+    assert "no cause that a rule names is expected to give back 10 % of it (BRR112: 9.0 %)" in said
+    assert "no rule names a cause of 10 % of it or more" in judge(ledger(host=60.0), []).sentence
+
+
+def test_what_is_rare_is_told_of_the_mean_step() -> None:
+    """187 ms is the usual step, and workers that start now and then are no part of it."""
+    start = replace(samples.finding("BRR404", 25.0, name="workers-start-every-epoch", rare=True))
+    steps = ledger(data_wait=62.0)
+    steps = replace(steps, step=replace(steps.step, mean_ns=133 * MS))
+    said = judge(steps, [start]).sentence
+    assert "adds 25.0 ms to the average step of 133 ms (the usual one takes 100 ms)" in said

@@ -82,6 +82,8 @@ class Finding(msgspec.Struct, frozen=True):
     """Remedies that were, winners and losers; losers are not among `remedies`."""
     between: bool = False
     """It lies between the steps, and is no part of their time."""
+    rare: bool = False
+    """It lies in slow steps that come now and then: the mean step has it, the usual one does not."""
 
     @property
     def holds_ns(self) -> float:
@@ -187,7 +189,7 @@ def finding(
     return Finding(
         code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, ledger.wall),
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
-        confidence, lies, between=between,
+        confidence, lies, between=between, rare=rare,
     )  # fmt: skip
 
 

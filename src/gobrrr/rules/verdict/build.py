@@ -17,7 +17,7 @@ from gobrrr.rules.model import REGISTRY, Finding, Rehearsed
 from gobrrr.rules.verdict.lines import line_times
 from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.rules.verdict.place import short
-from gobrrr.rules.verdict.sentence import is_doubt, is_elsewhere, judge
+from gobrrr.rules.verdict.sentence import costliest, is_doubt, is_elsewhere, judge
 
 MAX_SHAPES = 120
 NUM_KERNELS = NUM_OPS = 10
@@ -51,7 +51,7 @@ def build(
     `skipped` are (code, why it could not be judged). Findings of rules that only matter on another device are left out
     unless `portability`. `profiler_overhead_share` is how much slower the profiled window ran; 0 derives it.
     """
-    ranked = rank_findings([f for f in findings if portability or not _elsewhere(f)])
+    ranked = rank_findings([f for f in findings if portability or not _elsewhere(f)], ledger)
     verdict = judge(ledger, ranked)
     if verdict.bound == "unreliable" and ("offline" in ledger.signals or any(map(_is_impossible, ranked))):
         ranked = tuple(_as_note(finding) for finding in ranked)
@@ -99,9 +99,9 @@ def _fusable(ledger: Ledger) -> bool | None:
     return any(o.supports_fused and not o.fused for o in optimizers) if optimizers else None
 
 
-def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """By expected saving, the largest first; doubts last, but those that make the run unreliable before all, and of
-    them the one that says that its time is elsewhere."""
+def rank_findings(findings: Sequence[Finding], ledger: Ledger) -> tuple[Finding, ...]:
+    """What the verdict tells, then by expected saving, the largest first; doubts last, but those that make the run
+    unreliable before all, and of them the one that says that its time is elsewhere."""
 
     def key(finding: Finding) -> tuple[int, bool, float, float, str, str]:
         doubt = is_doubt(finding)
@@ -116,7 +116,9 @@ def rank_findings(findings: Sequence[Finding]) -> tuple[Finding, ...]:
             where,
         )
 
-    return tuple(sorted(findings, key=key))
+    by_cost = sorted(findings, key=key)
+    first = costliest(ledger, by_cost)
+    return tuple(sorted(by_cost, key=lambda f: (is_doubt(f) and f.severity == "critical", f is first), reverse=True))
 
 
 def describe(machine: Machine) -> str:

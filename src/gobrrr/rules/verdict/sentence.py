@@ -68,12 +68,7 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
 def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     """Doubt first, then the costliest finding that is more than a note, then the ledger. `findings` sorted by expected
     saving."""
-    costly = (f for f in findings if f.saving.expected_ns >= WARNING * ledger.wall)
-    rivals = [f for f in costly if not is_doubt(f) and f.severity != "note"]
-    # Two so near say nothing of which is more: then what was measured here is surer than an estimate, and of two
-    # estimates more is what could come back at most.
-    top = max((f for f in rivals if f.saving.expected_ns >= NEAR * rivals[0].saving.expected_ns),
-              key=lambda f: (f.basis == "rehearsed", f.saving.ceiling_ns), default=None)  # fmt: skip
+    top = costliest(ledger, findings)
     doubts = [f for f in findings if is_doubt(f) and f.severity == "critical"]
     if top is not None and _stands(ledger, top):
         doubts = [f for f in doubts if f.code != "BRR908"]
@@ -85,7 +80,19 @@ def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {named}")
     if top is not None:
         return _verdict(top.bound, _told(ledger, top), _label(ledger, top))
-    return _from_ledger(ledger)
+    return _from_ledger(ledger, _none(ledger, findings))
+
+
+def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
+    """The finding that is told first: more than a note, and more is expected back than of others.
+
+    Two so near say nothing of which is more: then what was measured here is surer than an estimate, and of two
+    estimates more is what could come back at most."""
+    costly = (f for f in findings if f.saving.expected_ns >= WARNING * ledger.wall)
+    rivals = [f for f in costly if not is_doubt(f) and f.severity != "note"]
+    most = max((f.saving.expected_ns for f in rivals), default=0.0)
+    near = [f for f in rivals if f.saving.expected_ns >= NEAR * most]
+    return max(near, key=lambda f: (f.basis == "rehearsed", f.saving.ceiling_ns), default=None)
 
 
 def _label(ledger: Ledger, top: Finding) -> str:
@@ -150,13 +157,15 @@ def _told(ledger: Ledger, top: Finding) -> str:
     surely = f" (at least {low})" if saving.low_ns > 0 else ""
     back = f"up to {ceiling} could come back, {expected} expected{surely}"
     wait = ledger.account("data_wait")
+    if top.rare:
+        return f"{named} adds {expected} to the average step of {_mean(ledger)}; {back}"
     if top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
         rest = f", more than the wait{_also(ledger)}" if saving.ceiling_ns > wait else ""
         return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}; {back}{rest}"
     if top.between:
         return f"{named} adds {ceiling} to each of the steps of {units.duration(ledger.wall)}, on average; {back}"
     if saving.expected_ns > ledger.wall:
-        return f"{named} adds {expected} to the average step of {units.duration(ledger.step.mean_ns)}; {back}"
+        return f"{named} adds {expected} to the average step of {_mean(ledger)}; {back}"
     if saving.expected_ns <= top.holds_ns <= ledger.wall:
         return f"{named} holds {_part(ledger, top.holds_ns)} of the {_step(ledger)}, {_accounts(top)}; {back}"
     part = _part(ledger, saving.expected_ns)
@@ -189,12 +198,29 @@ def _step(ledger: Ledger) -> str:
     return f"{units.duration(ledger.wall)} {_noun(ledger)}{interval}"
 
 
+def _mean(ledger: Ledger) -> str:
+    """Beside the usual step, which the table divides and which has none of what is rare."""
+    mean = max(ledger.step.mean_ns, ledger.wall)
+    usual = f" (the usual one takes {units.duration(ledger.wall)})" if mean > ledger.wall else ""
+    return f"{units.duration(mean)}{usual}"
+
+
 def _noun(ledger: Ledger) -> str:
     """What the figures are of."""
     return "recording" if "unmarked" in ledger.signals else "step"
 
 
-def _from_ledger(ledger: Ledger) -> Verdict:
+def _none(ledger: Ledger, findings: Sequence[Finding]) -> str:
+    """That no finding has weight; what the largest gives back, for more may be spoken of in it."""
+    told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
+    if not told:
+        return f"no rule names a cause of {100 * WARNING:.0f} % of it or more"
+    most = max(told, key=lambda f: f.saving.expected_ns)
+    part = units.share(most.saving.expected_ns / ledger.wall)
+    return f"no cause that a rule names is expected to give back {100 * WARNING:.0f} % of it ({most.code}: {part})"
+
+
+def _from_ledger(ledger: Ledger, none: str) -> Verdict:
     """No finding of weight: near what the machine can do, or else where the time is that is lost."""
     if ledger.device is not None and ledger.device.busy_ns > MAJORITY * ledger.wall:
         return _of_the_device(ledger, ledger.device)
@@ -204,7 +230,6 @@ def _from_ledger(ledger: Ledger) -> Verdict:
         part = f"{_part(ledger, roofs[roof])} of the {_step(ledger)}"
         return _verdict(roof, f"{part} is {ROOFS[roof]}; {_light(ledger)}")
     bound, ns, what = largest(ledger)
-    none = f"no rule names a cause of {100 * WARNING:.0f} % of it or more"
     if sum(roofs.values()) > MAJORITY * ledger.wall:
         lost = f"the largest loss, {_part(ledger, ns)} of the {_step(ledger)}, {what}"
         return _verdict("balanced", f"{_light(ledger)}, and {none}; {lost}")
