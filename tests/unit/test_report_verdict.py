@@ -231,8 +231,8 @@ def test_balanced_says_how_near_the_machine() -> None:
     assert verdict.bound == "balanced"
     assert verdict.sentence == (
         "Balanced: this step runs at 60 % of what the machine can do (speed of light), and no cause that a rule names "
-        "is expected to give back 10 % of it (BRR201: 5.0 %); the largest loss, 35.0 ms (35.0 %) of the 100 ms step (95 % interval 98.6 to 102 ms), is "
-        "op time above the floor that the machine sets (inefficiency 35.0 %)."
+        "is expected to give back 10 % of it (BRR201: 5.0 %); the largest loss, 35.0 ms (35.0 %) of the 100 ms step "
+        "(95 % interval 98.6 to 102 ms), is op time above the floor that the machine sets (inefficiency 35.0 %)."
     )
 
 

@@ -188,6 +188,15 @@ def test_a_checkpoint_after_an_evaluation_is_not_taken_for_it():
     assert evaluated.evidence["per_update"].value == pytest.approx(0.3 / 0.4 * 100 * MS)
 
 
+def test_histograms_before_an_evaluation_are_not_taken_for_it():
+    slow = OtherLoop("forwards of Net", 0.6, 1600, between=0.6, where=LOSS, before=0.35)
+    case = training(loops=(slow,), facts=Facts(modules=(MODEL,)))
+    (found,), (evaluated,) = case.raised("BRR311"), case.raised("BRR312")
+    assert found.saving.ceiling_ns == pytest.approx(0.35 / 0.4 * 100 * MS) and found.between
+    assert "between an update and the first of the forwards" in found.message
+    assert evaluated.saving.ceiling_ns == pytest.approx(0.25 / 0.4 * 100 * MS)
+
+
 def test_what_makes_the_forwards_is_named_before_the_line_that_calls_eval():
     often = OtherLoop("forwards of Net", 0.4, 1600, between=0.4, where=MAIN)
     other = OtherLoop("forwards of Part", 0.1, 1600, between=0.1, where=LOSS)

@@ -236,6 +236,28 @@ def test_what_comes_after_an_evaluations_last_forward_is_told_apart(
     assert other.after == pytest.approx(after / (evaluated + 100.5), rel=0.03)
 
 
+@pytest.mark.parametrize("loader", [True, False])
+@pytest.mark.parametrize("before", [0, 60])
+def test_what_comes_before_an_evaluations_first_forward_is_told_apart(
+    program: Program, before: float, loader: bool
+) -> None:
+    """Histograms of all weights were told as half of an evaluation. What its loader takes to start is its own."""
+    for _ in range(20):
+        program.train(10)
+        program.now += before * MS
+        if loader:
+            program.recorder.note(marks.ITER, 1)
+            program.now += 30 * MS
+        for _ in range(10):
+            program.forward(8, module=0, flags=EVALUATION)
+    program.train(2)
+    (other,) = other_loops(recording(program))
+    whole = before + 30 * loader + 80 + 100.5
+    # Without a loader the time of one such step may have made its input.
+    assert other.before == pytest.approx(max(0.0, before - 8 * (not loader)) / whole, rel=0.05, abs=0.01)
+    assert other.between == pytest.approx((whole - 100.5) / whole, rel=0.03) and other.after == 0
+
+
 def test_workers_that_stop_and_start_are_no_checkpoint(program: Program) -> None:
     """Those of the evaluation as its loader ends, those of the training as its iterator is made."""
     for _ in range(20):

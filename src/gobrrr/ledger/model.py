@@ -232,6 +232,8 @@ class OtherLoop(msgspec.Struct, frozen=True):
     """The user's line that makes its forwards."""
     after: float = 0.0
     """Of `between`, what comes after the last of its steps, by the longest of them: a checkpoint, a plot, a metric."""
+    before: float = 0.0
+    """Of `between`, what comes between the update and the first of its steps: a log, a histogram."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

@@ -32,13 +32,15 @@ Key = tuple[int, int]
 class Stretch(NamedTuple):
     """What lies between two steps of the main loop, with steps of others in it: theirs is [begin, end), what is left
     until `until` is the main loop's. `boundaries`: how many each of the others has in it; `after`: ns from when the
-    last of these steps should be over, by the longest before it, and its loader has said that it is."""
+    last of these steps should be over, by the longest before it, and its loader has said that it is; `before`: ns to
+    where they begin: their loader, or their first forward but for what such a step takes to make its input."""
 
     begin: int
     end: int
     until: int
     boundaries: Counter[Key]
     after: int
+    before: int = 0
 
 
 def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
@@ -66,7 +68,8 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
             num,
             _spent(between, loop.key) / total,
             _where(recording, loop),
-            _spent(between, loop.key, after=True) / total,
+            _spent([_only(each, each.after) for each in between], loop.key) / total,
+            _spent([_only(each, each.before) for each in between], loop.key) / total,
         )
         for loop, ns, num in zip(others, spent, times, strict=True)
     )
@@ -82,12 +85,13 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
     goes_on = _goes_on(events, main.key)
     usual = int(np.median([step.wall for step in main.steps] or [0]))
     over = np.sort(events[(events[:, 1] == marks.DATA_END) & (events[:, 3] == 1), 0])
-    begin, last, longest, hidden, between = 0, 0, 0, False, Counter[Key]()
+    loaders, forwards = (np.sort(events[events[:, 1] == kind, 0]) for kind in (marks.ITER, marks.FORWARD))
+    first, begin, last, longest, hidden, between = 0, 0, 0, 0, False, Counter[Key]()
     for t, kind, number, value in events[np.isin(events[:, 1], CUTS)].tolist():
         if kind == marks.BOUNDARY and (value, number) != main.key:
             if not hidden:
                 longest = max(longest, t - last) if between else 0
-                begin, last = begin or t, t
+                first, begin, last = first if between else t, begin or t, t
                 between[(value, number)] += 1
             continue
         if between:
@@ -95,7 +99,10 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
             end = _first(goes_on, last, t) or max(begin, t - usual) if whole else last
             left = max(last + longest, _last(over, last, end))
             after = min(max(0, end - left), end - begin) if longest else 0
-            yield Stretch(begin, end, t if whole else last, between, after)
+            called = _first(forwards, begin, first) - longest
+            starts = min(filter(None, (_first(loaders, begin - 1, first), max(0, called))), default=begin)
+            before = max(0, min(starts, end - after) - begin) if longest else 0
+            yield Stretch(begin, end, t if whole else last, between, after, before)
         hidden = kind in HIDES or (hidden and kind == marks.BOUNDARY)
         begin, between = t, Counter()
     if between:
@@ -140,11 +147,14 @@ def _seen(loop: LoopSteps) -> int:
     return sum(step.wall for step in loop.steps if not (step.rests or step.window))
 
 
-def _spent(stretches: list[Stretch], key: Key, after: bool = False) -> float:
-    """ns of what lies between that are this loop's, by how many boundaries each has in it; `after`: of what comes after
-    its steps."""
-    parts = ((each.after if after else each.end - each.begin, each.boundaries) for each in stretches)
-    return sum(ns * boundaries[key] / boundaries.total() for ns, boundaries in parts)
+def _spent(stretches: list[Stretch], key: Key) -> float:
+    """ns of what lies between that are this loop's, by how many boundaries each has in it."""
+    return sum((each.end - each.begin) * each.boundaries[key] / each.boundaries.total() for each in stretches)
+
+
+def _only(stretch: Stretch, ns: int) -> Stretch:
+    """So much of it."""
+    return stretch._replace(end=stretch.begin + ns)
 
 
 def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:

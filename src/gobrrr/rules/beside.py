@@ -25,6 +25,10 @@ ALL = 0.9
 HARDLY = 0.02
 """Share of a line's time in gradients, updates or the loader up to which it has no part in training: clocks and places
 of neighbouring ops are off by as much."""
+MODEL_ADVICE = (
+    "What makes targets or features may compute no more than is read (a backbone ends at the last layer that is used), "
+    "and keep what comes again. All else: "
+)
 UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "torch.optim.")),)
 GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
 FORWARDS = "forwards of "
@@ -51,8 +55,8 @@ class Node:
 @rule("BRR311", "work-beside-training", "host", needs={"plain"})
 def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update; and
-    what holds the training up once an evaluation between its steps has made its last forward."""
-    yield from _after_forwards(ledger)
+    what holds the training up before an evaluation between its steps, or once it has made its last forward."""
+    yield from _around_forwards(ledger)
     for node, ns in _beside(ledger) if {"ops", "stacks"} <= ledger.signals else ():
         if _evaluates(ledger, node) or (node.forward == 0 and _updates_by_hand(ledger)):
             continue
@@ -67,7 +71,8 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) go into this line and what it calls: "
             f"{'what gets no gradient' if node.forward > 0.5 * node.ns else 'it'} "
             "has no part in forward, backward, update or loading",
-            advice="Do it less often, on less, once before the loop, or beside it in another process.",
+            advice=(MODEL_ADVICE if node.forward > 0.5 * node.ns else "")
+            + "Do it less often, on less, once before the loop, or beside it in another process.",
             where=node.where,
             evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
             of=node.groups,
@@ -109,10 +114,11 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
         yield _forwards(ledger, most)
 
 
-def _after_forwards(ledger: Ledger) -> Iterator[Finding]:
-    most = max(_loops(ledger), key=lambda loop: _after(ledger, loop), default=None)
-    if most is not None and _after(ledger, most) >= 2 * HOLDS:
-        yield _what_follows(ledger, most)
+def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
+    for part, tells in ((_after, _what_follows), (_before, _what_precedes)):
+        most = max(_loops(ledger), key=lambda loop, part=part: part(ledger, loop), default=None)  # type: ignore[misc]
+        if most is not None and part(ledger, most) >= 2 * HOLDS:
+            yield tells(ledger, most)
 
 
 def _loops(ledger: Ledger) -> list[OtherLoop]:
@@ -126,8 +132,13 @@ def _after(ledger: Ledger, loop: OtherLoop) -> float:
     return loop.after if ledger.device is None else 0.0
 
 
+def _before(ledger: Ledger, loop: OtherLoop) -> float:
+    """Of the watched time, what comes before its forwards; where a device works it may be the update's, waited for."""
+    return loop.before if ledger.device is None else 0.0
+
+
 def _made(ledger: Ledger, loop: OtherLoop) -> float:
-    return loop.between - _after(ledger, loop)
+    return loop.between - _after(ledger, loop) - _before(ledger, loop)
 
 
 def _per_update(ledger: Ledger, part: float) -> float:
@@ -168,20 +179,33 @@ def _forwards(ledger: Ledger, loop: OtherLoop) -> Finding:
 
 
 def _what_follows(ledger: Ledger, loop: OtherLoop) -> Finding:
-    cost = _per_update(ledger, loop.after)
+    return _aside(
+        ledger, loop, loop.after, "the last of the forwards that no update follows and the step with which training "
+        "goes on", "See what comes after them (a checkpoint, a plot, a metric over all of it)",
+    )  # fmt: skip
+
+
+def _what_precedes(ledger: Ledger, loop: OtherLoop) -> Finding:
+    return _aside(
+        ledger, loop, loop.before, "an update and the first of the forwards that none follows",
+        "See what comes before them (histograms, a log, a copy of the weights)",
+    )  # fmt: skip
+
+
+def _aside(ledger: Ledger, loop: OtherLoop, part: float, between: str, look: str) -> Finding:
+    cost = _per_update(ledger, part)
+    kind = loop.name.removeprefix(FORWARDS)
     return finding(
         "BRR311",
         ledger,
         low=0.0,
         expected=0.5 * cost,
         ceiling=cost,
-        message=f"{share(loop.after)} of the watched time lies between the last of the {loop.name} that no update "
-        f"follows and the step with which training goes on: {duration(cost)} for each of "
+        message=f"{share(part)} of the watched time lies between {between} ({kind}): {duration(cost)} for each of "
         f"{loop.beside or ledger.step.count} updates",
-        advice="See what comes after them (a checkpoint, a plot, a metric over all of it): do it less often, or beside "
-        "the training in a thread or process.",
+        advice=f"{look}: do it less often, or beside the training in a thread or process.",
         where=_at(ledger, loop),
-        evidence={"share": ratio(loop.after), "per_update": time(cost)},
+        evidence={"share": ratio(part), "per_update": time(cost)},
         of=(),
         confidence="inferred",
         between=True,
