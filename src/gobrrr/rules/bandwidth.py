@@ -67,7 +67,8 @@ def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=max(expected, faults * machine.fresh_page.high * 1.3 if large else MOST_COMES_BACK * cost),
         message=f"{faults:,.0f} page faults per step cost {duration(cost)} ({share(cost / ledger.wall)} of the step): "
         + (f"results of {bytes_text(ALWAYS_FRESH)} and more get fresh memory every time" if large else "memory is "
-           "given back and fetched again in every step"),
+           "given back and fetched again in every step, which with cold caches costs up to "
+           f"{MOST_COMES_BACK:.1f} times that"),
         advice="Let malloc keep large blocks (MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the environment), "
         "or write into existing tensors with out= or in place.",
         where=costliest_line(large or [op for op in ledger.ops if op.ns > op.floor_ns + op.dispatch_ns]),
