@@ -74,6 +74,42 @@ def test_patch_takes_the_diff(tmp_path: Path) -> None:
     assert done.returncode == 0 and script.read_text() == wanted, done.stdout
 
 
+LINES = "import torch\nfrom torch.optim import AdamW\n\nx = 1\n\n\n\no = AdamW(p)\n# end"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        LINES.replace("\n", "\r\n"), LINES.replace("\n", "\r"), LINES.replace("x = 1\n", "x = 1\r\n"),
+        LINES.replace("x = 1", "\f\nx = 1"), LINES.replace("x = 1", 'x = "\u2028 \x85"  # \x1c\n'),
+        LINES.replace("x = 1", 'x = """a\f\r\nb"""'),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["train.py", "my train.py"])
+@pytest.mark.parametrize("tool", [["git", "apply"], ["patch", "-p1"]])
+def test_tools_take_the_diff_whatever_ends_a_line(source: str, name: str, tool: list[str], tmp_path: Path) -> None:
+    script = tmp_path / name
+    script.write_bytes(source.encode())
+    edits = [edit for each in registry.names() if (edit := registry.remedy(each).edit) is not None]
+    wanted, text = patched(source, edits), diff([script], edits, tmp_path)
+    done = subprocess.run(tool, cwd=tmp_path, input=text.encode(), capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert script.read_bytes() == wanted.encode() and "fused=True" in wanted
+    if "\n" not in source.replace("\r\n", ""):
+        assert "\n" not in wanted.replace("\r\n", "")
+
+
+def test_one_file_is_changed_once_whatever_it_is_called(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("o = AdamW(p)\n")
+    (tmp_path / "other.py").symlink_to("train.py")
+    assert diff([tmp_path / "train.py", tmp_path / "other.py"], [FUSED], tmp_path).count("+++") == 1
+
+
+def test_a_name_that_would_break_the_diff_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "a\n+++ b.py").write_text("o = AdamW(p)\n")
+    assert diff(tmp_path.glob("*.py"), [FUSED], tmp_path) == ""
+
+
 def test_what_is_not_python_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def (")
     (tmp_path / "b.py").write_bytes(b"\xff\xfe AdamW(p)")

@@ -20,18 +20,22 @@ Change = tuple[int, int, str]
 def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
     """A unified diff of all files that change, with paths relative to `root`; empty where nothing can be located."""
     parts: list[str] = []
-    for file in dict.fromkeys(files):
+    for file in dict.fromkeys(file.resolve() for file in files):
         try:
-            before = file.read_text(encoding="utf-8")
+            before = file.read_bytes().decode()  # line ends as they are
             after = patched(before, edits)
         except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError):
             continue  # not Python that can be read: the recipe works without
-        if after != before:
-            name = file.relative_to(root) if file.is_relative_to(root) else file
-            parts += difflib.unified_diff(
-                before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-            )
+        name = str(file.relative_to(root.resolve()) if file.is_relative_to(root.resolve()) else file)
+        if after != before and name.isprintable():
+            tab = "\t" if " " in name else ""  # the name would end at the blank, for patch(1)
+            parts += difflib.unified_diff(_lines(before), _lines(after), f"a/{name}{tab}", f"b/{name}{tab}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts)
+
+
+def _lines(text: str) -> list[str]:
+    """As tools that apply patches cut them: str.splitlines would cut at a form feed as well."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
 def patched(source: str, edits: Sequence[Edit]) -> str:
@@ -56,6 +60,8 @@ class _Text:
 
     def __init__(self, source: str) -> None:
         self.data = source.encode()
+        ends = re.search(rb"\r\n|\r|\n", self.data)
+        self._newline = ends[0] if ends else b"\n"
         self._starts = [0]
         for line in self.data.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
@@ -70,7 +76,7 @@ class _Text:
     def with_changes(self, changes: Iterable[Change]) -> str:
         data = self.data
         for begin, end, new in sorted(changes, reverse=True):
-            data = data[:begin] + new.encode() + data[end:]
+            data = data[:begin] + new.encode().replace(b"\n", self._newline) + data[end:]
         return data.decode()
 
 
