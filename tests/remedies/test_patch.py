@@ -30,6 +30,12 @@ FUSED = SetKeyword(("AdamW",), "fused", "True")
         ("ü = 'ä'; o = AdamW('ö')  # é", "ü = 'ä'; o = AdamW('ö', fused=True)  # é"),
         ("a, b = AdamW(p), AdamW(q)", "a, b = AdamW(p, fused=True), AdamW(q, fused=True)"),
         ("o = SGD(p)", "o = SGD(p)"),
+        ("o = AdamW(q for q in p)", "o = AdamW((q for q in p), fused=True)"),
+        ("o = AdamW(q for q in f(AdamW(p)))", "o = AdamW((q for q in f(AdamW(p, fused=True))), fused=True)"),
+        ("o = AdamW((q for q in p))", "o = AdamW((q for q in p), fused=True)"),
+        ("o = AdamW((p))", "o = AdamW((p), fused=True)"),
+        ("o = AdamW(p, ((1)  # ) one\n ),  # )\n)", "o = AdamW(p, ((1)  # ) one\n ), fused=True,  # )\n)"),
+        ("o = AdamW(p, lr=(1) # )\n)", "o = AdamW(p, lr=(1), fused=True # )\n)"),
     ],
 )
 def test_a_keyword_is_set_where_it_can_be(before: str, after: str) -> None:
@@ -43,6 +49,14 @@ def test_a_keyword_may_ask_for_another_one() -> None:
     assert patched("DataLoader(d, num_workers=2)", [edit]) == "DataLoader(d, num_workers=2, persistent_workers=True)"
 
 
+def test_an_edit_that_would_not_compile_is_dropped_alone() -> None:
+    source = "import torch\no = AdamW(p)\n"
+    assert patched(source, [AddStatement("torch.f(")]) == source
+    assert patched(source, [AddStatement("torch.f("), FUSED]) == "import torch\no = AdamW(p, fused=True)\n"
+    continued = "import torch\nif True: \\\n    o = torch.optim.SGD(net.parameters())\n"
+    assert patched(continued, [BeforeTraining("{model}.compile()")]) == continued
+
+
 def test_a_switch_goes_off() -> None:
     assert patched("f(True); g(True)", [SwitchOff(("f",))]) == "f(False); g(True)"
     assert patched("f(x)", [SwitchOff(("f",))]) == "f(x)"
@@ -54,6 +68,12 @@ def test_a_statement_goes_behind_the_imports_once() -> None:
     assert once == '"""Doc."""\nimport os\nimport torch\n\ntorch.set_flush_denormal(True)\n\nx = 1\n'
     assert patched(once, [edit]) == once
     assert patched("import os\n", [edit]) == "import os\n"
+
+
+def test_a_statement_takes_a_line_of_its_own() -> None:
+    edit = AddStatement("torch.f()  # why")
+    assert patched("import torch  # noqa\nx = 1", [edit]) == "import torch  # noqa\n\ntorch.f()  # why\nx = 1"
+    assert patched("import torch; x = 1", [edit]) == "import torch; x = 1"
 
 
 def test_what_the_program_sets_itself_is_not_set_twice() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword
 
 Change = tuple[int, int, str]
 """Byte offsets begin and end, and what stands there instead."""
+_CLOSES = re.compile(rb"(?:\s|\\|#[^\r\n]*[\r\n])*\)")
+"""Parentheses around an argument, behind it, with comments in between."""
 
 
 def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
@@ -39,20 +42,37 @@ def _lines(text: str) -> list[str]:
 
 
 def patched(source: str, edits: Sequence[Edit]) -> str:
-    """The source with edits made. Raises SyntaxError for what is not Python."""
-    tree = ast.parse(source)
-    text = _Text(source)
-    changes: list[Change] = []
-    for edit in edits:
-        if isinstance(edit, SetKeyword):
-            changes += [_keyword(call, edit, text) for call in _calls(tree, edit.calls) if _lacks(call, edit)]
-        elif isinstance(edit, SwitchOff):
-            changes += [change for call in _calls(tree, edit.calls) if (change := _off(call, text)) is not None]
-        elif isinstance(edit, BeforeTraining):
-            changes += _before_training(tree, edit, text)
-        elif not _calls(tree, [_name_of(edit.code)]):  # a call that is there comes later, and would win
-            changes += _statement(tree, edit, text)
-    return text.with_changes(changes)
+    """The source with edits made, but for those after which it would not compile. Raises SyntaxError for what is not
+    Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the program's own code
+        tree = ast.parse(source)
+        text = _Text(source)
+        found = [_changes(tree, edit, text) for edit in edits]
+        sound = [changes for changes in found if _compiles(text.with_changes(changes))]
+        after = text.with_changes(change for changes in sound for change in changes)
+        return after if _compiles(after) else source
+
+
+def _changes(tree: ast.Module, edit: Edit, text: _Text) -> list[Change]:
+    if isinstance(edit, SetKeyword):
+        calls = [call for call in _calls(tree, edit.calls) if _lacks(call, edit)]
+        return [change for call in calls for change in _keyword(call, edit, text)]
+    if isinstance(edit, SwitchOff):
+        calls = _calls(tree, edit.calls)
+        return [change for call in calls if (change := _off(call, text)) is not None]
+    if isinstance(edit, BeforeTraining):
+        return _before_training(tree, edit, text)
+    there = _calls(tree, [_name_of(edit.code)])  # such a call comes later, and would win
+    return [] if there else _statement(tree, edit, text)
+
+
+def _compiles(source: str) -> bool:
+    try:
+        compile(source, "<patched>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 class _Text:
@@ -72,6 +92,11 @@ class _Text:
     def end(self, node: ast.expr | ast.stmt | ast.keyword) -> int:
         assert node.end_lineno is not None and node.end_col_offset is not None
         return self.at(node.end_lineno, node.end_col_offset)
+
+    def line_end(self, at: int) -> int:
+        """Where the line ends that a place is in."""
+        found = re.compile(rb"[\r\n]").search(self.data, at)
+        return found.start() if found else len(self.data)
 
     def with_changes(self, changes: Iterable[Change]) -> str:
         data = self.data
@@ -99,18 +124,22 @@ def _lacks(call: ast.Call, edit: SetKeyword) -> bool:
     return value is None or (isinstance(value, ast.Constant) and repr(value.value) != edit.value)
 
 
-def _keyword(call: ast.Call, edit: SetKeyword, text: _Text) -> Change:
+def _keyword(call: ast.Call, edit: SetKeyword, text: _Text) -> list[Change]:
     for keyword in call.keywords:
         if keyword.arg == edit.keyword:
             value = keyword.value
-            return text.at(value.lineno, value.col_offset), text.end(value), edit.value
-    new = f"{edit.keyword}={edit.value}"
+            return [(text.at(value.lineno, value.col_offset), text.end(value), edit.value)]
+    new, end = f"{edit.keyword}={edit.value}", text.end(call)
     given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     if not given:
-        close = text.end(call) - 1
-        return close, close, new
+        return [(end - 1, end - 1, new)]
     last = max(text.end(each) for each in given)
-    return last, last, f", {new}"
+    if last == end:  # a generator whose parentheses are the call's
+        begin = text.at(given[0].lineno, given[0].col_offset)
+        return [(begin, begin, "("), (last, last, f", {new})")]
+    while (found := _CLOSES.match(text.data, last)) and found.end() < end:
+        last = found.end()  # parentheses around the argument
+    return [(last, last, f", {new}")]
 
 
 def _off(call: ast.Call, text: _Text) -> Change | None:
@@ -139,10 +168,17 @@ def _modules(imports: Iterable[ast.Import | ast.ImportFrom]) -> set[str]:
 def _statement(tree: ast.Module, edit: AddStatement, text: _Text, above: int | None = None) -> list[Change]:
     """Behind the imports at the top; nothing where the file does not import what the statement needs."""
     imports = _imports(tree, above)
-    if edit.needs not in _modules(imports):
+    at = _behind(imports, tree, text)
+    if edit.needs not in _modules(imports) or at is None:
         return []
-    at = text.end(imports[-1])
     return [(at, at, f"\n\n{edit.code}")]
+
+
+def _behind(imports: Sequence[ast.stmt], tree: ast.Module, text: _Text) -> int | None:
+    """The end of the last one's line; None where another statement begins there."""
+    if not imports or any(each.lineno == imports[-1].end_lineno for each in tree.body if each is not imports[-1]):
+        return None
+    return text.line_end(text.end(imports[-1]))
 
 
 def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> list[Change]:
@@ -177,9 +213,9 @@ def _helper(tree: ast.Module, code: str, bare: bool, text: _Text, above: int) ->
     if not code or code.removeprefix("import ") in _modules(imports):
         return []
     found = _statement(tree, AddStatement(code), text, above)
-    if found or not bare or not imports:
+    at = _behind(imports, tree, text)
+    if found or not bare or at is None:
         return found or None
-    at = text.end(imports[-1])
     return [(at, at, f"\n{code}" if code.startswith("import torch") else f"\nimport torch\n\n{code}")]
 
 
