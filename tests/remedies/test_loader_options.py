@@ -11,6 +11,7 @@ import psutil
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
+from gobrrr.capture import schedule
 from gobrrr.cli import recipe as recipes_read
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline.tuning import by_hand, options_of, recipe_of
@@ -221,4 +222,9 @@ def test_the_patch_has_the_number_that_was_measured(tmp_path: Path) -> None:
     options = options_of(["loader_workers", "set_to_none"], report(workers=3))
     assert options == {"loader_workers": {"workers": 3}}
     assert "num_workers=3" in by_hand(receipt(options=options), ["python", "train.py"], tmp_path, report())
-    assert "num_workers=os.cpu_count()" in by_hand(receipt(), ["python", "train.py"], tmp_path, report())
+    script.write_text(script.read_text().replace("=4", "=4, num_workers=5"))
+    assert by_hand(receipt(options=options), ["python", "train.py"], tmp_path, report()) == ""
+    searched = {"loader_workers": {"workers": 3, "prefetch": 2}}
+    assert "num_workers=3" in by_hand(receipt(options=searched), ["python", "train.py"], tmp_path, report())
+    script.write_text(script.read_text().replace(", num_workers=5", ""))
+    assert f"num_workers={schedule.cores()}" in by_hand(receipt(), ["python", "train.py"], tmp_path, report())

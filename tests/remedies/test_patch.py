@@ -6,11 +6,12 @@ import ast
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gobrrr.remedies import registry
-from gobrrr.remedies.model import AddStatement, BeforeTraining, SetKeyword, SwitchOff
+from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
 from gobrrr.remedies.patch import diff, patched
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
@@ -36,6 +37,7 @@ FUSED = SetKeyword(("AdamW",), "fused", "True")
         ("o = AdamW((p))", "o = AdamW((p), fused=True)"),
         ("o = AdamW(p, ((1)  # ) one\n ),  # )\n)", "o = AdamW(p, ((1)  # ) one\n ), fused=True,  # )\n)"),
         ("o = AdamW(p, lr=(1) # )\n)", "o = AdamW(p, lr=(1), fused=True # )\n)"),
+        ("o = AdamW(*p)", "o = AdamW(*p)"),
     ],
 )
 def test_a_keyword_is_set_where_it_can_be(before: str, after: str) -> None:
@@ -47,6 +49,127 @@ def test_a_keyword_may_ask_for_another_one() -> None:
     edit = SetKeyword(("DataLoader",), "persistent_workers", "True", only_if="num_workers")
     assert patched("DataLoader(d)", [edit]) == "DataLoader(d)"
     assert patched("DataLoader(d, num_workers=2)", [edit]) == "DataLoader(d, num_workers=2, persistent_workers=True)"
+
+
+LIBRARIES = {
+    "import torch\no = torch.optim.AdamW(p)\n": True,
+    "import torch.optim as optim\no = optim.AdamW(p)\n": True,
+    "from torch import optim as opt\no = opt.AdamW(p)\n": True,
+    "def main(p):\n    from torch.optim import AdamW as A\n    return A(p)\n": True,
+    "from torch.optim import *\no = AdamW(p)\n": True,
+    "import bitsandbytes as bnb\no = bnb.optim.AdamW(p)\n": False,
+    "from other import AdamW\no = AdamW(p)\n": False,
+    "from .optim import AdamW\no = AdamW(p)\n": False,
+    "from torchlike.optim import AdamW\no = AdamW(p)\n": False,
+    "from other import *\no = AdamW(p)\n": False,
+    "import torch\nclass AdamW:\n    pass\no = AdamW(p)\n": False,
+    "def make(optim, p):\n    return optim.AdamW(p)\n": False,
+    "try:\n    from other import AdamW\nexcept ImportError:\n    from torch.optim import AdamW\no = AdamW(p)\n": False,
+}
+
+
+@pytest.mark.parametrize("source", LIBRARIES)
+def test_only_what_is_torchs_is_changed(source: str) -> None:
+    after = patched(source, [FUSED])
+    assert after == (source.replace("(p)\n", "(p, fused=True)\n") if LIBRARIES[source] else source)
+
+
+def of(name: str) -> Edit:
+    edit = registry.remedy(name).edit
+    assert edit is not None
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("fused_optimizer", "AdamW(p, foreach=True)"), ("fused_optimizer", "AdamW(p, foreach=flag)"),
+        ("fused_optimizer", "AdamW(p, differentiable=True)"), ("foreach_optimizer", "AdamW(p, fused=True)"),
+        ("foreach_optimizer", "Adagrad(p, 0.1, 0, 0, 0, 1e-9, None)"), ("loader_workers", "DataLoader(d, *more)"),
+        ("loader_workers", "DataLoader(d, 8, True, None, None, 0)"),
+        ("loader_workers", "DataLoader(d, num_workers=9999)"),
+        ("pin_memory", "DataLoader(d, 8, True, None, None, 2, None, False)"),
+    ],
+)  # fmt: skip
+def test_a_call_that_would_not_take_it_is_left_alone(name: str, call: str) -> None:
+    assert patched(call, [of(name)]) == call
+    assert patched(call.partition("(")[0] + "(d)", [of(name)]) != call.partition("(")[0] + "(d)"
+
+
+def test_torch_takes_what_optimizers_are_given() -> None:
+    for name, given in (("fused_optimizer", "foreach=False"), ("foreach_optimizer", "fused=None")):
+        source = f"import torch\nmade = torch.optim.AdamW([torch.zeros(1)], {given})\n"
+        found: dict[str, Any] = {}
+        exec(patched(source, [of(name)]), found)
+        assert found["made"].defaults[name.partition("_")[0]] is True
+
+
+DATA = """from torch.utils.data import DataLoader, Dataset
+class Rows(Dataset):
+    def __getitem__(self, index):
+        return index
+class More(Rows):
+    def __iter__(self):
+        return iter([])
+rows = Rows()
+"""
+STREAMS = """from torch.utils import data
+class Lines(data.IterableDataset[int]):
+    pass
+class Longer(Lines):
+    pass
+lines, count = Longer(), 3
+def make():
+    found = Lines()
+    return found
+class Holder:
+    def __init__(self):
+        self.lines = lines
+"""
+
+
+@pytest.mark.parametrize("data", ["Lines()", "lines", "make()", "holder.lines", "Mixed(rows, lines)", "unknown"])
+def test_in_a_file_with_streams_only_what_has_an_index_gets_workers(data: str) -> None:
+    source = f"{DATA}{STREAMS}holder = Holder()\nloader = DataLoader({data}, 8)\n"
+    assert patched(source, [of("loader_workers")]) == source
+    source = source.replace(f"DataLoader({data}", "DataLoader(rows")
+    assert patched(source, [of("loader_workers")]) != source
+
+
+@pytest.mark.parametrize(
+    ("data", "changes"),
+    [
+        ("unknown", True), ("More()", True), ("downstream_task", True), ("load(name, streaming=False)", True),
+        ("LinesIterable()", False), ("load(name, streaming=True)", False), ("load(name, streaming=flag)", False),
+    ],
+)  # fmt: skip
+def test_elsewhere_what_is_no_stream_gets_workers(data: str, changes: bool) -> None:
+    source = f"{DATA}loader = DataLoader(dataset={data})\n"
+    assert (patched(source, [of("loader_workers")]) != source) == changes
+
+
+def test_what_has_only_an_iterator_is_a_stream() -> None:
+    source = "class Own:\n    def __iter__(self):\n        yield 1\nloader = DataLoader(Own())\n"
+    assert patched(source, [of("loader_workers")]) == source
+
+
+@pytest.mark.parametrize("said", ["from typing import Iterable", "s = torch.cuda.Stream()", "logging.StreamHandler()"])
+def test_other_streams_are_none_of_data(said: str) -> None:
+    source = f"{said}\nloader = DataLoader(data)\n"
+    assert patched(source, [of("loader_workers")]) != source
+
+
+def test_a_sampler_is_no_stream() -> None:
+    source = (
+        f"class Draws:\n    def __iter__(self):\n        yield 1\n{DATA}s = Draws()\nl = DataLoader(log, sampler=s)\n"
+    )
+    assert patched(source, [of("loader_workers")]) != source
+
+
+def test_workers_are_a_number_that_needs_no_import() -> None:
+    found: dict[str, Any] = {"DataLoader": lambda data, num_workers: num_workers}
+    exec(patched("made = DataLoader([])", [of("loader_workers")]), found)
+    assert found["made"] >= 1
 
 
 def test_an_edit_that_would_not_compile_is_dropped_alone() -> None:

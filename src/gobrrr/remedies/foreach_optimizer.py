@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
     from gobrrr.rules.verdict.model import Report
 
+KINDS = ("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad")
+
 
 class ForeachOptimizer(Remedy):
     """group["foreach"] = True for every group of a torch.optim optimizer that knows the switch."""
@@ -23,7 +25,7 @@ class ForeachOptimizer(Remedy):
     codes = ("BRR208",)
     conflicts = ("fused_optimizer",)
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)"
-    edit = SetKeyword(("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad"), "foreach", "True")
+    edit = SetKeyword(KINDS, "foreach", "True", unless=("fused", "differentiable"), positional=6)
 
     def predicts(self, report: Report) -> Saving:
         """On a CPU nothing is expected: lists of tensors take as many passes over memory as the loop does; that lost on

@@ -30,7 +30,7 @@ class FusedOptimizer(Remedy):
     conflicts = ("foreach_optimizer",)
     serves = "training"
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
-    edit = SetKeyword(KINDS, "fused", "True")
+    edit = SetKeyword(KINDS, "fused", "True", unless=("foreach", "differentiable", "capturable"))
 
     def is_pointless(self, report: Report) -> bool:
         return super().is_pointless(report) or report.fusable is False

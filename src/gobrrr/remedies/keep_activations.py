@@ -31,7 +31,7 @@ class KeepActivations(Remedy):
     codes = ("BRR111",)
     conflicts: ClassVar[tuple[str, ...]] = ("activation_checkpointing",)
     by_hand = "TrainingArguments(..., gradient_checkpointing=False)  # or layer(x) for checkpoint(layer, x)"
-    edit = SetKeyword(ARGUMENTS, "gradient_checkpointing", "False")
+    edit = SetKeyword(ARGUMENTS, "gradient_checkpointing", "False", of=("transformers", "trl"))
 
     def apply(self, seams: Seams) -> None:
         seams.at_model(lambda model: self._layers(model, seams))

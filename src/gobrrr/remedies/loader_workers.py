@@ -41,7 +41,7 @@ class LoaderWorkers(Remedy):
     by_hand = (
         "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)  # persistent unless the data set changes"
     )
-    edit = SetKeyword(("DataLoader",), "num_workers", "os.cpu_count()")
+    edit = SetKeyword(("DataLoader",), "num_workers", str(schedule.cores()), positional=5, raises=True, no_streams=True)
     takes: ClassVar[dict[str, tuple[int, int]]] = {"workers": (0, 1024), "prefetch": (1, 64)}
 
     def predicts(self, report: Report) -> Saving:
@@ -64,7 +64,9 @@ class LoaderWorkers(Remedy):
         """Without workers other arguments must go as well, and more batches ahead be added: by hand."""
         if options.get("workers") == 0:
             return None
-        return replace(self.edit, value=str(options["workers"])) if "workers" in options else self.edit
+        if "workers" not in options:
+            return self.edit
+        return replace(self.edit, value=str(options["workers"]), raises="prefetch" not in options)
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset

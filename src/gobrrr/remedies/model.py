@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -30,6 +31,16 @@ class SetKeyword:
     keyword: str
     value: str
     only_if: str = ""
+    of: tuple[str, ...] = ("torch",)
+    """Packages that the calls are of; none for methods."""
+    unless: tuple[str, ...] = ()
+    """Keywords that go against it where they are true."""
+    positional: int = sys.maxsize
+    """More arguments without a name than this would hold it already."""
+    raises: bool = False
+    """A number that is larger stays."""
+    no_streams: bool = False
+    """Data sets that may be read from one end only are left alone."""
 
 
 @dataclass(frozen=True)

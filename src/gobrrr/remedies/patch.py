@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
+from gobrrr.remedies.source_names import Names
 
 Change = tuple[int, int, str]
 """Byte offsets begin and end, and what stands there instead."""
@@ -47,19 +48,19 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the program's own code
         tree = ast.parse(source)
-        text = _Text(source)
-        found = [_changes(tree, edit, text) for edit in edits]
+        text, names = _Text(source), Names(tree)
+        found = [_changes(tree, edit, text, names) for edit in edits]
         sound = [changes for changes in found if _compiles(text.with_changes(changes))]
         after = text.with_changes(change for changes in sound for change in changes)
         return after if _compiles(after) else source
 
 
-def _changes(tree: ast.Module, edit: Edit, text: _Text) -> list[Change]:
+def _changes(tree: ast.Module, edit: Edit, text: _Text, names: Names) -> list[Change]:
     if isinstance(edit, SetKeyword):
-        calls = [call for call in _calls(tree, edit.calls) if _lacks(call, edit)]
+        calls = [call for call in _calls_from(tree, edit.of, edit.calls, names) if _lacks(call, edit, names)]
         return [change for call in calls for change in _keyword(call, edit, text)]
     if isinstance(edit, SwitchOff):
-        calls = _calls(tree, edit.calls)
+        calls = _calls_from(tree, ("torch",), edit.calls, names)
         return [change for call in calls if (change := _off(call, text)) is not None]
     if isinstance(edit, BeforeTraining):
         return _before_training(tree, edit, text)
@@ -115,13 +116,39 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _lacks(call: ast.Call, edit: SetKeyword) -> bool:
-    """Whether the keyword is not there, or is another plain value; what ** brings is not known."""
+def _calls_from(tree: ast.AST, packages: Sequence[str], wanted: Sequence[str], names: Names) -> list[ast.Call]:
+    """Calls of what these packages have under these names, whatever the file calls it; of methods, whose owner nobody
+    knows, where there are no packages."""
+    if not packages:
+        return _calls(tree, wanted)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [call for call in calls if names.is_from(call.func, packages, wanted)]
+
+
+def _lacks(call: ast.Call, edit: SetKeyword, names: Names) -> bool:
+    """Whether the keyword is not there, or is another plain value, and nothing else in the call is against it; what *
+    and ** bring is not known."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    if None in given or (edit.only_if and edit.only_if not in given):
+    if None in given or any(isinstance(value, ast.Starred) for value in call.args):
+        return False
+    if (edit.only_if and edit.only_if not in given) or len(call.args) > edit.positional:
+        return False
+    if any(_may_be_true(given[name]) for name in edit.unless if name in given):
+        return False
+    if edit.no_streams and any(map(names.may_be_stream, [*call.args[:1], *filter(None, [given.get("dataset")])])):
         return False
     value = given.get(edit.keyword)
-    return value is None or (isinstance(value, ast.Constant) and repr(value.value) != edit.value)
+    return value is None or (isinstance(value, ast.Constant) and _is_other(value.value, edit))
+
+
+def _may_be_true(value: ast.expr) -> bool:
+    return not isinstance(value, ast.Constant) or bool(value.value)
+
+
+def _is_other(value: object, edit: SetKeyword) -> bool:
+    """Whether a value is to be replaced; where the edit only raises one, only a smaller number is."""
+    more = edit.raises and isinstance(value, int) and value >= int(edit.value)
+    return repr(value) != edit.value and not more
 
 
 def _keyword(call: ast.Call, edit: SetKeyword, text: _Text) -> list[Change]:

@@ -18,7 +18,7 @@ class PinMemory(Remedy):
     place = "loader"
     codes = ("BRR502",)
     by_hand = "DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)"
-    edit = SetKeyword(("DataLoader",), "pin_memory", "True")
+    edit = SetKeyword(("DataLoader",), "pin_memory", "True", positional=7)
 
     def probe(self) -> str:
         import torch

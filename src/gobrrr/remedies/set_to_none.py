@@ -26,7 +26,7 @@ class SetToNone(Remedy):
     serves = "training"
     codes = ("BRR207",)
     by_hand = "optimizer.zero_grad(set_to_none=True)"
-    edit = SetKeyword(("zero_grad",), "set_to_none", "True", only_if="set_to_none")
+    edit = SetKeyword(("zero_grad",), "set_to_none", "True", only_if="set_to_none", of=())
 
     def apply(self, seams: Seams) -> None:
         from torch.nn import Module
