@@ -31,7 +31,11 @@ HEX = "0123456789abcdef" * 3
         "--repo ssh://git@github.com/a/b", "--commit " + HEX[:40], "--token", "--basic-block 3", "--db-path /a/b.db",
         "--api-key $API_KEY", "--token ${HF_TOKEN}", "tokenizer.pad_token=eos", "--hub-model-id me/model", "-c",
         "--lr=1e-3 --warmup 100 model.hidden=768 +trainer.devices=2", "--pass", "--keys a,b,c", "--cls_token learned",
-        "--eos-token end-of-text",
+        "--eos-token end-of-text", "--pass first", "--pass 3", "--pass 1e-3", "--pw 0.5", "--pw cosine", "--login bob",
+        "--login node1:8080", "--user 1000:1000", "--user app:staff", "docker run -u bob:group1 image",
+        "python -u train.py", "--api-key -v --lr 0.1", "--password --conv2d-layers 3", "--api-key= train.py",
+        "--password= train", "--api-keys $A train.py run", "--set sort_key date1", "--sort-keys a1 b2",
+        "--key-size 128", "--pad-tokens a1 b2", "--set api_key $KEY", "-m app.auth train2",
     ],
 )  # fmt: skip
 def test_what_training_programs_say_stays_readable(words: str) -> None:
@@ -64,6 +68,27 @@ def test_the_name_before_it_gives_it_away(words: str, kept: str, secret: str) ->
 
 
 @pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("--pass {}", "--pass"), ("--pw={}", "--pw="), ("--db-pw {} x", "x"), ("--login bob:{}", "--login"),
+        ("--user bob:{}", "--user"), ("curl -u bob:{} https://h/x", "curl -u bob:"),
+        ("/bin/curl -s -ubob:{}", "-ubob:"),
+        ("--api-key -{} --lr 1", "--lr 1"), ("--api-key= {} train.py", "train.py"), ("--api-keys {} {}2 t.py", "t.py"),
+        ("--set api_key {} --lr 1", "--set api_key"), ("--opts lr 1 LOG.API_KEY {}", "--opts lr 1 LOG.API_KEY"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("secret", ["hunter2!", "secretWithDash9", "Sup3r.Secret-Value"])
+@pytest.mark.parametrize("in_one", [False, True])
+def test_what_else_gives_it_away(words: str, kept: str, secret: str, in_one: bool) -> None:
+    said = words.replace("{}", secret)
+    if in_one and "= " not in said and "--opts" not in said:
+        found = masked(["bash", "-c", f"cd x; {said}"])[2]
+    else:
+        found = " ".join(masked(said.split(" ")))
+    assert secret not in found and MASK in found and kept in found
+
+
+@pytest.mark.parametrize(
     "secret",
     [
         "hf_" + ALNUM[:34], "ghp_" + ALNUM[:36], "github_pat_" + ALNUM[:22] + "_" + ALNUM, "glpat-" + ALNUM[:20],
@@ -86,6 +111,8 @@ def test_inside_longer_words() -> None:
     assert (
         masked(["bash", "-c", "x=1 python t.py --token s3cr3t --lr 1"])[2] == f"x=1 python t.py --token {MASK} --lr 1"
     )
+    assert masked_text("--token --api-key s3cr3t") == f"--token --api-key {MASK}"
+    assert masked_text("--password=--s3cr3t -x") == f"--password={MASK} -x"
     assert "abcdefgh12" not in masked(["-H", "Authorization: Bearer abcdefgh12"])[1]
     assert "s3cr3t" not in masked(["-H", "X-Api-Key: s3cr3t"])[1]
     assert masked(["-H", "Cookie: sid=s3cr3t; theme=b1g"])[1] == f"Cookie: {MASK}"
@@ -105,6 +132,11 @@ def test_code_keeps_its_names() -> None:
         assert masked_text(line, code=True) == line
         assert masked(["python", "-c", line])[2] == line
     assert masked_text("login(token='abc12', retry=3)", code=True) == f"login(token='{MASK}', retry=3)"
+    for line in ("xs.sort(key='name')", "login(key=key)", "login('bob', password)", "f(key='name')", "log(key='abc')"):
+        assert masked_text(line, code=True) == line
+    assert masked_text("wandb.login(key='abcdef')", code=True) == f"wandb.login(key='{MASK}')"
+    assert masked_text('login(relogin=True, key="abcdef")', code=True) == f'login(relogin=True, key="{MASK}")'
+    assert masked_text('smtp.login("bob", "abcdef")', code=True) == f'smtp.login("bob", "{MASK}")'
     assert masked_text("os.environ['WANDB_API_KEY'] = \"abc12\"", code=True).endswith(f'= "{MASK}"')
 
 
@@ -135,13 +167,48 @@ def test_it_takes_anything_and_the_second_time_changes_nothing(words: list[str])
     assert masked(found) == found
 
 
+TRICKY = st.sampled_from(
+    "curl -u -U -ubob:hunter2 bob:hunter2 --user --login --set --opts api_key hf_token --api-keys --tokens a1 s3cret "
+    "--api-key= --token= -secretToken9 -secretWithDash9 --password --pass --pw -c -- - = : <redacted> bob:<redacted> "
+    "login(key='a1') --api-keys=a1 train.py".split()
+)
+
+
+@given(st.lists(TRICKY, max_size=8))
+def test_the_second_time_changes_nothing_among_options_either(words: list[str]) -> None:
+    found = masked(words)
+    assert masked(found) == found
+
+
 @given(st.lists(st.text(string.ascii_lowercase, min_size=1, max_size=12), min_size=1, max_size=8))
 def test_ordinary_words_are_left_alone(words: list[str]) -> None:
     assert masked(words) == words
 
 
 @pytest.mark.parametrize(
-    "piece", ["sk-", "eyJ-", 'a="', "--token ", "bearer ", "://a:", "hf_", "A", "key=", "-", "a.", "'"]
+    "piece",
+    [
+        "curl ",
+        "curl -u a",
+        "login(",
+        "login(a,",
+        "--keys a ",
+        "--set a ",
+        "--keys ",
+        "-a1",
+        "sk-",
+        "eyJ-",
+        'a="',
+        "--token ",
+        "bearer ",
+        "://a:",
+        "hf_",
+        "A",
+        "key=",
+        "-",
+        "a.",
+        "'",
+    ],
 )
 def test_long_words_take_no_more_than_their_length(piece: str) -> None:
     """100,000 characters of what begins like a secret: a pattern that looked back again would take minutes."""

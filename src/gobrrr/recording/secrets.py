@@ -20,6 +20,14 @@ _ALWAYS = frozenset(
 """Last words of names whose value is a secret, whatever stands before them and whatever the value is."""
 _LIKELY = frozenset("credential credentials creds pwd".split())
 """The same where the value is no path."""
+_PASSES = frozenset("pass pw".split())
+"""The same where the value is no word or number either, for people count passes over data."""
+_ACCOUNTS = frozenset("login user".split())
+"""The same where the value is NAME:PASSWORD."""
+_PLURALS = frozenset("keys apikeys tokens passwords secrets credentials creds".split())
+"""Last words of options that several values follow."""
+_SETS = frozenset("set opts opt options override overrides setting settings define param params env".split())
+"""Options that a name and its value follow."""
 _OWNERS = frozenset(
     "access account admin anthropic api auth aws azure bearer bot clearml cloud cohere comet db deploy discord "
     "encryption gcp gemini gh git github gitlab google hf hub huggingface identity jwt kaggle license master mlflow "
@@ -58,14 +66,30 @@ _ADDRESS = re.compile(r"(?<=://)([^\s/@:]*:(?=[^\s/]+@)|(?=[\w-]{20,}@))[^\s/]+(
 _QUERY = re.compile(r"(?<=[?&])([\w.-]{1,100})=([^&\s#]+)")
 _SIGNATURES = frozenset("sig signature x-amz-signature x-amz-credential x-amz-security-token x-goog-signature".split())
 _OPTION = re.compile(r"--?([A-Za-z][\w.-]*)")
+_DASHED = re.compile(r"-(?=[^=]*\d)(?=[^=]*[A-Za-z])[^-=][^=]{7,}")
+"""A value, rather than an option, that begins with a dash."""
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 _ASSIGNED = re.compile(r"([-+~]*([A-Za-z_][\w./@-]*)=)(.+)", re.DOTALL)
 _QUOTED = r"\"(?:[^\"\\]|\\.){0,2000}\"|'(?:[^'\\]|\\.){0,2000}'"
 _NAMED = r"(?<![\w.-])([A-Za-z_][\w.-]*)"
 _IN_CODE = re.compile(rf"{_NAMED}([\"']?\]?\s*[:=]\s*)({_QUOTED})")
 _IN_TEXT = re.compile(rf"{_NAMED}([\"']?\s*[:=](?!//|[\w.-]+=[^=\s])\s*)({_QUOTED}|[^\s\"',;&{{}}()\[\]=]+=*)")
 _IN_SHELL = re.compile(
-    rf"(?<![\w.-])(?:--?([A-Za-z][\w.-]*)(?=[\s=])|([A-Z][A-Z0-9_]*)(?==))([\s=]+)({_QUOTED}|[^\s\"';&|]+)"
+    rf"(?<![\w.-])(?:--?([A-Za-z][\w.-]*)(?=[\s=])|([A-Z][A-Z0-9_]*)(?==))(=|[\s=]+(?!--))({_QUOTED}|[^\s\"';&|]+)"
 )
+_SEVERAL = re.compile(
+    rf"(?<![\w.-])--?([A-Za-z][\w.-]*)\s+(?:{_QUOTED}|[^\s\"';&|-][^\s\"';&|]*)((?:\s+[^\s\"';&|-][^\s\"';&|]*)+)"
+)
+_SET = re.compile(rf"(?<![\w.-])--?({'|'.join(_SETS)})\s+([A-Za-z_][\w.]*)\s+({_QUOTED}|[^\s\"';&|]+)")
+_LOGIN = re.compile(
+    rf"(\blogin\((?:[^()\n]{{0,200}}?\bkey\s*=\s*|(?:{_QUOTED}|[^\s(),=\"']{{1,200}})\s*,\s*))({_QUOTED})"
+)
+"""A key by that name, or a password behind whose it is."""
+_CURL = re.compile(r"(\bcurl\s(?:[^\n;|&]{0,200}?\s)?-[uU]\s*[\"']?[^\s:\"'-][^\s:\"']*:)[^\s\"']+")
+_OF_CURL = re.compile(r"((?:-[uU])?[^\s:-][^\s:]*:).+", re.DOTALL)
+_PAIR = re.compile(r"[^\s:/]+:(?!/|\d+\Z)(\S+)")
+_MADE_UP = re.compile(r"(?=.*[A-Za-z])(?=.*[\d!@#$%^&*?]).{5,}", re.DOTALL)
+"""Letters with digits or signs among them."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SWITCHED = re.compile(r"(?i)true|false|none|null|yes|no|on|off|auto|\$\{?\w+\}?|<redacted>|")
 _OF_NO_KEY = re.compile(r"(?i)[+-]?\d+(?:\.\d+)?(?:e-?\d+)?|<[^>]*>|\[[A-Z]*\]")
@@ -77,11 +101,20 @@ _RANDOM = re.compile(r"[0-9a-fA-F]{24,}|(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9
 def masked(words: Sequence[str]) -> list[str]:
     """A command line with every secret replaced by MASK; all else is as it was."""
     found: list[str] = []
-    before = ""
+    option = before = ""
+    fetches = False
     for word in words:
-        option = _OPTION.fullmatch(before)
-        found.append(MASK if option and _takes(option[1], word) else _word(word, code=before == "-c"))
-        before = word
+        secret = _is_value(option, before, word)
+        shown = MASK if secret else _word(word, code=before == "-c")
+        if fetches and (before in ("-u", "-U") or word[:2] in ("-u", "-U")):
+            shown = _OF_CURL.sub(rf"\1{MASK}", shown)
+        found.append(shown)
+        before = MASK if secret else word
+        if begun := _OPTION.fullmatch(before):
+            option = begun[1]
+        elif before == "--":
+            option = ""
+        fetches = fetches or word.rpartition("/")[2] == "curl"
     return found
 
 
@@ -89,7 +122,9 @@ def masked_text(text: str, *, code: bool = False) -> str:
     """Text with what looks like a secret in it replaced. In `code`, what has only a name must be a string in quotes."""
     text = _HEADER.sub(rf"\1\2{MASK}", text)
     text = _BEARER.sub(rf"\1\2{MASK}", _ADDRESS.sub(rf"\1{MASK}", _SHAPES.sub(MASK, text)))
-    text = _QUERY.sub(_in_query, text)
+    text = _CURL.sub(rf"\1{MASK}", _QUERY.sub(_in_query, text))
+    text = _LOGIN.sub(lambda found: found[1] + _quoted(found[2]), text)
+    text = _SET.sub(_in_set, _SEVERAL.sub(_in_several, text))
     return _IN_SHELL.sub(_in_shell, (_IN_CODE if code else _IN_TEXT).sub(_inside, text))
 
 
@@ -100,10 +135,31 @@ def _word(word: str, code: bool) -> str:
     return masked_text(word, code=code)
 
 
+def _is_value(option: str, before: str, word: str) -> bool:
+    """Whether a word is a secret by the word before it, or by the option whose values these are."""
+    if name := _OPTION.fullmatch(before):
+        return _takes(name[1], word)
+    if name := _OPTION.fullmatch(before.removesuffix("=")):  # a blank too many
+        return _takes(name[1], word) and _is_made_up(word)
+    if _PLURALS.intersection(_parts(option)[-1:]):
+        return _is_another(option, word)
+    return option in _SETS and _NAME.fullmatch(before) is not None and _is_secret(before, word)
+
+
 def _takes(option: str, word: str) -> bool:
     """Whether the word after an option is its value, and a secret."""
     switch = _parts(option)[:1] and _parts(option)[0] in _SWITCHES
-    return not switch and _OPTION.fullmatch(word) is None and _is_secret(option, word)
+    value = _OPTION.fullmatch(word) is None or _DASHED.fullmatch(word) is not None
+    return not switch and value and _is_secret(option, word)
+
+
+def _is_another(option: str, word: str) -> bool:
+    """Whether the word is a secret after the first value of an option; a script or a command may follow, too."""
+    return not _PATH.fullmatch(word) and not _SHORT.fullmatch(word) and _takes(option, word)
+
+
+def _is_made_up(value: str) -> bool:
+    return _MADE_UP.fullmatch(value) is not None and _PATH.fullmatch(value) is None
 
 
 def _in_query(found: re.Match[str]) -> str:
@@ -117,9 +173,23 @@ def _inside(found: re.Match[str]) -> str:
     return f"{name}{between}{_quoted(value)}" if _is_secret(name, _bare(value)) else found[0]
 
 
+def _in_several(found: re.Match[str]) -> str:
+    option, values = found.groups()
+    if not _PLURALS.intersection(_parts(option)[-1:]):
+        return found[0]
+    hidden = re.sub(r"\S+", lambda each: MASK if _is_another(option, each[0]) else each[0], values)
+    return found[0][: -len(values)] + hidden
+
+
+def _in_set(found: re.Match[str]) -> str:
+    _, name, value = found.groups()
+    return found[0][: -len(value)] + _quoted(value) if _is_secret(name, _bare(value)) else found[0]
+
+
 def _in_shell(found: re.Match[str]) -> str:
-    option, variable, _, value = found.groups()
-    secret = _takes(option, _bare(value)) if option else _is_secret(variable, _bare(value))
+    option, variable, between, value = found.groups()
+    known = _is_secret if between == "=" else _takes  # what follows may be another option
+    secret = known(option or variable, _bare(value))
     return found[0][: -len(value)] + _quoted(value) if secret else found[0]
 
 
@@ -153,4 +223,9 @@ def _is_secret(name: str, value: str) -> bool:
         return False
     if last == "token":
         return before == "" or before in _OWNERS or not (before in _OF_TEXT or _SHORT.fullmatch(value))
-    return last in _LIKELY or (last in ("key", "keys", "tokens", "pass") and before in _OWNERS)
+    if last in _ACCOUNTS:
+        pair = _PAIR.fullmatch(value)
+        return pair is not None and (last == "login" or _is_made_up(pair[1]))
+    if last in _PASSES and not before:
+        return _is_made_up(value)
+    return last in _LIKELY or (last in ("key", "keys", "tokens", *_PASSES) and before in _OWNERS)
