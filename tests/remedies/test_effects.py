@@ -200,49 +200,6 @@ def test_what_an_optimizer_that_has_not_stepped_yet_holds_is_not_frozen() -> Non
         assert not said and all(p.requires_grad for p in model.parameters())
 
 
-def test_evaluation_builds_no_graph_and_training_does() -> None:
-    model = nn.Linear(3, 3)
-    with applied("no_grad_evaluation") as said:
-        assert model(torch.ones(2, 3)).requires_grad and not said
-        model.eval()
-        assert model(torch.ones(2, 3)).requires_grad and not said, "a backward may come"
-        assert not model(torch.ones(2, 3)).requires_grad and said
-    assert model(torch.ones(2, 3)).requires_grad
-
-
-def test_one_batch_per_evaluation_goes_without_a_graph_after_three() -> None:
-    model = nn.Linear(3, 3)
-    graphs = []
-    with applied("no_grad_evaluation"):
-        for _ in range(5):
-            model.train()(torch.ones(2, 3)).sum().backward()
-            graphs.append(model.eval()(torch.ones(2, 3)).requires_grad)
-    assert graphs == [True, True, True, False, False]
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_model_that_is_trained_in_eval_mode_is_left_alone(nested: bool) -> None:
-    class Model(nn.Linear):
-        def forward(self, x: torch.Tensor) -> Any:
-            out = super().forward(x)
-            return {"logits": [out]} if nested else out
-
-    def loss(found: Any) -> torch.Tensor:
-        return (found["logits"][0] if nested else found).sum()
-
-    model = Model(3, 3)
-    with applied("no_grad_evaluation") as said:
-        loss(model(torch.ones(2, 3))).backward()
-        model.eval()
-        for _ in range(4):
-            model.zero_grad()
-            loss(model(torch.ones(2, 3))).backward()
-            assert torch.equal(model.weight.grad, torch.full((3, 3), 2.0))
-            with torch.no_grad():
-                model(torch.ones(2, 3))
-        assert not said
-
-
 def test_a_model_is_compiled_in_place_for_its_first_call_already() -> None:
     from torch._dynamo.utils import counters
 

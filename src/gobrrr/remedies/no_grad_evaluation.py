@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
+    from gobrrr.remedies.graph_later import Call
     from gobrrr.remedies.seams import Seams
 
 CLEAN = 3
-"""Evaluations of which the first forward had no backward, from which all their forwards go without a graph: some are
-one forward long."""
+"""Graphs of evaluations that nobody used, from which on none is made."""
 
 
 class NoGradEvaluation(Remedy):
-    """torch.no_grad() around forwards of a module in eval() mode, but for the first of each of its first evaluations:
-    where a backward comes through it the program trains in eval() mode, and the module is left alone."""
+    """torch.no_grad() around forwards of a module in eval() mode, once graphs of such forwards were thrown away unused.
+    A backward that comes all the same computes its forward again, and the module is left alone from then on."""
 
     name = "no_grad_evaluation"
     title = "evaluates without building a graph"
@@ -29,53 +30,138 @@ class NoGradEvaluation(Remedy):
     by_hand = "with torch.inference_mode():"
 
     def apply(self, seams: Seams) -> None:
-        import torch
+        from torch.optim import Optimizer
+
+        from gobrrr.remedies.graph_later import Call, OwnForward, insides
+
+        program = _Program()
+        plain = Optimizer.add_param_group
+
+        @functools.wraps(plain)
+        def add_param_group(optimizer: Any, param_group: Any) -> None:
+            program.has_optimizer = True
+            plain(optimizer, param_group)
+
+        class Quiet(OwnForward):
+            def __init__(self, module: Any, told: Callable[[], None]) -> None:
+                super().__init__(module)
+                self._seen, self._told = _Seen(), told
+
+            def __call__(self, *args: Any, **kwargs: Any) -> Any:
+                seen = self._seen
+                if program.is_over or seen.left_alone or not _is_ordinary():
+                    return self.forward(*args, **kwargs)
+                if self.module.training:
+                    return seen.training(self.forward(*args, **kwargs))
+                if program.has_optimizer and not seen.has_trained:
+                    return self.forward(*args, **kwargs)
+                call = Call(self.forward, args, kwargs, insides(self.module))
+                if not call.inside.are_quiet or not call.inside.asking or not call.may_be_repeated():
+                    return self.forward(*args, **kwargs)
+                return seen.evaluated(call, self._told)
 
         def wrap(module: Any) -> None:
-            forward, seen = module.forward, _Evaluations()
+            told = functools.partial(seams.applied, self.name, type(module).__name__)
+            seams.replace(module, "forward", Quiet(module, told))
 
-            @functools.wraps(forward)
-            def quiet(*args: Any, **kwargs: Any) -> Any:
-                if module.training:
-                    seen.begins = True
-                if module.training or seen.train or not torch.is_grad_enabled():
-                    return forward(*args, **kwargs)
-                if seen.is_looked_at():
-                    return seen.looked_at(forward(*args, **kwargs))
-                seams.applied(self.name, type(module).__name__)
-                with torch.no_grad():
-                    return forward(*args, **kwargs)
-
-            seams.replace(module, "forward", quiet)
-
+        seams.undo(program.ends)
+        seams.replace(Optimizer, "add_param_group", add_param_group)
         seams.at_model(wrap)
 
 
-class _Evaluations:
-    """Of one module: whether a backward comes through them."""
+class _Program:
+    """Where it has an optimizer, models go without a graph only once they were trained in train() mode."""
+
+    has_optimizer = is_over = False
+
+    def ends(self) -> None:
+        self.is_over = True
+
+
+class _Seen:
+    """Of one module: whether a backward comes through its evaluations."""
 
     def __init__(self) -> None:
-        self.begins, self.train = True, False
-        self._looked_at = 0
+        self.left_alone, self.has_trained, self.unused = False, False, 0
+        self._kinds: list[Any] = []
 
-    def is_looked_at(self) -> bool:
-        """The first forward of each of the first evaluations."""
-        first, self.begins = self.begins and self._looked_at < CLEAN, False
-        self._looked_at += first
-        return first
-
-    def looked_at(self, outputs: Any) -> Any:
-        """The outputs, which tell of a backward."""
-        import torch
+    def training(self, outputs: Any) -> Any:
+        """A forward in train() mode, whose first backward says that the module trains in it."""
         from torch.utils._pytree import tree_leaves
 
-        for tensor in tree_leaves(outputs):
-            if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
-                tensor.register_hook(self._trained)  # type: ignore[no-untyped-call]
+        if not self.has_trained:
+            for tensor in (leaf for leaf in tree_leaves(outputs) if getattr(leaf, "grad_fn", None) is not None):
+                tensor.register_hook(self._trains)
         return outputs
 
-    def _trained(self, _: Any) -> None:
-        self.train = True
+    def evaluated(self, call: Call, told: Callable[[], None]) -> Any:
+        """What a forward in eval() mode gives."""
+        from gobrrr.remedies.graph_later import without_graph
+
+        call.came = self._leave_alone
+        if self.unused < CLEAN:
+            return self._looked_at(call)
+        try:
+            result = without_graph(call)
+        except Exception:  # it needs a graph in there; what else is wrong comes up again
+            self.left_alone = True
+            return self._looked_at(call)
+        if call.kind not in self._kinds:
+            return self._looked_at(call)
+        told()
+        return result
+
+    def _looked_at(self, call: Call) -> Any:
+        """With a graph, of which it is noted whether it is used. One that shows in other places than the outputs, or
+        could not be made again, has the module left alone."""
+        from gobrrr.remedies.graph_later import leaves_of
+
+        before, outputs = call.state(), call.run()
+        asking = {id(each) for each in call.inside.asking}
+        if not any(each.grad_fn is not None for each in outputs):
+            return call.result()
+        ends_here = all(each.grad_fn is not None for each in outputs) and leaves_of(outputs) <= asking
+        if not ends_here or not call.knows_outputs() or call.inside.keep_a_graph() or call.state() != before:
+            self.left_alone = True
+            return call.result()
+        self._kinds += [call.kind] if call.kind not in self._kinds else []
+        graph = _Graph(self)
+        for each in outputs:
+            each.register_hook(graph)
+        return call.result()
+
+    def _trains(self, _: Any) -> None:
+        self.has_trained = True
+
+    def _leave_alone(self) -> None:
+        self.left_alone = True
+
+
+class _Graph:
+    """Lives as long as the graph of a forward that it is hooked into."""
+
+    def __init__(self, seen: _Seen) -> None:
+        self._seen = seen
+
+    def __call__(self, _: Any) -> None:
+        self._seen.left_alone = True
+
+    def __del__(self) -> None:
+        self._seen.unused += 1
+
+
+def _is_ordinary() -> bool:
+    """Whether gradients are on and nothing traces, transforms, lowers or distributes what runs."""
+    import torch
+    from torch import distributed
+
+    return torch.is_grad_enabled() and not (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+        or (distributed.is_available() and distributed.is_initialized())
+    )
 
 
 REMEDY = NoGradEvaluation()

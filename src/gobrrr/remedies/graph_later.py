@@ -1,0 +1,172 @@
+"""A forward that keeps no graph, and makes one after all where a backward comes through its outputs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+
+PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
+"""What may stand beside tensors in a call: of all else nobody knows which tensors it holds."""
+
+
+class OwnForward:
+    """What stands in the place of a module's forward. A copy of the module, pickled or not, has its own again."""
+
+    def __init__(self, module: Any) -> None:
+        self.module, self.forward = module, module.forward
+        self._before = vars(module).get("forward")
+        self.__wrapped__ = self.forward  # libraries read a forward's signature
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._before is None:
+            return getattr, (self.module, "forward")
+        return operator.getitem, ((self._before,), 0)
+
+
+class Insides(NamedTuple):
+    """What a module is made of now."""
+
+    modules: list[Any]
+    tensors: list[Any]
+    """Parameters and buffers, each once."""
+    asking: list[Any]
+    """Those that require gradients."""
+
+    @property
+    def are_quiet(self) -> bool:
+        """All are in eval() mode, and nobody has hooked himself in, who would miss the graph or be called twice."""
+        return not any(
+            m.training or m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
+            for m in self.modules
+        ) and not any(t._backward_hooks for t in self.asking)
+
+    def keep_a_graph(self) -> bool:
+        """Whether a module has put away a tensor that a backward may go through."""
+        kept = (value for module in self.modules for value in vars(module).values())
+        return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None for leaf in tree_leaves(list(kept)))
+
+
+def insides(module: Any) -> Insides:
+    """By hand: module.modules() takes several times as long, and each forward asks."""
+    modules = [module]
+    for each in modules:
+        if each._modules:
+            modules += [m for m in each._modules.values() if m is not None]
+    held = {id(t): t for m in modules for kind in (m._parameters, m._buffers) if kind for t in kind.values()}
+    tensors = [tensor for tensor in held.values() if tensor is not None]
+    return Insides(modules, tensors, [tensor for tensor in tensors if tensor.requires_grad])
+
+
+class Kind(NamedTuple):
+    """Calls of one kind: which parameters ask for gradients, how the outputs are nested, which could have one."""
+
+    asking: tuple[int, ...]
+    spec: TreeSpec
+    floats: tuple[bool, ...]
+
+
+class Call:
+    """One call of a forward with what it holds."""
+
+    def __init__(self, forward: Callable[..., Any], args: Any, kwargs: Any, inside: Insides) -> None:
+        self._forward, self._args, self._kwargs = forward, args, kwargs
+        self.inside, self.given = inside, tree_leaves((args, kwargs))
+        self.leaves: list[Any] = []
+        self.kind: Kind | None = None
+        self.came: Callable[[], None] = lambda: None
+        """Told when a backward comes through it."""
+
+    def may_be_repeated(self) -> bool:
+        """Whether it is known what goes in, and none of it asks for a gradient."""
+        return all(
+            type(g) in PLAIN or (type(g) is torch.Tensor and not g.requires_grad and not g.is_inference())
+            for g in self.given
+        )
+
+    def knows_outputs(self) -> bool:
+        """Whether no output holds tensors that cannot be seen."""
+        return all(isinstance(leaf, (torch.Tensor, *PLAIN)) for leaf in self.leaves)
+
+    def run(self) -> list[Any]:
+        """The outputs that could have a gradient, each once."""
+        self.leaves, spec = tree_flatten(self._forward(*self._args, **self._kwargs))
+        floats = tuple(_is_float(leaf) for leaf in self.leaves)
+        self.kind = Kind(tuple(map(id, self.inside.asking)), spec, floats)
+        return list({id(leaf): leaf for leaf in self.leaves if _is_float(leaf)}.values())
+
+    def run_again(self) -> list[Any]:
+        """As it was: in eval() mode."""
+        modes = [module.training for module in self.inside.modules]
+        for module in self.inside.modules:
+            module.training = False
+        try:
+            return self.run()
+        finally:
+            for module, mode in zip(self.inside.modules, modes, strict=True):
+                module.training = mode
+
+    def result(self, instead: dict[int, Any] | None = None) -> Any:
+        """What it gave, with others in the place of some outputs."""
+        assert self.kind is not None
+        return tree_unflatten([(instead or {}).get(id(leaf), leaf) for leaf in self.leaves], self.kind.spec)
+
+    def versions(self) -> list[int]:
+        """Of all that it is computed from: they say whether it was written to."""
+        given = [each for each in self.given if isinstance(each, torch.Tensor)]
+        return [each._version for each in (*self.inside.tensors, *given)]
+
+    def state(self) -> list[Any]:
+        """What another call would change, if it changed anything."""
+        on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+        drawn = [torch.get_rng_state(), *on_devices]
+        return [*self.versions(), *(bytes(each.numpy()) for each in drawn)]
+
+
+def without_graph(call: Call) -> Any:
+    """Its result, computed under no_grad()."""
+    found: dict[int, Any] = {}
+    tied = _Later.apply(call, found, *call.inside.asking)  # type: ignore[no-untyped-call]
+    return call.result(dict(zip(found, tied, strict=True)))
+
+
+class _Later(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, found: dict[int, Any], *asking: Any) -> Any:
+        ctx.call, ctx.versions = call, call.versions()
+        ctx.set_materialize_grads(False)
+        found.update((id(output), output) for output in call.run())
+        return tuple(output.detach() for output in found.values())  # no views, which could not be written to
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        call = ctx.call
+        if ctx.versions != call.versions():  # as any graph says it
+            raise RuntimeError("what a forward was computed from has been modified by an inplace operation")
+        call.came()
+        with torch.enable_grad():
+            outputs = call.run_again()
+        reached = [pair for pair in zip(outputs, gradients, strict=True) if pair[1] is not None]
+        return None, None, *torch.autograd.grad(
+            [output for output, _ in reached], call.inside.asking, [gradient for _, gradient in reached],
+            create_graph=torch.is_grad_enabled(), allow_unused=True,
+        )  # fmt: skip
+
+
+def leaves_of(outputs: Iterable[Any]) -> set[int]:
+    """Ids of the tensors that a backward from these would give gradients."""
+    nodes: set[Any] = set()
+    todo = [output.grad_fn for output in outputs]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            todo += [before for before, _ in node.next_functions]
+    return {id(node.variable) for node in nodes if hasattr(node, "variable")}
+
+
+def _is_float(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and (leaf.is_floating_point() or leaf.is_complex())
