@@ -99,6 +99,50 @@ def test_who_asks_for_more_than_to_recompute_gets_it(options: dict[str, Any]) ->
     assert calls == 6 and not said
 
 
+class Normed(nn.Module):
+    """Checkpointed by a method, a closure, a partial or by itself."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8))
+        block = self.block
+        ways: dict[str, Callable[..., Any]] = {
+            "method": self.run, "closure": lambda x: block(x), "partial": partial(self.given, block), "module": block,
+        }  # fmt: skip
+        self.way = [ways[how]]
+
+    def run(self, x: torch.Tensor) -> Any:
+        return self.block(x)
+
+    @staticmethod
+    def given(block: nn.Module, x: torch.Tensor) -> Any:
+        return block(x)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return checkpointing.checkpoint(self.way[0], x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("how", ["method", "closure", "partial", "module"])
+def test_norms_whose_statistics_move_twice_go_on_doing_so(how: str) -> None:
+    def trained() -> list[torch.Tensor]:
+        model = Normed(how)
+        for _ in range(3):
+            model(torch.linspace(0, 3, 32).view(4, 8)).square().sum().backward()
+        return list(model.buffers())
+
+    expected = trained()
+    with applied() as said:
+        found = trained()
+    assert not said and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_a_norm_in_eval_mode_is_no_reason_to_compute_again() -> None:
+    with applied() as said:
+        Normed("closure").eval()(torch.ones(4, 8))
+    assert said
+
+
 def test_a_library_that_keeps_the_function_recomputes_again_afterwards() -> None:
     with applied():
         kept = checkpointing.checkpoint

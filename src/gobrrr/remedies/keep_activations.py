@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -21,8 +22,9 @@ OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_s
 class KeepActivations(Remedy):
     """Layers of transformers forget that they are to be checkpointed, and torch.utils.checkpoint.checkpoint calls its
     function and no more. Calls that do something else beside are left alone: other contexts, random numbers that are
-    not to be the same, and inputs of which none asks for a gradient, which reentrant checkpointing lets through without
-    one. In code that is compiled only the layers are reached: dynamo knows torch's function by its place."""
+    not to be the same, buffers that move in each forward (a batch norm's statistics move twice), and inputs of which
+    none asks for a gradient, which reentrant checkpointing lets through without one. In code that is compiled only the
+    layers are reached: dynamo knows torch's function by its place."""
 
     name = "keep_activations"
     title = "keeps activations for backward where memory has room, instead of computing them again"
@@ -53,7 +55,7 @@ class KeepActivations(Remedy):
 
         @functools.wraps(plain)  # dynamo reads its signature
         def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if put_back or not _only_recomputes(args, kwargs):
+            if put_back or not _only_recomputes(function, args, kwargs):
                 return plain(function, *args, **kwargs)
             if not told:
                 told.append(True)
@@ -68,15 +70,49 @@ class KeepActivations(Remedy):
         seams.undo(undo)
 
 
-def _only_recomputes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _only_recomputes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call differs from one of its function by nothing but when activations are computed."""
     import torch
     from torch.utils.checkpoint import noop_context_fn
 
     if not kwargs.get("preserve_rng_state", True) or kwargs.get("context_fn", noop_context_fn) is not noop_context_fn:
         return False
+    if any(_moves(module) for module in _modules_of(function, args, kwargs)):
+        return False
     asks = any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
     return kwargs.get("use_reentrant") is False or asks
+
+
+def _moves(module: Any) -> bool:
+    """Whether a forward in train() mode writes to a buffer: those of batch norms and of spectral ones are."""
+    kinds = ("track_running_stats", "n_power_iterations")
+    return any(each.training and any(getattr(each, kind, False) for kind in kinds) for each in module.modules())
+
+
+def _modules_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Those that a call may run: what it is given, what its function holds, is a method of, closes over or names."""
+    from torch.nn import Module
+
+    todo: list[Any] = [function, *args, *kwargs.values()]
+    found: list[Any] = []
+    met: list[Any] = []
+    while todo:
+        each = todo.pop()
+        if any(each is one for one in met):
+            continue
+        met.append(each)
+        if isinstance(each, Module):
+            found.append(each)
+        elif isinstance(each, (list, tuple)):
+            todo += each
+        elif isinstance(each, functools.partial):
+            todo += [each.func, *each.args, *each.keywords.values()]
+        elif inspect.ismethod(each):
+            todo += [each.__func__, each.__self__, *getattr(each.__self__, "__dict__", {}).values()]
+        elif inspect.isfunction(each):
+            names = inspect.getclosurevars(each)
+            todo += [*names.nonlocals.values(), *names.globals.values()]
+    return found
 
 
 REMEDY = KeepActivations()
