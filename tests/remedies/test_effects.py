@@ -128,6 +128,28 @@ def test_zeros_are_where_the_program_wants_them(how: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
+@pytest.mark.parametrize("detached", [False, True])
+def test_gradients_that_share_a_buffer_are_zeroed_in_it(detached: bool) -> None:
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+        optimizer, buffer, start = torch.optim.SGD(model.parameters(), lr=0.1), torch.zeros(12), 0
+        for p in model.parameters():
+            part = buffer[start : start + p.numel()].view_as(p)
+            p.grad, start = part.detach() if detached else part, start + p.numel()
+        for _ in range(3):
+            optimizer.zero_grad(set_to_none=False)
+            model(torch.ones(2, 3)).square().sum().backward()
+            buffer.mul_(0.5)
+            optimizer.step()
+        return [p.detach() for p in model.parameters()]
+
+    plain = trained()
+    with applied("set_to_none") as said:
+        found = trained()
+    assert not said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
 def test_a_zero_grad_that_the_program_has_wrapped_fills_with_zeros_once_the_remedy_is_gone() -> None:
     model = nn.Linear(3, 3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -266,6 +288,45 @@ def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> N
     torch.testing.assert_close(found[0], plain)
     assert found[1] == {"sparse_gradient": "20 rows"}
     assert trained(True, momentum=0.9)[1] == {}
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD"])
+def test_embeddings_are_dense_again_for_an_optimizer_that_computes_otherwise(kind: str) -> None:
+    def trained() -> torch.Tensor:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(8):
+            if number == 4:
+                optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, weight_decay=0.1)
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+        assert not model[0].weight.grad.is_sparse
+        return model[0].weight.detach()
+
+    plain = trained()
+    with applied("sparse_gradient") as said:
+        torch.testing.assert_close(trained(), plain)
+    assert said
+
+
+def test_embeddings_that_another_optimizer_holds_from_the_beginning_stay_dense() -> None:
+    model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+    with applied("sparse_gradient") as said:
+        later = torch.optim.AdamW(model.parameters(), lr=0.1)
+        for optimizer in (torch.optim.SGD(model.parameters(), lr=0.1), later):
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+    assert not said
+
+
+def test_a_gradient_at_hand_is_dense_for_an_optimizer_that_comes_between_backward_and_step() -> None:
+    model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("sparse_gradient"):
+        for _ in range(3):
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+        assert model[0].weight.grad.is_sparse
+        torch.optim.AdamW(model.parameters(), lr=0.1).step()
 
 
 def test_float64_becomes_float32() -> None:

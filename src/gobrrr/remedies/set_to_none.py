@@ -62,9 +62,10 @@ class _Dropped:
 
     def note(self, holder: Any) -> bool:
         """Those of an optimizer or a module that have a gradient now. Not where that is sparse, of which an empty one
-        still counts as a step, nor inside of an optimizer's step, whose closure is called after what `fill` does."""
+        still counts as a step, or lies in a buffer that the program may hold, nor inside of an optimizer's step, whose
+        closure is called after what `fill` does."""
         found = [p for p in _parameters(holder) if p.grad is not None]
-        if self._over or any(p.grad.is_sparse for p in found) or _is_inside_a_step():
+        if self._over or any(p.grad.is_sparse or _is_part(p.grad) for p in found) or _is_inside_a_step():
             return False
         self._known.update((id(p), weakref.ref(p)) for p in found)
         return True
@@ -92,6 +93,11 @@ class _Dropped:
 def _parameters(holder: Any) -> list[Any]:
     groups = getattr(holder, "param_groups", None)
     return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
+
+
+def _is_part(gradient: Any) -> bool:
+    """Of a larger tensor: backward adds to it in place."""
+    return bool(gradient._is_view()) or gradient.untyped_storage().nbytes() > gradient.nbytes
 
 
 def _is_inside_a_step() -> bool:

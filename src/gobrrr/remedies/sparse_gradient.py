@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import functools
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class SparseGradient(Remedy):
     """embedding.sparse = True where the optimizer takes sparse gradients and computes the same with them: plain SGD and
-    Adagrad without momentum and weight decay."""
+    Adagrad without momentum and weight decay. Dense again once another one is given the same parameters."""
 
     name = "sparse_gradient"
     title = "gives embeddings sparse gradients"
@@ -26,25 +26,54 @@ class SparseGradient(Remedy):
 
     def apply(self, seams: Seams) -> None:
         import torch
+        from torch.optim import Optimizer
 
         embeddings: list[Any] = []
+        switched: list[Any] = []
+        dense: set[int] = set()
+        plain = Optimizer.add_param_group
 
         def meet(module: Any) -> None:
             embeddings.extend(m for m in module.modules() if isinstance(m, torch.nn.Embedding) and not m.sparse)
 
         def switch(optimizer: Any) -> None:
-            if type(optimizer) not in (torch.optim.SGD, torch.optim.Adagrad):
-                return
-            if any(group.get("momentum") or group.get("weight_decay") for group in optimizer.param_groups):
-                return
-            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            held = _parameters(optimizer) - dense if _computes_the_same(optimizer) else set()
             for embedding in (e for e in embeddings if id(e.weight) in held and not e.sparse):
                 embedding.sparse = True
-                seams.undo(partial(setattr, embedding, "sparse", False))
+                switched.append(embedding)
                 seams.applied(self.name, f"{embedding.num_embeddings:,} rows")
 
+        def put_back(held: set[int]) -> None:
+            for embedding in [e for e in switched if id(e.weight) in held]:
+                switched.remove(embedding)
+                embedding.sparse = False
+                if embedding.weight.grad is not None:
+                    embedding.weight.grad = embedding.weight.grad.to_dense()
+
+        @functools.wraps(plain)
+        def add_param_group(optimizer: Any, param_group: Any) -> None:
+            plain(optimizer, param_group)
+            if not _computes_the_same(optimizer):
+                dense.update(_parameters(optimizer))
+                put_back(dense)
+
+        seams.undo(lambda: put_back({id(embedding.weight) for embedding in switched}))
+        seams.replace(Optimizer, "add_param_group", add_param_group)
         seams.at_model(meet)
         seams.at_optimizer(switch)
+
+
+def _parameters(optimizer: Any) -> set[int]:
+    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+
+
+def _computes_the_same(optimizer: Any) -> bool:
+    """With sparse gradients as with dense ones."""
+    import torch
+
+    if type(optimizer) not in (torch.optim.SGD, torch.optim.Adagrad):
+        return False
+    return not any(group.get("momentum") or group.get("weight_decay") for group in optimizer.param_groups)
 
 
 REMEDY = SparseGradient()
