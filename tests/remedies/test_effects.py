@@ -6,6 +6,7 @@ import contextlib
 import copy
 import gc
 import os
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ pytest.importorskip("torch")
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
 from gobrrr.remedies import registry
@@ -212,6 +214,59 @@ def test_a_backbone_that_is_unfrozen_later_is_trained(second: bool) -> None:
     with applied("freeze_unused") as said:
         found = unfrozen_later(second)
     assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+class Checkpointed(nn.Sequential):
+    recomputes = False
+
+    def forward(self, x: torch.Tensor) -> Any:
+        run = super().forward
+        return checkpoint(run, x, use_reentrant=False) if self.recomputes else run(x)
+
+
+def tuned(how: str) -> list[torch.Tensor]:
+    """Only the head of a model at first, then all of it, or of a copy."""
+    torch.manual_seed(0)
+    model = Checkpointed(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
+    model.recomputes = how == "checkpoint"
+    for first in (True, False):
+        part = model[2] if first else model
+        optimizer = torch.optim.SGD([p for p in part.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(3):
+            model.zero_grad()
+            x = torch.ones(2, 3, requires_grad=how == "checkpoint")
+            found = model(x)
+            found.square().sum().backward()
+            if how == "clip":
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+        if first and how == "copy":
+            model = copy.deepcopy(model)
+        if first and how == "pickle":
+            model = pickle.loads(pickle.dumps(model))
+    return [p.detach() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("how", ["plain", "copy", "pickle", "clip", "checkpoint"])
+def test_a_body_that_was_not_trained_at_first_is_trained_later(how: str) -> None:
+    plain = tuned(how)
+    with applied("freeze_unused") as said:
+        found = tuned(how)
+    assert bool(said) == (how != "clip") and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+@pytest.mark.parametrize("compiled", ["", "in place", "wrapped"])
+def test_a_body_that_is_not_trained_asks_for_no_gradients_but_says_it_does(compiled: str) -> None:
+    model: Any = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    if compiled == "in place":
+        model.compile(backend="aot_eager")
+    called = torch.compile(model, backend="aot_eager") if compiled == "wrapped" else model
+    with applied("freeze_unused"):
+        for _ in range(3):
+            step(called, optimizer, torch.ones(2, 3))
+        assert model[0].weight.grad is None and model[1].weight.grad is not None
+        assert all(p.requires_grad for p in model.parameters())
 
 
 def test_what_an_optimizer_that_has_not_stepped_yet_holds_is_not_frozen() -> None:

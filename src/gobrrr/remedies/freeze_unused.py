@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.own_forward import OwnForward
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
 
 class FreezeUnused(Remedy):
-    """requires_grad_(False) for all parameters of the program's models that no optimizer holds when the first one makes
-    an update: gradients of theirs are computed and thrown away. What an optimizer is given later asks again."""
+    """requires_grad is off, while the program's models run, for all of their parameters that no optimizer holds when
+    the first one makes an update: gradients of theirs are computed and thrown away. The program finds it on wherever it
+    looks or copies. What an optimizer is given later, or a clipping of gradients, asks again."""
 
     name = "freeze_unused"
     title = "computes no gradients for parameters that are never updated"
@@ -39,10 +42,14 @@ class FreezeUnused(Remedy):
         def steps(optimizer: Any) -> None:
             found.hold(optimizer.param_groups)
             if num := found.freeze():
+                for model in found.models:
+                    _run_asleep(model, found, seams)
                 seams.applied(self.name, f"{num} parameters")
 
         seams.undo(found.thaw)
         seams.replace(Optimizer, "add_param_group", add_param_group)
+        _see_clipping(found, seams)
+        _recompute_asleep(found, seams)
         seams.at_model(found.models.append)
         seams.at_optimizer(steps)
 
@@ -55,28 +62,94 @@ class _Unused:
         self._held: set[int] = set()
         self._frozen: dict[int, Any] | None = None
 
-    def hold(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """An optimizer has these."""
+    def hold(self, groups: Iterable[Mapping[str, Any]]) -> None:
+        """An optimizer has these, or somebody reads their gradients."""
         for parameter in (p for group in groups for p in group["params"]):
             self._held.add(id(parameter))
-            if self._frozen and self._frozen.pop(id(parameter), None) is not None:
-                parameter.requires_grad_(True)
+            if self._frozen:
+                self._frozen.pop(id(parameter), None)
 
     def freeze(self) -> int:
         """Once; how many were."""
         if self._frozen is not None:
             return 0
         every = (p for model in self.models for p in model.parameters())
-        self._frozen = {id(p): p for p in every if p.requires_grad and id(p) not in self._held}
+        self._frozen = {id(p): p for p in every if p.requires_grad and p.is_leaf and id(p) not in self._held}
         for parameter in self._frozen.values():
-            parameter.requires_grad_(False)
             parameter.grad = None
         return len(self._frozen)
 
+    def frozen(self) -> list[Any]:
+        return list((self._frozen or {}).values())
+
     def thaw(self) -> None:
-        """As they were."""
-        for parameter in (self._frozen or {}).values():
-            parameter.requires_grad_(True)
+        """None is."""
+        self._frozen = {}
+
+
+@contextlib.contextmanager
+def _asleep(parameters: Sequence[Any]) -> Iterator[None]:
+    """They ask for no gradients in here, but for those that the program has switched off itself."""
+    asking = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in asking:
+        parameter.requires_grad = False
+    try:
+        yield
+    finally:
+        for parameter in asking:
+            parameter.requires_grad = True
+
+
+def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
+    """Its forwards; what is compiled in place is called by another name."""
+    import torch
+
+    class Asleep(OwnForward):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return self.forward(*args, **kwargs)
+            with _asleep(found.frozen()):
+                return self.forward(*args, **kwargs)
+
+    compiled = getattr(model, "_compiled_call_impl", None) is not None
+    name = "_compiled_call_impl" if compiled else "forward"
+    seams.replace(model, name, Asleep(model, name))
+
+
+def _recompute_asleep(found: _Unused, seams: Seams) -> None:
+    """What a checkpointed forward saved has to come again in backward, when the forward is over."""
+    from torch.utils import checkpoint
+
+    plain = checkpoint._checkpoint_without_reentrant_generator
+
+    @functools.wraps(plain)
+    def without_reentrant(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        frozen = [parameter for parameter in found.frozen() if not parameter.requires_grad]
+
+        @functools.wraps(function)
+        def again(*given: Any, **options: Any) -> Any:
+            with _asleep(frozen):
+                return function(*given, **options)
+
+        return plain(again, *args, **kwargs)
+
+    seams.replace(checkpoint, "_checkpoint_without_reentrant_generator", without_reentrant)
+
+
+def _see_clipping(found: _Unused, seams: Seams) -> None:
+    """A norm over all parameters counts the gradients of those that nobody updates."""
+    from torch.nn import utils
+
+    plain = utils.clip_grad_norm_
+
+    @functools.wraps(plain)
+    def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [parameters] if hasattr(parameters, "requires_grad") else list(parameters)
+        found.hold([{"params": given}])
+        return plain(given, *args, **kwargs)
+
+    for place in (utils, utils.clip_grad):
+        seams.replace(place, "clip_grad_norm_", clip_grad_norm_)
 
 
 REMEDY = FreezeUnused()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -11,20 +10,6 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 
 PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 """What may stand beside tensors in a call: of all else nobody knows which tensors it holds."""
-
-
-class OwnForward:
-    """What stands in the place of a module's forward. A copy of the module, pickled or not, has its own again."""
-
-    def __init__(self, module: Any) -> None:
-        self.module, self.forward = module, module.forward
-        self._before = vars(module).get("forward")
-        self.__wrapped__ = self.forward  # libraries read a forward's signature
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._before is None:
-            return getattr, (self.module, "forward")
-        return operator.getitem, ((self._before,), 0)
 
 
 class Insides(NamedTuple):

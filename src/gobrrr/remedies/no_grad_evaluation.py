@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.own_forward import OwnForward
 
 if TYPE_CHECKING:
     from gobrrr.remedies.graph_later import Call
@@ -32,7 +33,7 @@ class NoGradEvaluation(Remedy):
     def apply(self, seams: Seams) -> None:
         from torch.optim import Optimizer
 
-        from gobrrr.remedies.graph_later import Call, OwnForward, insides
+        from gobrrr.remedies.graph_later import Call, insides
 
         program = _Program()
         plain = Optimizer.add_param_group
