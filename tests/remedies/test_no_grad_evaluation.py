@@ -97,6 +97,17 @@ def test_a_model_that_is_never_trained_goes_without_a_graph() -> None:
     assert model.graphs[3:] == [False] * 3 and said
 
 
+def test_what_an_optimizer_may_hold_has_its_graphs_until_it_was_trained() -> None:
+    with applied() as said:
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        evaluate(model)
+        assert all(model.graphs) and not said
+        train(model, optimizer)
+        evaluate(model)
+    assert said and not model.graphs[-1]
+
+
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_backward_that_comes_late_finds_its_gradients_and_is_the_last_to_ask(nested: bool) -> None:
     models: list[Model] = []
@@ -247,7 +258,16 @@ class Hides(Model):
         return super().forward(x).sum(), lambda: super(Hides, self).forward(x)
 
 
-@pytest.mark.parametrize("kind", [Stores, Draws, Moves, Elsewhere, Hides])
+class Tagged(torch.Tensor):
+    """A tensor that does things of its own."""
+
+
+class Gives(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x).as_subclass(Tagged)
+
+
+@pytest.mark.parametrize("kind", [Gives, Stores, Draws, Moves, Elsewhere, Hides])
 def test_a_forward_that_could_not_be_made_again_is_left_alone(kind: type[Model]) -> None:
     with applied() as said:
         model = kind()

@@ -73,8 +73,8 @@ class Call:
         )
 
     def knows_outputs(self) -> bool:
-        """Whether no output holds tensors that cannot be seen."""
-        return all(isinstance(leaf, (torch.Tensor, *PLAIN)) for leaf in self.leaves)
+        """Whether no output holds tensors that cannot be seen, or is one that does things of its own."""
+        return all(type(leaf) in (torch.Tensor, *PLAIN) for leaf in self.leaves)
 
     def run(self) -> list[Any]:
         """The outputs that could have a gradient, each once."""

@@ -107,7 +107,7 @@ class _Seen:
         except Exception:  # it needs a graph in there; what else is wrong comes up again
             self.left_alone = True
             return self._looked_at(call)
-        if call.kind not in self._kinds:
+        if call.kind not in self._kinds or not call.knows_outputs():
             return self._looked_at(call)
         told()
         return result
