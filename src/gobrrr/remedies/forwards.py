@@ -7,6 +7,7 @@ run. A method is bound to the copy anew, and pickled by its name: what is loaded
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -15,16 +16,34 @@ Body = Callable[..., Any]
 """Called with the module, the forward beneath, and what the module was given."""
 
 
-def replaced(module: Any, body: Body) -> MethodType:
-    """`body` as a forward of `module`, to be set in its place."""
-    own = vars(module).get("forward")
-    ours = isinstance(own, MethodType) and own.__self__ is module
-    beneath = own.__func__ if ours else own if own is not None else type(module).forward
-    bound = ours or own is None
+def replaced(module: Any, body: Body, name: str = "forward") -> Callable[..., Any]:
+    """`body` as a forward of `module`, or as another method that only calls it, to be set in its place."""
+    own = vars(module).get(name)
+    if own is None:
+        return _method(module, body, getattr(type(module), name), name)
+    if isinstance(own, MethodType) and own.__self__ is module:
+        return _method(module, body, own.__func__, name)
+    return _Over(module, body, own)
 
+
+def _method(module: Any, body: Body, beneath: Callable[..., Any], name: str) -> MethodType:
     @functools.wraps(beneath)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return body(self, MethodType(beneath, self) if bound else beneath, *args, **kwargs)
+        return body(self, MethodType(beneath, self), *args, **kwargs)
 
-    forward.__name__ = "forward"  # by which it is pickled
+    forward.__name__ = name  # by which it is pickled
     return MethodType(forward, module)
+
+
+class _Over:
+    """Over what the program has put there itself, which a copy has again."""
+
+    def __init__(self, module: Any, body: Body, own: Callable[..., Any]) -> None:
+        self._module, self._body, self._own = module, body, own
+        self.__wrapped__ = own  # libraries read a forward's signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._body(self._module, self._own, *args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return operator.getitem, ((self._own,), 0)

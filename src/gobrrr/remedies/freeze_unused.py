@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.own_forward import OwnForward
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -104,16 +104,15 @@ def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
     """Its forwards; what is compiled in place is called by another name."""
     import torch
 
-    class Asleep(OwnForward):
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return self.forward(*args, **kwargs)
-            with _asleep(found.frozen()):
-                return self.forward(*args, **kwargs)
+    def asleep(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return forward(*args, **kwargs)
+        with _asleep(found.frozen()):
+            return forward(*args, **kwargs)
 
     compiled = getattr(model, "_compiled_call_impl", None) is not None
     name = "_compiled_call_impl" if compiled else "forward"
-    seams.replace(model, name, Asleep(model, name))
+    seams.replace(model, name, replaced(model, asleep, name))
 
 
 def _recompute_asleep(found: _Unused, seams: Seams) -> None:

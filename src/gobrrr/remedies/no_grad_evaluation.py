@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.own_forward import OwnForward
 
 if TYPE_CHECKING:
     from gobrrr.remedies.graph_later import Call
@@ -43,27 +43,22 @@ class NoGradEvaluation(Remedy):
             program.has_optimizer = True
             plain(optimizer, param_group)
 
-        class Quiet(OwnForward):
-            def __init__(self, module: Any, told: Callable[[], None]) -> None:
-                super().__init__(module)
-                self._seen, self._told = _Seen(), told
-
-            def __call__(self, *args: Any, **kwargs: Any) -> Any:
-                seen = self._seen
-                if program.is_over or seen.left_alone or not _is_ordinary():
-                    return self.forward(*args, **kwargs)
-                if self.module.training:
-                    return seen.training(self.forward(*args, **kwargs))
-                if program.has_optimizer and not seen.has_trained:
-                    return self.forward(*args, **kwargs)
-                call = Call(self.forward, args, kwargs, insides(self.module))
-                if not call.inside.are_quiet or not call.inside.asking or not call.may_be_repeated():
-                    return self.forward(*args, **kwargs)
-                return seen.evaluated(call, self._told)
-
         def wrap(module: Any) -> None:
-            told = functools.partial(seams.applied, self.name, type(module).__name__)
-            seams.replace(module, "forward", Quiet(module, told))
+            seen, told = _Seen(), functools.partial(seams.applied, self.name, type(module).__name__)
+
+            def quiet(of: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+                if of is not module or program.is_over or seen.left_alone or not _is_ordinary():
+                    return forward(*args, **kwargs)
+                if module.training:
+                    return seen.training(forward(*args, **kwargs))
+                if program.has_optimizer and not seen.has_trained:
+                    return forward(*args, **kwargs)
+                call = Call(forward, args, kwargs, insides(module))
+                if not call.inside.are_quiet or not call.inside.asking or not call.may_be_repeated():
+                    return forward(*args, **kwargs)
+                return seen.evaluated(call, told)
+
+            seams.replace(module, "forward", replaced(module, quiet))
 
         seams.undo(program.ends)
         seams.replace(Optimizer, "add_param_group", add_param_group)
