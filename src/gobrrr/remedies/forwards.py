@@ -7,9 +7,10 @@ run. A method is bound to the copy anew, and pickled by its name: what is loaded
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 Body = Callable[..., Any]
@@ -19,11 +20,12 @@ Body = Callable[..., Any]
 def replaced(module: Any, body: Body, name: str = "forward") -> Callable[..., Any]:
     """`body` as a forward of `module`, or as another method that only calls it, to be set in its place."""
     own = vars(module).get(name)
-    if own is None:
-        return _method(module, body, getattr(type(module), name), name)
     if isinstance(own, MethodType) and own.__self__ is module:
         return _method(module, body, own.__func__, name)
-    return _Over(module, body, own)
+    of_class = inspect.getattr_static(type(module), name, None)
+    if own is None and isinstance(of_class, FunctionType):
+        return _method(module, body, of_class, name)
+    return _Over(module, body, getattr(module, name))  # TorchScript's is no function
 
 
 def _method(module: Any, body: Body, beneath: Callable[..., Any], name: str) -> MethodType:
