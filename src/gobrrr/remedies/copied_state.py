@@ -61,7 +61,7 @@ class CopiedState:
         if not deep or id(thing) in self._met:
             return self._who(thing)
         self._meet(thing)
-        return self._who(thing), tuple(self._mark(each, deep - 1) for each in _parts(thing))
+        return self._who(thing), tuple(self._mark(each, deep - 1) for each in parts(thing))
 
     def _container(self, thing: Any, deep: int) -> Any:
         """One that is made anew with the same entries is the same."""
@@ -142,7 +142,7 @@ def _sum_of_plain(long: Any) -> int:
         raise TooMuch from None
 
 
-def _parts(thing: Any) -> Iterator[Any]:
+def parts(thing: Any) -> Iterator[Any]:
     """What it holds, or what a call of it looks up."""
     if isinstance(thing, types.ModuleType):
         return

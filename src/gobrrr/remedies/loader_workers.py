@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
 from gobrrr.remedies.copied_state import renew_workers
+from gobrrr.remedies.fetched import Fetched
 from gobrrr.remedies.loaders import SHARE, most_said, of_the_model, with_workers
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
 from gobrrr.rules.loading import HELD_BYTES, SAVED_BY_WORKERS, WORKERS
@@ -75,6 +76,7 @@ class LoaderWorkers(Remedy):
         advised, prefetch = self.option("workers"), self.option("prefetch")
         searched = advised is not None and prefetch is not None
         wanted = advised if advised is not None else schedule.cores()
+        fetched = Fetched(seams.aside)
         by = "as the model advises" if advised is not None else f"on {wanted} cores"
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +86,9 @@ class LoaderWorkers(Remedy):
                 return kwargs
             if before != wanted and max(before, wanted) > 1 and isinstance(kwargs.get("dataset"), IterableDataset):
                 seams.declined(self.name, "each worker would read the whole of a stream")
+                return kwargs
+            if before != wanted and (why_not := fetched.why_not(kwargs)):
+                seams.declined(self.name, why_not)
                 return kwargs
             seams.applied(self.name, f"{wanted} workers, {before} before")
             return with_workers(kwargs, wanted, prefetch if searched else None)

@@ -40,10 +40,15 @@ def with_workers(kwargs: dict[str, Any], workers: int, prefetch: int | None = No
     """A DataLoader's arguments with so many workers, which stay from epoch to epoch, and so many batches ahead of each;
     None as the program has it."""
     if not workers:
-        return {name: each for name, each in kwargs.items() if name not in WITH_WORKERS_ONLY} | {"num_workers": 0}
+        return without_workers(kwargs)
     stay = kwargs.get("persistent_workers") or Renewed(True)
     ahead = {} if prefetch is None else {"prefetch_factor": prefetch}
     return {**kwargs, **ahead, "num_workers": workers, "persistent_workers": stay}
+
+
+def without_workers(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """A DataLoader's arguments, less those that are refused where it has none."""
+    return {name: each for name, each in kwargs.items() if name not in WITH_WORKERS_ONLY} | {"num_workers": 0}
 
 
 def memory_room() -> float:

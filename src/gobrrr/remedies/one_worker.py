@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
 from gobrrr.remedies.copied_state import renew_workers
+from gobrrr.remedies.fetched import Fetched
 from gobrrr.remedies.loaders import of_the_model, with_workers
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.loading import SAVED_BY_ONE
@@ -48,7 +49,7 @@ class OneWorker(Remedy):
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import IterableDataset
 
-        prefetch = self.option("prefetch")
+        prefetch, fetched = self.option("prefetch"), Fetched(seams.aside)
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             before = kwargs.get("num_workers") or 0
@@ -56,6 +57,9 @@ class OneWorker(Remedy):
                 return kwargs
             if before > 1 and isinstance(kwargs.get("dataset"), IterableDataset):
                 seams.declined(self.name, f"{before} workers share a stream, or each reads all of it")
+                return kwargs
+            if before != 1 and (why_not := fetched.why_not(kwargs)):
+                seams.declined(self.name, why_not)
                 return kwargs
             seams.applied(self.name, f"1 worker, {before} before{_leave_a_core(seams)}")
             return with_workers(kwargs, 1, prefetch)

@@ -1,0 +1,210 @@
+"""Whether a loader's samples may be fetched in another process than the program's: not where fetching one changes what
+the program holds (workers would change a copy), nor where what is held cannot be copied.
+
+A batch is fetched in a copy of the process (apart.py), between two looks at the program's own objects. What is written
+once, a file that is opened with the first sample, is no change: it is the same after other samples. Objects of packages
+are left out: their authors knew of workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import random
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gobrrr.remedies.apart import TriedApart, apart
+from gobrrr.remedies.copied_state import PLAIN, CopiedState, TooMuch, parts
+from gobrrr.remedies.reached import CONTAINERS, is_own, moved_iterator, reached, shared_file
+from gobrrr.remedies.written import written
+
+TOP = ("dataset", "collate_fn", "sampler", "batch_sampler")
+PACKAGES = ("torch", "datasets", "gobrrr", "builtins", "collections")
+"""Of which a data set itself is known to write nothing; of others it is taken for the program's own."""
+DEEP = 4
+LONG, BYTES = 100_000, 1 << 28
+"""Entries of a container and bytes of arrays, in all, of which a sum is taken: some 0.1 s."""
+ITS_PLACE = "it goes on from its place there, and a worker would move a copy"
+
+
+class Fetched:
+    """Asks it of loaders; of one data set and collate function only once, as long as it is there."""
+
+    def __init__(self, aside: Callable[[int], object]) -> None:
+        """`aside` hears how many ns were taken."""
+        self._aside = aside
+        self._known: dict[tuple[Any, ...], tuple[weakref.ref[Any], str]] = {}
+
+    def why_not(self, loader: dict[str, Any]) -> str:
+        """Of a DataLoader with these arguments; nothing where another process may fetch."""
+        began = time.perf_counter_ns()
+        try:
+            return shared(loader) or changing(loader) or self._once(loader)
+        finally:
+            self._aside(time.perf_counter_ns() - began)
+
+    def _once(self, loader: dict[str, Any]) -> str:
+        data, collate = loader.get("dataset"), loader.get("collate_fn")
+        key = id(data), getattr(collate, "__code__", type(collate))
+        known = self._known.get(key)
+        if known is not None and known[0]() is data:
+            return known[1]
+        said = tried(loader)
+        with contextlib.suppress(TypeError):  # a list, say
+            self._known[key] = weakref.ref(data), said
+        return said
+
+
+def shared(loader: dict[str, Any]) -> str:
+    """Of what it holds now: the cheapest look, and the one that protects from reading another's rows."""
+    found = reached(_top(loader))
+    if name := shared_file(found):
+        return f"its data set holds an open file (a {name}), and processes would share one position in it"
+    if name := moved_iterator(found):
+        return f"its data set holds an iterator (a {name}): {ITS_PLACE}"
+    return ""
+
+
+def changing(loader: dict[str, Any]) -> str:
+    """By the program's source."""
+    where = written(reached(_top(loader)))
+    return f"{where} writes into what the program keeps, and a worker would into a copy" if where else ""
+
+
+def tried(loader: dict[str, Any]) -> str:
+    """By a batch that is fetched in a copy of the process."""
+    top = _top(loader)
+    if not any(_may_write(each, top) for each in reached(top)):
+        return ""
+    try:
+        return str(apart(lambda: _what_changes(loader)))
+    except TriedApart as error:
+        return f"a batch could not be fetched in another process ({error})"
+
+
+def _top(loader: dict[str, Any]) -> list[Any]:
+    return [loader[name] for name in TOP if loader.get(name) is not None]
+
+
+def _may_write(thing: Any, top: Iterable[Any]) -> bool:
+    """Whether it is the program's own and may run. A data set is, wherever its class comes from."""
+    if isinstance(thing, CONTAINERS) and type(thing) in CONTAINERS:
+        return False
+    if any(thing is each for each in top):
+        kind = thing if isinstance(thing, types.FunctionType) else type(thing)
+        return str(getattr(kind, "__module__", "")).partition(".")[0] not in PACKAGES
+    return is_own(thing)
+
+
+# in the copy
+
+
+def _what_changes(arguments: dict[str, Any]) -> str:
+    from torch.utils.data import IterableDataset
+
+    top, seeded = _top(arguments), arguments.get("worker_init_fn") is not None
+    loader = _plain_loader(arguments)
+    before = Held(top, seeded)
+    batches = iter(loader._index_sampler)
+    index = next(batches, None)
+    if index is None and loader._auto_collation:
+        return ""  # it is empty
+    fetcher = _fetcher(loader)
+
+    def fetch(wanted: Any) -> Held:
+        with contextlib.suppress(StopIteration):  # a stream that is through
+            fetcher.fetch(wanted)
+        return Held(top, seeded)
+
+    after, found = fetch(index), reached(top)
+    if name := moved_iterator(found) or (isinstance(loader.dataset, IterableDataset) and shared_file(found)):
+        return f"its data set holds a {name} once a batch is fetched: {ITS_PLACE}"
+    if before.is_still(after):
+        return ""
+    for wanted in (index, next(batches, index)):
+        if not after.is_still(later := fetch(wanted)):
+            return f"fetching a batch changes {after.changed(later)}, and a worker would change a copy"
+    return ""
+
+
+def _fetcher(loader: Any) -> Any:
+    from torch.utils.data.dataloader import _DatasetKind
+
+    make: Any = _DatasetKind.create_fetcher
+    kind, batches = loader._dataset_kind, loader._auto_collation
+    return make(kind, loader.dataset, batches, loader.collate_fn, loader.drop_last)
+
+
+def _plain_loader(arguments: dict[str, Any]) -> Any:
+    """As the program asks for it, without workers and without remedies."""
+    from torch.utils.data import DataLoader
+
+    from gobrrr.remedies.loaders import without_workers
+
+    loader: Any = DataLoader.__new__(DataLoader)
+    inspect.unwrap(DataLoader.__init__)(loader, **without_workers(arguments))
+    return loader
+
+
+class Held(CopiedState):
+    """What the program's own objects and code hold, each for itself. Of what is too much a part: it never raises."""
+
+    def __init__(self, top: list[Any], seeded: bool) -> None:
+        """`seeded`: the program gives workers' generators seeds of their own."""
+        super().__init__([])
+        self._seeded, self._shared = seeded, _generators_of_all()
+        self._own = [each for each in reached(top) if _may_write(each, top) or any(each is one for one in top)]
+        self._marks = tuple(self._mark_of(each) for each in self._own)
+
+    def changed(self, later: Held) -> str:
+        """What is not what it was."""
+        pairs = zip(self._own, self._marks, later._marks, strict=False)
+        kind: Any = next((each for each, mine, theirs in pairs if mine != theirs), self._own[0])
+        named = kind if isinstance(kind, type | types.FunctionType) else type(kind)
+        return f"what its {named.__name__} holds"
+
+    def _mark_of(self, thing: Any) -> Any:
+        try:
+            held = [thing] if isinstance(thing, CONTAINERS) else []
+            return id(thing), tuple(self._mark(each, DEEP) for each in (*held, *parts(thing)))
+        except Exception:  # the program's own objects, asked in a way that they did not foresee
+            return id(thing)
+
+    def _mark(self, thing: Any, deep: int) -> Any:
+        if isinstance(thing, io.BytesIO | io.StringIO):
+            return self._who(thing), None if thing.closed else thing.tell()
+        if not self._is_value(thing):
+            return self._who(thing)
+        try:
+            if isinstance(thing, CONTAINERS) and len(thing) > LONG:
+                raise TooMuch
+            return super()._mark(thing, deep)
+        except TooMuch:
+            return self._who(thing), len(thing), getattr(thing, "_version", None)
+
+    def _read(self, num_bytes: int) -> None:
+        if self._bytes + num_bytes > BYTES:
+            raise TooMuch
+        self._bytes += num_bytes
+
+    def _is_value(self, thing: Any) -> bool:
+        """Plain ones, what holds them, and generators that are its own."""
+        import numpy as np
+        import torch
+
+        if isinstance(thing, random.Random | np.random.Generator | np.random.RandomState | torch.Generator):
+            return not self._seeded and not any(thing is each for each in self._shared)
+        return isinstance(thing, (*PLAIN, *CONTAINERS, np.ndarray, torch.Tensor))
+
+
+def _generators_of_all() -> tuple[Any, ...]:
+    """Those that torch seeds in each worker."""
+    import numpy as np
+    import torch
+
+    return getattr(random, "_inst", None), getattr(np.random.mtrand, "_rand", None), torch.default_generator

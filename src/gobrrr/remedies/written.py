@@ -1,0 +1,159 @@
+"""What the program's source says of fetching: whether it writes into what outlives the sample.
+
+A second look beside fetching itself (fetched.py): for what is written seldom. What is written once is left out where
+that can be read: `if self.file is None: self.file = open(...)`. What has no source is not looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gobrrr.data.names import named
+from gobrrr.remedies.reached import is_own
+
+MOST = 200
+"""Functions that are read."""
+FETCHING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward")
+STATEMENTS = frozenset(
+    {"append", "appendleft", "extend", "insert", "remove", "discard", "clear", "add", "update", "sort", "reverse"}
+)
+"""Methods that write; of a tensor some only give something, which a statement would throw away."""
+TAKERS = frozenset({"pop", "popleft", "popitem", "setdefault"})
+
+
+def written(things: Iterable[Any]) -> str:
+    """Where one of these writes while samples are fetched, as `Class.method`; nothing where none is seen to."""
+    functions = dict.fromkeys(_functions(list(things)))
+    return next((each.__qualname__ for each in list(functions)[:MOST] if _writes(each)), "")
+
+
+def _functions(things: list[Any]) -> Iterator[types.FunctionType]:
+    kinds = {base for each in things if isinstance(each, type) for base in each.__mro__}
+    methods = {id(value) for kind in kinds for value in vars(kind).values()}
+    for thing in things:
+        if isinstance(thing, types.FunctionType):
+            if is_own(thing) and id(thing) not in methods:
+                yield thing
+        elif not isinstance(thing, type) and is_own(thing):
+            yield from _methods(type(thing))
+
+
+def _methods(kind: type) -> Iterator[types.FunctionType]:
+    """Those that fetch, and those of the same class that they name."""
+    waiting, met = list(FETCHING), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in met:
+            continue
+        met.add(name)
+        for each in filter(is_own, kind.__mro__):
+            value = vars(each).get(name)
+            value = value.fget if isinstance(value, property) else value
+            if isinstance(value, types.FunctionType):
+                yield value
+                waiting += named(value.__code__)
+
+
+def _writes(function: types.FunctionType) -> bool:
+    if "lseek" in function.__code__.co_names:  # the position of a descriptor, which forked processes share
+        return True
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function.__code__))).body
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return False
+    return isinstance(tree, ast.FunctionDef) and _Reader(tree, function).finds(tree.body)
+
+
+class _Reader:
+    """Reads one function: its first argument, if it is a method, and names that are not its own outlive a call."""
+
+    def __init__(self, tree: ast.FunctionDef, function: types.FunctionType) -> None:
+        code = function.__code__
+        method = "." in function.__qualname__.rpartition("<locals>.")[2] and code.co_argcount > 0
+        self._me = code.co_varnames[0] if method else ""
+        self._globals = function.__globals__
+        self._local = {*code.co_varnames, *code.co_cellvars} - {self._me}
+        self._local |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and _is_stored(each)}
+        outer = [each for each in ast.walk(tree) if isinstance(each, ast.Global | ast.Nonlocal)]
+        self._outer = {name for each in outer for name in each.names}
+        self._local -= self._outer
+
+    def finds(self, body: list[ast.stmt]) -> bool:
+        return any(self._writes(node, frozenset()) for node in body)
+
+    def _writes(self, node: ast.AST, once: frozenset[int]) -> bool:
+        """`once`: nodes that an `if` around them lets run a single time."""
+        if isinstance(node, ast.If):
+            once |= self._once(node)
+        if isinstance(node, ast.Attribute | ast.Subscript | ast.Name) and _is_stored(node):
+            if id(node) not in once and self._outlives(node):
+                return True
+        if isinstance(node, ast.Expr) and self._calls(node.value, STATEMENTS):
+            return True
+        if self._calls(node, TAKERS) or self._sets(node):
+            return True
+        return any(self._writes(each, once) for each in ast.iter_child_nodes(node))
+
+    def _outlives(self, node: ast.AST) -> bool:
+        """Whether what is stored there is there after the call."""
+        if isinstance(node, ast.Name):
+            return node.id in self._outer
+        return (root := _root(node)) == self._me or (root is not None and root not in self._local)
+
+    def _calls(self, node: ast.AST, names: frozenset[str]) -> bool:
+        """A method of something that outlives the call, no function of a module nor a method of the object's own."""
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names):
+            return False
+        owner = node.func.value
+        root = _root(owner)
+        if root is None or root in self._local or isinstance(self._globals.get(root), types.ModuleType):
+            return False
+        return root != self._me or not isinstance(owner, ast.Name)
+
+    def _sets(self, node: ast.AST) -> bool:
+        """setattr and delattr."""
+        called = node.func if isinstance(node, ast.Call) else None
+        if not (isinstance(called, ast.Name) and called.id in ("setattr", "delattr") and isinstance(node, ast.Call)):
+            return False
+        return bool(node.args) and (root := _root(node.args[0])) is not None and root not in self._local
+
+    def _once(self, node: ast.If) -> frozenset[int]:
+        """Attributes that the body gives a value, where it runs as long as one of them has none."""
+        missing = self._missing(node.test)
+        stored = [
+            target
+            for each in node.body
+            if isinstance(each, ast.Assign)
+            for target in each.targets
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == self._me
+        ]
+        return frozenset(map(id, stored)) if missing in {each.attr for each in stored} else frozenset()
+
+    def _missing(self, test: ast.expr) -> str:
+        """x of `self.x is None`, `not self.x` and `not hasattr(self, "x")`."""
+        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+        asked = test.operand if isinstance(test, ast.UnaryOp) else test
+        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
+            negated, asked = ast.unparse(test.comparators[0]) == "None", test.left
+        if not negated:
+            return ""
+        if isinstance(asked, ast.Attribute):
+            return asked.attr
+        words = asked.args if isinstance(asked, ast.Call) and ast.unparse(asked.func) == "hasattr" else []
+        return str(words[1].value) if len(words) == 2 and isinstance(words[1], ast.Constant) else ""
+
+
+def _is_stored(node: ast.Attribute | ast.Subscript | ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store | ast.Del)
+
+
+def _root(node: ast.AST) -> str | None:
+    """The name that a chain of attributes and indices begins with."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None

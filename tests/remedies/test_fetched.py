@@ -1,0 +1,352 @@
+"""Loaders that workers must not read, since fetching changes what the program holds or has one place in a file; and the
+ordinary ones that they may."""
+
+from __future__ import annotations
+
+import functools
+import io
+import itertools
+import random
+import sqlite3
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
+
+from gobrrr.remedies.seams import Seams  # noqa: E402
+
+COUNTED = {"samples": 0}
+
+
+class Rows(Dataset):  # type: ignore[type-arg]
+    """Sixteen of them; the others differ in what they do beside."""
+
+    def __init__(self, held: Any = None) -> None:
+        self.held = held
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.full((2,), float(index))
+
+
+class Counting(Rows):
+    seen = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.seen += 1
+        return torch.full((2,), min(1.0, self.seen / 64))
+
+
+class CountingInItsClass(Rows):
+    seen = 0
+
+    def __getitem__(self, index: int) -> Any:
+        type(self).seen += 1
+        return super().__getitem__(index)
+
+
+class CountingElsewhere(Rows):
+    def __getitem__(self, index: int) -> Any:
+        COUNTED["samples"] += 1
+        return super().__getitem__(index)
+
+
+class Recording(Rows):
+    def __init__(self) -> None:
+        self.served: list[int] = []
+
+    def __getitem__(self, index: int) -> Any:
+        served = self.served
+        served.append(index)
+        return super().__getitem__(index)
+
+
+class Seldom(Rows):
+    """No batch that is looked at shows it."""
+
+    level = 0
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            self.level = 1
+        return super().__getitem__(index)
+
+
+class Batches(Counting):
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [self[each] for each in indices]
+
+
+class Jitter:
+    """A transform that is stronger with each sample."""
+
+    strength = 0
+
+    def __call__(self, row: Any) -> Any:
+        self.strength += 1
+        return row
+
+
+class Transformed(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return self.held(super().__getitem__(index))
+
+
+class Drawing(Rows):
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index) + self.held.random()
+
+
+class Stream(IterableDataset):  # type: ignore[type-arg]
+    """Goes on where it stopped."""
+
+    def __init__(self) -> None:
+        self.pos = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            self.pos += 1
+            yield torch.tensor([float(self.pos)])
+
+
+class StreamOfAnother(IterableDataset):  # type: ignore[type-arg]
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.rows
+
+
+class StreamOfALateIterator(IterableDataset):  # type: ignore[type-arg]
+    rows: Any = None
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.rows is None:
+            self.rows = iter(range(100))
+        yield from self.rows
+
+
+class Sampler:
+    """One that goes on where it stopped."""
+
+    pos = 0
+
+    def __iter__(self) -> Iterator[int]:
+        while True:
+            self.pos += 1
+            yield self.pos % 16
+
+
+def counting_collate(rows: Any) -> Any:
+    COUNTED["samples"] += len(rows)
+    return torch.stack(rows)
+
+
+def collate(rows: Any, scale: float = 1.0) -> Any:
+    kept: list[Any] = []
+    kept.extend(rows)
+    return torch.stack(kept) * scale
+
+
+CHANGING: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "an attribute": lambda: (Counting(),),
+    "an attribute of one in a Subset": lambda: (Subset(Counting(), [1, 2, 3]),),
+    "an attribute of its class": lambda: (CountingInItsClass(),),
+    "a global": lambda: (CountingElsewhere(),),
+    "a list": lambda: (Recording(),),
+    "seldom": lambda: (Seldom(),),
+    "whole batches": lambda: (Batches(),),
+    "a transform": lambda: (Transformed(Jitter()),),
+    "a transform in a partial": lambda: (Transformed(functools.partial(Jitter())),),
+    "a generator of its own": lambda: (Drawing(random.Random(0)),),
+    "a NumPy generator of its own": lambda: (Drawing(np.random.default_rng(0)),),
+    "a collate function": lambda: (Rows(), counting_collate),
+    "a sampler": lambda: (Rows(), None, Sampler()),
+    "a stream that goes on": lambda: (Stream(),),
+    "a stream of an iterator": lambda: (StreamOfAnother(iter(range(100))),),
+    "a stream of a late iterator": lambda: (StreamOfALateIterator(),),
+}
+
+
+@pytest.fixture(autouse=True)
+def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobrrr.capture.schedule.cores", lambda: 2)
+
+
+def made(remedy: str, data: Any, collate_fn: Any = None, sampler: Any = None) -> tuple[Any, str, list[Any]]:
+    """A loader with the remedy, why it was left alone, and its first batches where it is read as far as those."""
+    why: list[str] = []
+    seams = Seams(declined=lambda name, reason: why.append(reason))
+    seams.install([remedy])
+    try:
+        loader: Any = DataLoader(data, 4, collate_fn=collate_fn, sampler=sampler)
+        return loader, " ".join(why), list(itertools.islice(loader, 3))
+    finally:
+        seams.remove()
+
+
+@pytest.mark.parametrize("what", CHANGING)
+@pytest.mark.parametrize("remedy", ["one_worker", "loader_workers"])
+def test_fetching_that_changes_what_the_program_holds_is_left_to_it(remedy: str, what: str) -> None:
+    loader, why, _ = made(remedy, *CHANGING[what]())
+    assert not loader.num_workers and why
+
+
+def test_a_stream_that_is_left_early_goes_on_where_it_was() -> None:
+    data = Stream()
+    loader, why, first = made("one_worker", data)
+    assert data.pos == 12 and first[0].flatten().tolist() == [1, 2, 3, 4], "looking has read nothing of it"
+    assert next(iter(loader)).flatten().tolist() == [13, 14, 15, 16] and "Stream" in why
+
+
+def test_a_curriculum_in_the_samples_moves_on() -> None:
+    data = Counting()
+    loader, _, _ = made("one_worker", data)
+    assert data.seen == 12 and next(iter(loader)).max().item() == 16 / 64
+
+
+class Opening(Rows):
+    """Opens its file with the first sample: each worker has one of its own."""
+
+    file: Any = None
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __getitem__(self, index: int) -> Any:
+        if self.file is None:
+            self.file = self.path.open("rb")
+        self.file.seek(index)
+        return torch.tensor(self.file.read(1)[0])
+
+
+class Source:
+    """A class of the program's that keeps one."""
+
+    def __init__(self, file: Any) -> None:
+        self.inside = [{"file": file}]
+
+
+HELD: dict[str, Callable[[Path], Any]] = {
+    "a file": lambda path: path.open("rb"),
+    "one without a buffer": lambda path: path.open("rb", buffering=0),
+    "a text": lambda path: path.open(),
+    "a temporary one": lambda path: tempfile.NamedTemporaryFile(),
+    "one deep inside": lambda path: Source(path.open("rb")),
+    "a database": lambda path: sqlite3.connect(path.with_name("base")),
+    "an archive": lambda path: zipfile.ZipFile(path.with_name("archive"), "w"),
+    "NumPy's archive": lambda path: np.load(path.with_name("arrays.npz")),
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+@pytest.mark.parametrize("remedy", ["one_worker", "loader_workers"])
+def test_workers_share_no_open_file(remedy: str, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(range(16)))
+    np.savez(tmp_path / "arrays.npz", x=np.zeros(3))
+    loader, why, _ = made(remedy, Rows(HELD[what](path)))
+    assert not loader.num_workers and "open file" in why
+
+
+def test_a_file_that_is_opened_with_the_first_sample_is_each_workers_own(tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(range(16)))
+    closed = path.open("rb")
+    closed.close()
+    for data in (Opening(path), Rows(closed), Rows(io.BytesIO(b"rows"))):
+        loader, why, first = made("loader_workers", data)
+        assert (loader.num_workers, why, len(first)) == (2, "", 3)
+
+
+def pandas_rows(tmp_path: Path) -> Any:
+    pandas = pytest.importorskip("pandas")
+
+    class Table(Rows):
+        def __getitem__(self, index: int) -> Any:
+            row = self.held.iloc[index]
+            return torch.tensor([float(row["x"]), float(row["y"])])
+
+    return Table(pandas.DataFrame({"x": range(16), "y": range(16)}))
+
+
+def hugging_face(tmp_path: Path) -> Any:
+    """Its table is a file that is mapped into memory."""
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_dict({"x": list(range(16))}).save_to_disk(tmp_path / "saved")
+    return datasets.load_from_disk(tmp_path / "saved").with_format("torch")
+
+
+def mapped(tmp_path: Path) -> Any:
+    np.save(tmp_path / "rows.npy", np.zeros((16, 2)))
+    array = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    return Transformed(lambda row: row + torch.tensor(array[0]))
+
+
+def scale(row: Any, by: float) -> Any:
+    return row * by + random.random() + torch.rand(1) + np.random.rand()
+
+
+class Compose:
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = transforms
+
+    def __call__(self, row: Any) -> Any:
+        for transform in self.transforms:
+            row = transform(row)
+        return row
+
+
+ORDINARY: dict[str, Callable[[Path], Any]] = {
+    "tensors": lambda path: TensorDataset(torch.zeros(16, 2)),
+    "a list of tuples": lambda path: [(torch.zeros(2), each) for each in range(16)],
+    "a class": lambda path: Rows(),
+    "a class with many samples": lambda path: Rows([(torch.zeros(1), str(each)) for each in range(20_000)]),
+    "two of them": lambda path: ConcatDataset([Rows(), Rows()]),
+    "a part": lambda path: Subset(Rows(), range(14)),
+    "transforms that draw": lambda path: Transformed(Compose(functools.partial(scale, by=2.0), torch.nn.ReLU())),
+    "a file in memory": mapped,
+    "pandas": pandas_rows,
+    "Hugging Face": hugging_face,
+}
+
+
+@pytest.mark.parametrize("what", ORDINARY)
+def test_ordinary_data_sets_have_workers(what: str, tmp_path: Path) -> None:
+    for remedy, workers in (("one_worker", 1), ("loader_workers", 2)):
+        loader, why, first = made(remedy, ORDINARY[what](tmp_path))
+        assert (loader.num_workers, why, len(first)) == (workers, "", 3)
+
+
+def test_ordinary_streams_and_collate_functions_have_workers() -> None:
+    assert made("one_worker", StreamOfAnother(range(100)))[0].num_workers == 1
+    assert made("one_worker", Rows(), functools.partial(collate, scale=2.0))[0].num_workers == 1
+
+
+def test_the_look_draws_prints_and_fetches_nothing_in_the_program(capfd: pytest.CaptureFixture[str]) -> None:
+    fetched: list[int] = []
+
+    def loud(row: Any) -> Any:
+        print("fetched")
+        return row + torch.rand(1)
+
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    seams = Seams()
+    seams.install(["one_worker"])
+    try:
+        loader: Any = DataLoader(Transformed(loud), 4, shuffle=True)
+    finally:
+        seams.remove()
+    assert loader.num_workers == 1 and torch.equal(before, torch.get_rng_state())
+    assert not fetched and not capfd.readouterr().out
