@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+import os
 import random
 import sqlite3
 import tempfile
@@ -267,6 +268,28 @@ def test_a_file_that_is_opened_with_the_first_sample_is_each_workers_own(tmp_pat
     for data in (Opening(path), Rows(closed), Rows(io.BytesIO(b"rows"))):
         loader, why, first = made("loader_workers", data)
         assert (loader.num_workers, why, len(first)) == (2, "", 3)
+
+
+class InWhichProcess(Opening):
+    def __getitem__(self, index: int) -> Any:
+        return torch.tensor([super().__getitem__(index), os.getpid()])
+
+
+def test_a_file_that_the_program_opens_later_is_not_shared(tmp_path: Path) -> None:
+    """Workers that are there already have their own; those that are forked now would not."""
+    path = tmp_path / "rows"
+    path.write_bytes(bytes(range(16)))
+    data, seams = InWhichProcess(path), Seams()
+    seams.install(["loader_workers"])
+    try:
+        loader: Any = DataLoader(data, 4)
+        first = torch.cat(list(loader))
+        data[0]
+        second = torch.cat(list(loader))
+    finally:
+        seams.remove()
+    assert loader.num_workers == 2 and torch.equal(first[:, 0], second[:, 0])
+    assert os.getpid() not in first[:, 1] and second[:, 1].unique().tolist() == [os.getpid()]
 
 
 def pandas_rows(tmp_path: Path) -> Any:

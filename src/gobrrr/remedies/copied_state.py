@@ -204,6 +204,8 @@ class Renewed(int):
     to tell. It outlives a trainer that makes a loader like another. Without the look that it needs it is false."""
 
     looked_at: ClassVar[bool] = False
+    alone = False
+    """Whether the program asks for no workers: then it may do without them."""
 
     def __bool__(self) -> bool:
         return self.looked_at
@@ -226,6 +228,8 @@ def renew_workers(seams: Seams) -> None:
         before = getattr(known, "_gobrrr_copied", None)
         if now is None or before is None or not before.is_still(now):
             known = self._iterator = None  # its workers end with it, once nobody iterates over it
+            if self.persistent_workers.alone and _has_opened(self):
+                return _without_workers(self, plain)
         else:  # as workers that are made anew draw their seed: who draws next, a sampler say, gets what it would get
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         iterator = plain(self)
@@ -244,3 +248,19 @@ def _look(loader: Any) -> CopiedState | None:
         return CopiedState((loader.dataset, loader.collate_fn, loader.worker_init_fn))
     except Exception:  # the program's own objects, asked in a way that they did not foresee
         return None
+
+
+def _has_opened(loader: Any) -> bool:
+    """Whether a file is open by now of which workers that are forked would share the position: the program has fetched
+    a sample itself, say."""
+    from gobrrr.remedies.reached import reached, shared_file
+
+    return bool(shared_file(reached((loader.dataset, loader.collate_fn))))
+
+
+def _without_workers(loader: Any, plain: Any) -> Any:
+    workers, loader.num_workers = loader.num_workers, 0
+    try:
+        return plain(loader)
+    finally:
+        loader.num_workers = workers

@@ -41,7 +41,9 @@ def with_workers(kwargs: dict[str, Any], workers: int, prefetch: int | None = No
     None as the program has it."""
     if not workers:
         return without_workers(kwargs)
-    stay = kwargs.get("persistent_workers") or Renewed(True)
+    renewed = Renewed(True)
+    renewed.alone = not kwargs.get("num_workers")
+    stay = kwargs.get("persistent_workers") or renewed
     ahead = {} if prefetch is None else {"prefetch_factor": prefetch}
     return {**kwargs, **ahead, "num_workers": workers, "persistent_workers": stay}
 
