@@ -216,6 +216,21 @@ def test_a_curriculum_in_the_samples_moves_on() -> None:
     assert data.seen == 12 and next(iter(loader)).max().item() == 16 / 64
 
 
+def test_workers_that_count_begin_anew_with_each_epoch() -> None:
+    """As without the remedy: each epoch's have a copy of the program's data set."""
+
+    def epochs(*names: str) -> list[float]:
+        seams = Seams()
+        seams.install(names)
+        try:
+            loader: Any = DataLoader(Counting(), 4, num_workers=1)
+            return [torch.cat(list(loader)).max().item() for _ in range(2)]
+        finally:
+            seams.remove()
+
+    assert epochs("persistent_workers") == epochs() == [0.25, 0.25]
+
+
 class Opening(Rows):
     """Opens its file with the first sample: each worker has one of its own."""
 

@@ -42,9 +42,13 @@ class Fetched:
 
     def why_not(self, loader: dict[str, Any]) -> str:
         """Of a DataLoader with these arguments; nothing where another process may fetch."""
+        return shared(loader) or self.changes(loader)
+
+    def changes(self, loader: dict[str, Any]) -> str:
+        """Why it matters which process has fetched, and how much."""
         began = time.perf_counter_ns()
         try:
-            return shared(loader) or changing(loader) or self._once(loader)
+            return changing(loader) or self._once(loader)
         finally:
             self._aside(time.perf_counter_ns() - began)
 

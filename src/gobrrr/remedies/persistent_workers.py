@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.copied_state import Renewed, renew_workers
+from gobrrr.remedies.fetched import Fetched
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 class PersistentWorkers(Remedy):
     """persistent_workers=True for every DataLoader with workers. Workers that live on keep their random streams, so
     draws inside __getitem__ differ from the second epoch on; and their copy of the data set: where the program has
-    changed its own since (a curriculum) they are made anew. No edit of source: two words there would not look."""
+    changed its own since (a curriculum) they are made anew, and where fetching itself changes it the loader stays as it
+    is. No edit of source: two words there would not look."""
 
     name = "persistent_workers"
     title = "keeps loader workers alive between epochs"
@@ -24,8 +26,13 @@ class PersistentWorkers(Remedy):
     by_hand = "DataLoader(..., persistent_workers=True)  # if nothing changes the data set between epochs"
 
     def apply(self, seams: Seams) -> None:
+        fetched = Fetched(seams.aside)
+
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             if not kwargs.get("num_workers") or kwargs.get("persistent_workers"):
+                return kwargs
+            if why_not := fetched.changes(kwargs):
+                seams.declined(self.name, why_not)
                 return kwargs
             seams.applied(self.name)
             return {**kwargs, "persistent_workers": Renewed(True)}
