@@ -148,6 +148,17 @@ class Sampler:
             yield self.pos % 16
 
 
+class DrawingSampler:
+    """What it draws early it would have drawn anyway."""
+
+    def __init__(self) -> None:
+        self.own = np.random.default_rng(0)
+
+    def __iter__(self) -> Iterator[int]:
+        for _ in range(16):
+            yield int(self.own.integers(16))
+
+
 def counting_collate(rows: Any) -> Any:
     COUNTED["samples"] += len(rows)
     return torch.stack(rows)
@@ -369,6 +380,7 @@ def test_ordinary_data_sets_have_workers(what: str, tmp_path: Path) -> None:
 def test_ordinary_streams_and_collate_functions_have_workers() -> None:
     assert made("one_worker", StreamOfAnother(range(100)))[0].num_workers == 1
     assert made("one_worker", Rows(), functools.partial(collate, scale=2.0))[0].num_workers == 1
+    assert made("one_worker", Rows(), None, DrawingSampler())[0].num_workers == 1
 
 
 def test_the_look_draws_prints_and_fetches_nothing_in_the_program(capfd: pytest.CaptureFixture[str]) -> None:

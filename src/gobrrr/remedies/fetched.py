@@ -23,7 +23,7 @@ from gobrrr.remedies.copied_state import PLAIN, CopiedState, TooMuch, parts
 from gobrrr.remedies.reached import CONTAINERS, is_own, moved_iterator, reached, shared_file
 from gobrrr.remedies.written import written
 
-TOP = ("dataset", "collate_fn", "sampler", "batch_sampler")
+FETCHING, SAMPLERS = ("dataset", "collate_fn"), ("sampler", "batch_sampler")
 PACKAGES = ("torch", "datasets", "gobrrr", "builtins", "collections")
 """Of which a data set itself is known to write nothing; of others it is taken for the program's own."""
 DEEP = 4
@@ -91,8 +91,8 @@ def tried(loader: dict[str, Any]) -> str:
         return f"a batch could not be fetched in another process ({error})"
 
 
-def _top(loader: dict[str, Any]) -> list[Any]:
-    return [loader[name] for name in TOP if loader.get(name) is not None]
+def _top(loader: dict[str, Any], names: tuple[str, ...] = FETCHING + SAMPLERS) -> list[Any]:
+    return [loader[name] for name in names if loader.get(name) is not None]
 
 
 def _may_write(thing: Any, top: Iterable[Any]) -> bool:
@@ -111,9 +111,8 @@ def _may_write(thing: Any, top: Iterable[Any]) -> bool:
 def _what_changes(arguments: dict[str, Any]) -> str:
     from torch.utils.data import IterableDataset
 
-    top, seeded = _top(arguments), arguments.get("worker_init_fn") is not None
     loader = _plain_loader(arguments)
-    before = Held(top, seeded)
+    before = Held(arguments)
     batches = iter(loader._index_sampler)
     index = next(batches, None)
     if index is None and loader._auto_collation:
@@ -123,9 +122,9 @@ def _what_changes(arguments: dict[str, Any]) -> str:
     def fetch(wanted: Any) -> Held:
         with contextlib.suppress(StopIteration):  # a stream that is through
             fetcher.fetch(wanted)
-        return Held(top, seeded)
+        return Held(arguments)
 
-    after, found = fetch(index), reached(top)
+    after, found = fetch(index), reached(_top(arguments))
     if name := moved_iterator(found) or (isinstance(loader.dataset, IterableDataset) and shared_file(found)):
         return f"its data set holds a {name} once a batch is fetched: {ITS_PLACE}"
     if before.is_still(after):
@@ -158,12 +157,18 @@ def _plain_loader(arguments: dict[str, Any]) -> Any:
 class Held(CopiedState):
     """What the program's own objects and code hold, each for itself. Of what is too much a part: it never raises."""
 
-    def __init__(self, top: list[Any], seeded: bool) -> None:
-        """`seeded`: the program gives workers' generators seeds of their own."""
+    def __init__(self, loader: dict[str, Any]) -> None:
         super().__init__([])
-        self._seeded, self._shared = seeded, _generators_of_all()
-        self._own = [each for each in reached(top) if _may_write(each, top) or any(each is one for one in top)]
-        self._marks = tuple(self._mark_of(each) for each in self._own)
+        self._shared = _generators_of_all()
+        self._own: list[Any] = []
+        marks: list[Any] = []
+        seeded = loader.get("worker_init_fn") is not None  # what workers draw the program sees to
+        for names, self._draws in ((FETCHING, seeded), (SAMPLERS, True)):  # which draw beside it, only earlier
+            top = _top(loader, names)
+            own = [each for each in reached(top) if _may_write(each, top) or any(each is one for one in top)]
+            self._own += own
+            marks += map(self._mark_of, own)
+        self._marks = tuple(marks)
 
     def changed(self, later: Held) -> str:
         """What is not what it was."""
@@ -202,7 +207,7 @@ class Held(CopiedState):
         import torch
 
         if isinstance(thing, random.Random | np.random.Generator | np.random.RandomState | torch.Generator):
-            return not self._seeded and not any(thing is each for each in self._shared)
+            return not self._draws and not any(thing is each for each in self._shared)
         return isinstance(thing, (*PLAIN, *CONTAINERS, np.ndarray, torch.Tensor))
 
 
