@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+import multiprocessing
 import os
 import random
 import sqlite3
@@ -318,6 +319,24 @@ def test_a_file_that_the_program_opens_later_is_not_shared(tmp_path: Path) -> No
     assert os.getpid() not in first[:, 1] and second[:, 1].unique().tolist() == [os.getpid()]
 
 
+class CountingForAll(Rows):
+    def __getitem__(self, index: int) -> Any:
+        seen = self.held
+        if isinstance(seen, torch.Tensor):
+            seen += 1
+        else:
+            seen.value += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("make", [lambda: multiprocessing.Value("i", 0), lambda: torch.zeros(1).share_memory_()])
+def test_looking_writes_nothing_into_memory_that_processes_share(make: Callable[[], Any]) -> None:
+    data = CountingForAll(make())
+    loader, why, first = made("one_worker", data)
+    assert not loader.num_workers and "share" in why
+    assert int(getattr(data.held, "value", data.held)) == 12 == 4 * len(first)
+
+
 def pandas_rows(tmp_path: Path) -> Any:
     pandas = pytest.importorskip("pandas")
 
@@ -375,6 +394,35 @@ def test_ordinary_data_sets_have_workers(what: str, tmp_path: Path) -> None:
     for remedy, workers in (("one_worker", 1), ("loader_workers", 2)):
         loader, why, first = made(remedy, ORDINARY[what](tmp_path))
         assert (loader.num_workers, why, len(first)) == (workers, "", 3)
+
+
+class Shy:
+    """One that fails where it is looked at."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("not for you")
+
+
+def test_what_cannot_be_looked_at_is_left_alone() -> None:
+    loader, why, _ = made("one_worker", Rows(Shy()))
+    assert not loader.num_workers and "cannot be looked at: RuntimeError" in why
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        torch.zeros(3, 3).to_sparse(),
+        torch.zeros(3, device="meta"),
+        torch.nested.nested_tensor([torch.zeros(2)]),
+        torch.nn.Linear(3, 3),
+    ],
+    ids=["sparse", "meta", "nested", "module"],
+)
+def test_tensors_of_any_kind_may_be_held(held: Any) -> None:
+    from gobrrr.remedies.fetched import Fetched
+
+    assert not Fetched(lambda ns: None).why_not({"dataset": Rows(held)})
 
 
 def test_ordinary_streams_and_collate_functions_have_workers() -> None:

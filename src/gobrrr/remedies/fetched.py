@@ -20,7 +20,7 @@ from typing import Any
 
 from gobrrr.remedies.apart import TriedApart, apart
 from gobrrr.remedies.copied_state import PLAIN, CopiedState, TooMuch, parts
-from gobrrr.remedies.reached import CONTAINERS, is_own, moved_iterator, reached, shared_file
+from gobrrr.remedies.reached import CONTAINERS, is_own, moved_iterator, reached, shared_file, shared_memory
 from gobrrr.remedies.written import written
 
 FETCHING, SAMPLERS = ("dataset", "collate_fn"), ("sampler", "batch_sampler")
@@ -42,13 +42,13 @@ class Fetched:
 
     def why_not(self, loader: dict[str, Any]) -> str:
         """Of a DataLoader with these arguments; nothing where another process may fetch."""
-        return shared(loader) or self.changes(loader)
+        return _said(shared, loader) or self.changes(loader)
 
     def changes(self, loader: dict[str, Any]) -> str:
         """Why it matters which process has fetched, and how much."""
         began = time.perf_counter_ns()
         try:
-            return changing(loader) or self._once(loader)
+            return _said(changing, loader) or _said(self._once, loader)
         finally:
             self._aside(time.perf_counter_ns() - began)
 
@@ -62,6 +62,13 @@ class Fetched:
         with contextlib.suppress(TypeError):  # a list, say
             self._known[key] = weakref.ref(data), said
         return said
+
+
+def _said(look: Callable[[dict[str, Any]], str], loader: dict[str, Any]) -> str:
+    try:
+        return look(loader)
+    except Exception as error:  # the program's own objects, asked in a way that they did not foresee
+        return f"its data set cannot be looked at: {type(error).__name__}"
 
 
 def shared(loader: dict[str, Any]) -> str:
@@ -83,8 +90,11 @@ def changing(loader: dict[str, Any]) -> str:
 def tried(loader: dict[str, Any]) -> str:
     """By a batch that is fetched in a copy of the process."""
     top = _top(loader)
-    if not any(_may_write(each, top) for each in reached(top)):
+    found = reached(top)
+    if not any(_may_write(each, top) for each in found):
         return ""
+    if name := shared_memory(found):
+        return f"its data set holds memory that processes share (a {name})"
     try:
         return str(apart(lambda: _what_changes(loader)))
     except TriedApart as error:

@@ -59,6 +59,15 @@ def moved_iterator(things: Iterable[Any]) -> str:
     return next((type(each).__name__ for each in moved if not _is_file(each)), "")
 
 
+def shared_memory(things: Iterable[Any]) -> str:
+    """The class of what processes write into together: a batch that is fetched to look would be seen in the program."""
+    import torch
+
+    kinds = (type(each) for each in things if not isinstance(each, type))
+    ours = (kind for kind in kinds if issubclass(kind, torch.Tensor) or kind.__module__.startswith("multiprocessing."))
+    return next((kind.__name__ for kind in ours), "")
+
+
 def is_open(thing: Any) -> bool:
     """Whether it is an open file, or what has one in a way of its own."""
     if isinstance(thing, type):
@@ -91,12 +100,17 @@ def _is_leaf(thing: Any) -> bool:
     import numpy as np
     import torch
 
-    leaves = (*PLAIN, types.ModuleType, logging.Logger, logging.Handler, np.ndarray, torch.Tensor, random.Random)
-    return isinstance(thing, leaves)
+    if isinstance(thing, torch.Tensor):
+        return not _is_shared(thing)
+    return isinstance(thing, (*PLAIN, types.ModuleType, logging.Logger, logging.Handler, np.ndarray, random.Random))
 
 
 def _inside(thing: Any) -> Iterator[Any]:
     """Of a package's functions and classes nothing: what they name is not the program's."""
+    import torch
+
+    if isinstance(thing, torch.Tensor):
+        return
     if isinstance(thing, CONTAINERS):
         yield from _entries(thing)
     elif isinstance(thing, type):
@@ -116,3 +130,10 @@ def _entries(container: Any) -> Iterator[Any]:
     yield from islice(container, EACH)
     if len(container) > EACH and not isinstance(container, set | frozenset):
         yield from islice(reversed(container), EACH)
+
+
+def _is_shared(tensor: Any) -> bool:
+    """Of a device's all are, torch says."""
+    with contextlib.suppress(Exception):  # one without memory of its own
+        return tensor.device.type == "cpu" and bool(tensor.is_shared())
+    return False
