@@ -67,17 +67,36 @@ def test_where_the_kernel_does_not_tell_there_is_none(monkeypatch: pytest.Monkey
 
 
 def test_growth_is_per_batch_and_batches_that_wait_are_no_part_of_it() -> None:
-    steady = read((0, 0), (10, 10 * MIB), (20, 20 * MIB), (30, 30 * MIB), pid=1)
-    waits = read((0, 0), (10, 80 * MIB), (20, 0), (30, 80 * MIB), (40, 0), (50, 0), pid=2)
-    assert worker_memory((steady,)) == WorkerMemory(1, 30 * MIB, MIB)
+    steady = read(*((10 * n, 10 * n * MIB) for n in range(6)), pid=1)
+    waits = read(*((n, 80 * MIB * (n % 5 == 1)) for n in range(10)), pid=2)
+    assert worker_memory((steady,)) == WorkerMemory(1, 50 * MIB, MIB)
     found = worker_memory((steady, waits))
-    assert found is not None and (found.workers, found.held) == (2, 30 * MIB)
+    assert found is not None and (found.workers, found.held) == (2, 50 * MIB)
     assert found.growth_per_batch == pytest.approx(MIB / 2), "each makes half of the batches"
 
 
-def test_of_too_few_readings_no_growth_is_told() -> None:
-    assert worker_memory((read((0, 0), (1, MIB), (2, 2 * MIB)),)) == WorkerMemory(1, 2 * MIB, None)
-    assert worker_memory((read((0, 0), (0, 1), (0, 2), (0, 3)),)) == WorkerMemory(1, 3, None)
+@pytest.mark.parametrize("at", range(1, 12))
+def test_one_jump_is_no_growth_wherever_it_comes(at: int) -> None:
+    """A garbage collection in a worker: flat at 11 MiB, flat at 23."""
+    jumped = read(*((n, (11 + 12 * (n >= at)) * MIB) for n in range(12)))
+    assert worker_memory((jumped,)) == WorkerMemory(1, 23 * MIB, 0.0)
+
+
+def test_what_levels_off_grows_by_what_it_still_does() -> None:
+    fills = read(*((n, min(n, 6) * MIB) for n in range(12)))
+    assert worker_memory((fills,)) == WorkerMemory(1, 6 * MIB, 0.0)
+
+
+def test_a_single_worker_that_grows_is_not_the_loader() -> None:
+    grows, flat = [(n, n * MIB) for n in range(6)], [(n, MIB) for n in range(6)]
+    found = worker_memory((read(*grows, pid=1), read(*flat, pid=2), read(*flat, pid=3)))
+    assert found is not None and found.growth_per_batch == 0
+
+
+def test_of_too_few_batches_no_growth_is_told() -> None:
+    assert worker_memory((read(*((n, n * MIB) for n in range(5))),)) == WorkerMemory(1, 4 * MIB, None)
+    same = read(*((8 + (n > 10), n * MIB) for n in range(20)))
+    assert worker_memory((same,)) == WorkerMemory(1, 19 * MIB, None), "twenty readings, two batches"
 
 
 def test_a_worker_that_was_watched_twice_counts_once() -> None:
@@ -105,6 +124,29 @@ def test_little_growth_and_none_that_is_known_are_silent() -> None:
     case = growing()
     case.extra["worker_memory"] = None
     assert not case.raised("BRR604") and not growing(num_workers=0).raised("BRR604")
+
+
+def test_workers_that_are_started_anew_grow_for_an_epoch_only() -> None:
+    """1 MiB per step: 64 batches come to 64 MiB, 63 do not."""
+    epochs = {"iter_ns": (1, 1), "length": 10**6}
+    assert not growing(num_batches=2 * 63, **epochs).raised("BRR604")
+    (found,) = growing(num_batches=2 * 64, **epochs).raised("BRR604")
+    assert "64.0 MiB more in an epoch of 64 batches" in found.message
+    assert growing(num_batches=2 * 63, persistent_workers=True, **epochs).raised("BRR604")
+
+
+def test_in_a_first_epoch_the_data_set_says_how_long_workers_live() -> None:
+    once = {"iter_ns": (1,), "num_batches": 20}
+    assert not growing(length=8 * 63, **once).raised("BRR604") and growing(length=8 * 64, **once).raised("BRR604")
+    for endless in ({"length": None}, {"length": 8, "stream": True}):
+        (found,) = growing(**once, **endless).raised("BRR604")
+        assert "each comes to a copy" in found.message
+
+
+def test_copies_that_end_with_the_epoch_have_room() -> None:
+    """Two copies of 4 GiB have none; 100 MiB more in an epoch have."""
+    epochs = {"rss": 4 << 30, "held": 0, "num_batches": 200, "iter_ns": (1, 1)}
+    assert growing(**epochs).raised("BRR604")[0].severity == "note"
 
 
 def test_it_is_a_warning_where_copies_have_no_room() -> None:

@@ -143,7 +143,7 @@ class WorkerMemory(msgspec.Struct, frozen=True):
     """That were read."""
     held: int
     growth_per_batch: float | None = None
-    """Null where too few readings were made to tell."""
+    """Steady growth, of the worker in the middle. Null where they were read at too few batches to tell."""
 
 
 class SampleTime(msgspec.Struct, frozen=True):

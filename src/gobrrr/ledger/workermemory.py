@@ -1,4 +1,4 @@
-"""What a loader's workers hold alone, and by how much that grows with each batch."""
+"""What a loader's workers hold alone, and by how much that grows steadily with each batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from statistics import median
 from gobrrr.ledger.model import WorkerMemory
 from gobrrr.recording.run import Worker
 
-FEWEST = 4
-"""Readings of a worker that make a slope: of two or three a batch that waits to be sent makes one."""
+FEWEST = 6
+"""Numbers of batches at which a worker was read, three in each half: of two a batch that waits is a slope."""
 
 
 def worker_memory(workers: tuple[Worker, ...]) -> WorkerMemory | None:
@@ -17,14 +17,21 @@ def worker_memory(workers: tuple[Worker, ...]) -> WorkerMemory | None:
     last = {worker.pid: worker for worker in workers if worker.memory}
     if not last:
         return None
-    grown = [slope for worker in last.values() if (slope := _slope(worker.memory)) is not None]
+    grown = [growth for worker in last.values() if (growth := _growth(worker.memory)) is not None]
     held = sum(worker.memory[-1][1] for worker in last.values())
-    return WorkerMemory(len(last), held, sum(grown) / len(grown) if grown else None)
+    return WorkerMemory(len(last), held, median(grown) if grown else None)
 
 
-def _slope(rows: tuple[tuple[int, int], ...]) -> float | None:
-    """Bytes per batch: the median of all pairs (Theil and Sen), of which batches that come and go are no part."""
-    if len(rows) < FEWEST:
+def _growth(rows: tuple[tuple[int, int], ...]) -> float | None:
+    """Bytes per batch, of the half that grew less: a jump (a garbage collection writes to all objects) is in one half
+    alone, and what levels off grows less in the second."""
+    read = list(dict(rows).items())  # the last of each number of batches: between batches nothing is made
+    if len(read) < FEWEST:
         return None
-    slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(rows, 2) if b[0] > a[0]]
-    return median(slopes) if slopes else None
+    half = len(read) // 2
+    return min(_slope(read[:half]), _slope(read[half:]))
+
+
+def _slope(rows: list[tuple[int, int]]) -> float:
+    """Bytes per batch: the median of all pairs (Theil and Sen), of which batches that come and go are no part."""
+    return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(rows, 2))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.recording.facts import Span
+from gobrrr.recording.facts import LoaderFacts, Span
 from gobrrr.rules.cores import batches_per_step, first_span, worker_groups
 from gobrrr.rules.evidence import count, size
 from gobrrr.rules.model import Finding, finding, rule
@@ -15,7 +16,7 @@ from gobrrr.units import size as bytes_text
 LEAST_PER_STEP = 256 << 10
 """A sample of a list touches some pages of 4 KiB: sixteen of them, four pages each, are as much."""
 LEAST = 64 << 20
-"""Within a thousand steps: less is nobody's concern."""
+"""Within a thousand steps, or while workers live: less is nobody's concern."""
 STEPS = 1_000
 ROOM = 0.5
 """Of the free memory, what copies of all that the main process holds may need before it is a warning."""
@@ -28,22 +29,24 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     loader, seen = ledger.facts.main_loader, ledger.worker_memory
     if loader is None or not loader.num_workers or seen is None or seen.growth_per_batch is None:
         return
-    growth = seen.growth_per_batch * batches_per_step(ledger)
-    if growth < LEAST_PER_STEP or growth * STEPS < LEAST:
+    per_step = batches_per_step(ledger)
+    growth = seen.growth_per_batch * per_step
+    life = _life(loader)
+    if growth < LEAST_PER_STEP or seen.growth_per_batch * min(STEPS * per_step, life) < LEAST:
         return
     limit = ledger.facts.memory_limit or machine.memory_bytes
     own = ledger.facts.rss_bytes or 0
     left = max(0, limit - own - seen.held)
-    copies = max(0, loader.num_workers * own - seen.held)
+    copies = min(max(0, loader.num_workers * own - seen.held), seen.growth_per_batch * life)
     yield finding(
         "BRR604",
         ledger,
         low=0.0,
         expected=0.0,
         ceiling=0.0,
-        message=f"What {loader.num_workers} workers hold alone grows by {bytes_text(growth)} per step, "
-        f"{bytes_text(seen.held)} by then: each comes to a copy of what it shares with the main process "
-        f"({bytes_text(own)}), or its data set keeps what it makes",
+        message=f"What {loader.num_workers} workers hold alone grew steadily by {bytes_text(growth)} per step, "
+        f"{bytes_text(seen.held)} by then: if it goes on, {_comes_to(seen.growth_per_batch, life, own)}, or the data "
+        "set keeps what it makes",
         advice="Keep what samples are made from in arrays or tensors (numbers in one array, texts as bytes with "
         "offsets), not in lists and dicts of Python objects, and no cache in the data set.",
         where=_where(ledger),
@@ -55,9 +58,27 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "free": size(left),
         },
         cost_bytes=round(growth),
-        confidence="measured",
+        confidence="derived",
         level="warning" if copies > ROOM * left else None,
     )
+
+
+def _life(loader: LoaderFacts) -> float:
+    """Batches of the loop after which new workers are started; endless where they persist, or no end is known."""
+    if loader.persistent_workers:
+        return inf
+    if loader.num_epochs > 1:
+        return loader.num_batches / loader.num_epochs
+    if loader.stream or not loader.length or not loader.batch_size:
+        return inf
+    return max(loader.num_batches, loader.length / loader.batch_size)
+
+
+def _comes_to(growth: float, life: float, own: int) -> str:
+    """What goes on for as long as the workers live."""
+    if life == inf:
+        return f"each comes to a copy of what it shares with the main process ({bytes_text(own)})"
+    return f"all come to {bytes_text(growth * life)} more in an epoch of {life:.0f} batches, copies of what they share"
 
 
 def _where(ledger: Ledger) -> tuple[Span, ...]:
