@@ -132,6 +132,8 @@ def test_workers_that_are_started_anew_grow_for_an_epoch_only() -> None:
     assert not growing(num_batches=2 * 63, **epochs).raised("BRR604")
     (found,) = growing(num_batches=2 * 64, **epochs).raised("BRR604")
     assert "64.0 MiB more in an epoch of 64 batches" in found.message
+    (found,) = growing(num_batches=2 * 900, **epochs).raised("BRR604")
+    assert "each comes to a copy" in found.message, "two of 500 MiB, of which they have 100"
     assert growing(num_batches=2 * 63, persistent_workers=True, **epochs).raised("BRR604")
 
 

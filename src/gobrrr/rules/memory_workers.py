@@ -37,7 +37,8 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     limit = ledger.facts.memory_limit or machine.memory_bytes
     own = ledger.facts.rss_bytes or 0
     left = max(0, limit - own - seen.held)
-    copies = min(max(0, loader.num_workers * own - seen.held), seen.growth_per_batch * life)
+    copies = max(0, loader.num_workers * own - seen.held)
+    more = seen.growth_per_batch * life
     yield finding(
         "BRR604",
         ledger,
@@ -45,8 +46,13 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=0.0,
         ceiling=0.0,
         message=f"What {loader.num_workers} workers hold alone grew steadily by {bytes_text(growth)} per step, "
-        f"{bytes_text(seen.held)} by then: if it goes on, {_comes_to(seen.growth_per_batch, life, own)}, or the data "
-        "set keeps what it makes",
+        f"{bytes_text(seen.held)} by then: if it goes on, "
+        + (
+            f"all come to {bytes_text(more)} more in an epoch of {life:.0f} batches, copies of what they share"
+            if more < copies
+            else f"each comes to a copy of what it shares with the main process ({bytes_text(own)})"
+        )
+        + ", or its data set keeps what it makes",
         advice="Keep what samples are made from in arrays or tensors (numbers in one array, texts as bytes with "
         "offsets), not in lists and dicts of Python objects, and no cache in the data set.",
         where=_where(ledger),
@@ -59,7 +65,7 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         },
         cost_bytes=round(growth),
         confidence="derived",
-        level="warning" if copies > ROOM * left else None,
+        level="warning" if min(copies, more) > ROOM * left else None,
     )
 
 
@@ -72,13 +78,6 @@ def _life(loader: LoaderFacts) -> float:
     if loader.stream or not loader.length or not loader.batch_size:
         return inf
     return max(loader.num_batches, loader.length / loader.batch_size)
-
-
-def _comes_to(growth: float, life: float, own: int) -> str:
-    """What goes on for as long as the workers live."""
-    if life == inf:
-        return f"each comes to a copy of what it shares with the main process ({bytes_text(own)})"
-    return f"all come to {bytes_text(growth * life)} more in an epoch of {life:.0f} batches, copies of what they share"
 
 
 def _where(ledger: Ledger) -> tuple[Span, ...]:
