@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 
 from gobrrr.capture.counted import MIN_PADDED_LENGTH, Counted, describe, grown, held_graphs, tensors_in  # noqa: E402
 from gobrrr.capture.linelog import LineLog, module_names  # noqa: E402
+from gobrrr.capture.recorder import Recorder  # noqa: E402
 from gobrrr.capture.userfiles import UserFiles  # noqa: E402
 
 
@@ -89,17 +90,35 @@ def test_an_update_between_two_forwards_of_one_input_makes_them_two() -> None:
 
 
 @pytest.mark.usefixtures("untraced")
-def test_a_second_look_at_each_batch_after_its_update_is_a_repeat() -> None:
-    net = torch.nn.Linear(8, 8)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    counted = Counted(True)
+@pytest.mark.parametrize("fused", [False, True])
+def test_of_four_looks_with_two_updates_between_one_repeats(fused: bool) -> None:
+    """SAC: the actor's loss, an update, the temperature's loss and the actor's again, an update, the temperature's."""
+    net, recorder = torch.nn.Linear(8, 8), Recorder(lambda: None, lambda *_: None)  # type: ignore[arg-type, return-value]
+    optimizer = torch.optim.Adam(net.parameters(), fused=fused)
+    counted = Counted(True, updates=recorder.updates_of)
     for _ in range(3):
         x = torch.randn(4, 8)
-        counted._root(net, [x], None)
-        net(x).sum().backward()
-        optimizer.step()
-        counted._root(net, [x], None)
+        for update in (True, False, True, False):
+            counted._root(net, [x], None)
+            if update:
+                net(x).sum().backward()
+                optimizer.step()
+                recorder._num_updates[recorder.optimizers.number(optimizer)] += 1
     assert [root["repeated"] for root in counted.roots.values()] == [3]
+
+
+@pytest.mark.usefixtures("untraced")
+def test_an_update_of_other_weights_leaves_a_repeat_one() -> None:
+    actor, critic = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    recorder = Recorder(lambda: None, lambda *_: None)  # type: ignore[arg-type, return-value]
+    optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+    counted, x = Counted(True, updates=recorder.updates_of), torch.randn(4, 8)
+    counted._root(actor, [x], None)
+    critic(x).sum().backward()
+    optimizer.step()
+    recorder._num_updates[recorder.optimizers.number(optimizer)] += 1
+    counted._root(actor, [x], None)
+    assert [root["repeated"] for root in counted.roots.values()] == [1]
 
 
 @pytest.mark.usefixtures("untraced")

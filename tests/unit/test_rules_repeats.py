@@ -285,6 +285,25 @@ def test_lengths_that_do_not_grow_token_by_token(case: Case) -> None:
     assert not case.raised("BRR314")
 
 
+@pytest.mark.parametrize(("looks", "repeats"), [(1, 0), (2, 1)])
+def test_all_there_is_after_each_fused_update_is_another_models(
+    looks: int, repeats: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fused update raises no version of what it writes."""
+    monkeypatch.setattr(plan, "is_steady", lambda walls, min_time=0: len(walls) >= 4)
+    monkeypatch.setattr(api, "Config", lambda folder: Config(folder, plain_ns=1, sample_ns=1, steps=3))
+    net, x = torch.nn.Linear(64, 64), torch.randn(64, 64)
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+    with gobrrr.watch(tmp_path, show=False):
+        for _ in range(150):
+            loss = sum(net(x).square().mean() for _ in range(looks))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (module,) = build_ledger(load_run(tmp_path)[0], UNKNOWN).facts.modules
+    assert (module.calls_per_step, module.repeated_inputs) == (looks, repeats)
+
+
 FEATURES = (8, 24, 96, 96)
 
 

@@ -26,11 +26,17 @@ MAX_IDS, MAX_ROWS, MAX_TEXTS = 1 << 20, 64, 256
 class Counted:
     """Counts during some steps; `module` is called for every module call of theirs.
 
-    `number` names a module; none is held: the program may count references, or wait for a module to go.
+    `number` names a module; none is held: the program may count references, or wait for a module to go. `updates`
+    says how often optimizers of any of these parameters (by id) have stepped: a fused one raises no version.
     """
 
-    def __init__(self, flushes_denormals: bool, number: Callable[[Any], int] = id) -> None:
-        self._number = number
+    def __init__(
+        self,
+        flushes_denormals: bool,
+        number: Callable[[Any], int] = id,
+        updates: Callable[[set[int]], int] = lambda parameters: 0,
+    ) -> None:
+        self._number, self._updates = number, updates
         self.inputs: list[dict[str, Any]] = []
         self.denormals: list[dict[str, Any]] = []
         self.roots: dict[int, dict[str, Any]] = {}
@@ -68,7 +74,7 @@ class Counted:
         seen["grad_enabled"] = torch.is_grad_enabled()
         repeats = self._repeats(number, module, tensors)
         seen["repeated"] += repeats
-        if repeats > 0:
+        if repeats:
             seen["repeated_span"] = span
         size = sum(tensor.numel() for tensor in tensors)
         seen["repeated_size"] = seen.get("repeated_size", 0) + repeats * size
@@ -82,18 +88,18 @@ class Counted:
             self.inputs.append({**describe(tensor), "span": span, "extends": self._extends((number, which), tensor)})
             self.denormal("input", tensor, span or {})
 
-    def _repeats(self, number: int, module: Any, tensors: list[Any]) -> int:
-        """1 where this module got these very tensors before, unwritten since; an address alone may be used again. In
-        eval() it computes something else than in train(), or is asked for something else: a test on all of the data.
-
-        One update between is between a step's forward and a second look at its batch. What comes again after the next
-        update too is another model on data that stays (held out, or all there is): its looks are taken back.
+    def _repeats(self, number: int, module: Any, tensors: list[Any]) -> bool:
+        """1 where this module got these very tensors before, unwritten since, and its weights are those of then; an
+        address alone may be used again. In eval() it computes something else than in train(), or is asked for something
+        else: a test on all of the data. After an update it is another model, whose results no earlier call has; one of
+        other parameters is no update of it.
         """
         key = (number, int(parts.is_training(module)), *(mark for t in tensors for mark in (id(t), version(t))))
         given = self._given.get(key)
         if not tensors or given is None or not given.are(tensors):
             given = self._given[key] = _Given(tensors)
-        return given.again(sum(version(parameter) for _, parameter in parts.parameters(module)))
+        weights = [parameter for _, parameter in parts.parameters(module)]
+        return given.again((sum(map(version, weights)), self._updates(set(map(id, weights)))))
 
     def _extends(self, key: tuple[int, int], tensor: Any) -> bool | None:
         """Whether its rows are some of those that came in its place one token shorter, and a token more; null where
@@ -134,24 +140,22 @@ class Counted:
 
 
 class _Given:
-    """Tensors that a module was given, and the states of its parameters (by their versions) in which it was."""
+    """Tensors that a module was given, and the states of its parameters (versions, updates) in which it was."""
 
     def __init__(self, tensors: list[Any]) -> None:
         self._refs = [weakref.ref(tensor) for tensor in tensors]
-        self._states: set[int] = set()
+        self._states: set[tuple[int, int]] = set()
 
     def are(self, tensors: list[Any]) -> bool:
         """Whether these are the very same, still alive."""
         known = self._refs
         return len(known) == len(tensors) and all(ref() is t for ref, t in zip(known, tensors, strict=True))
 
-    def again(self, state: int) -> int:
-        """Repeats that this call adds: 1, 0, or -1 where it takes back the one that was no repeat."""
-        first, known = not self._states, state in self._states
+    def again(self, state: tuple[int, int]) -> bool:
+        """Whether it was given them in this state before."""
+        known = state in self._states
         self._states.add(state)
-        if first or not self._refs:
-            return 0
-        return 1 if known or len(self._states) == 2 else -1 if len(self._states) == 3 else 0
+        return known and bool(self._refs)
 
 
 def version(tensor: Any) -> int:

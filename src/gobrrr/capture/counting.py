@@ -30,7 +30,8 @@ class CountWindow(Window):
         """Begin to count."""
         import torch
 
-        self._counted = Counted(facts._flushes_denormals(), self.session.recorder.modules.number)
+        recorder = self.session.recorder
+        self._counted = Counted(facts._flushes_denormals(), recorder.modules.number, recorder.updates_of)
         self.look_at_states(self._counted)
         self.session.look_for_graphs()
         self._lines = LineLog(

@@ -58,8 +58,7 @@ def sample_steps(step_ns: float, budget_ns: float, wanted_ns: float = 1.5 * SECO
 
 
 def count_steps(step_ns: float) -> int:
-    """Of the counting window three: a batch that is put through the model again after its update shows across two
-    boundaries. Of long steps it stays unseen."""
+    """Of the counting window three: what is done in every second step only is seen. Of long steps it may not be."""
     return _least(step_ns, 3)
 
 

@@ -103,6 +103,7 @@ class Recorder:
         self._first: dict[int, int] = {}
         self._first_at: dict[Any, int] = {}
         self._ended: Counter[int] = Counter()
+        self._num_updates: Counter[int] = Counter()
         self._sizes_of: dict[int, int] = {}
         self._shapes: dict[tuple[tuple[int, ...], ...], int] = {}
         self.anchor = -1
@@ -140,11 +141,20 @@ class Recorder:
     def update_end(self, number: int) -> None:
         """An optimizer has stepped."""
         now = self.note(ev.UPDATE_END, number, self._sizes(number))
+        self._num_updates[number] += 1
         ended = self.loops.update(number)
         if ended is not None:
             self.anchor = number
             ended = (UPDATE, self._first_here(number))
         self._boundary(ended, now)
+
+    def updates_of(self, parameters: set[int]) -> int:
+        """How often the optimizers of any of these parameters (by id) have stepped, while the hooks were in."""
+        return sum(
+            self._num_updates[number]
+            for number, optimizer in self.optimizers.alive()
+            if any(id(p) in parameters for group in optimizer.param_groups for p in group["params"])
+        )
 
     def _sizes(self, number: int) -> int:
         """Which of the sets of parameters' shapes met so far this optimizer updates."""

@@ -126,7 +126,7 @@ def _kept(ledger: Ledger) -> str:
 
 @rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"})
 def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """A module called again in one step with the very tensors that it was given before."""
+    """A module called again, with the very tensors that it was given before and the weights that it had then."""
     updated = [optimizer.num_elements for optimizer in ledger.facts.optimizers]
     largest = max((*updated, *(module.num_params for module in ledger.facts.modules)), default=0)
     for module in ledger.facts.modules:
@@ -143,7 +143,7 @@ def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             expected=0.85 * again,
             ceiling=1.3 * again,
             message=f"{module.kind or 'A module'} runs {module.calls_per_step:.0f} times a step, {repeats:.0f} of them "
-            f"on inputs that it was given before in that step: {duration(again)} per step",
+            f"on inputs that it was given before, with the same weights: {duration(again)} per step",
             advice="Keep the result of the first call and use it here; detach() it where no gradient is wanted.",
             where=(module.repeated_span,) if module.repeated_span else (module.span,) if module.span else (),
             evidence={"calls": count(module.calls_per_step), "repeated_calls": count(repeats), "time": time(again)},

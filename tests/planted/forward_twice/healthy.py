@@ -40,8 +40,8 @@ def main() -> None:
         logits = model(x)
         loss = F.cross_entropy(logits, y)
         loss.backward()
-        optimizer.step()
         correct += (logits.argmax(dim=1) == y).sum()
+        optimizer.step()
         seen += len(y)
         if step % 50 == 0:
             print(f"step {step:4d}  loss {loss.item():.3f}  accuracy {correct / seen:.3f}")

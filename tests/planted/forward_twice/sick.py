@@ -39,8 +39,8 @@ def main() -> None:
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()
-        optimizer.step()
         correct += (model(x).argmax(dim=1) == y).sum()  # <- BRR108
+        optimizer.step()
         seen += len(y)
         if step % 50 == 0:
             print(f"step {step:4d}  loss {loss.item():.3f}  accuracy {correct / seen:.3f}")
