@@ -311,6 +311,19 @@ def test_workers_that_crowd_the_cores_are_too_many():
     assert found.saving.ceiling_ns == pytest.approx(40 * MS) and found.where == (LOOP,)
 
 
+def test_a_crowd_takes_no_more_than_it_ran_nor_than_the_step_waited_for_cores():
+    """Of 100 ms 10 wait for a batch. One batch costs workers 20 ms of CPU time; threads waited 7 ms for a core."""
+    ran = crowd()
+    ran.extra["workers"] = (worker(20),)
+    assert ran.raised("BRR406")[0].saving.ceiling_ns == pytest.approx((10 + 20) * MS)
+    for waiting_load, taken in ((0.07, 7), (0.5, 20), (0.0, 0)):
+        ran.facts = replace(ran.facts, waiting_load=waiting_load)
+        assert ran.raised("BRR406")[0].saving.ceiling_ns == pytest.approx((10 + taken) * MS)
+    asleep = crowd()
+    asleep.facts = replace(asleep.facts, waiting_load=2.0)
+    assert asleep.raised("BRR406")[0].saving.ceiling_ns == pytest.approx(100 * MS), "two threads, of one step"
+
+
 def test_a_crowd_that_the_step_waits_for_costs_what_it_delivers_less():
     """6 times the cores: 5/7 of the 28 % that 8 times the cores deliver less."""
     slowed = waiting(60, num_workers=12, facts={"process_load": 1.9})

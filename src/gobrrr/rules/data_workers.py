@@ -12,6 +12,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import (
     batches_per_step,
     cores_busy,
+    cores_of_workers,
     first_span,
     other_load,
     recovers,
@@ -222,13 +223,12 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, expected):
         return
     enough = max(1, round(cores))
-    slowed = ledger.account("inefficiency") + ledger.account("data_wait")
     yield finding(
         "BRR406",
         ledger,
         low=0.0,
         expected=expected,
-        ceiling=max(expected, slowed + start),
+        ceiling=max(expected, _taken(ledger) + ledger.account("data_wait") + start),
         message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
         f"keep {busy:.1f} busy with the step: they take them from it",
         advice=f"DataLoader(..., num_workers={enough}).",
@@ -244,3 +244,12 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         confidence="inferred",
         rare=True,
     )
+
+
+def _taken(ledger: Ledger) -> float:
+    """ns of a step that workers take from its threads, at most: as long as their code runs, and as long as threads that
+    were ready waited for a core. Where neither is known, what ops take above their floors."""
+    ran, waited = cores_of_workers(ledger), ledger.facts.waiting_load
+    known = [load for load in (ran or None, waited) if load is not None]
+    rest = max(0.0, ledger.wall - ledger.account("data_wait"))
+    return min(rest, *(load * ledger.wall for load in known)) if known else ledger.account("inefficiency")
