@@ -28,7 +28,7 @@ class Annotations(Dataset):
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=900)
     args = parser.parse_args()
     torch.manual_seed(0)
     loader = DataLoader(Annotations(), batch_size=64, shuffle=True, num_workers=2)
