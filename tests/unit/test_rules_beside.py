@@ -88,6 +88,17 @@ def test_the_models_own_lines_are_training_though_some_get_no_gradient():
     assert not case.raised("BRR311") and not case.raised("BRR312")
 
 
+@pytest.mark.parametrize(("calls", "grad", "raised"), [(1.0, True, False), (2.0, True, True), (1.0, False, True)])
+def test_the_forward_behind_a_frozen_trunk_is_the_training(calls: float, grad: bool, raised: bool) -> None:
+    """A linear head of ten classes: its gradients are 1 % of the forward, and all of it was told as an evaluation."""
+    head = replace(MODEL, trainable_params=10, calls_per_step=calls, grad_enabled=grad)
+    ops = (op("addmm", (8, 8), ms=94, where=(INSIDE, FORWARD, MAIN)),
+           op("mm", (8, 8), ms=1, where=(INSIDE, FORWARD, MAIN), phase="backward"))  # fmt: skip
+    case = dataclasses.replace(training(facts=Facts(modules=(head,))), ops=ops)
+    case.step = replace(case.step, backwards=1)
+    assert bool(case.raised("BRR312") or case.raised("BRR311")) == raised
+
+
 def test_a_layer_that_gets_no_gradient_is_part_of_the_forward():
     """One that normalises pixels, in a line that computes the loss as well, was told as an evaluation."""
     both = Span("train.py", 22, "main")

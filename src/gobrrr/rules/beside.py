@@ -225,7 +225,8 @@ def _beside(ledger: Ledger) -> list[tuple[Node, float]]:
     """Lines of weight that have no part in training, the outermost each, with their inclusive time; costliest first."""
     if ledger.device is not None or "offline" in ledger.signals:
         return []  # what the host does while a device works costs nothing
-    found = [(node, _time(ledger, node)) for node in _joined(_pure(ledger, _tree(ledger)))]
+    nodes = (node for node in _joined(_pure(ledger, _tree(ledger))) if not _trains(ledger, node))
+    found = [(node, _time(ledger, node)) for node in nodes]
     return sorted(((n, ns) for n, ns in found if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
 
 
@@ -339,6 +340,16 @@ def _evaluates(ledger: Ledger, node: Node) -> bool:
         return False  # modules without weights: an augmentation, a transform
     compares = any(m.calls_per_step > 1.5 and not m.trainable_params for m in models)
     return not compares if not here else len(here) == len(models)
+
+
+def _trains(ledger: Ledger, node: Node) -> bool:
+    """Whether the step's own forward is in here: all models that train are called at these lines, no more often than
+    backward. Behind a frozen trunk the gradients of a small head are next to nothing."""
+    lines = {span.place for group in node.groups for span in group.where}
+    called = [m for m in ledger.facts.modules if m.span and m.calls_per_step and m.trainable_params and m.grad_enabled]
+    often = max((m.calls_per_step for m in called), default=0.0)
+    here = all(m.span is not None and m.span.place in lines for m in called)
+    return ledger.step.kind == "training" and bool(called) and here and often <= max(1, ledger.step.backwards) + 0.5
 
 
 def _bound(node: Node) -> str:
