@@ -38,11 +38,14 @@ def without_chatter() -> Iterator[None]:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
-        _inherited[held] = 0
-        let_through()
-        if not _has_heirs():
-            _inherited.pop(held)
-            os.close(held)
+        _inherited[held], stays = 0, False
+        try:
+            let_through()
+            stays = _has_heirs()
+        finally:
+            if not stays:
+                _inherited.pop(held)
+                os.close(held)
 
 
 def let_through() -> None:
