@@ -14,10 +14,12 @@ import os
 import sys
 import threading
 import time
-from types import FrameType
+from collections.abc import Sequence
+from types import CodeType, FrameType
 from typing import Any
 
 from gobrrr.capture.indices import UNKNOWN, Fetching
+from gobrrr.capture.stacklook import frames_of
 from gobrrr.capture.threadcalls import ThreadCalls
 
 MAX_DEPTH = 200
@@ -88,16 +90,16 @@ class Sampler:
             began = time.thread_time_ns()
             kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
             wrote = calls.written()
-            frame = sys._current_frames().get(self.thread)
-            if frame is None:
+            frames = frames_of(self.thread, MAX_DEPTH)
+            if not frames:
                 return
             self.t.append(time.perf_counter_ns())
             self.cpu.append(self._worked())
             self.held.append(kind)
             self.wrote.append(wrote)
-            self.stack.append(self._intern(frame))
+            self.stack.append(self._intern(frames))
             self.index.append(self._index)
-            del frame
+            del frames
             self.cost_ns += time.thread_time_ns() - began
 
     def _worked(self) -> int:
@@ -107,18 +109,15 @@ class Sampler:
         except OSError:
             return -1
 
-    def _intern(self, frame: FrameType | None) -> int:
+    def _intern(self, frames: Sequence[tuple[FrameType, CodeType, int | None]]) -> int:
         """Number of the stack, innermost first: user frames all, library frames up to a bound."""
         found: list[int] = []
-        depth, self._index = 0, UNKNOWN
-        while frame is not None and depth < MAX_DEPTH:
-            code = frame.f_code
+        self._index = UNKNOWN
+        for depth, (frame, code, line) in enumerate(frames):
             if depth < MAX_LIBRARY_FRAMES or self._is_user(code.co_filename):
-                found.append(self._frame_number(code, frame.f_lineno or code.co_firstlineno))
+                found.append(self._frame_number(code, line or code.co_firstlineno))
             if self._index == UNKNOWN:  # of a loader that another one's samples are made with, the inner one's
                 self._index = self._fetching.index(frame)
-            frame = frame.f_back
-            depth += 1
         return self.stacks.setdefault(tuple(found), len(self.stacks))
 
     def _frame_number(self, code: Any, line: int) -> int:

@@ -1,0 +1,99 @@
+"""A look at another thread's stack: what it sees, and that the program lives on."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from gobrrr.capture.stacklook import frames_of
+
+PROGRAM = """
+import gc, threading, time
+from gobrrr.capture.sampler import Sampler
+
+class Node:
+    def __init__(self):
+        self.me = self  # only a collection ends it
+
+    def __del__(self):
+        time.sleep(0)  # gives the interpreter's lock away
+
+def leaf():
+    nodes = [Node() for _ in range(3)]
+    time.sleep(0)
+    return len(nodes)
+
+def deep(n):
+    return leaf() if n == 0 else deep(n - 1)
+
+gc.set_threshold(5)
+sampler = Sampler(threading.main_thread().ident, 1e-4, lambda file: True)
+sampler.start()
+until = time.monotonic() + 20
+while len(sampler.t) < 3000 and time.monotonic() < until:
+    for n in range(30):
+        deep(n)
+sampler.stop()
+print(sampler.error or "fine", gc.isenabled(), gc.get_threshold()[0])
+"""
+
+
+def test_finalizers_in_a_look_do_not_crash_the_program() -> None:
+    """Python before 3.12 collects while a frame object is made: this program died in each of six runs."""
+    ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["fine", "True", "5"]), ended.stderr
+
+
+@pytest.fixture
+def parked() -> Iterator[threading.Thread]:
+    """A thread that stands in inner(), called by outer()."""
+    there, leave = threading.Event(), threading.Event()
+
+    def inner() -> None:
+        there.set()
+        leave.wait()
+
+    def outer() -> None:
+        inner()
+
+    thread = threading.Thread(target=outer)
+    thread.start()
+    there.wait()
+    yield thread
+    leave.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_it_sees_the_stack_and_leaves_the_collector_as_it_was(parked: threading.Thread, enabled: bool) -> None:
+    assert parked.ident is not None
+    (gc.enable if enabled else gc.disable)()
+    try:
+        found = frames_of(parked.ident, 100)
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+    names = [code.co_name for _, code, _ in found]
+    at = names.index("inner")
+    assert names[at + 1] == "outer" and at > 0, "what it waits in comes first"
+    frames = [frame for frame, _, _ in found]
+    assert all(one.f_back is other for one, other in pairwise(frames)) and frames[-1].f_back is None
+    assert all(line == frame.f_lineno for frame, _, line in found)
+    assert [frame for frame, _, _ in frames_of(parked.ident, 2)] == frames[:2]
+
+
+def test_of_a_thread_that_has_ended_there_is_nothing() -> None:
+    assert frames_of(1, 100) == [] and gc.isenabled()
+
+
+def test_a_look_that_fails_leaves_the_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobrrr.capture.stacklook._place", lambda frame: frame.nothing)
+    with pytest.raises(AttributeError):
+        frames_of(threading.get_ident(), 100)
+    assert gc.isenabled()
