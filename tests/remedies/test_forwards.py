@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import io
 from types import MethodType
 from typing import Any
@@ -55,6 +56,17 @@ def test_the_best_weights_are_kept_by_a_copy_and_by_a_file(name: str) -> None:
     assert "forward" not in vars(model)
 
 
+def test_compilers_and_readers_of_signatures_see_through_it() -> None:
+    model, x = Images(), torch.randn(2, 3, 8, 8)
+    with applied("bf16_autocast"):
+        expected = model(x)
+        assert list(inspect.signature(model.forward).parameters) == ["x"], "as transformers reads it"
+        whole = torch.compile(model, backend="eager", fullgraph=True)
+        torch.testing.assert_close(whole(x), expected)
+        model.compile(backend="eager", fullgraph=True)
+        torch.testing.assert_close(model(x), expected)
+
+
 def test_what_the_program_set_in_its_place_is_called_beneath() -> None:
     model = Images()
     seen: list[Any] = []
@@ -83,6 +95,21 @@ model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 average = torch.optim.swa_utils.AveragedModel(model)
 """
+
+
+@pytest.mark.parametrize(
+    "line", ["model = torch.compile(model, backend='eager')", "model.forward = lambda x: 7 * plain(x)"]
+)
+def test_the_patch_keeps_what_is_there(line: str) -> None:
+    edit = registry.remedy("bf16_autocast").change_of_source({})
+    assert edit is not None
+    source = AVERAGED.replace("\noptimizer", f"\nplain = model.forward\n{line}\noptimizer").replace("average", "# ")
+    names: dict[str, Any] = {}
+    exec(patched(source, [edit]), names)
+    x = torch.randn(4, 8)
+    expected = (7 if "lambda" in line else 1) * torch.nn.functional.linear(x, *names["model"].parameters())
+    torch.testing.assert_close(names["model"](x), expected, rtol=2e-2, atol=5e-2)
+    assert "in_bfloat16(model)" in patched(source, [edit])
 
 
 def test_the_patch_leaves_an_average_of_the_model_its_own_weights() -> None:

@@ -99,6 +99,24 @@ def test_the_forward_behind_a_frozen_trunk_is_the_training(calls: float, grad: b
     assert bool(case.raised("BRR312") or case.raised("BRR311")) == raised
 
 
+@pytest.mark.parametrize("line", [METRIC, EVALUATE])
+def test_a_metric_beside_a_frozen_trunk_is_still_told(line: Span) -> None:
+    head = replace(MODEL, trainable_params=10, calls_per_step=1.0)
+    ops = (op("addmm", (8, 8), ms=45, where=(INSIDE, FORWARD, MAIN)),
+           op("mm", (8, 8), ms=0.5, where=(INSIDE, FORWARD, MAIN), phase="backward"),
+           op("sort", (8, 8), ms=50, phase="other", where=(line, MAIN)))  # fmt: skip
+    case = dataclasses.replace(training(facts=Facts(modules=(head,))), ops=ops)
+    case.step = replace(case.step, backwards=1)
+    (found,) = case.raised("BRR311")
+    assert found.where[0] == line and found.saving.ceiling_ns == pytest.approx(50 * MS)
+    trunk = ModuleFacts(id=1, kind="Trunk", num_params=900, calls_per_step=1.0, span=FORWARD)
+    both = dataclasses.replace(case, facts=Facts(modules=(trunk, head)))
+    assert [f.where[0] for f in both.raised("BRR311")] == [line] and not both.raised("BRR312")
+    elsewhere = replace(head, id=2, kind="Other", span=LOSS)
+    two = dataclasses.replace(case, facts=Facts(modules=(head, elsewhere)))
+    assert MAIN in [f.where[0] for f in two.raised("BRR311")], "a model that trains at a line of its own"
+
+
 def test_a_layer_that_gets_no_gradient_is_part_of_the_forward():
     """One that normalises pixels, in a line that computes the loss as well, was told as an evaluation."""
     both = Span("train.py", 22, "main")

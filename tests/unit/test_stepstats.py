@@ -258,6 +258,21 @@ def test_what_comes_before_an_evaluations_first_forward_is_told_apart(
     assert other.between == pytest.approx((whole - 100.5) / whole, rel=0.03) and other.after == 0
 
 
+@pytest.mark.parametrize("begins", [True, False])
+def test_the_first_batch_of_an_evaluation_is_its_own(program: Program, begins: bool) -> None:
+    """Also of a loader that was there already, and where the end of the training's epoch was asked for before."""
+    for _ in range(20):
+        program.train(10)
+        if begins:
+            program.epoch_ends(0, 3)
+        program.wait(1, 60)
+        for _ in range(10):
+            program.forward(8, module=0, flags=EVALUATION)
+    program.train(2)
+    (other,) = other_loops(recording(program))
+    assert other.before == pytest.approx(0.0, abs=0.02) and other.between > 0.5
+
+
 def test_workers_that_stop_and_start_are_no_checkpoint(program: Program) -> None:
     """Those of the evaluation as its loader ends, those of the training as its iterator is made."""
     for _ in range(20):

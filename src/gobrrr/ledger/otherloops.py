@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
     """What lies between two steps of the main loop, with steps of others in it: theirs is [begin, end), what is left
     until `until` is the main loop's. `boundaries`: how many each of the others has in it; `after`: ns from when the
     last of these steps should be over, by the longest before it, and its loader has said that it is; `before`: ns to
-    where they begin: their loader, or their first forward but for what such a step takes to make its input."""
+    where they begin, with a loader, its first batch, or a forward and the time that such a step takes for its input."""
 
     begin: int
     end: int
@@ -86,6 +86,7 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
     usual = int(np.median([step.wall for step in main.steps] or [0]))
     over = np.sort(events[(events[:, 1] == marks.DATA_END) & (events[:, 3] == 1), 0])
     loaders, forwards = (np.sort(events[events[:, 1] == kind, 0]) for kind in (marks.ITER, marks.FORWARD))
+    asked = _asked(events)
     first, begin, last, longest, hidden, between = 0, 0, 0, 0, False, Counter[Key]()
     for t, kind, number, value in events[np.isin(events[:, 1], CUTS)].tolist():
         if kind == marks.BOUNDARY and (value, number) != main.key:
@@ -99,14 +100,22 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
             end = _first(goes_on, last, t) or max(begin, t - usual) if whole else last
             left = max(last + longest, _last(over, last, end))
             after = min(max(0, end - left), end - begin) if longest else 0
-            called = _first(forwards, begin, first) - longest
-            starts = min(filter(None, (_first(loaders, begin - 1, first), max(0, called))), default=begin)
-            before = max(0, min(starts, end - after) - begin) if longest else 0
+            called = _first(forwards, begin, first)
+            starts = _first(loaders, begin - 1, first), _last(asked, begin - 1, called), max(0, called - longest)
+            before = max(0, min(*filter(None, starts), end - after) - begin) if longest and any(starts) else 0
             yield Stretch(begin, end, t if whole else last, between, after, before)
         hidden = kind in HIDES or (hidden and kind == marks.BOUNDARY)
         begin, between = t, Counter()
     if between:
         yield Stretch(begin, last, last, between, 0)
+
+
+def _asked(events: Ints) -> Ints:
+    """When batches were asked for that came, in order: the end of an epoch is asked for as well."""
+    begins = np.sort(events[events[:, 1] == marks.DATA_BEGIN, 0])
+    ends = events[events[:, 1] == marks.DATA_END]
+    over = ends[np.argsort(ends[:, 0], kind="stable"), 3][: len(begins)]
+    return begins[: len(over)][over != 1]
 
 
 def _between(stretches: list[Stretch], main: LoopSteps) -> Iterator[Stretch]:

@@ -18,7 +18,9 @@ from torch.utils._pytree import tree_map
 
 def in_bfloat16(model):
     \"\"\"Matrix products in bfloat16, results in float32; a copy of the model computes with its own weights.\"\"\"
-    forward = type(model).forward
+    plain = isinstance(type(model).forward, types.FunctionType) and "forward" not in vars(model)
+    forward = type(model).forward if plain else lambda self, *args, **kwargs: before(*args, **kwargs)
+    before = model.forward
 
     @functools.wraps(forward)
     def lowered(self, *args, **kwargs):
@@ -26,6 +28,7 @@ def in_bfloat16(model):
             result = forward(self, *args, **kwargs)
         return tree_map(lambda x: x.float() if getattr(x, "dtype", None) == torch.bfloat16 else x, result)
 
+    lowered.__name__ = "forward"
     model.forward = types.MethodType(lowered, model)"""
 """As autocast_forward does it, for the user's own file."""
 

@@ -31,7 +31,7 @@ def replaced(module: Any, body: Body, name: str = "forward") -> Callable[..., An
 def _method(module: Any, body: Body, beneath: Callable[..., Any], name: str) -> MethodType:
     @functools.wraps(beneath)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return body(self, MethodType(beneath, self), *args, **kwargs)
+        return body(self, functools.partial(beneath, self), *args, **kwargs)  # dynamo makes no methods
 
     forward.__name__ = name  # by which it is pickled
     return MethodType(forward, module)

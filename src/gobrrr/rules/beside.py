@@ -225,8 +225,7 @@ def _beside(ledger: Ledger) -> list[tuple[Node, float]]:
     """Lines of weight that have no part in training, the outermost each, with their inclusive time; costliest first."""
     if ledger.device is not None or "offline" in ledger.signals:
         return []  # what the host does while a device works costs nothing
-    nodes = (node for node in _joined(_pure(ledger, _tree(ledger))) if not _trains(ledger, node))
-    found = [(node, _time(ledger, node)) for node in nodes]
+    found = [(node, _time(ledger, node)) for node in _joined(_pure(ledger, _tree(ledger)))]
     return sorted(((n, ns) for n, ns in found if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
 
 
@@ -257,7 +256,7 @@ def _pure(ledger: Ledger, node: Node) -> Iterator[list[Node]]:
     """Siblings, one function's lines each time, that have no part in training; what only forwards is not opened."""
     pure: dict[tuple[str, str], list[Node]] = defaultdict(list)
     for child in node.children.values():
-        if child.training <= HARDLY * child.ns:
+        if child.training <= HARDLY * child.ns and not _trains(ledger, child):
             if not _updates(ledger, child) and not _is_layer(child, node):
                 pure[(child.where[0].file, child.where[0].function)].append(child)
         elif child.forward < (1 - HARDLY) * child.ns and not _makes_output(ledger, child, node):
