@@ -59,7 +59,7 @@ TAKES_OFF = {
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
     "kept.KeptCalls.remove", "kept.KeptCalls._put_back", "lookup.EngineLookup.remove", "recorder._forked",
-    "chatter.let_through", "chatter._read", "threadcalls.ThreadCalls.close",
+    "chatter.let_through", "chatter._read", "chatter._heirs", "threadcalls.ThreadCalls.close",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {

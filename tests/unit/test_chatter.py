@@ -37,4 +37,17 @@ def test_what_a_child_says_that_was_started_meanwhile_is_not_lost(capfd: pytest.
         os.write(2, b"second\n")
     chatter.let_through()
     assert sorted(capfd.readouterr().err.split()) == ["said", "second"], "once"
-    chatter._inherited.clear()
+    assert not chatter._inherited, "nobody has it any more"
+
+
+def test_a_child_that_stays_keeps_one_file(capfd: pytest.CaptureFixture[str]) -> None:
+    with chatter.without_chatter():
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+    before = _descriptors()
+    for _ in range(3):
+        with chatter.without_chatter():
+            os.write(2, b"x")
+    assert _descriptors() == before and len(chatter._inherited) == 1
+    child.communicate()
+    chatter.let_through()
+    assert not chatter._inherited and capfd.readouterr().err == "xxx"

@@ -15,7 +15,6 @@ _CHATTER = re.compile(
     rb"|[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\]|ERROR: External init callback).*\n?",
     re.MULTILINE,
 )
-NAME = "gobrrr-stderr"
 _inherited: dict[int, int] = {}
 """Files that children have as their stderr for good, and how far each was read: another thread started them while it
 was held back."""
@@ -28,7 +27,7 @@ def without_chatter() -> Iterator[None]:
     Its log level would do too, but is read once per process: the program's own profiler would fall silent with ours.
     """
     try:
-        stderr, held = os.dup(2), os.memfd_create(NAME)
+        stderr, held = os.dup(2), os.memfd_create("gobrrr-stderr")
     except (AttributeError, OSError):  # not Linux, or no stderr at all
         yield
         return
@@ -38,25 +37,28 @@ def without_chatter() -> Iterator[None]:
     finally:
         os.dup2(stderr, 2)
         os.close(stderr)
-        _inherited[held], stays = 0, False
+        _inherited[held] = 0
         try:
             let_through()
-            stays = _has_heirs()
-        finally:
-            if not stays:
-                _inherited.pop(held)
+        except BaseException:
+            if _inherited.pop(held, None) is not None:
                 os.close(held)
+            raise
 
 
 def let_through() -> None:
     """What was written since the last look. Of children that outlive the program the last words are lost."""
-    for held, begin in _inherited.items():
+    heirs = _heirs()
+    for held in list(_inherited):
         with contextlib.suppress(OSError):
-            text = _read(held, begin)
+            text = _read(held, _inherited[held])
             _inherited[held] += len(text)
             rest = memoryview(_CHATTER.sub(b"", text))
             while rest:
                 rest = rest[os.write(2, rest) :]
+        if os.fstat(held).st_ino not in heirs:
+            _inherited.pop(held)
+            os.close(held)
 
 
 def _read(held: int, begin: int) -> bytes:
@@ -68,15 +70,16 @@ def _read(held: int, begin: int) -> bytes:
     return b"".join(parts)
 
 
-def _has_heirs() -> bool:
-    """Whether a child holds such a file as its stderr."""
-    with contextlib.suppress(OSError):
-        children = [pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()]
-        return any(map(_is_heir, children))
-    return False
+def _heirs() -> set[int]:
+    """Inodes of what the children have as their stderr."""
+    found = set()
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found |= {_stderr_of(pid) for pid in file.read_text().split()}
+    return found
 
 
-def _is_heir(pid: str) -> bool:
+def _stderr_of(pid: str) -> int:
     with contextlib.suppress(OSError):
-        return NAME in str(Path(f"/proc/{pid}/fd/2").readlink())
-    return False
+        return Path(f"/proc/{pid}/fd/2").stat().st_ino
+    return 0

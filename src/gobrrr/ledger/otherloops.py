@@ -115,7 +115,7 @@ def _asked(events: Ints) -> Ints:
     begins = np.sort(events[events[:, 1] == marks.DATA_BEGIN, 0])
     ends = events[events[:, 1] == marks.DATA_END]
     over = ends[np.argsort(ends[:, 0], kind="stable"), 3][: len(begins)]
-    return begins[: len(over)][over != 1]
+    return np.asarray(begins[: len(over)][over != 1], np.int64)
 
 
 def _between(stretches: list[Stretch], main: LoopSteps) -> Iterator[Stretch]:

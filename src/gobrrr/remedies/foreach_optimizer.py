@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.groups import Switched, kept_from_files
+from gobrrr.remedies.groups import Groups
 from gobrrr.remedies.model import Remedy, SetKeyword
 from gobrrr.rules.model import Saving
 
@@ -35,11 +35,9 @@ class ForeachOptimizer(Remedy):
 
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:
-            switched = [Switched(group, foreach=True) for group in optimizer.param_groups if self._can(group)]
-            for group in switched:
-                seams.undo(group.back)
-            if switched:
-                seams.undo(kept_from_files(optimizer, switched))
+            groups = Groups(optimizer, self._can, foreach=True)
+            if groups.switched:
+                groups.keep(seams)
                 seams.applied(self.name, type(optimizer).__name__)
 
         seams.at_optimizer(switch)

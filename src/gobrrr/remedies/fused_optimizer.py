@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.dynamo import called_from_compiled
-from gobrrr.remedies.groups import Switched, kept_from_files
+from gobrrr.remedies.groups import Group, Groups
 from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
@@ -38,15 +38,11 @@ class FusedOptimizer(Remedy):
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:
             kind = type(optimizer).__name__
-            groups = [group for group in optimizer.param_groups if self._can(optimizer, group)]
-            switched = [Switched(group, fused=True, foreach=False) for group in groups]
-            for group in switched:
-                seams.undo(group.back)
-            self._steps_as_tensors(optimizer)
-            if groups:
-                seams.undo(optimizer.register_step_pre_hook(called_from_compiled(partial(_watched, switched))).remove)
-                seams.undo(kept_from_files(optimizer, switched))
-                seams.applied(self.name, f"{kind}, {len(groups)} of {len(optimizer.param_groups)} groups")
+            groups = _Fused(optimizer, partial(self._can, optimizer))
+            if groups.switched:
+                groups.keep(seams)
+                seams.undo(optimizer.register_step_pre_hook(called_from_compiled(lambda *_: groups.look())).remove)
+                seams.applied(self.name, f"{kind}, {len(groups.switched)} of {len(optimizer.param_groups)} groups")
 
         seams.at_optimizer(switch)
 
@@ -60,34 +56,55 @@ class FusedOptimizer(Remedy):
             return False
         return all(torch.is_floating_point(p) and not p.is_sparse for p in group["params"])
 
-    @staticmethod
-    def _steps_as_tensors(optimizer: Any) -> None:
-        """A state that was loaded may count its steps in a number; the kernel wants a float32 tensor beside the
-        parameter."""
-        import torch
 
-        for parameter, state in optimizer.state.items():
-            if "step" in state and not isinstance(state["step"], torch.Tensor):
-                state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
+class _Fused(Groups):
+    """torch's kernel on a CPU walks over memory and heeds no strides: it is off where not all lies as the parameters
+    do, for states come with a checkpoint and gradients from anywhere."""
+
+    def __init__(self, optimizer: Any, can: Callable[[Group], bool]) -> None:
+        super().__init__(optimizer, can, fused=True, foreach=False)
+
+    def on(self, *_: Any) -> None:
+        """At first, and when a checkpoint was loaded."""
+        super().on()
+        self._same, self._strides = 0, list[tuple[int, ...]]()
+        _steps_as_tensors(self.optimizer)
+
+    def look(self, *_: Any) -> None:
+        """Before each step; at states only where they may be new, or parameters have moved."""
+        strides = [parameter.stride() for each in self.switched for parameter in each.group["params"]]
+        self._same = self._same + 1 if strides == self._strides else 0
+        self._strides = strides
+        states = self.optimizer.state if self._same < NEW else {}
+        for each in self.switched:
+            if each.is_on and not all(_alike(parameter, states) for parameter in each.group["params"]):
+                each.back()
 
 
-def _watched(switched: list[Switched], optimizer: Any, *_: Any) -> None:
-    """Before each step: states come with a checkpoint, gradients from anywhere."""
-    for group in switched:
-        if group.is_on and not all(_alike(parameter, optimizer.state) for parameter in group.group["params"]):
-            group.back()
+NEW = 2
+"""Steps after which an optimizer has made its states."""
 
 
-def _alike(parameter: Any, state: Mapping[Any, Mapping[str, Any]]) -> bool:
-    """Whether its gradient and state lie in memory as it does: the kernel on a CPU walks over memory and heeds no
-    strides."""
-    if parameter.dim() < 2:  # but for views with gaps, which no gradient and no state has
-        return bool(parameter.is_contiguous())
-    strides, gradient = parameter.stride(), parameter.grad
-    if gradient is not None and gradient.stride() != strides:
+def _alike(parameter: Any, states: Mapping[Any, Mapping[str, Any]]) -> bool:
+    """Whether its gradient, and its state where that is asked for, lie in memory as it does."""
+    gradient = parameter.grad
+    if gradient is None:
+        return True
+    strides = parameter.stride()
+    if gradient.stride() != strides or (len(strides) < 2 and not parameter.is_contiguous()):
         return False
-    beside = state.get(parameter) or {}
+    beside = states.get(parameter) or {}
     return all(each.stride() == strides for each in beside.values() if getattr(each, "shape", None) == parameter.shape)
+
+
+def _steps_as_tensors(optimizer: Any) -> None:
+    """A state that was loaded may count its steps in a number; the kernel wants a float32 tensor beside the
+    parameter."""
+    import torch
+
+    for parameter, state in optimizer.state.items():
+        if "step" in state and not isinstance(state["step"], torch.Tensor):
+            state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
 
 
 REMEDY = FusedOptimizer()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.seams import Seams
+
+Group = dict[str, Any]
 
 
 class Switched:
     """A group with other settings until they are put back."""
 
-    def __init__(self, group: dict[str, Any], **settings: Any) -> None:
+    def __init__(self, group: Group, settings: Group) -> None:
         self.group = group
         self.before = {key: group.get(key) for key in settings}
         self.is_on = True
@@ -22,13 +27,31 @@ class Switched:
         self.is_on = False
 
 
-def kept_from_files(optimizer: Any, switched: Sequence[Switched]) -> Callable[[], None]:
-    """A checkpoint has the settings of before: loaded without gobrrr it would go on with ours, and nobody would say so.
-    Gives what takes it away again."""
+class Groups:
+    """Groups of an optimizer that can be switched. A checkpoint has the settings of before: loaded without gobrrr it
+    would go on with ours, and nobody would say so. (A file of the whole optimizer has ours.)"""
 
-    def as_before(_: Any, state: dict[str, Any]) -> None:
-        for told, mine in zip(state["param_groups"], optimizer.param_groups, strict=False):
-            told.update(next((s.before for s in switched if s.is_on and s.group is mine), {}))
+    def __init__(self, optimizer: Any, can: Callable[[Group], bool], **settings: Any) -> None:
+        self.optimizer, self._can, self._settings = optimizer, can, settings
+        self.switched: list[Switched] = []
+        self.on()
 
-    remove: Callable[[], None] = optimizer.register_state_dict_post_hook(as_before).remove
-    return remove
+    def on(self, *_: Any) -> None:
+        """At first, and when a checkpoint was loaded, whose groups are others."""
+        groups = [group for group in self.optimizer.param_groups if self._can(group)]
+        self.switched = [Switched(group, self._settings) for group in groups]
+
+    def off(self) -> None:
+        """All as they were."""
+        for each in self.switched:
+            each.back()
+
+    def keep(self, seams: Seams) -> None:
+        """Until the remedies are taken away."""
+        seams.undo(self.off)
+        seams.undo(self.optimizer.register_state_dict_post_hook(self._as_before).remove)
+        seams.undo(self.optimizer.register_load_state_dict_post_hook(self.on).remove)
+
+    def _as_before(self, _: Any, state: dict[str, Any]) -> None:
+        for told, mine in zip(state["param_groups"], self.optimizer.param_groups, strict=True):
+            told.update(next((each.before for each in self.switched if each.is_on and each.group is mine), {}))
