@@ -265,6 +265,8 @@ def test_of_a_run_its_traces_are_read_and_not_its_report(tmp_path: Path) -> None
             write(folder / name, training())
     (run / "rank0.journal").write_bytes(b"")
     assert [s.path for s in find([str(run)])] == [str(run / "rank0.window1-5.trace.json")]
+    own = write(run / "mine.pt.trace.json", training())
+    assert [s.path for s in find([str(run)])] == [str(own), str(run / "rank0.window1-5.trace.json")], "the user's too"
     assert len(find([str(beside)])) == 3, "no run: any JSON may be a trace"
 
 

@@ -22,8 +22,9 @@ ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 NSYS = (".nsys-rep", ".qdrep")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
-_OF_A_RUN = re.compile(r"rank\d+\.(journal$|window)")
-"""In the folder of a gobrrr run: what tells it, and its traces. A report, a receipt are JSON as well."""
+_JOURNAL = re.compile(r"rank\d+\.journal$")
+_NO_TRACE = re.compile(r"(report|receipt|seen-\d+)\.json$")
+"""In the folder of a gobrrr run: what tells it, and what is JSON as its traces are."""
 _NUMBER = re.compile(r"(\d{1,6})(?=\D*$)")
 
 
@@ -70,8 +71,8 @@ def _below(folder: Path) -> Iterator[Path]:
     """Traces and archives in a folder and those in it: links to folders are not followed, what cannot be opened is left
     out, and so is what a run of gobrrr keeps beside its traces."""
     for inside, _, names in os.walk(folder):
-        if any(name.endswith(".journal") and _OF_A_RUN.match(name) for name in names):
-            names = list(filter(_OF_A_RUN.match, names))
+        if any(map(_JOURNAL.match, names)):
+            names = [name for name in names if not _NO_TRACE.match(name)]
         for path in (Path(inside, name) for name in names if name.endswith((*ENDINGS, *ARCHIVES))):
             if path.is_file():
                 yield path
