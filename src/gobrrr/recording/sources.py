@@ -23,7 +23,7 @@ NSYS = (".nsys-rep", ".qdrep")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _JOURNAL = re.compile(r"rank\d+\.journal$")
-_NO_TRACE = re.compile(r"(report|receipt|seen-\d+)\.json$")
+_NO_TRACE = re.compile(r"(report(\.rank.+)?|receipt|(seen|worker)-[\d-]+)\.json$")
 """In the folder of a gobrrr run: what tells it, and what is JSON as its traces are."""
 _NUMBER = re.compile(r"(\d{1,6})(?=\D*$)")
 
