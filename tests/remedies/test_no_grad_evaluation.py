@@ -275,6 +275,46 @@ def test_a_forward_that_could_not_be_made_again_is_left_alone(kind: type[Model])
     assert not said and all(model.graphs)
 
 
+class Varies(Model):
+    """Draws, drops or gives more where it is told to."""
+
+    def forward(self, x: torch.Tensor, sample: bool = False, pair: bool = False, drop: float = 0.0) -> Any:
+        out = nn.functional.dropout(super().forward(x), drop)
+        out = out + torch.randn_like(out) if sample else out
+        return (out, out * 2) if pair else out
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_call_in_a_new_way_runs_once(pair: bool) -> None:
+    def run() -> list[Any]:
+        model = Varies()
+        evaluate(model)
+        model(X, sample=True, pair=pair)
+        assert len(model.graphs) == 7
+        return [torch.rand(3)]
+
+    same_with_it(run, holds=True)
+
+
+def test_a_call_that_drops_after_some_that_did_not_has_the_gradients_of_its_mask() -> None:
+    def run() -> list[Any]:
+        model = Varies()
+        evaluate(model)
+        model(X, drop=0.5).exp().sum().backward()
+        return gradients(model)
+
+    same_with_it(run, holds=True)
+
+
+def test_a_model_that_is_called_in_ever_new_ways_is_left_alone() -> None:
+    with applied():
+        model = Varies().eval()
+        for number in range(40):
+            model(X, sample=None, pair=number)
+        evaluate(model)
+    assert all(model.graphs)
+
+
 def test_a_forward_that_needs_a_graph_inside_gets_one() -> None:
     class Inner(Model):
         hooked = 0

@@ -46,10 +46,17 @@ def insides(module: Any) -> Insides:
     return Insides(modules, tensors, [tensor for tensor in tensors if tensor.requires_grad])
 
 
-class Kind(NamedTuple):
-    """Calls of one kind: which parameters ask for gradients, how the outputs are nested, which could have one."""
+class Way(NamedTuple):
+    """How a forward is called: which parameters ask for gradients, how the inputs are nested, and all but tensors."""
 
     asking: tuple[int, ...]
+    spec: TreeSpec
+    plain: tuple[str | None, ...]
+
+
+class Kind(NamedTuple):
+    """Calls of one kind: how the outputs are nested, which could have a gradient."""
+
     spec: TreeSpec
     floats: tuple[bool, ...]
 
@@ -59,7 +66,10 @@ class Call:
 
     def __init__(self, forward: Callable[..., Any], args: Any, kwargs: Any, inside: Insides) -> None:
         self._forward, self._args, self._kwargs = forward, args, kwargs
-        self.inside, self.given = inside, tree_leaves((args, kwargs))
+        self.inside = inside
+        self.given, spec = tree_flatten((args, kwargs))
+        plain = tuple(repr(each) if type(each) in PLAIN else None for each in self.given)  # 1 is no True here
+        self.way = Way(tuple(map(id, inside.asking)), spec, plain)
         self.leaves: list[Any] = []
         self.kind: Kind | None = None
         self.came: Callable[[], None] = lambda: None
@@ -80,7 +90,7 @@ class Call:
         """The outputs that could have a gradient, each once."""
         self.leaves, spec = tree_flatten(self._forward(*self._args, **self._kwargs))
         floats = tuple(_is_float(leaf) for leaf in self.leaves)
-        self.kind = Kind(tuple(map(id, self.inside.asking)), spec, floats)
+        self.kind = Kind(spec, floats)
         return list({id(leaf): leaf for leaf in self.leaves if _is_float(leaf)}.values())
 
     def run_again(self) -> list[Any]:

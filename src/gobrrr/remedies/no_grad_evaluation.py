@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 CLEAN = 3
 """Graphs of evaluations that nobody used, from which on none is made."""
 
+MANY = 32
+"""Ways in which a module is called, from which on each call is taken to have its own."""
+
 
 class NoGradEvaluation(Remedy):
     """torch.no_grad() around forwards of a module in eval() mode, once graphs of such forwards were thrown away unused.
@@ -79,6 +82,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.left_alone, self.has_trained, self.unused = False, False, 0
+        self._ways: list[Any] = []
         self._kinds: list[Any] = []
 
     def training(self, outputs: Any) -> Any:
@@ -95,7 +99,7 @@ class _Seen:
         from gobrrr.remedies.graph_later import without_graph
 
         call.came = self._leave_alone
-        if self.unused < CLEAN:
+        if self.unused < CLEAN or call.way not in self._ways:  # another argument may have it draw or store
             return self._looked_at(call)
         try:
             result = without_graph(call)
@@ -120,6 +124,8 @@ class _Seen:
         if not ends_here or not call.knows_outputs() or call.inside.keep_a_graph() or call.state() != before:
             self.left_alone = True
             return call.result()
+        self._ways += [call.way] if call.way not in self._ways else []
+        self.left_alone |= len(self._ways) >= MANY
         self._kinds += [call.kind] if call.kind not in self._kinds else []
         graph = _Graph(self)
         for each in outputs:
