@@ -152,6 +152,33 @@ def test_a_backward_after_train_is_one_of_the_evaluation() -> None:
     same_with_it(run, holds=True)
 
 
+@pytest.mark.parametrize("frozen", ["up.bias", "down.bias", ""])
+def test_what_was_frozen_since_has_no_gradient_and_the_rest_has(frozen: str) -> None:
+    def run() -> list[Any]:
+        model, optimizer = trained_and_evaluated()
+        optimizer.zero_grad()
+        other = nn.Parameter(torch.ones(()))
+        loss = model(X).exp().sum() * other
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(frozen not in name)
+        loss.backward()
+        return [other.grad, *gradients(model)]
+
+    same_with_it(run, holds=True)
+
+
+def test_a_backward_under_autocast_is_one_of_a_forward_without() -> None:
+    def run() -> list[Any]:
+        model, optimizer = trained_and_evaluated()
+        optimizer.zero_grad()
+        out = model(X)
+        with torch.autocast("cpu", torch.bfloat16):
+            out.sum().backward()
+        return gradients(model)
+
+    same_with_it(run, holds=True)
+
+
 def test_what_was_written_to_since_is_an_error_as_ever() -> None:
     with applied() as said:
         model, optimizer = trained_and_evaluated()

@@ -94,12 +94,13 @@ class Call:
         return list({id(leaf): leaf for leaf in self.leaves if _is_float(leaf)}.values())
 
     def run_again(self) -> list[Any]:
-        """As it was: in eval() mode."""
+        """As it was: in eval() mode, without autocast."""
         modes = [module.training for module in self.inside.modules]
         for module in self.inside.modules:
             module.training = False
         try:
-            return self.run()
+            with torch.enable_grad(), torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
+                return self.run()
         finally:
             for module, mode in zip(self.inside.modules, modes, strict=True):
                 module.training = mode
@@ -142,13 +143,22 @@ class _Later(torch.autograd.Function):
         if ctx.versions != call.versions():  # as any graph says it
             raise RuntimeError("what a forward was computed from has been modified by an inplace operation")
         call.came()
-        with torch.enable_grad():
-            outputs = call.run_again()
-        reached = [pair for pair in zip(outputs, gradients, strict=True) if pair[1] is not None]
-        return None, None, *torch.autograd.grad(
-            [output for output, _ in reached], call.inside.asking, [gradient for _, gradient in reached],
-            create_graph=torch.is_grad_enabled(), allow_unused=True,
-        )  # fmt: skip
+        pairs = zip(call.run_again(), gradients, strict=True)
+        reached = [(output, given) for output, given in pairs if given is not None and output.requires_grad]
+        return None, None, *_gradients(reached, call.inside.asking)
+
+
+def _gradients(reached: list[Any], asking: list[Any]) -> list[Any]:
+    """Of those that still ask for one, None for the others."""
+    still = [each for each in asking if each.requires_grad]
+    if not reached or not still:
+        return [None] * len(asking)
+    found = torch.autograd.grad(
+        [output for output, _ in reached], still, [given for _, given in reached],
+        create_graph=torch.is_grad_enabled(), allow_unused=True,
+    )  # fmt: skip
+    of = dict(zip(map(id, still), found, strict=True))
+    return [of.get(id(each)) for each in asking]
 
 
 def leaves_of(outputs: Iterable[Any]) -> set[int]:
