@@ -8,6 +8,7 @@ import gc
 import os
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -267,6 +268,21 @@ def test_a_body_that_is_not_trained_asks_for_no_gradients_but_says_it_does(compi
             step(called, optimizer, torch.ones(2, 3))
         assert model[0].weight.grad is None and model[1].weight.grad is not None
         assert all(p.requires_grad for p in model.parameters())
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+def test_a_distributed_model_whose_gradients_are_waited_for_is_left_alone(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", f"file://{tmp_path / 'met'}", rank=0, world_size=1)
+    try:
+        with applied("freeze_unused") as said:
+            model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+            optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+            distributed = nn.parallel.DistributedDataParallel(model)
+            for _ in range(3):
+                step(distributed, optimizer, torch.ones(2, 3))
+            assert not said and model[0].weight.grad is not None
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_what_an_optimizer_that_has_not_stepped_yet_holds_is_not_frozen() -> None:

@@ -40,6 +40,9 @@ class FreezeUnused(Remedy):
             found.hold(optimizer.param_groups[-1:])
 
         def steps(optimizer: Any) -> None:
+            if _is_distributed():
+                seams.declined(self.name, "several processes wait for every gradient")
+                return
             found.hold(optimizer.param_groups)
             if num := found.freeze():
                 for model in found.models:
@@ -100,12 +103,19 @@ def _asleep(parameters: Sequence[Any]) -> Iterator[None]:
             parameter.requires_grad = True
 
 
+def _is_distributed() -> bool:
+    """Whether processes may reduce gradients, for which they wait."""
+    from torch import distributed
+
+    return distributed.is_available() and distributed.is_initialized()
+
+
 def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
     """Its forwards; what is compiled in place is called by another name."""
     import torch
 
     def asleep(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or _is_distributed():
             return forward(*args, **kwargs)
         with _asleep(found.frozen()):
             return forward(*args, **kwargs)
