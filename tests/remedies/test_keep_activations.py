@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils import checkpoint as checkpointing  # noqa: E402
 
-from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies import keep_activations, registry  # noqa: E402
 from gobrrr.remedies.patch import patched  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
@@ -135,6 +135,51 @@ def test_norms_whose_statistics_move_twice_go_on_doing_so(how: str) -> None:
     with applied() as said:
         found = trained()
     assert not said and all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+NORM = nn.BatchNorm1d(8)
+
+
+def normed(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.relu(NORM(x))
+
+
+def attended(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return nn.functional.multi_head_attention_forward(
+        x, x, x, 8, 2, weight, None, None, None, False, 0.0, weight[:8], None
+    )[0]  # fmt: skip
+
+
+def test_a_norm_that_a_function_names_goes_on_moving_twice() -> None:
+    with applied() as said:
+        checkpointing.checkpoint(partial(normed), torch.ones(4, 8), use_reentrant=False).sum().backward()
+    assert not said and NORM.num_batches_tracked == 2
+
+
+def test_a_function_of_the_program_is_looked_into_and_not_those_of_packages() -> None:
+    looked_at: list[str] = []
+
+    def asked(function: Any) -> list[Any]:
+        found = plain(function)
+        looked_at.append(function.__name__)
+        return found
+
+    plain = keep_activations._named_by
+    with applied() as said, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keep_activations, "_named_by", asked)
+        x, weight = torch.ones(3, 1, 8), torch.ones(24, 8, requires_grad=True)
+        checkpointing.checkpoint(attended, x, weight, use_reentrant=False).sum().backward()
+    assert said and looked_at == ["attended"]
+
+
+def test_a_closure_that_is_not_filled_yet_is_no_obstacle() -> None:
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.numel() else later(x)
+
+    with applied() as said:
+        checkpointing.checkpoint(layer, torch.ones(4, 8), use_reentrant=False)
+    later = layer
+    assert said and later
 
 
 def test_a_norm_in_eval_mode_is_no_reason_to_compute_again() -> None:

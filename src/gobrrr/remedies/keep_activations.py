@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gobrrr.capture.userfiles import UserFiles
 from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOC
 
 OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 """Of checkpoint itself; all other keyword arguments are the function's."""
+
+_FILES = UserFiles()
 
 
 class KeepActivations(Remedy):
@@ -86,7 +91,8 @@ def _only_recomputes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 def _moves(module: Any) -> bool:
     """Whether a forward in train() mode writes to a buffer: those of batch norms and of spectral ones are."""
     kinds = ("track_running_stats", "n_power_iterations")
-    return any(each.training and any(getattr(each, kind, False) for kind in kinds) for each in module.modules())
+    holding = (each for each in module.modules() if each.training and each._buffers)
+    return any(getattr(each, kind, False) for each in holding for kind in kinds)
 
 
 def _modules_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -95,12 +101,12 @@ def _modules_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
     todo: list[Any] = [function, *args, *kwargs.values()]
     found: list[Any] = []
-    met: list[Any] = []
+    met: dict[int, Any] = {}
     while todo:
         each = todo.pop()
-        if any(each is one for one in met):
+        if id(each) in met:
             continue
-        met.append(each)
+        met[id(each)] = each  # held, so that no other has its id
         if isinstance(each, Module):
             found.append(each)
         elif isinstance(each, (list, tuple)):
@@ -110,9 +116,20 @@ def _modules_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         elif inspect.ismethod(each):
             todo += [each.__func__, each.__self__, *getattr(each.__self__, "__dict__", {}).values()]
         elif inspect.isfunction(each):
-            names = inspect.getclosurevars(each)
-            todo += [*names.nonlocals.values(), *names.globals.values()]
+            todo += _named_by(each)
     return found
+
+
+def _named_by(function: FunctionType) -> list[Any]:
+    """What it closes over, and the globals that it names, which in packages are no modules that train."""
+    values: list[Any] = []
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            values.append(cell.cell_contents)
+    code, known = function.__code__, function.__globals__
+    if code.co_filename.startswith("<") or _FILES.is_user(code.co_filename):
+        values += [known[name] for name in code.co_names if name in known]
+    return values
 
 
 REMEDY = KeepActivations()
