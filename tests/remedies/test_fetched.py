@@ -11,6 +11,7 @@ import os
 import random
 import sqlite3
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
 
+from gobrrr.remedies import apart, fetched  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 COUNTED = {"samples": 0}
@@ -258,6 +260,52 @@ class Opening(Rows):
         return torch.tensor(self.file.read(1)[0])
 
 
+class OpeningInAMethod(Opening):
+    """As people read HDF5."""
+
+    def _open(self) -> None:
+        self.file = self.path.open("rb")
+        self.length = 16
+
+    def __getitem__(self, index: int) -> Any:
+        if self.file is None:
+            self._open()
+        return super().__getitem__(index)
+
+
+class OpeningAgain(OpeningInAMethod):
+    """Its method is called for more than what is missing."""
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            self._open()
+        return super().__getitem__(index)
+
+
+class CountingWhereItOpens(OpeningInAMethod):
+    opened = 0
+
+    def _open(self) -> None:
+        self.opened += 1
+        super()._open()
+
+
+class SlowlyOpening(Opening):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.1)
+        return super().__getitem__(index)
+
+
+class CountingEpochs:
+    """A sampler as people write it."""
+
+    epoch = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.epoch += 1
+        return iter(range(16))
+
+
 class Source:
     """A class of the program's that keeps one."""
 
@@ -292,9 +340,35 @@ def test_a_file_that_is_opened_with_the_first_sample_is_each_workers_own(tmp_pat
     path.write_bytes(bytes(range(16)))
     closed = path.open("rb")
     closed.close()
-    for data in (Opening(path), Rows(closed), Rows(io.BytesIO(b"rows"))):
+    for data in (Opening(path), OpeningInAMethod(path), Rows(closed), Rows(io.BytesIO(b"rows"))):
         loader, why, first = made("loader_workers", data)
         assert (loader.num_workers, why, len(first)) == (2, "", 3)
+
+
+@pytest.mark.parametrize("kind", [OpeningAgain, CountingWhereItOpens])
+def test_a_method_that_opens_may_write_nothing_else_nor_be_called_for_more(kind: Any, tmp_path: Path) -> None:
+    (tmp_path / "rows").write_bytes(bytes(range(16)))
+    loader, why, _ = made("one_worker", kind(tmp_path / "rows"))
+    assert not loader.num_workers and "_open writes" in why
+
+
+@pytest.mark.parametrize("patience", [1.1, 0.6])
+def test_slow_batches_are_judged_by_as_many_as_are_in_time(
+    patience: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch takes 0.4 s: that the file was opened once is seen with two, and with one it may be a change."""
+    (tmp_path / "rows").write_bytes(bytes(range(16)))
+    for module in (apart, fetched):
+        monkeypatch.setattr(module, "PATIENCE_S", patience)
+    ask = fetched.Fetched(lambda ns: None).why_not
+    why = ask({"dataset": SlowlyOpening(tmp_path / "rows"), "batch_size": 4})
+    assert why == "" if patience > 1 else "changes what its SlowlyOpening holds" in why
+
+
+def test_a_sampler_may_count_its_epochs() -> None:
+    """It never runs in a worker."""
+    loader, why, first = made("one_worker", Rows(), None, CountingEpochs())
+    assert (loader.num_workers, why, len(first)) == (1, "", 3)
 
 
 class InWhichProcess(Opening):
@@ -432,7 +506,7 @@ def test_ordinary_streams_and_collate_functions_have_workers() -> None:
 
 
 def test_the_look_draws_prints_and_fetches_nothing_in_the_program(capfd: pytest.CaptureFixture[str]) -> None:
-    fetched: list[int] = []
+    seen: list[int] = []
 
     def loud(row: Any) -> Any:
         print("fetched")
@@ -447,4 +521,4 @@ def test_the_look_draws_prints_and_fetches_nothing_in_the_program(capfd: pytest.
     finally:
         seams.remove()
     assert loader.num_workers == 1 and torch.equal(before, torch.get_rng_state())
-    assert not fetched and not capfd.readouterr().out
+    assert not seen and not capfd.readouterr().out

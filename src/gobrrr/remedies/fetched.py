@@ -2,8 +2,8 @@
 the program holds (workers would change a copy), nor where what is held cannot be copied.
 
 A batch is fetched in a copy of the process (apart.py), between two looks at the program's own objects. What is written
-once, a file that is opened with the first sample, is no change: it is the same after other samples. Objects of packages
-are left out: their authors knew of workers.
+once, a file that is opened with the first sample, is no change: it is the same after other samples. What fetching
+writes on disk stays there. Objects of packages are left out: their authors knew of workers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gobrrr.remedies.apart import TriedApart, apart
+from gobrrr.remedies.apart import PATIENCE_S, TriedApart, apart
 from gobrrr.remedies.copied_state import PLAIN, CopiedState, TooMuch, parts
 from gobrrr.remedies.reached import CONTAINERS, is_own, moved_iterator, reached, shared_file, shared_memory
 from gobrrr.remedies.written import written
@@ -27,6 +27,8 @@ FETCHING, SAMPLERS = ("dataset", "collate_fn"), ("sampler", "batch_sampler")
 PACKAGES = ("torch", "datasets", "gobrrr", "builtins", "collections")
 """Of which a data set itself is known to write nothing; of others it is taken for the program's own."""
 DEEP = 4
+IN_TIME = 0.9
+"""Of the patience, within which another batch must end."""
 LONG, BYTES = 100_000, 1 << 28
 """Entries of a container and bytes of arrays, in all, of which a sum is taken: some 0.1 s."""
 ITS_PLACE = "it goes on from its place there, and a worker would move a copy"
@@ -82,8 +84,8 @@ def shared(loader: dict[str, Any]) -> str:
 
 
 def changing(loader: dict[str, Any]) -> str:
-    """By the program's source."""
-    where = written(reached(_top(loader)))
+    """By the program's source; that of samplers runs in no worker."""
+    where = written(reached(_top(loader, FETCHING)))
     return f"{where} writes into what the program keeps, and a worker would into a copy" if where else ""
 
 
@@ -121,6 +123,7 @@ def _may_write(thing: Any, top: Iterable[Any]) -> bool:
 def _what_changes(arguments: dict[str, Any]) -> str:
     from torch.utils.data import IterableDataset
 
+    until = time.monotonic() + PATIENCE_S * IN_TIME
     loader = _plain_loader(arguments)
     before = Held(arguments)
     batches = iter(loader._index_sampler)
@@ -134,15 +137,21 @@ def _what_changes(arguments: dict[str, Any]) -> str:
             fetcher.fetch(wanted)
         return Held(arguments)
 
+    began = time.monotonic()
     after, found = fetch(index), reached(_top(arguments))
+    took = time.monotonic() - began
     if name := moved_iterator(found) or (isinstance(loader.dataset, IterableDataset) and shared_file(found)):
         return f"its data set holds a {name} once a batch is fetched: {ITS_PLACE}"
     if before.is_still(after):
         return ""
-    for wanted in (index, next(batches, index)):
-        if not after.is_still(later := fetch(wanted)):
-            return f"fetching a batch changes {after.changed(later)}, and a worker would change a copy"
-    return ""
+    for wanted in (next(batches, index), index):  # the others first: a cache would have these
+        if time.monotonic() + took > until:  # those that were in time must do
+            break
+        before, after = after, fetch(wanted)
+        if not before.is_still(after):
+            break
+    still = before.is_still(after)
+    return "" if still else f"fetching a batch changes {before.changed(after)}, and a worker would change a copy"
 
 
 def _fetcher(loader: Any) -> Any:

@@ -1,7 +1,8 @@
 """What the program's source says of fetching: whether it writes into what outlives the sample.
 
 A second look beside fetching itself (fetched.py): for what is written seldom. What is written once is left out where
-that can be read: `if self.file is None: self.file = open(...)`. What has no source is not looked at.
+that can be read: `if self.file is None: self.file = open(...)`, or `self.open()` where that method sets `self.file`.
+What has no source is not looked at.
 """
 
 from __future__ import annotations
@@ -29,44 +30,59 @@ TAKERS = frozenset({"pop", "popleft", "popitem", "setdefault"})
 def written(things: Iterable[Any]) -> str:
     """Where one of these writes while samples are fetched, as `Class.method`; nothing where none is seen to."""
     functions = dict.fromkeys(_functions(list(things)))
-    return next((each.__qualname__ for each in list(functions)[:MOST] if _writes(each)), "")
+    return next((each.__qualname__ for each, missing in list(functions)[:MOST] if _writes(each, missing)), "")
 
 
-def _functions(things: list[Any]) -> Iterator[types.FunctionType]:
+def _functions(things: list[Any]) -> Iterator[tuple[types.FunctionType, str]]:
+    """Each with the attribute that is missing whenever it is called, or nothing."""
     kinds = {base for each in things if isinstance(each, type) for base in each.__mro__}
     methods = {id(value) for kind in kinds for value in vars(kind).values()}
+    met = set[type]()
     for thing in things:
         if isinstance(thing, types.FunctionType):
             if is_own(thing) and id(thing) not in methods:
-                yield thing
-        elif not isinstance(thing, type) and is_own(thing):
+                yield thing, ""
+        elif not isinstance(thing, type) and is_own(thing) and type(thing) not in met:
+            met.add(type(thing))
             yield from _methods(type(thing))
 
 
-def _methods(kind: type) -> Iterator[types.FunctionType]:
+def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
     """Those that fetch, and those of the same class that they name."""
-    waiting, met = list(FETCHING), set[str]()
+    waiting, met = [(name, "") for name in FETCHING], set[tuple[str, str]]()
     while waiting:
-        name = waiting.pop()
-        if name in met:
+        name, missing = waiting.pop()
+        if (name, missing) in met:
             continue
-        met.add(name)
+        met.add((name, missing))
         for each in filter(is_own, kind.__mro__):
             value = vars(each).get(name)
             value = value.fget if isinstance(value, property) else value
             if isinstance(value, types.FunctionType):
-                yield value
-                waiting += named(value.__code__)
+                yield value, missing
+                guarded = _guarded(value)
+                waiting += [(one, guarded.get(one, "")) for one in named(value.__code__)]
 
 
-def _writes(function: types.FunctionType) -> bool:
+def _guarded(function: types.FunctionType) -> dict[str, str]:
+    """Own methods that it calls only where an attribute is missing, with that attribute."""
+    tree = _tree(function)
+    return _Reader(tree, function).guarded(tree) if tree is not None else {}
+
+
+def _writes(function: types.FunctionType, missing: str) -> bool:
     if "lseek" in function.__code__.co_names:  # the position of a descriptor, which forked processes share
         return True
+    tree = _tree(function)
+    return tree is not None and _Reader(tree, function).finds(tree.body, missing)
+
+
+def _tree(function: types.FunctionType) -> ast.FunctionDef | None:
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function.__code__))).body
     except (OSError, TypeError, ValueError, SyntaxError):
-        return False
-    return isinstance(tree, ast.FunctionDef) and _Reader(tree, function).finds(tree.body)
+        return None
+    return tree if isinstance(tree, ast.FunctionDef) else None
 
 
 class _Reader:
@@ -83,8 +99,23 @@ class _Reader:
         self._outer = {name for each in outer for name in each.names}
         self._local -= self._outer
 
-    def finds(self, body: list[ast.stmt]) -> bool:
-        return any(self._writes(node, frozenset()) for node in body)
+    def finds(self, body: list[ast.stmt], missing: str) -> bool:
+        """`missing`: the attribute that has no value whenever this is called, if there is one."""
+        once = self._given(body, missing)
+        return any(self._writes(node, once) for node in body)
+
+    def guarded(self, tree: ast.FunctionDef) -> dict[str, str]:
+        """Own methods that are named only in calls behind `if self.x is None`, each with x."""
+        calls = {
+            id(call.func): (call.func.attr, missing)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.If) and (missing := self._missing(node.test))
+            for each in node.body
+            for call in [each.value if isinstance(each, ast.Assign | ast.Expr) else None]
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and self._is_mine(call.func)
+        }
+        free = {each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute) and id(each) not in calls}
+        return {name: missing for name, missing in calls.values() if name not in free}
 
     def _writes(self, node: ast.AST, once: frozenset[int]) -> bool:
         """`once`: nodes that an `if` around them lets run a single time."""
@@ -124,15 +155,16 @@ class _Reader:
 
     def _once(self, node: ast.If) -> frozenset[int]:
         """Attributes that the body gives a value, where it runs as long as one of them has none."""
-        missing = self._missing(node.test)
-        stored = [
-            target
-            for each in node.body
-            if isinstance(each, ast.Assign)
-            for target in each.targets
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == self._me
-        ]
+        return self._given(node.body, self._missing(node.test))
+
+    def _given(self, body: list[ast.stmt], missing: str) -> frozenset[int]:
+        """Attributes that get a value here, where the one that was missing is among them."""
+        targets = [target for each in body if isinstance(each, ast.Assign) for target in each.targets]
+        stored = [each for each in targets if isinstance(each, ast.Attribute) and self._is_mine(each)]
         return frozenset(map(id, stored)) if missing in {each.attr for each in stored} else frozenset()
+
+    def _is_mine(self, node: ast.Attribute) -> bool:
+        return isinstance(node.value, ast.Name) and node.value.id == self._me
 
     def _missing(self, test: ast.expr) -> str:
         """x of `self.x is None`, `not self.x` and `not hasattr(self, "x")`."""
