@@ -34,7 +34,8 @@ HEX = "0123456789abcdef" * 3
         "--eos-token end-of-text", "--pass first", "--pass 3", "--pass 1e-3", "--pw 0.5", "--pw cosine", "--login bob",
         "--login node1:8080", "--user 1000:1000", "--user app:staff", "docker run -u bob:group1 image",
         "python -u train.py", "--api-key -v --lr 0.1", "--password --conv2d-layers 3", "--api-key= train.py",
-        "--password= train", "--api-keys $A train.py run", "--set sort_key date1", "--sort-keys a1 b2",
+        "--password= train", "--login bob train2", "--login bob resnet50", "curl -o x:y -S https://h/x:1",
+        "--api-keys $A train.py run", "--set sort_key date1", "--sort-keys a1 b2",
         "--key-size 128", "--pad-tokens a1 b2", "--set api_key $KEY", "-m app.auth train2",
     ],
 )  # fmt: skip
@@ -72,7 +73,7 @@ def test_the_name_before_it_gives_it_away(words: str, kept: str, secret: str) ->
     [
         ("--pass {}", "--pass"), ("--pw={}", "--pw="), ("--db-pw {} x", "x"), ("--login bob:{}", "--login"),
         ("--user bob:{}", "--user"), ("curl -u bob:{} https://h/x", "curl -u bob:"),
-        ("/bin/curl -s -ubob:{}", "-ubob:"),
+        ("/bin/curl -s -ubob:{}", "-ubob:"), ("curl -su bob:{}", "-su bob:"), ("curl -fsSLubob:{}", "-fsSLubob:"),
         ("--api-key -{} --lr 1", "--lr 1"), ("--api-key= {} train.py", "train.py"), ("--api-keys {} {}2 t.py", "t.py"),
         ("--set api_key {} --lr 1", "--set api_key"), ("--opts lr 1 LOG.API_KEY {}", "--opts lr 1 LOG.API_KEY"),
     ],
@@ -86,6 +87,20 @@ def test_what_else_gives_it_away(words: str, kept: str, secret: str, in_one: boo
     else:
         found = " ".join(masked(said.split(" ")))
     assert secret not in found and MASK in found and kept in found
+
+
+@pytest.mark.parametrize("said", ["--auth bob S3cretpw1 --lr 1", "--login bob S3cretpw1 --lr 1"])
+def test_the_second_word_is_the_password_behind_whose_it_is(said: str) -> None:
+    for found in (" ".join(masked(said.split())), masked_text(said)):
+        assert "S3cret" not in found and found.endswith(f" {MASK} --lr 1")
+    assert masked(["--no-auth", "bob", "S3cretpw1"]) == ["--no-auth", "bob", "S3cretpw1"]
+
+
+@pytest.mark.parametrize("option", ["-u", "-su", "--user", "-x h --proxy-user"])
+def test_behind_curl_any_password_is_one(option: str) -> None:
+    said = f"curl {option} bob:correcthorse https://h/x"
+    expected = said.replace("correcthorse", MASK)
+    assert " ".join(masked(said.split())) == masked_text(said) == expected
 
 
 @pytest.mark.parametrize(
@@ -137,6 +152,9 @@ def test_code_keeps_its_names() -> None:
     assert masked_text("wandb.login(key='abcdef')", code=True) == f"wandb.login(key='{MASK}')"
     assert masked_text('login(relogin=True, key="abcdef")', code=True) == f'login(relogin=True, key="{MASK}")'
     assert masked_text('smtp.login("bob", "abcdef")', code=True) == f'smtp.login("bob", "{MASK}")'
+    for whose in ("os.environ['U']", 'getenv("U", "me")', "self.user", "users[0].name"):
+        assert masked_text(f"s.login({whose}, 'pw')", code=True) == f"s.login({whose}, '{MASK}')"
+    assert masked_text("s.login(f(x), password)", code=True) == "s.login(f(x), password)"
     assert masked_text("os.environ['WANDB_API_KEY'] = \"abc12\"", code=True).endswith(f'= "{MASK}"')
 
 
@@ -168,7 +186,8 @@ def test_it_takes_anything_and_the_second_time_changes_nothing(words: list[str])
 
 
 TRICKY = st.sampled_from(
-    "curl -u -U -ubob:hunter2 bob:hunter2 --user --login --set --opts api_key hf_token --api-keys --tokens a1 s3cret "
+    "curl -su -subob:hunter2 --auth bob S3cretpw1 -u -U -ubob:hunter2 bob:hunter2 --user --login --set "
+    "--opts api_key hf_token --api-keys --tokens a1 s3cret "
     "--api-key= --token= -secretToken9 -secretWithDash9 --password --pass --pw -c -- - = : <redacted> bob:<redacted> "
     "login(key='a1') --api-keys=a1 train.py".split()
 )
@@ -192,6 +211,11 @@ def test_ordinary_words_are_left_alone(words: list[str]) -> None:
         "curl -u a",
         "login(",
         "login(a,",
+        ".login(",
+        ".login(a['",
+        ".login(('",
+        "--auth a S1a ",
+        "curl -ss",
         "--keys a ",
         "--set a ",
         "--keys ",

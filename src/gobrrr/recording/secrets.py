@@ -4,6 +4,10 @@ Two things give a secret away: the name before it (`--api-key VALUE`, `logger.to
 its own shape (the prefixes that services give to their tokens, a password in an address). A name is read by its last
 word, as people read it: `hub_token` is a token, `token_length` is a length; and what training programs call tokens
 and keys (`--pad-token "<pad>"`, `--sort-key date`) is none.
+
+Some cannot be told apart: a password of letters alone behind another program's `--user` (`bob:correcthorse` is like
+`app:staff`) or as the second word behind `--auth bob` stays in the clear; `--login us-east:prod` and
+`--user host:8080x` are masked, as a password would be.
 """
 
 from __future__ import annotations
@@ -81,15 +85,25 @@ _SEVERAL = re.compile(
     rf"(?<![\w.-])--?([A-Za-z][\w.-]*)\s+(?:{_QUOTED}|[^\s\"';&|-][^\s\"';&|]*)((?:\s+[^\s\"';&|-][^\s\"';&|]*)+)"
 )
 _SET = re.compile(rf"(?<![\w.-])--?({'|'.join(_SETS)})\s+([A-Za-z_][\w.]*)\s+({_QUOTED}|[^\s\"';&|]+)")
+_FIRST = r"(?:\"[^\"\n]{0,60}\"|'[^'\n]{0,60}'|\([^()\n]{0,60}\)|[^\n(),\"'=]){1,60}"
+"""A first argument: `os.environ["U"]`, `getenv("U", "me")`."""
 _LOGIN = re.compile(
-    rf"(\blogin\((?:[^()\n]{{0,200}}?\bkey\s*=\s*|(?:{_QUOTED}|[^\s(),=\"']{{1,200}})\s*,\s*))({_QUOTED})"
+    rf"(\blogin\((?:[^()\n]{{0,200}}?\bkey\s*=\s*|(?:{_QUOTED}|[^\s(),=\"']{{1,200}})\s*,\s*)|\.login\({_FIRST},\s*)({_QUOTED})"
 )
 """A key by that name, or a password behind whose it is."""
-_CURL = re.compile(r"(\bcurl\s(?:[^\n;|&]{0,200}?\s)?-[uU]\s*[\"']?[^\s:\"'-][^\s:\"']*:)[^\s\"']+")
-_OF_CURL = re.compile(r"((?:-[uU])?[^\s:-][^\s:]*:).+", re.DOTALL)
+_FLAGS = "[0-46aBfgGiIjJklLMnNOpqRsSvVZ#]{0,20}"
+"""Short options of curl that take no value, which stand in one word with one that does: `-su bob:password`."""
+_CURL = re.compile(
+    rf"(\bcurl\s(?:[^\n;|&]{{0,200}}?\s)?-(?:{_FLAGS}[uU]\s*|-(?:proxy-)?user\s+)[\"']?[^\s:\"'-][^\s:\"']*:)[^\s\"']+"
+)
+_USER_OF_CURL = re.compile(rf"-(?:{_FLAGS}[uU]|-(?:proxy-)?user)")
+_OF_CURL = re.compile(r"([^\s:-][^\s:]*:).+", re.DOTALL)
+_JOINED_OF_CURL = re.compile(rf"(-{_FLAGS}[uU][^\s:-][^\s:]*:).+", re.DOTALL)
 _PAIR = re.compile(r"[^\s:/]+:(?!/|\d+\Z)(\S+)")
 _MADE_UP = re.compile(r"(?=.*[A-Za-z])(?=.*[\d!@#$%^&*?]).{5,}", re.DOTALL)
 """Letters with digits or signs among them."""
+_STRONG = re.compile(r"(?=.*[A-Za-z])(?=.*\d)(?=.*[A-Z!@#$%^&*?])(?=.*[a-z])[^-=][^=/]{4,}")
+"""Capitals or signs among small letters and digits."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SWITCHED = re.compile(r"(?i)true|false|none|null|yes|no|on|off|auto|\$\{?\w+\}?|<redacted>|")
 _OF_NO_KEY = re.compile(r"(?i)[+-]?\d+(?:\.\d+)?(?:e-?\d+)?|<[^>]*>|\[[A-Z]*\]")
@@ -101,14 +115,16 @@ _RANDOM = re.compile(r"[0-9a-fA-F]{24,}|(?=.*[a-z])(?=.*[A-Z])(?=.*\d)[A-Za-z0-9
 def masked(words: Sequence[str]) -> list[str]:
     """A command line with every secret replaced by MASK; all else is as it was."""
     found: list[str] = []
-    option = before = ""
+    option = before = first = ""
     fetches = False
     for word in words:
-        secret = _is_value(option, before, word)
+        secret = _is_value(option, before, word) or _is_second(option, first, word)
         shown = MASK if secret else _word(word, code=before == "-c")
-        if fetches and (before in ("-u", "-U") or word[:2] in ("-u", "-U")):
-            shown = _OF_CURL.sub(rf"\1{MASK}", shown)
+        if fetches:
+            user = _OF_CURL if _USER_OF_CURL.fullmatch(before) else _JOINED_OF_CURL
+            shown = re.sub(user, rf"\1{MASK}", shown) if user.match(shown) else shown
         found.append(shown)
+        first = word if before == f"--{option}" else ""
         before = MASK if secret else word
         if begun := _OPTION.fullmatch(before):
             option = begun[1]
@@ -146,6 +162,13 @@ def _is_value(option: str, before: str, word: str) -> bool:
     return option in _SETS and _NAME.fullmatch(before) is not None and _is_secret(before, word)
 
 
+def _is_second(option: str, first: str, word: str) -> bool:
+    """Whether it is the password behind whose it is: `--auth bob S3cret`; a script or a model may stand there, too."""
+    parts = _parts(option)
+    takes = parts[-1:] in (["auth"], ["login"]) and parts[0] not in _SWITCHES
+    return takes and first.isalpha() and _STRONG.fullmatch(word) is not None and not _PATH.fullmatch(word)
+
+
 def _takes(option: str, word: str) -> bool:
     """Whether the word after an option is its value, and a secret."""
     switch = _parts(option)[:1] and _parts(option)[0] in _SWITCHES
@@ -175,6 +198,9 @@ def _inside(found: re.Match[str]) -> str:
 
 def _in_several(found: re.Match[str]) -> str:
     option, values = found.groups()
+    first, second = found[0].split()[1:3]
+    if _is_second(option, first, second):
+        return found[0][: -len(values)] + values.replace(second, MASK, 1)
     if not _PLURALS.intersection(_parts(option)[-1:]):
         return found[0]
     hidden = re.sub(r"\S+", lambda each: MASK if _is_another(option, each[0]) else each[0], values)
