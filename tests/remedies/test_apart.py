@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -47,6 +50,38 @@ def test_what_does_not_end_or_dies_is_no_answer(ends: object, monkeypatch: pytes
     with pytest.raises(apart.TriedApart, match="no answer"):
         apart.apart(ends)  # type: ignore[arg-type]
     assert {child.pid for child in psutil.Process().children()} <= before, "nor is a zombie left"
+
+
+ALONE = """
+import os, signal, sys, time
+import torch
+from gobrrr.remedies import apart
+
+heard = []
+signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
+
+def ask():
+    return signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+if sys.argv[1] == "with another":
+    other = os.fork()
+    if not other:
+        time.sleep(0.5)
+        os._exit(0)
+    ends = lambda: os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
+    own, apart._end = apart._end, lambda child: (own(child), ends())  # one signal for both
+blocked = apart.apart(ask)
+print(len(heard), blocked, signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="the system cannot say whose signal it was")
+@pytest.mark.parametrize(("what", "times"), [("alone", 0), ("with another", 1)])
+def test_the_programs_handler_hears_of_its_own_children_only(what: str, times: int) -> None:
+    """In a process with one thread: another would take the signal."""
+    words = [sys.executable, "-c", ALONE, what]
+    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
+    assert done.stdout.split() == [str(times), "False", "False"]
 
 
 def test_products_of_a_pool_of_threads_do_not_hang_in_the_copy() -> None:

@@ -1,5 +1,10 @@
 """What a function of the program's would give, tried in a copy of the process: whatever it opens, draws, prints or
-changes ends with the copy."""
+changes in memory ends with the copy; what it writes on disk stays.
+
+The program's handler of SIGCHLD is not called for the copy, except where another thread takes the signal (torch's and
+OpenMP's take any) or the system cannot say whose it was (no sigtimedwait, as on a Mac). At worst it is called once too
+often, never once too seldom.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE_S = 10.0
+CHILD_ENDS = {signal.SIGCHLD} if hasattr(signal, "SIGCHLD") else set[signal.Signals]()
 MOST = 1 << 16
 """Bytes of an answer, which is numbers: what a pipe takes at once."""
 
@@ -25,6 +31,16 @@ class TriedApart(Exception):
 
 def apart(ask: Callable[[], Any]) -> Any:
     """What `ask` returns, as JSON carries it. Raises TriedApart."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, CHILD_ENDS) if hasattr(signal, "sigtimedwait") else None
+    try:
+        return _asked(ask, before)
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _asked(ask: Callable[[], Any], before: set[int] | None) -> Any:
+    """`before`: the signals that the program blocks, where one more is blocked now."""
     if not hasattr(os, "fork"):
         raise TriedApart("no process can be copied here")
     reader, writer = os.pipe()
@@ -37,23 +53,27 @@ def apart(ask: Callable[[], Any]) -> Any:
         os.close(writer)
         raise TriedApart(str(error)) from None
     if child == 0:
-        _answer(ask, writer)
+        _answer(ask, writer, before)
     os.close(writer)
     try:
         heard = _heard(reader)
     finally:
         os.close(reader)
         _end(child)
+        if before is not None:
+            _forget(child)
     if "is" not in heard:
         raise TriedApart(str(heard.get("failed", "no answer")))
     return heard["is"]
 
 
-def _answer(ask: Callable[[], Any], writer: int) -> None:
+def _answer(ask: Callable[[], Any], writer: int, before: set[int] | None) -> None:
     """In the copy, which ends here; one thread, as a loader's workers have, for those of a pool were not copied."""
     try:
         import torch
 
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.alarm(int(PATIENCE_S) + 1)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -82,3 +102,19 @@ def _end(child: int) -> None:
     with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the program may have waited for any child
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def _forget(child: int) -> None:
+    """Takes the blocked signal of the copy's end away. Two signals become one: another child's is sent again."""
+    taken = signal.sigtimedwait(CHILD_ENDS, 0)
+    if taken is not None and (taken.si_pid != child or _another_waits()):
+        os.kill(os.getpid(), signal.SIGCHLD)
+
+
+def _another_waits() -> bool:
+    """Whether a child of the program's has news that nobody has asked for."""
+    news = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG | os.WNOWAIT
+    try:
+        return os.waitid(os.P_ALL, 0, news) is not None
+    except ChildProcessError:
+        return False
