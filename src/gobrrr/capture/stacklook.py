@@ -31,8 +31,8 @@ def frames_of(thread: int, most: int) -> list[tuple[FrameType, CodeType, int | N
     steps: Iterator[object] = chain(
         map(enabled.append, map(_call, (gc.isenabled,))),
         map(_call, (gc.disable,)),
-        map(frames.append, islice(takewhile(bool, outwards), most)),
-        map(places.append, map(_place, frames)),
+        map(frames.extend, (islice(takewhile(bool, outwards), most),)),
+        map(places.extend, (map(_place, frames),)),
         map(_call, compress((gc.enable,), enabled)),
     )
     try:
