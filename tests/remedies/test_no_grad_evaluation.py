@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import functools
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,20 +15,12 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from gobrrr.remedies.seams import Seams
+from tests.remedies import test_effects
 
 X = torch.linspace(-1, 1, 48).view(6, 8)
 
 
-@contextlib.contextmanager
-def applied() -> Iterator[dict[str, str]]:
-    said: dict[str, str] = {}
-    seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
-    seams.install(["no_grad_evaluation"])
-    try:
-        yield said
-    finally:
-        seams.remove()
+applied = functools.partial(test_effects.applied, "no_grad_evaluation")
 
 
 class Model(nn.Module):

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.forwards import replaced
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.groups import at_each_group
+from gobrrr.remedies.model import Remedy, is_distributed
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -29,18 +30,10 @@ class FreezeUnused(Remedy):
     by_hand = "for p in backbone.parameters(): p.requires_grad_(False)"
 
     def apply(self, seams: Seams) -> None:
-        from torch.optim import Optimizer
-
         found = _Unused()
-        plain = Optimizer.add_param_group
-
-        @functools.wraps(plain)
-        def add_param_group(optimizer: Any, param_group: Any) -> None:
-            plain(optimizer, param_group)
-            found.hold(optimizer.param_groups[-1:])
 
         def steps(optimizer: Any) -> None:
-            if _is_distributed():
+            if is_distributed():
                 seams.declined(self.name, "several processes wait for every gradient")
                 return
             found.hold(optimizer.param_groups)
@@ -50,7 +43,7 @@ class FreezeUnused(Remedy):
                 seams.applied(self.name, f"{num} parameters")
 
         seams.undo(found.thaw)
-        seams.replace(Optimizer, "add_param_group", add_param_group)
+        at_each_group(seams, lambda optimizer: found.hold(optimizer.param_groups[-1:]))
         _see_clipping(found, seams)
         _recompute_asleep(found, seams)
         seams.at_model(found.models.append)
@@ -103,19 +96,12 @@ def _asleep(parameters: Sequence[Any]) -> Iterator[None]:
             parameter.requires_grad = True
 
 
-def _is_distributed() -> bool:
-    """Whether processes may reduce gradients, for which they wait."""
-    from torch import distributed
-
-    return distributed.is_available() and distributed.is_initialized()
-
-
 def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
     """Its forwards; what is compiled in place is called by another name."""
     import torch
 
     def asleep(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or _is_distributed():
+        if torch.compiler.is_compiling() or is_distributed():
             return forward(*args, **kwargs)
         with _asleep(found.frozen()):
             return forward(*args, **kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,20 @@ if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
 Group = dict[str, Any]
+
+
+def at_each_group(seams: Seams, told: Callable[[Any], None]) -> None:
+    """`told` hears of an optimizer whenever it has got a group, at first and later."""
+    from torch.optim import Optimizer
+
+    plain = Optimizer.add_param_group
+
+    @functools.wraps(plain)
+    def add_param_group(optimizer: Any, param_group: Group) -> None:
+        plain(optimizer, param_group)
+        told(optimizer)
+
+    seams.replace(Optimizer, "add_param_group", add_param_group)
 
 
 class Switched:

@@ -6,8 +6,10 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.unseen import is_transformed
 from gobrrr.remedies.forwards import replaced
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.groups import at_each_group
+from gobrrr.remedies.model import Remedy, is_distributed
 
 if TYPE_CHECKING:
     from gobrrr.remedies.graph_later import Call
@@ -34,17 +36,9 @@ class NoGradEvaluation(Remedy):
     by_hand = "with torch.inference_mode():"
 
     def apply(self, seams: Seams) -> None:
-        from torch.optim import Optimizer
-
         from gobrrr.remedies.graph_later import Call, insides
 
         program = _Program()
-        plain = Optimizer.add_param_group
-
-        @functools.wraps(plain)
-        def add_param_group(optimizer: Any, param_group: Any) -> None:
-            program.has_optimizer = True
-            plain(optimizer, param_group)
 
         def wrap(module: Any) -> None:
             seen, told = _Seen(), functools.partial(seams.applied, self.name, type(module).__name__)
@@ -64,7 +58,7 @@ class NoGradEvaluation(Remedy):
             seams.replace(module, "forward", replaced(module, quiet))
 
         seams.undo(program.ends)
-        seams.replace(Optimizer, "add_param_group", add_param_group)
+        at_each_group(seams, program.has)
         seams.at_model(wrap)
 
 
@@ -72,6 +66,9 @@ class _Program:
     """Where it has an optimizer, models go without a graph only once they were trained in train() mode."""
 
     has_optimizer = is_over = False
+
+    def has(self, _: Any) -> None:
+        self.has_optimizer = True
 
     def ends(self) -> None:
         self.is_over = True
@@ -155,14 +152,12 @@ class _Graph:
 def _is_ordinary() -> bool:
     """Whether gradients are on and nothing traces, transforms, lowers or distributes what runs."""
     import torch
-    from torch import distributed
 
     return torch.is_grad_enabled() and not (
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or is_transformed()
         or any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
-        or (distributed.is_available() and distributed.is_initialized())
+        or is_distributed()
     )
 
 

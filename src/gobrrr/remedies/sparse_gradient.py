@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.groups import at_each_group
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
@@ -26,12 +26,10 @@ class SparseGradient(Remedy):
 
     def apply(self, seams: Seams) -> None:
         import torch
-        from torch.optim import Optimizer
 
         embeddings: list[Any] = []
         switched: list[Any] = []
         dense: set[int] = set()
-        plain = Optimizer.add_param_group
 
         def meet(module: Any) -> None:
             embeddings.extend(m for m in module.modules() if isinstance(m, torch.nn.Embedding) and not m.sparse)
@@ -50,15 +48,13 @@ class SparseGradient(Remedy):
                 if embedding.weight.grad is not None:
                     embedding.weight.grad = embedding.weight.grad.to_dense()
 
-        @functools.wraps(plain)
-        def add_param_group(optimizer: Any, param_group: Any) -> None:
-            plain(optimizer, param_group)
+        def got(optimizer: Any) -> None:
             if not _computes_the_same(optimizer):
                 dense.update(_parameters(optimizer))
                 put_back(dense)
 
         seams.undo(lambda: put_back({id(embedding.weight) for embedding in switched}))
-        seams.replace(Optimizer, "add_param_group", add_param_group)
+        at_each_group(seams, got)
         seams.at_model(meet)
         seams.at_optimizer(switch)
 

@@ -19,7 +19,7 @@ from gobrrr.remedies.reached import is_own
 
 MOST = 200
 """Functions that are read."""
-FETCHING = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward")
+METHODS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward")
 STATEMENTS = frozenset(
     {"append", "appendleft", "extend", "insert", "remove", "discard", "clear", "add", "update", "sort", "reverse"}
 )
@@ -49,7 +49,7 @@ def _functions(things: list[Any]) -> Iterator[tuple[types.FunctionType, str]]:
 
 def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
     """Those that fetch, and those of the same class that they name."""
-    waiting, met = [(name, "") for name in FETCHING], set[tuple[str, str]]()
+    waiting, met = [(name, "") for name in METHODS], set[tuple[str, str]]()
     while waiting:
         name, missing = waiting.pop()
         if (name, missing) in met:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from gobrrr.ledger.model import HostGroup, Ledger, OpGroup, OtherLoop
 from gobrrr.ledger.otherloops import own_share
@@ -116,7 +117,7 @@ def _between_steps(ledger: Ledger) -> Iterator[Finding]:
 
 def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
     for part, tells in ((_after, _what_follows), (_before, _what_precedes)):
-        most = max(_loops(ledger), key=lambda loop, part=part: part(ledger, loop), default=None)  # type: ignore[misc]
+        most = max(_loops(ledger), key=partial(part, ledger), default=None)
         if most is not None and part(ledger, most) >= 2 * HOLDS:
             yield tells(ledger, most)
 
