@@ -11,8 +11,9 @@ import msgspec
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import CopyCeiling, Machine, Measured
 from gobrrr.recording.facts import Facts, Settings, Span
-from gobrrr.rules import ask, device_view, load
+from gobrrr.rules import ask, load
 from gobrrr.rules.model import Finding
+from gobrrr.rules.views import device_view
 
 MS = 1e6
 OF_THE_MEAN = {"BRR405", "BRR407", "BRR410"}

@@ -6,16 +6,13 @@ from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
 
-import msgspec
-
 from gobrrr.ledger.model import Ledger
-from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
-from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.rules.evidence import worth_telling
 from gobrrr.rules.model import REGISTRY, Finding, Rule
 from gobrrr.rules.sanity import against
 from gobrrr.rules.trainers import with_argument
+from gobrrr.rules.views import device_view
 
 Skipped = tuple[str, str]
 """(code, why it could not be judged)."""
@@ -101,17 +98,6 @@ def ask(rule: Rule, ledger: Ledger, machine: Machine, there: tuple[Ledger, Machi
         return list(rule.check(ledger, machine))
     # A rule asks of kernels; of a device that works little of the step, little of the step comes back.
     return [found for found in rule.check(*there) if worth_telling(ledger, found.saving.expected_ns)]
-
-
-def device_view(ledger: Ledger, machine: Machine) -> tuple[Ledger, Machine] | None:
-    """The step as the device sees it: ops with the time of their kernels, phases by them, the device as the machine.
-    None where no kernel could be charged to an op."""
-    if ledger.device is None or not any(op.ns for op in ledger.device_ops):
-        return None
-    view = msgspec.structs.replace(
-        ledger, ops=ledger.device_ops, threads=1, of_device=True, phases=ledger.device_phases
-    )
-    return view, of_device(ledger.device.name, machine) or UNKNOWN
 
 
 def _rank(finding: Finding) -> tuple[float, int, str, str, int]:

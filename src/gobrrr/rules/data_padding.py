@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from statistics import mean
@@ -18,6 +19,7 @@ from gobrrr.rules.decoding import growing
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line
+from gobrrr.rules.views import host_side
 from gobrrr.units import share
 
 
@@ -36,11 +38,19 @@ class Padded(NamedTuple):
     evidence: dict[str, Quantity]
 
 
-@rule("BRR409", "padding", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing", "packing"))
+@rule(
+    "BRR409",
+    "padding",
+    "data",
+    needs={"plain", "facts"},
+    remedies=("trim_padding", "bucketing", "packing"),
+    on_device=True,
+)
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
-    padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(ledger)
-    if padded is None or padded.share <= PADDED or growing(ledger) is not None:
+    on_host = host_side(ledger)
+    padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(on_host)
+    if padded is None or padded.share <= PADDED or growing(on_host) is not None:
         return  # a text that grows by its own end may repeat one word: that is no padding
     pad, ways = padded.share, ledger.sequences.ways if ledger.sequences is not None else None
     work = sum(ledger.phase(phase) for phase in MODEL)
@@ -59,7 +69,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=packed,
         message=f"{share(pad)} of {padded.told}, and the model works on it as on the rest",
         advice=_advice(padded, ledger.sequences, is_stream(ledger)),
-        where=_padded_at(ledger) or first_span(padded.given.span),
+        where=_padded_at(on_host) or first_span(padded.given.span),
         evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)}
         | {"saved_by_longest": time(longest), "saved_by_bucketing": time(together)}
         | padded.evidence,
@@ -184,7 +194,10 @@ def _longest(batches: list[InputFacts]) -> float | None:
 
 
 def _per_op(ledger: Ledger) -> float:
-    """What shorter rows do not make shorter: Python between the model's ops, and torch's own cost for each."""
+    """What shorter rows do not make shorter: Python between the model's ops, and torch's own cost for each. Kernels are
+    all work."""
+    if ledger.of_device:
+        return 0.0
     between = sum(gap.ns for gap in ledger.host if gap.phase in MODEL)
     return between + sum(op.dispatch_ns for op in ledger.ops if op.phase in MODEL)
 
@@ -200,6 +213,8 @@ SEVERAL = 0.5
 """What like lengths save where a sample has several sequences, of what they save of one: pairs of texts of independent
 lengths, sorted by their sums, left out 16 % of what the model works on, where sorting single texts leaves out 34."""
 PADS = frozenset({"aten::constant_pad_nd", "aten::pad", "aten::pad_sequence", "aten::_pad_enum"})
+ATTENTION = re.compile("scaled_dot_product|_attention_(for|back)ward")
+"""Fused, as torch names it, and inside of that whose kernels it takes."""
 LEFT = 0.15
 """Padding that sorting by length leaves (5 to 22 % measured); remedies are proposed from 15 % on."""
 
@@ -214,4 +229,4 @@ def _padded_at(ledger: Ledger) -> tuple[Span, ...]:
 def _is_attention(name: str, shapes: tuple[tuple[int, ...], ...], padded: InputFacts) -> bool:
     """Work that grows with the square of the length: fused attention, and ops on length x length."""
     length = padded.shape[1]
-    return "scaled_dot_product" in name or any(len(s) >= 3 and s[-1] == s[-2] == length for s in shapes)
+    return ATTENTION.search(name) is not None or any(len(s) >= 3 and s[-1] == s[-2] == length for s in shapes)

@@ -161,6 +161,7 @@ def finding(
     rare: bool = False,
     bound: str | None = None,
     between: bool = False,
+    both: bool = False,
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
@@ -168,14 +169,16 @@ def finding(
     alike. `of` is the time that it speaks of, where that is known and not only the line, or a `part` of it; `holds` how
     long that is in plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is
     about slow steps that only the mean holds; `between`: about what lies between the steps. `bound` is the rule's
-    unless what it found says otherwise.
+    unless what it found says otherwise. Where an accelerator works, `both`: it counts its kernels and the idle time.
     """
     declared = REGISTRY[code]
     most = max(ledger.wall, ledger.step.mean_ns) if rare else ceiling if between else ledger.wall
-    if ledger.of_device and ledger.device is not None:
-        most, low, expected = ledger.device.busy_ns, low * device_share(ledger), off_the_step(ledger, expected)
-    if ledger.device is not None and declared.bound in OF_THE_HOST:
-        most = min(most, ledger.device.starved_ns)
+    if ledger.device is not None and not both:
+        if ledger.of_device:
+            most, low, expected = ledger.device.busy_ns, low * device_share(ledger), off_the_step(ledger, expected)
+        elif declared.bound in OF_THE_HOST:
+            slow_steps = max(0.0, ledger.step.mean_ns - ledger.wall) if rare else 0.0
+            most = min(most, ledger.device.starved_ns + slow_steps)
     if holds is not None:
         most = min(most, holds)
     ceiling = max(0.0, min(ceiling + min(slack(ledger), SLACK * ceiling), most))
