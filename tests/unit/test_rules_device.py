@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from gobrrr.ledger.devicemodel import DeviceLedger
-from tests.unit.handmade import LINE, MS, Case, op, product
+from gobrrr.machine.model import DeviceCeilings
+from gobrrr.recording.facts import Facts, Settings
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, measured, op, product
 
 KERNELS = (("gemm", 10.0, 60 * MS, "matmul"), ("relu", 5.0, 10 * MS, "elementwise"))
 
@@ -59,7 +61,55 @@ def test_idle_tensor_cores_are_told_where_the_device_has_them():
     (partly,) = on_gpu(op("mm", (64, 64), (64, 64)), **fields, awaited_ns=10 * MS).raised("BRR110")
     assert partly.saving.expected_ns == pytest.approx((10 + 0.9 * (0.6 * 60 * 0.5 - 10)) * MS)
     assert not on_gpu(**{**fields, "capability": ""}).raised("BRR110")
-    assert not on_gpu(**fields, tensor_core_ns=1.0).raised("BRR110")
+
+
+H200 = DeviceCeilings(
+    "gpu", 1 << 37, {"fp32": measured(50e12), "tf32": measured(400e12), "bf16": measured(700e12)},
+    *[measured(1.0)] * 4, capability="9.0",
+)  # fmt: skip
+
+
+def trainer(**fields: object) -> Case:
+    """fp32 products of 72 ms in two lines beside fused attention, whose kernels are the tensor cores'."""
+    costly = product(8192, 8192, 32768, gflops=44e12 / 1e9 * 2, where=(OTHER_LINE,))
+    case = on_gpu(
+        costly, product(8192, 8192, 8192, gflops=44e12 / 1e9), op("_efficient_attention_forward", (8, 8), ms=9),
+        tensor_core_eligible_ns=72 * MS, tensor_core_ns=9 * MS, capability="9.0", **fields,
+    )  # fmt: skip
+    case.machine = msgspec.structs.replace(case.machine, device=H200)
+    return case
+
+
+def test_fp32_products_are_told_though_attention_uses_the_tensor_cores():
+    (found,) = trainer().raised("BRR110")
+    assert "88.9 % of the time of all that could" in found.message and "400 TFLOP/s in TF32" in found.message
+    assert found.saving.expected_ns == pytest.approx(0.6 * 72 * (1 - 50 / 700) * 0.9 * MS)
+    assert 'set_float32_matmul_precision("high")' in found.advice and "autocast" in found.advice
+    assert {"bf16_autocast", "matmul_precision"} <= set(found.remedies)
+    assert found.where == (OTHER_LINE,) and found.holds_ns <= 72 * MS
+
+
+def test_ceilings_of_another_device_are_not_those_of_this_one():
+    case = trainer()
+    case.machine = msgspec.structs.replace(case.machine, device=msgspec.structs.replace(H200, name="another"))
+    (found,) = case.raised("BRR110")
+    assert found.saving.expected_ns == pytest.approx(0.6 * 72 * 0.5 * 0.9 * MS) and "measured here" not in found.message
+
+
+def test_products_that_their_flops_do_not_explain_gain_nothing_by_tensor_cores():
+    small = product(64, 64, 64, gflops=10.0, calls=1.0)
+    case = on_gpu(msgspec.structs.replace(small, ns=72 * MS), tensor_core_eligible_ns=72 * MS, capability="9.0")
+    case.machine = msgspec.structs.replace(case.machine, device=H200)
+    assert not case.raised("BRR110")
+
+
+def test_where_tf32_is_allowed_it_is_not_advised_again_and_where_matrices_are_factorised_nothing_is():
+    case = trainer()
+    case.facts = Facts(settings=Settings(matmul_precision="high"))
+    (allowed,) = case.raised("BRR110")
+    assert "set_float32" not in allowed.advice and "matmul_precision" not in allowed.remedies
+    case.ops = (*case.ops, op("linalg_cholesky_ex", (64, 64)))
+    assert not case.raised("BRR110")
 
 
 def test_rules_of_work_are_asked_of_kernels_at_the_devices_ceilings():

@@ -11,13 +11,14 @@ if TYPE_CHECKING:
 
 
 class MatmulPrecision(Remedy):
-    """torch.set_float32_matmul_precision("medium"). On chips with bf16 units it is bf16: the guard decides."""
+    """torch.set_float32_matmul_precision("medium"). On chips with bf16 units it is bf16: the guard decides. On NVIDIA's
+    GPUs it is TF32, as "high" is."""
 
     name = "matmul_precision"
     title = "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)"
     safety = "tolerance"
     precision = "bfloat16"
-    codes = ("BRR104", "BRR102")
+    codes = ("BRR104", "BRR102", "BRR110")
     by_hand = 'torch.set_float32_matmul_precision("medium")'
     edit = AddStatement('torch.set_float32_matmul_precision("medium")')
 

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
-from gobrrr.rules.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.compute import COMPUTE_BOUND
+from gobrrr.rules.evidence import count, rate, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, device_share, finding, off_the_step, rule
-from gobrrr.rules.shapes import MATMULS, costliest_line, float_dtype, product_dims, total
-from gobrrr.units import duration, share
+from gobrrr.rules.shapes import (
+    CONVOLUTIONS,
+    MATMULS,
+    MODEL,
+    costliest_line,
+    factorises,
+    float_dtype,
+    product_dims,
+    total,
+)
+from gobrrr.units import duration, flop_rate, share
 
 # 16-bit operands are loaded 16 bytes at a time: dimensions in multiples of 8 (NVIDIA's matrix multiplication guide).
 ALIGNMENT = 8
@@ -63,37 +75,71 @@ def _misaligned(op: OpGroup) -> bool:
     return dims is not None and min(dims) >= ALIGNMENT and any(size % ALIGNMENT for size in dims)
 
 
-@rule("BRR110", "tensor-cores-unused", "compute", needs={"device"}, remedies=("bf16_autocast", "float16_autocast"))
+@rule(
+    "BRR110",
+    "tensor-cores-unused",
+    "compute",
+    needs={"device"},
+    remedies=("bf16_autocast", "float16_autocast", "matmul_precision"),
+)
 def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """fp32 kernels where tensor cores would do, on a device that has them, and none that uses them."""
+    """fp32 kernels where tensor cores would do, on a device that has them; whatever else uses them. Not where the
+    model factorises matrices, as of BRR102."""
     device = ledger.device
-    if device is None or device.tensor_core_ns > 0 or device.tensor_core_eligible_ns <= 0:
+    if device is None or device.tensor_core_eligible_ns <= 0 or _capability(device) < TENSOR_CORES_SINCE:
         return
-    if _capability(device) < TENSOR_CORES_SINCE:
+    if any(factorises(op) for op in ledger.ops if op.phase in MODEL):
         return
+    rates = _rates(machine, device)
+    products = [op for op in ledger.device_ops if op.name in MATMULS | CONVOLUTIONS and float_dtype(op) == "float"]
     eligible = device.tensor_core_eligible_ns
-    freed = eligible * (1 - 1 / _gain(machine))
+    freed = eligible * _held_up(products, rates) * (1 - 1 / _gain(rates))
     if not worth_telling(ledger, expected := off_the_step(ledger, 0.6 * freed)):
         return
-    products = [op for op in ledger.ops if op.name in MATMULS]
-    yield finding(
+    used = device.tensor_core_ns
+    part = share(eligible / (eligible + used))
+    found = finding(
         "BRR110",
         ledger,
         low=0.2 * freed * device_share(ledger),
         expected=expected,
         ceiling=off_the_step(ledger, eligible),
-        message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores, and none does",
-        advice='Run under torch.autocast("cuda", dtype=torch.bfloat16), or allow TF32 for fp32 products.'
-        if _capability(device) >= TF32_SINCE
-        else 'Run under torch.autocast("cuda", dtype=torch.float16) with a GradScaler: these tensor cores have neither '
-        "TF32 nor bfloat16.",
-        where=costliest_line(products),
+        message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores, and "
+        + (f"leave them alone: {part} of the time of all that could" if used > 0 else "none does")
+        + _told(rates),
+        advice=_advice(ledger, device),
+        where=costliest_line(products or [op for op in ledger.ops if op.name in MATMULS]),
         evidence={
             "eligible_time": time(eligible),
-            "tensor_core_time": time(0),
-            "product_time_on_host": time(total(products)),
-        },
-        confidence="derived",
+            "tensor_core_time": time(used),
+            "fp32_products": time(total(products)),
+        }
+        | {f"{dtype}_ceiling": rate(flops) for dtype, flops in rates.items()},
+        of=products,
+        holds=eligible,
+    )
+    remedies = found.remedies if _may_take_tf32(ledger, device) else found.remedies[:-1]
+    yield replace(found, remedies=remedies)
+
+
+def _may_take_tf32(ledger: Ledger, device: DeviceLedger) -> bool:
+    """It has TF32, and the program has not allowed it yet."""
+    allowed = ledger.facts.settings.matmul_precision in ("high", "medium")
+    return _capability(device) >= TF32_SINCE and not allowed
+
+
+def _advice(ledger: Ledger, device: DeviceLedger) -> str:
+    if _capability(device) < TF32_SINCE:
+        return (
+            'Run under torch.autocast("cuda", dtype=torch.float16) with a GradScaler: these tensor cores have neither '
+            "TF32 nor bfloat16."
+        )
+    autocast = 'torch.autocast("cuda", dtype=torch.bfloat16)'
+    if not _may_take_tf32(ledger, device):
+        return f"Run under {autocast}: TF32 is allowed for fp32 products, and these do not take it."
+    return (
+        'Call torch.set_float32_matmul_precision("high") at the start (TF32: fp32 tensors, products of 10 bits of '
+        f"mantissa), or run under {autocast}."
     )
 
 
@@ -104,8 +150,31 @@ def _capability(device: DeviceLedger) -> float:
         return 0.0
 
 
-def _gain(machine: Machine) -> float:
+def _rates(machine: Machine, device: DeviceLedger) -> dict[str, float]:
+    """FLOP/s as measured on this very device, of fp32 and what its tensor cores can do instead; empty elsewhere."""
+    here = machine.device
+    if here is None or (here.name != device.name and device.name != "device"):
+        return {}
+    return {dtype: here.matmul[dtype].median for dtype in ("fp32", "tf32", "bf16", "fp16") if dtype in here.matmul}
+
+
+def _gain(rates: dict[str, float]) -> float:
     """How much faster this device's tensor cores are than its fp32 units; 2 where that was not measured."""
-    measured = machine.device.matmul if machine.device else {}
-    slow, fast = measured.get("fp32"), measured.get("bf16") or measured.get("tf32") or measured.get("fp16")
-    return max(1.0, fast.median / slow.median) if slow and fast and slow.median else 2.0
+    slow, fast = rates.get("fp32"), max((flops for dtype, flops in rates.items() if dtype != "fp32"), default=0.0)
+    return max(1.0, fast / slow) if slow and fast else 2.0
+
+
+def _held_up(products: list[OpGroup], rates: dict[str, float]) -> float:
+    """Of the products' time, the share of those whose time their FLOPs explain: small ones take as long anyhow."""
+    slow = rates.get("fp32")
+    if not slow or not any(op.flops for op in products):
+        return 1.0
+    return total(op for op in products if (op.flops or 0.0) / slow * 1e9 >= COMPUTE_BOUND * op.ns) / total(products)
+
+
+def _told(rates: dict[str, float]) -> str:
+    names = {"tf32": "TF32", "bf16": "bfloat16"}
+    fast = [f"{flop_rate(flops)} in {names[dtype]}" for dtype, flops in rates.items() if dtype in names]
+    return (
+        f" (measured here: {flop_rate(rates['fp32'])} in fp32, {', '.join(fast)})" if fast and "fp32" in rates else ""
+    )
