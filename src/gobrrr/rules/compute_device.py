@@ -117,6 +117,7 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         | {f"{dtype}_ceiling": rate(flops) for dtype, flops in rates.items()},
         of=products,
         holds=eligible,
+        both=True,
     )
     remedies = found.remedies if _may_take_tf32(ledger, device) else found.remedies[:-1]
     yield replace(found, remedies=remedies)

@@ -36,6 +36,7 @@ from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
 from gobrrr.rules.standing import standing, stands
 from gobrrr.rules.sync import between_launches, launches
+from gobrrr.rules.views import idle_at
 from gobrrr.units import duration, share
 
 IN_STEP = 0.05
@@ -272,7 +273,7 @@ def _rare(
     return finding(
         code,
         ledger,
-        low=0.6 * line.ns,
+        low=0.6 * line.ns if line.sure else 0.0,
         expected=0.95 * line.ns,
         ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
         message=message,
@@ -292,6 +293,8 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if span or "ops" not in ledger.signals:
         cost = max(cost, facts.gc_ns_per_step or 0.0)  # else what runs inside the loader's wait is the loader's
     at_line = sum(line.ns for line in body(ledger) if span and key(line.where) == span.place)
+    if ledger.device is not None and span and (idle := idle_at(ledger, span.place)) is not None:
+        cost, at_line = min(cost, idle), min(at_line, idle)
     if not worth_telling(ledger, 0.8 * cost):
         return
     who = "gc.collect() runs" if span else "the garbage collector runs by itself"

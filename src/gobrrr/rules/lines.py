@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import worth_telling
+from gobrrr.rules.views import idle_at
 from gobrrr.units import duration, share
 
 Key = tuple[str, int]
@@ -36,6 +37,8 @@ class Spent(NamedTuple):
     ns: float
     function: str
     line_ns: float
+    sure: bool = True
+    """False where a device works, and nobody saw whether it idles meanwhile."""
 
 
 FORMATTING = (
@@ -133,7 +136,19 @@ def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] 
             continue
         known = lines.get(place, Spent(group.where, 0.0, name, 0.0))
         lines[place] = Spent(known.where, known.ns + ns, known.function, known.line_ns + group.ns)
-    return sorted(lines.values(), key=lambda s: -s.ns)
+    return sorted((_idling(ledger, line) for line in lines.values()), key=lambda s: -s.ns)
+
+
+def _idling(ledger: Ledger, found: Spent) -> Spent:
+    """Where a device works, what of it the device idles: what the host does beside its kernels, and its wait for them,
+    cost nothing. Host time of profiled steps is idle time as it is."""
+    if ledger.device is None or not body(ledger):
+        return found
+    idle = idle_at(ledger, found.where[0].place)
+    if idle is None:
+        return found._replace(sure=False)
+    part = min(1.0, idle / found.line_ns)
+    return found._replace(ns=part * found.ns, line_ns=part * found.line_ns)
 
 
 def writes(ledger: Ledger) -> list[Spent]:

@@ -200,7 +200,8 @@ def _costliest(ops: list[OpGroup]) -> tuple[str, float]:
 
 
 def _at_lines(ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup], forward: float) -> float:
-    """Ops and Python at the loop's lines and beside them: as sampled, else ops and host time as profiled."""
+    """Ops and Python at the loop's lines and beside them: as sampled, else ops and host time as profiled: where a
+    device works its idle time, of which samples know nothing."""
     functions = {(op.where[0].file, op.where[0].function) for op in ops if op.phase in BODY}
 
     def of_loop(group: LineGroup | HostGroup) -> bool:
@@ -209,7 +210,7 @@ def _at_lines(ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup], forward
             return False
         return any(abs(at.line - line) <= NEAR for file, line in lines if file == at.file)
 
-    sampled = sum(line.ns for line in ledger.lines if of_loop(line))
+    sampled = sum(line.ns for line in ledger.lines if of_loop(line)) if ledger.device is None else 0.0
     return sampled or forward + sum(host.ns for host in ledger.host if of_loop(host))
 
 
@@ -220,6 +221,7 @@ def _backward(ledger: Ledger, ops: list[OpGroup]) -> float:
     if not own:
         return 0.0
     engine = sum(group.ns for group in ledger.host if group.phase == "backward")
-    sampled = sum(line.ns for line in ledger.lines if line.phase == "backward")
+    lines = ledger.lines if ledger.device is None else ()
+    sampled = sum(line.ns for line in lines if line.phase == "backward")
     profiled = total(own) + engine * sum(op.calls for op in own) / sum(op.calls for op in every)
     return max(profiled, sampled * total(own) / total(every)) if total(every) else profiled

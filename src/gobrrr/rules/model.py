@@ -111,6 +111,8 @@ class Rule(msgspec.Struct, frozen=True):
 
 OF_THE_HOST = ("host", "overhead", "data", "sync")
 """What the host does while a device works costs nothing: findings of these can bring back its idle time at most."""
+OF_WORK = ("compute", "bandwidth")
+"""Of these, rules that are not asked of kernels know the host's ops alone, which there have the idle time in them."""
 REGISTRY: dict[str, Rule] = {}
 
 
@@ -176,7 +178,7 @@ def finding(
     if ledger.device is not None and not both:
         if ledger.of_device:
             most, low, expected = ledger.device.busy_ns, low * device_share(ledger), off_the_step(ledger, expected)
-        elif declared.bound in OF_THE_HOST:
+        elif declared.bound in OF_THE_HOST or (declared.bound in OF_WORK and not declared.on_device):
             slow_steps = max(0.0, ledger.step.mean_ns - ledger.wall) if rare else 0.0
             most = min(most, ledger.device.starved_ns + slow_steps)
     if holds is not None:
@@ -219,7 +221,7 @@ def slack(ledger: Ledger) -> float:
 def _bound(bound: str, time: tuple[OpGroup | HostGroup, ...]) -> str:
     """A rule of op work whose time here is mostly between ops, or in ops that are mostly torch's own cost, is bound by
     that: a family says what a rule looks at, not where the time of this run lies."""
-    if bound not in ("compute", "bandwidth"):
+    if bound not in OF_WORK:
         return bound
     between = sum(group.ns for group in time if isinstance(group, HostGroup))
     tiny = sum(op.ns for op in time if isinstance(op, OpGroup) and op.ns < TINY * op.dispatch_ns)

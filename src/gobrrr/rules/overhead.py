@@ -12,6 +12,7 @@ from gobrrr.rules.lines import SAMPLING, TRACEBACKS, Functions, below, body, loo
 from gobrrr.rules.loops import Loop, is_tiny, loops
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import costliest_line, total
+from gobrrr.rules.views import everything
 from gobrrr.units import duration, share
 
 OVERHEAD_BOUND = 0.5
@@ -40,7 +41,7 @@ def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield _vectorize(ledger, machine, loop)
     for loop in layers:
         yield _join(ledger, machine, loop)
-    if not found and not layers:
+    if not found and not layers and ledger.device is None:  # else BRR504 says it
         yield from _overhead_bound(ledger, machine)
 
 
@@ -131,9 +132,11 @@ def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     checks = total(op for op in ledger.named(*NAN_CHECKS) if op.phase == "backward")
     stacks = sum(below(line, TRACEBACKS)[0] for line in body(ledger))
     between = sum(host.ns for host in ledger.host if host.phase in ("forward", "loss", "backward"))
-    seen = checks + stacks
     # The stack is taken inside the op and the search between ops: both also show as op time above its floor.
     forward = sum(op.ns - op.floor_ns for op in ledger.ops if op.phase in ("forward", "loss"))
+    if ledger.device is not None:
+        stacks = min(stacks, forward + between)  # the rest of it is beside kernels
+    seen = checks + stacks
     expected = max(seen, 0.3 * (forward + between))
     if not worth_telling(ledger, expected):
         return
@@ -161,8 +164,9 @@ def debug_switches_on(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 def _deterministic(ledger: Ledger) -> Iterator[Finding]:
     settings = ledger.facts.settings
-    fills = [op for op in ledger.named("aten::fill_") if _fills_fresh_memory(op)]
-    cost = total(fills)
+    every = (op for op in everything(ledger) if isinstance(op, OpGroup) and op.name == "aten::fill_")
+    fills = [op for op in every if _fills_fresh_memory(op)]
+    cost, calls = total(fills), sum(op.calls for op in ledger.named("aten::fill_") if _fills_fresh_memory(op))
     if not settings.deterministic or not worth_telling(ledger, 0.9 * cost):
         return
     # A fill also faults the pages in, which the op that writes them then no longer does: not all of it comes back.
@@ -173,10 +177,11 @@ def _deterministic(ledger: Ledger) -> Iterator[Finding]:
         expected=0.9 * cost,
         ceiling=cost,
         message=f"deterministic mode fills every fresh tensor with NaN before it is written: {duration(cost)} "
-        f"({share(cost / ledger.wall)}) per step in {sum(op.calls for op in fills):.0f} fills",
+        f"({share(cost / ledger.wall)}) per step in {calls:.0f} fills",
         advice="Set torch.utils.deterministic.fill_uninitialized_memory = False, or leave deterministic mode.",
         where=_place(ledger, settings.deterministic_span),
-        evidence={"fill_time": time(cost), "fills_per_step": count(sum(op.calls for op in fills))},
+        evidence={"fill_time": time(cost), "fills_per_step": count(calls)},
+        both=True,
     )
 
 

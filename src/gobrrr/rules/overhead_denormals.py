@@ -29,9 +29,10 @@ more with a shared machine's neighbours (docs/decisions/0005)."""
 
 @rule("BRR310", "denormals", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
 def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Subnormal values, and ops on them that run far above their floor. On a crowded machine all ops do."""
+    """Subnormal values, and ops on them that run far above their floor. On a crowded machine all ops do; an
+    accelerator's units take them as they come."""
     seen = [each for each in ledger.facts.denormals if each.share >= DENORMAL_SHARE]
-    if not seen or ledger.facts.settings.flush_denormal or crowded(ledger, machine):
+    if not seen or ledger.device is not None or ledger.facts.settings.flush_denormal or crowded(ledger, machine):
         return
     touched = [op for op in ledger.ops if any(_touches(ledger, op, each) for each in seen)]
     slow = [op for op in touched if _slowed(op, machine)]

@@ -30,7 +30,7 @@ def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Findin
     """Intra-op threads against the cores that were free: idle ones, or threads that wait for each other."""
     threads = ledger.facts.settings.threads or ledger.threads
     cores, free = machine.effective_cores.median, free_cores(ledger, machine)
-    if cores <= 0:
+    if cores <= 0 or ledger.device is not None:  # there the host's ops only launch
         return
     if threads < TOO_FEW * free:
         yield from _too_few(ledger, machine, threads, free)

@@ -14,6 +14,7 @@ from gobrrr.rules.lines import body as outside_the_loader
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
+from gobrrr.rules.views import waits_for_device
 from gobrrr.units import duration, share
 
 MOSTLY = 0.5
@@ -37,7 +38,10 @@ class Standing(NamedTuple):
 
 def stands(line: LineGroup, ledger: Ledger, machine: Machine) -> float:
     """ns per step in which a line's thread waits or writes: what the system says, however crowded the cores are. Where
-    it said nothing, a thread off the processor stands only if nobody else has the cores, for it may want one."""
+    it said nothing, a thread off the processor stands only if nobody else has the cores, for it may want one.
+    A wait for the device is BRR501's."""
+    if waits_for_device(ledger, key(line.where)):
+        return 0.0
     if line.held is None:
         return line.ns if line.waiting and not crowded(ledger, machine) else 0.0
     return line.ns if _writes(line, ledger) else min(line.ns, line.held + (line.writing or 0.0))
@@ -81,6 +85,8 @@ def standing(ledger: Ledger, machine: Machine) -> list[Standing]:
         between = sum(group.ns for group in ledger.host if key(group.where) == place)
         if held < MOSTLY * line.ns or ops > FEW * line.ns or (not known and between < MOSTLY * line.ns):
             continue
+        if ledger.device is not None:
+            held = min(held, between)  # beside its kernels it costs nothing
         spent = Spent(line.where, max(0.0, held - ops), below(line, WAITING)[1], line.ns)
         found.append(Standing(spent, known and _writes(line, ledger), known))
     return sorted(found, key=lambda each: -each.line.ns)

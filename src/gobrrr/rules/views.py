@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.device import of_device
@@ -49,15 +49,22 @@ def of_phase(ledger: Ledger, name: str) -> float:
     return sum(group.ns for group in everything(ledger) if group.phase == name)
 
 
-def idle_below(ledger: Ledger, places: Collection[tuple[str, int]]) -> float | None:
-    """The device's idle time under these lines, ns per step, waits for it among it; None where the profiled steps have
-    nothing there, so that nobody knows."""
-    whole = host_side(ledger)
-    waits = whole.device.syncs if whole.device is not None else ()
-    below = [group.ns for group in whole.groups if _is_below(group.where, places)]
-    below += [idle for _, _, idle, where in waits if _is_below(where, places)]
-    return sum(below) if below else None
+def idle_at(ledger: Ledger, place: tuple[str, int]) -> float | None:
+    """The device's idle time at an innermost line, ns per step, what waits for it cause among it; None where the
+    profiled steps have nothing there, so that nobody knows."""
+    there = [group.ns for group in ledger.groups if _innermost(group.where) == place]
+    there += [idle for _, _, idle, where in _syncs(ledger) if _innermost(where) == place]
+    return sum(there) if there else None
 
 
-def _is_below(where: tuple[Span, ...], places: Collection[tuple[str, int]]) -> bool:
-    return any(span.place in places for span in where)
+def waits_for_device(ledger: Ledger, place: tuple[str, int] | None) -> bool:
+    """Whether the host stands at that line until the device is done."""
+    return any(_innermost(where) == place for _, _, _, where in _syncs(ledger))
+
+
+def _syncs(ledger: Ledger) -> tuple[tuple[str, float, float, tuple[Span, ...]], ...]:
+    return ledger.device.syncs if ledger.device is not None else ()
+
+
+def _innermost(where: tuple[Span, ...]) -> tuple[str, int] | None:
+    return where[0].place if where else None
