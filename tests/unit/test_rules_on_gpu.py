@@ -10,17 +10,27 @@ from msgspec.structs import replace
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import OpGroup
 from gobrrr.recording.facts import Facts
+from tests.unit import test_rules_bandwidth as bandwidth
+from tests.unit import test_rules_beside as beside
 from tests.unit import test_rules_compute_waste as waste
 from tests.unit import test_rules_data as data
 from tests.unit import test_rules_overhead as overhead
-from tests.unit.handmade import LINE, MS, Case, op
+from tests.unit import test_rules_repeats as repeats
+from tests.unit import test_rules_updates as updates
+from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 from tests.unit.rule_lines import host, line, lines
 
 
 def device(busy: float = 90.0, **fields: Any) -> DeviceLedger:
     """A device that works `busy` of 100 ms."""
-    given = {"busy_ns": busy * MS, "idle_ns": (100 - busy) * MS, "span_busy_share": busy / 100, **fields}
-    return DeviceLedger("gpu", **given)
+    given = {
+        "name": "NVIDIA A100-SXM4-40GB",
+        "busy_ns": busy * MS,
+        "idle_ns": (100 - busy) * MS,
+        "span_busy_share": busy / 100,
+        **fields,
+    }
+    return DeviceLedger(**given)
 
 
 def on_gpu(case: Case, *kernels: OpGroup, **fields: Any) -> Case:
@@ -120,3 +130,70 @@ def test_findings_of_rare_steps_are_not_bound_by_the_idle_time_of_usual_ones():
     (found,) = case.raised("BRR404")
     case.step = replace(case.step, mean_ns=case.ms * MS + 2 * found.saving.ceiling_ns)
     assert on_gpu(case, busy=100).raised("BRR404")[0].saving.ceiling_ns > 0.9 * found.saving.ceiling_ns
+
+
+def launching(case: Case, busy: float, idle_ms: float = 0.0) -> Case:
+    """The same program on a device: what its ops took their kernels take, and the host's ops idle for `idle_ms` in all
+    (what takes no time launches nothing)."""
+    kernels = tuple(group for group in case.ops if group.ns)
+    case.ops = tuple(replace(group, ns=idle_ms * MS / len(case.ops), flops=None, bound=None) for group in case.ops)
+    return on_gpu(case, *kernels, busy=busy)
+
+
+def test_an_evaluation_in_every_step_is_told_there_with_its_kernels_and_the_idle_time_at_it():
+    """All but nothing of it is the host's idle time, which is 5 ms in all."""
+    evaluates = beside.training(op("addmm", (8, 8), ms=20, where=(beside.INSIDE, beside.EVALUATE, beside.MAIN)))
+    assert evaluates.raised("BRR312")[0].saving.ceiling_ns == pytest.approx(20 * MS)
+    waits = line(80, beside.EVALUATE, beside.MAIN)
+    evaluates.extra["lines"] = (waits,)  # where the host waits for what was launched before
+    (found,) = launching(evaluates, busy=95, idle_ms=5).raised("BRR312")
+    assert found.where[0] == beside.EVALUATE and found.saving.ceiling_ns == pytest.approx(21 * MS)
+    assert not launching(beside.training(), busy=95).raised("BRR312")
+
+
+def test_a_forward_that_is_made_twice_costs_its_kernels_and_not_the_wait_of_its_line():
+    case = waste.twice()
+    case.extra["lines"] = (line(60, OTHER_LINE, phase="forward"),)
+    (found,) = launching(case, busy=90, idle_ms=3).raised("BRR108")
+    assert found.saving.expected_ns == pytest.approx(0.85 * 31 * MS)
+
+
+def test_one_sample_per_call_is_not_bound_by_the_idle_time_where_weights_are_what_it_reads():
+    case = overhead.one_by_one((1, 24))
+    (plain,) = case.raised("BRR313")
+    assert on_gpu(case, busy=95).raised("BRR313")[0].saving == plain.saving
+
+
+DECODING = repeats.decoding(100, 101, 102, 103)
+
+
+def test_a_text_that_is_read_anew_is_priced_by_kernels_and_seen_by_the_hosts_lookups():
+    lookups = [replace(group, ns=0.0 if group.name.endswith("embedding") else group.ns) for group in DECODING]
+    case = launching(repeats.inferring(*lookups), busy=45)
+    case.ms = 50
+    (found,) = case.raised("BRR314")
+    assert found.saving.ceiling_ns == pytest.approx(40 * (1 - 1 / 101.5) * MS, rel=1e-6)
+
+
+def test_an_optimizer_op_by_op_costs_its_kernels_and_the_idle_time_between_them():
+    """What was sampled there is how long the host takes to launch it, beside other kernels or not."""
+    inside = {"phase": "optimizer", "parents": ("Optimizer.step#AdamW.step",), "calls": 100.0}
+    case = Case(ops=(op("addcdiv_", (1024, 1024), ms=20, **inside),), facts=Facts(optimizers=(updates.ADAM,)))
+    case.extra = {"lines": (line(2, phase="optimizer"),), "host": (host(6, phase="optimizer"),)}
+    (found,) = launching(case, busy=80, idle_ms=4).raised("BRR208")
+    assert found.evidence["optimizer_step"].value == 30 * MS and found.holds_ns == pytest.approx(30 * MS)
+
+
+def test_an_update_by_hand_is_one_there_too_and_told_once():
+    """That gradients are accumulated launches nothing: only the host's side knows of it."""
+    case = Case(ops=(replace(repeats.gradients(), ns=0.0), *repeats.out_of_place(calls=10)), ms=40)
+    (found,) = launching(case, busy=36, idle_ms=2).raised("BRR209")
+    assert found.evidence["update"].value == pytest.approx((12 + 2 * 6 / 7) * MS)
+    assert not case.raised("BRR201")
+
+
+def test_large_logits_are_told_by_their_bytes_where_no_fresh_page_costs_time():
+    case = launching(bandwidth.logits(), busy=450)
+    case.ms = 500
+    (found,) = case.raised("BRR203")
+    assert found.saving.expected_ns == 0 and found.cost_bytes == 3 * 1024 * 50_000 * 4

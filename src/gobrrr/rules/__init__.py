@@ -96,8 +96,10 @@ def ask(rule: Rule, ledger: Ledger, machine: Machine, there: tuple[Ledger, Machi
     """What one rule says; `there` is the device's view, where there is one."""
     if not rule.on_device or there is None:
         return list(rule.check(ledger, machine))
-    # A rule asks of kernels; of a device that works little of the step, little of the step comes back.
-    return [found for found in rule.check(*there) if worth_telling(ledger, found.saving.expected_ns)]
+    # A rule asks of kernels; of a device that works little of the step, little of the step comes back. One that
+    # promises bytes alone has said that they are worth it.
+    told = ((found, found.saving.expected_ns) for found in rule.check(*there))
+    return [f for f, expected in told if worth_telling(ledger, expected) or (f.cost_bytes and not expected)]
 
 
 def _rank(finding: Finding) -> tuple[float, int, str, str, int]:

@@ -11,8 +11,10 @@ from gobrrr.machine.model import Machine
 from gobrrr.rules.by_hand import by_hand
 from gobrrr.rules.compile import left_eager
 from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.lines import key
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import FLOATS, costliest_line, float_dtype, kind, line, num_elements, total
+from gobrrr.rules.views import host_side
 from gobrrr.units import duration
 from gobrrr.units import size as bytes_text
 
@@ -130,7 +132,9 @@ def _chains(ledger: Ledger) -> Iterable[Chain]:
 
     What torch.compile should have fused is BRR802's, or BRR803's; an optimizer written out is BRR209's.
     """
-    meant = {op.order for op in left_eager(ledger)} | {op.order for ops in by_hand(ledger).values() for op in ops}
+    meant = {op.order for op in left_eager(ledger)}
+    updates = by_hand(host_side(ledger)).keys()
+    meant |= {op.order for op in ledger.ops if key(op.where) in updates}
     merged: dict[tuple[frozenset[tuple[str, int]], int, bool], Chain] = {}
     for chain in _runs(ledger):
         if chain.length < MIN_CHAIN or ledger.facts.compile.limit_hit or any(op.order in meant for op in chain.ops):

@@ -11,6 +11,7 @@ from gobrrr.recording.facts import OptimizerFacts
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import FLOATS, MATMULS, costliest_line, inside, total
+from gobrrr.rules.views import everything, of_phase
 from gobrrr.units import duration, share
 
 # A gradient that touches more than one row in eight is dense for all practical purposes.
@@ -184,8 +185,11 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "tensors": count(sum(o.num_tensors for o in ill)),
             "state": size(sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in ill)),
         },
-        of=[*ops, *(host for host in ledger.host if host.phase == "optimizer")],
+        of=[group for group in everything(ledger) if group.phase == "optimizer"]
+        if ledger.of_device
+        else [*ops, *(host for host in ledger.host if host.phase == "optimizer")],
         holds=spent,
+        both=True,
     )
 
 
@@ -196,7 +200,11 @@ def _of_updates(ledger: Ledger) -> list[OpGroup]:
 
 def updating(ledger: Ledger) -> tuple[float, float]:
     """ns per step in updates, at least and at most: as profiled, and as the plain steps that were sampled had it. Ops
-    by the hundred lose too much with the instruments (2.2 of 3.5 ms of a forecasting model)."""
+    by the hundred lose too much with the instruments (2.2 of 3.5 ms of a forecasting model). Where a device works, its
+    kernels and its idle time there."""
+    if ledger.device is not None:
+        spent = of_phase(ledger, "optimizer")
+        return spent, spent
     sampled = sum(line.ns for line in ledger.lines if line.phase == "optimizer")
     profiled = ledger.phase("optimizer") or total(_of_updates(ledger))
     seen = (profiled, sampled) if "samples" in ledger.signals and ledger.lines else (profiled,)

@@ -15,6 +15,7 @@ from gobrrr.rules.evidence import SLOWED, ratio, slowed, time
 from gobrrr.rules.lines import Functions, body, own_name
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.views import everything
 from gobrrr.units import duration, share
 
 HOLDS = 0.10
@@ -79,6 +80,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             of=node.groups,
             holds=ns,
             bound=_bound(node),
+            both=True,
             level="note" if slowed(ledger) > SLOWED and ns < HOLDS * ledger.wall * slowed(ledger) else None,
         )
 
@@ -102,6 +104,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             of=node.groups,
             holds=ns,
             bound=_bound(node),
+            both=True,
         )
     if not inside:
         yield from _between_steps(ledger)
@@ -223,9 +226,10 @@ def _looked(ledger: Ledger) -> bool:
 
 
 def _beside(ledger: Ledger) -> list[tuple[Node, float]]:
-    """Lines of weight that have no part in training, the outermost each, with their inclusive time; costliest first."""
-    if ledger.device is not None or "offline" in ledger.signals:
-        return []  # what the host does while a device works costs nothing
+    """Lines of weight that have no part in training, the outermost each, with their inclusive time; costliest first.
+    Where a device works that is what it does for them and for how long it idles at them."""
+    if "offline" in ledger.signals:
+        return []
     found = [(node, _time(ledger, node)) for node in _joined(_pure(ledger, _tree(ledger)))]
     return sorted(((n, ns) for n, ns in found if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
 
@@ -233,7 +237,7 @@ def _beside(ledger: Ledger) -> list[tuple[Node, float]]:
 def _tree(ledger: Ledger) -> Node:
     """User lines by who called them, the program's first line outermost."""
     root = Node()
-    for group in ledger.groups:
+    for group in everything(ledger):
         node, where = root, group.where
         for depth in range(len(where) - 1, -1, -1):
             place = (where[depth].file, where[depth].line)
@@ -315,7 +319,10 @@ def _of_update(libraries: tuple[tuple[str, float], ...]) -> bool:
 
 
 def _time(ledger: Ledger, node: Node) -> float:
-    """As sampled in plain steps, where lines were: the profile makes Python longer than it is."""
+    """As sampled in plain steps, where lines were: the profile makes Python longer than it is. What a device does
+    meanwhile no sample says."""
+    if ledger.device is not None:
+        return node.ns
     lines = node.children.values() if node.children else ()
     sampled = sum(line.ns for line in body(ledger) if line.phase != "optimizer" and _within(line.where, (*lines, node)))
     return min(sampled, ledger.wall) if sampled else node.ns

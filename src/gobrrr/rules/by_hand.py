@@ -13,6 +13,7 @@ from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import Key, key
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import FLOATS, costliest_line, factors, float_dtype, inside, kind, total
+from gobrrr.rules.views import host_side
 from gobrrr.units import duration, share
 
 ZEROING = ("aten::zero_", "aten::fill_", "aten::detach_", "aten::requires_grad_")
@@ -114,22 +115,24 @@ def _in_place(op: OpGroup) -> bool:
     return op.name.endswith("_")
 
 
-@rule("BRR209", "update-by-hand", "bandwidth", needs={"plain", "ops", "shapes"})
+@rule("BRR209", "update-by-hand", "bandwidth", needs={"plain", "ops", "shapes"}, on_device=True)
 def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """An optimizer written out: each op passes over a weight or its state, and is dispatched, by itself."""
-    lines = by_hand(ledger)
+    whole = host_side(ledger)  # which knows all ops, those without a kernel too
+    lines = by_hand(whole)
     ops = [op for at_line in lines.values() for op in at_line]
     if not ops:
         return
-    weights = _weights(ledger)
+    weights = _weights(whole)
     tensors, calls = weights.total(), sum(op.calls for op in ops if _own(op))
     host = [group for group in ledger.host if key(group.where) in lines and group.phase in ("other", "optimizer")]
-    spent = total(ops) + sum(group.ns for group in host)
+    kernels = [op for op in ledger.ops if key(op.where) in lines] if ledger.of_device else []
+    spent = total(ops) + total(kernels) + sum(group.ns for group in host)
     fused = _fused(ledger, machine, weights, ops) + tensors * FUSED_PER_TENSOR * machine.dispatch.median
     saved = spent - fused
     if not worth_telling(ledger, 0.8 * saved):
         return
-    everything: list[OpGroup | HostGroup] = [*ops, *host]
+    everything: list[OpGroup | HostGroup] = [*kernels, *ops, *host]
     sure = any(_in_place(op) and _passes(op, weights) for op in ops) or any(op.phase == "optimizer" for op in ops)
     what = "The weights are updated by hand" if sure else "What looks like an update of the weights by hand"
     yield finding(
@@ -145,6 +148,7 @@ def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=costliest_line(ops),
         evidence={"update": time(spent), "one_pass": time(fused), "tensors": count(tensors), "ops": count(calls)},
         of=everything,
+        both=True,
         level=None if sure else "note",  # statistics of gradients look alike, and nothing was seen to be written
         confidence="derived" if sure else "inferred",
     )

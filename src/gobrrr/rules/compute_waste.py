@@ -11,6 +11,7 @@ from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.memory import peak_and_limit
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, shared_lines, total
+from gobrrr.rules.views import everything, of_phase
 from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
 
@@ -151,6 +152,7 @@ def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             advice="Keep the result of the first call and use it here; detach() it where no gradient is wanted.",
             where=(module.repeated_span,) if module.repeated_span else (module.span,) if module.span else (),
             evidence={"calls": count(module.calls_per_step), "repeated_calls": count(repeats), "time": time(again)},
+            both=True,
         )
 
 
@@ -165,15 +167,17 @@ def _repeats(ledger: Ledger, module: ModuleFacts) -> float:
 def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
     """Nanoseconds of the repeated calls: what was seen below their line, at most their share of all calls' time."""
     calls = sum(m.calls_per_step for m in ledger.facts.modules)
-    evenly = (ledger.phase("forward") or ledger.phase("other")) * repeats / calls if calls else 0.0
-    there = [op for op in ledger.ops if module.repeated_span and _below(op.where, module.repeated_span)]
+    evenly = (of_phase(ledger, "forward") or of_phase(ledger, "other")) * repeats / calls if calls else 0.0
+    every = ledger.ops if ledger.device is None else tuple(everything(ledger))
+    there = [group for group in every if module.repeated_span and _below(group.where, module.repeated_span)]
     if not there:
         return evenly
-    forward = total(op for op in there if op.phase != "backward")
+    forward = sum(group.ns for group in there if group.phase != "backward")
     # What plain steps spend at the line: fresh memory and the release of what was saved, which no op of a profile has.
-    at_line = [line for line in ledger.lines if module.repeated_span and _below(line.where, module.repeated_span)]
+    sampled = ledger.lines if ledger.device is None else ()
+    at_line = [line for line in sampled if module.repeated_span and _below(line.where, module.repeated_span)]
     forward = max(forward, sum(line.ns for line in at_line if line.phase != "backward"))
-    backward = total(op for op in there if op.phase == "backward")
+    backward = sum(group.ns for group in there if group.phase == "backward")
     part = repeats / (module.repeated_span_calls or module.calls_per_step)
     if module.repeated_share is not None:  # calls of one line may differ in size: a picture, and fifty copies of it
         part = min(part, module.repeated_share)

@@ -13,6 +13,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.views import host_side
 from gobrrr.units import duration
 
 EMBEDDING = "aten::embedding"
@@ -47,10 +48,10 @@ class Growing(NamedTuple):
         return sum(self.lengths) / len(self.lengths)
 
 
-@rule("BRR314", "decoding-without-cache", "compute", needs={"plain", "ops", "shapes"})
+@rule("BRR314", "decoding-without-cache", "compute", needs={"plain", "ops", "shapes"}, on_device=True)
 def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
-    grown = growing(ledger)
+    grown = growing(host_side(ledger))
     if ledger.step.kind != "inference" or grown is None:
         return
     ops = [op for op in ledger.ops if any(set(shape) & grown.sizes for shape in op.shapes)]

@@ -45,4 +45,5 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=(span,) if span else (),
         evidence={"per_call": time(per_call), "above_the_floors": time(above), "steps": count(ledger.step.count)},
         confidence="inferred",
+        both=True,
     )
