@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.devicemodel import DeviceLedger, DeviceMemory
 from gobrrr.ledger.model import OpGroup
-from gobrrr.recording.facts import Facts
+from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts
 from tests.unit import test_rules_bandwidth as bandwidth
 from tests.unit import test_rules_beside as beside
 from tests.unit import test_rules_compute_waste as waste
@@ -197,3 +197,27 @@ def test_large_logits_are_told_by_their_bytes_where_no_fresh_page_costs_time():
     case.ms = 500
     (found,) = case.raised("BRR203")
     assert found.saving.expected_ns == 0 and found.cost_bytes == 3 * 1024 * 50_000 * 4
+
+
+def test_code_that_compiling_left_eager_passes_over_memory_in_kernels():
+    where = (LINE, OTHER_LINE)
+    given_up = ModuleFacts(id=0, compiled=True, span=OTHER_LINE)
+    eager = Case(ops=(op("mul", (4096, 4096), ms=30, where=where),), facts=Facts(modules=(given_up,)))
+    limit = Case(ops=eager.ops, facts=Facts(compile=CompileFacts(used=True, limit_hit=True)))
+    for case, code in ((eager, "BRR802"), (limit, "BRR803")):
+        (plain,) = case.raised(code)
+        (found,) = launching(case, busy=90).raised(code)
+        assert found.saving.expected_ns == pytest.approx(0.9 * plain.saving.expected_ns)
+
+
+def test_entering_graphs_beside_kernels_is_free():
+    breaks = CompileFacts(used=True, num_graphs=3, graph_breaks=400, break_spans=(OTHER_LINE,))
+    case = Case(facts=Facts(compile=breaks))
+    assert case.raised("BRR802")[0].saving.expected_ns == pytest.approx(400 * 30 * 1000)
+    assert not on_gpu(case, busy=99).raised("BRR802")
+
+
+def test_a_devices_memory_that_grows_has_no_pages_to_touch():
+    growing = DeviceMemory(peak=1 << 30, growth_per_step=32e6)
+    (found,) = on_gpu(Case(), memory=growing).raised("BRR601")
+    assert found.saving.expected_ns == 0 and found.cost_bytes == 32_000_000

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, time, worth_telling
-from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.model import Finding, finding, off_the_step, rule
 from gobrrr.rules.shapes import costliest_line, inside, kind, total
 from gobrrr.units import duration, share
 
@@ -61,8 +61,10 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     places = {span.place for span in facts.break_spans}
     python = sum(group.ns for group in ledger.host if _at(group, places))
     entries = facts.graph_breaks * ENTRY_IN_DISPATCHES * machine.dispatch.median
-    passes, dispatch = _passes(eager), sum(op.dispatch_ns for op in eager)
-    expected = python + entries + 0.5 * dispatch + FUSED_AWAY * passes
+    if ledger.device is not None:
+        entries = min(entries, ledger.device.starved_ns)
+    passes, dispatch = _passes(left_eager(ledger, _working(ledger))), sum(op.dispatch_ns for op in eager)
+    expected = python + entries + 0.5 * dispatch + _fused_away(ledger, passes)
     if not worth_telling(ledger, expected):
         return
     reason = f": {facts.break_reasons[0]}" if facts.break_reasons else ""
@@ -87,15 +89,16 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-def left_eager(ledger: Ledger) -> list[OpGroup]:
-    """Ops that run one by one though their function was to be compiled: it holds a break, or no graph came of it."""
+def left_eager(ledger: Ledger, ops: Iterable[OpGroup] | None = None) -> list[OpGroup]:
+    """Ops, the ledger's or others of it, that run one by one though their function was to be compiled: it holds a
+    break, or no graph came of it."""
     broken = {(span.file, span.function) for span in ledger.facts.compile.break_spans}
     given_up = set()
     if not ledger.facts.compile.num_graphs:
         given_up = {(m.span.file, m.span.line) for m in ledger.facts.modules if m.compiled and m.span}
     return [
         op
-        for op in ledger.ops
+        for op in (ledger.ops if ops is None else ops)
         if op.phase in ("forward", "backward")
         and not inside(op, *COMPILED)
         and any((span.file, span.function) in broken or span.place in given_up for span in op.where)
@@ -121,16 +124,17 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     model = [op for op in ledger.ops if op.phase in ("forward", "loss", "backward", "other")]
     dispatch = sum(op.dispatch_ns for op in model)
-    passes = _passes(model)
+    working = [op for op in _working(ledger) if op.phase in ("forward", "loss", "backward", "other")]
+    passes = _passes(working)
     host = ledger.account("host")
     # What a compiled step would not pay: half of dispatch and of Python, and most passes over memory.
-    expected = 0.5 * dispatch + 0.4 * host + FUSED_AWAY * passes
+    expected = 0.5 * dispatch + 0.4 * host + _fused_away(ledger, passes)
     yield finding(
         "BRR803",
         ledger,
         low=0.0,
         expected=expected,
-        ceiling=dispatch + passes + host + sum(_inefficiency(op) for op in model),
+        ceiling=dispatch + passes + host + sum(_inefficiency(op) for op in working),
         message=f"torch.compile hit its recompile limit and runs this code eagerly since; dispatch and passes over "
         f"memory that it would spare take {share((dispatch + passes) / ledger.wall if ledger.wall else 0)} of the step",
         advice="Give the compiled function fewer kinds of inputs (dynamic=True, padded sizes), or raise "
@@ -147,6 +151,15 @@ def _place(ledger: Ledger) -> tuple[Span, ...]:
     called = [module.span for module in ledger.facts.modules if module.compiled and module.span]
     found = ledger.facts.compile.span or next(iter(called), None)
     return (found,) if found else costliest_line(ledger.ops)
+
+
+def _working(ledger: Ledger) -> tuple[OpGroup, ...]:
+    """Ops with the time of their work: of a device's kernels where one works."""
+    return ledger.ops if ledger.device is None else ledger.device_ops
+
+
+def _fused_away(ledger: Ledger, passes: float) -> float:
+    return FUSED_AWAY * passes if ledger.device is None else off_the_step(ledger, FUSED_AWAY * passes)
 
 
 def _passes(ops: list[OpGroup]) -> float:

@@ -42,6 +42,9 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if held is None and not creeps:
         return
     pages = growth / PAGE * machine.fresh_page.median
+    if ledger.device is not None:  # its own memory has no pages, and what the host touches beside it costs nothing
+        on_host = max(0.0, ledger.facts.rss_growth_per_step or 0.0)
+        pages = min(on_host / PAGE * machine.fresh_page.median, ledger.device.starved_ns)
     # What is kept cannot be used again: every page of it is a fresh one. A graph that grows makes backward longer too.
     drift = max(0.0, ledger.step.drift) if held else 0.0
     longer = drift / (1 + drift) * ledger.wall  # of the last third's step, the part that the first third's had not

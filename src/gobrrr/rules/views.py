@@ -34,8 +34,8 @@ def host_side(ledger: Ledger) -> Ledger:
 
 
 def everything(ledger: Ledger) -> Iterator[OpGroup | HostGroup]:
-    """What the step's time is made of, outside the loader's own: kernels by the op that launched them, then what the
-    host does while the device idles. Whoever runs less of a line gets both back. Without a device, ops and the rest."""
+    """What the step's time is made of: kernels by the op that launched them, then what the host does while the device
+    idles. Whoever runs less of a line gets both back. Without a device, ops and the rest."""
     whole = host_side(ledger)
     if whole.device is not None:
         yield from whole.device_ops
