@@ -12,6 +12,7 @@ from gobrrr.ledger.model import OpGroup
 from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts
 from tests.unit import test_rules_bandwidth as bandwidth
 from tests.unit import test_rules_beside as beside
+from tests.unit import test_rules_compute_frozen as frozen
 from tests.unit import test_rules_compute_waste as waste
 from tests.unit import test_rules_data as data
 from tests.unit import test_rules_overhead as overhead
@@ -221,3 +222,13 @@ def test_a_devices_memory_that_grows_has_no_pages_to_touch():
     growing = DeviceMemory(peak=1 << 30, growth_per_step=32e6)
     (found,) = on_gpu(Case(), memory=growing).raised("BRR601")
     assert found.saving.expected_ns == 0 and found.cost_bytes == 32_000_000
+
+
+def test_what_the_host_draws_for_a_frozen_part_is_no_kernel():
+    (found,) = launching(frozen.tagger(), busy=90).raised("BRR113")
+    assert found.saving.low_ns > 0 and "none of 20 batches drew" in found.message
+    draws = frozen.tagger()
+    kernels = draws.ops
+    draws.ops = (op("normal_", (64, 64), ms=0.001, where=(OTHER_LINE,), order=1), *draws.ops)
+    (noisy,) = on_gpu(draws, *kernels).raised("BRR113")
+    assert noisy.saving.low_ns == 0

@@ -13,6 +13,7 @@ from gobrrr.rules.keeping import LEAST_LOOKS
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.norms import NORMS
 from gobrrr.rules.shapes import by_line, costliest_line, total
+from gobrrr.rules.views import host_side
 from gobrrr.units import duration, share
 
 LEAST = 0.02
@@ -130,9 +131,9 @@ def _draws(op: OpGroup) -> bool:
 
 
 def _draws_before(ledger: Ledger, frozen: list[OpGroup]) -> bool:
-    """Whether the step draws random numbers before the last of those ops, at whatever line."""
+    """Whether the step draws random numbers before the last of those ops, at whatever line, on whatever device."""
     last = max((op.order for op in frozen), default=0)
-    before = (op for op in ledger.ops if op.phase in ("forward", "loss", "other") and op.order < last)
+    before = (op for op in host_side(ledger).ops if op.phase in ("forward", "loss", "other") and op.order < last)
     return any(map(_draws, before))
 
 
