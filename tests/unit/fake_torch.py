@@ -85,6 +85,8 @@ class FakeTorch:
         self.longest_call = 0.0
         self.medium_speedup, self.medium_error = 2.0, 5.7e-7
         self.queued = 0.0
+        self.loading_ns, self.loaded = 0.0, set[object]()
+        """What the first call of each kind and size takes on the device."""
         self.settings_seen: set[tuple[int, str]] = set()
         self.cuda = SimpleNamespace(
             is_available=lambda: device is not None,
@@ -146,6 +148,9 @@ class FakeTorch:
         if left.device == "cuda":
             assert self.device_rates is not None
             key = "tf32" if dtype == "float32" and self.precision == "high" else dtype
+            if (key, left.shape) not in self.loaded:
+                self.loaded.add((key, left.shape))
+                self.queue(self.loading_ns)
             self.queue(2.0 * left.shape[0] ** 3 / self._rate(self.device_rates, key) * 1e9)
             return left
         rate = self._rate(self.rates, dtype) * self.threads

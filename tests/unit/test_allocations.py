@@ -7,15 +7,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+from gobrrr.ledger.allocations import device_memory
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceMemory
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.recording.facts import Facts
+from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.offline import of_trace
 from gobrrr.recording.sources import Source, read
 from gobrrr.report.text import render
 from gobrrr.rules.verdict.build import build
 from tests.unit.handmade import MS, Case
+from tests.unit.test_device_ledger import host, places
 
 MIB = 1 << 20
 CUDA, CPU = 1, 0
@@ -94,6 +98,20 @@ def test_calls_to_the_driver_in_every_step_stall_it(tmp_path: Path) -> None:
 
     (told,) = [f for f in judge(found, UNKNOWN, strict=True)[0] if f.code == "BRR602"]
     assert told.saving.ceiling_ns == 400_000 and "1 call to the driver" in told.message
+
+
+def test_without_the_profilers_record_the_allocator_itself_is_believed(tmp_path: Path) -> None:
+    """A run that is watched here does not record allocations: of the program's peak it said the process's own."""
+    facts = Facts(
+        device_peak_bytes=700, device_reserved_bytes=900, device_capacity_bytes=1000, device_growth_per_step=3.0
+    )
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [
+        event("cpu_op", "aten::mm", 0, 90), event("cuda_runtime", "cudaMalloc", 20, 5)]}))  # fmt: skip
+    trace = read_trace(path)
+    found = device_memory(trace, host(trace, 0, 100), places(), facts)
+    assert found == DeviceMemory(700, 900, growth_per_step=3.0, driver_calls=1.0, capacity=1000)
+    assert device_memory(trace, host(trace, 0, 100), places(), Facts()) is None
 
 
 def of(memory: DeviceMemory, **fields: Any) -> Case:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,28 @@ def test_busy_is_the_union_over_streams_and_idle_the_rest_of_the_window(tmp_path
     assert found is not None
     assert (found.busy_ns, found.idle_ns) == (30_000, 70_000)
     assert found.span_busy_share == 1.0  # first to last device event: what other tools print
+
+
+def test_what_the_host_launched_is_the_steps_though_it_runs_after_them(tmp_path: Path) -> None:
+    """A host that runs ahead leaves the window long before the device is done: of an H200 that was never idle a third
+    of the work was missing. Where nobody waited for the device, as in files of others, what ran in the steps counts."""
+    launches = [call("cudaLaunchKernel", 5 + i, 1, i) for i in range(4)]
+    kernels = [kernel("gemm", 10 + 40 * i, 40, correlation=i) for i in range(4)]
+    before = kernel("gemm", 0, 10, correlation=99)
+    trace = read(tmp_path, op("aten::mm", 0, 9), *launches, before, *kernels, call("cudaLaunchKernel", 60, 1, 99))
+    drained = replace(host(trace, 2, 50), drained=True)
+    found, _ = device_ledger(trace, drained, places(), 1, "H200") or (None, None)
+    assert found is not None and (found.busy_ns, found.idle_ns) == (160_000, 8_000)
+    found, _ = device_ledger(trace, host(trace, 2, 50), places(), 1, "H200") or (None, None)
+    assert found is not None and found.busy_ns == 40_000
+
+
+def test_a_copy_within_the_device_transfers_nothing(tmp_path: Path) -> None:
+    inside = kernel("Memcpy DtoD (Device -> Device)", 10, 30, cat="gpu_memcpy")
+    there = kernel("Memcpy HtoD (Pageable -> Device)", 50, 5, cat="gpu_memcpy")
+    trace = read(tmp_path, op("aten::copy_", 0, 5), inside, there)
+    found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "H200") or (None, None)
+    assert found is not None and (found.busy_ns, found.exposed_copy_ns) == (35_000, 5_000)
 
 
 def test_a_synchronisation_costs_the_idle_it_causes_not_its_own_length(tmp_path: Path) -> None:
@@ -226,6 +249,9 @@ def test_kernel_classes(name: str, label: str) -> None:
         ("volta_sgemm_64x64_nt", True, False),
         ("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", True, False),
         ("void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>", True, False),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_aligna4", True, False),
+        ("sm90_xmma_gemm_f32f32_tf32f32_f32_nt_n_tilesize128x256x32_warpgroupsize2x1x1", False, True),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>", True, False),
         ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn", False, True),
         ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", False, True),
         ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4>", False, True),

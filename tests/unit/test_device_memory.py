@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gobrrr.capture.devicememory import Device
+from gobrrr.capture.devicememory import Device, most
 from gobrrr.recording import marks
 
 
@@ -54,3 +54,15 @@ def test_an_allocator_that_does_not_tell_is_asked_no_more(cuda: Cuda) -> None:
 def test_a_process_without_torch_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert Device().marks(0) == []
+
+
+def test_what_was_most_is_asked_of_a_device_in_use(cuda: Cuda) -> None:
+    cuda.max_memory_allocated, cuda.max_memory_reserved = lambda: 3 << 20, lambda: 4 << 20
+    cuda.current_device, cuda.get_device_properties = lambda: 0, lambda index: SimpleNamespace(total_memory=80 << 30)
+    assert most() == {}
+    cuda.used = True
+    assert most() == {
+        "device_peak_bytes": 3 << 20, "device_reserved_bytes": 4 << 20, "device_capacity_bytes": 80 << 30,
+    }  # fmt: skip
+    del cuda.max_memory_reserved
+    assert most() == {}, "an allocator that keeps no statistics"

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture import parts, schedule, source, trainers
+from gobrrr.capture import devicememory, parts, schedule, source, trainers
 from gobrrr.capture.unseen import is_tracing, unseen
 from gobrrr.capture.window import is_plain
 from gobrrr.machine.probe import memory_limit
@@ -253,7 +253,7 @@ def _break_spans(utils: Any) -> list[dict[str, Any]]:
 
 
 def memory() -> dict[str, Any]:
-    """Resident, peak and limit of this process's memory; swap in use by it."""
+    """Resident, peak and limit of this process's memory; swap in use by it; the same of the device that it uses."""
     found: dict[str, Any] = {}
     try:
         with open("/proc/self/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
@@ -264,4 +264,4 @@ def memory() -> dict[str, Any]:
         found["memory_limit"] = memory_limit()
     except (OSError, ValueError, IndexError):
         pass
-    return found
+    return {**found, **devicememory.most()}

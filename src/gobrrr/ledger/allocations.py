@@ -11,6 +11,7 @@ from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.idle import ALLOCATOR, named
 from gobrrr.ledger.launchers import innermost
 from gobrrr.ledger.places import Places
+from gobrrr.recording.facts import Facts
 from gobrrr.recording.trace import Memory, Trace
 
 Ints = npt.NDArray[np.int64]
@@ -20,25 +21,38 @@ FEWEST_STEPS = 3
 MAKERS = ("aten::empty", "aten::resize_")
 
 
-def device_memory(trace: Trace, host: HostOps, places: Places) -> DeviceMemory | None:
-    """Of the steps of the window. None where the profiler did not record the device's allocations."""
+def device_memory(trace: Trace, host: HostOps, places: Places, facts: Facts) -> DeviceMemory | None:
+    """Of the steps of the window; where the profiler did not record the device's allocations, of the whole program by
+    what its allocator said in the end. None where neither is known."""
     table, allocated, totals = allocated_until(trace, host.end)
-    if not len(table):
-        return None
     within = table.start >= host.begin
     if not within.any():
-        return None
+        return _of_the_program(trace, host, facts)
     peak = int(np.flatnonzero(within)[np.argmax(allocated[within])])
     row = _allocating(table, peak, host)
-    calls = named(trace, trace.runtime.name, ALLOCATOR) & (trace.runtime.start >= host.begin)
-    calls &= trace.runtime.start < host.end
     return DeviceMemory(
         peak=int(allocated[peak]), reserved=int(table.total_reserved[within].max()) if totals else None,
         op=host.name(row) if row >= 0 else "",
         where=places.places[int(places.at(table.start[peak : peak + 1])[0])].where,
-        growth_per_step=_growth(table.start, allocated, host), driver_calls=float(calls.sum()) / host.num_steps,
+        growth_per_step=_growth(table.start, allocated, host), driver_calls=_driver_calls(trace, host),
         capacity=_capacity(trace, int(table.device[0])), since_start=not totals,
     )  # fmt: skip
+
+
+def _of_the_program(trace: Trace, host: HostOps, facts: Facts) -> DeviceMemory | None:
+    if facts.device_peak_bytes is None:
+        return None
+    return DeviceMemory(
+        facts.device_peak_bytes, facts.device_reserved_bytes, growth_per_step=facts.device_growth_per_step,
+        driver_calls=_driver_calls(trace, host), capacity=facts.device_capacity_bytes,
+    )  # fmt: skip
+
+
+def _driver_calls(trace: Trace, host: HostOps) -> float:
+    """Per step."""
+    runtime = trace.runtime
+    calls = named(trace, runtime.name, ALLOCATOR) & (runtime.start >= host.begin) & (runtime.start < host.end)
+    return float(calls.sum()) / host.num_steps
 
 
 def allocated_until(trace: Trace, end: int) -> tuple[Memory, Ints, bool]:

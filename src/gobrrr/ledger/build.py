@@ -25,6 +25,7 @@ from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.profiledwindow import profiled_window
+from gobrrr.ledger.replay import waits_at_plain_speed
 from gobrrr.ledger.roofline import device_roofline, roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
 from gobrrr.ledger.serving import serving_classes
@@ -57,7 +58,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = waited(recording, plain)
-    profiled, device, launched, waits, tables = _window(recording, prices, machine, facts)
+    profiled, device, launched, waits, tables = _window(recording, prices, machine, facts, stats.plain_wall_ns)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)
@@ -114,7 +115,7 @@ def _accounts(
 
 
 def _window(
-    recording: Recording, prices: Prices, machine: Machine, facts: Facts
+    recording: Recording, prices: Prices, machine: Machine, facts: Facts, plain: float
 ) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...], tuple[LineGroup, ...], tuple[OpTable, ...]]:
     window = profiled_window(recording)
     if window is None:
@@ -134,7 +135,10 @@ def _window(
         ceilings = of_device(name, machine)
         launched, kernel_ns, tf32, shaped, on_device = device_ops(trace, host, places, ceilings, updated, grouping)
         work = device_work(launched, kernel_ns, tf32, ceilings, shaped) if ceilings else None
-        device = msgspec.structs.replace(device, work=work, memory=device_memory(trace, host, places))
+        syncs = waits_at_plain_speed(trace, host.launched(trace.kernels, trace.runtime), whole, places, plain)
+        device = msgspec.structs.replace(
+            device, work=work, memory=device_memory(trace, host, places, facts), plain_syncs=syncs
+        )
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
     frames = Frames.of(trace, np.unique(host.ops.thread).tolist(), places) if recording.offline else None
     waits = data_lines(host, places, idle, frames) if frames is not None else ()

@@ -24,6 +24,8 @@ DEPENDENT = 9.0
 dependent launch, CUDA's programming guide): of a B200's kernels 8 % did, by 0.6 % of their time."""
 SHORT_KERNEL_NS = 10_000  # TraceLens calls a kernel below 10 us short
 _MATRIX = ("matmul", "convolution", "attention")
+_INSIDE = re.compile(r"DtoD|Device -> Device")
+"""A copy within the device is work on its memory, as a kernel's: nothing is transferred."""
 _GRAPH = re.compile(r"GraphLaunch")
 _BEGINS, _ENDS = re.compile(r"StreamBeginCapture"), re.compile(r"StreamEndCapture")
 _KERNEL = re.compile(r"Launch\w*Kernel")
@@ -35,7 +37,7 @@ def device_ledger(
     """Per step over the whole window, from its first moment to its last, and when ops and Python kept the device
     waiting; None where the trace has no device events."""
     begin, end = int(host.spans[0, 0]), int(host.spans[-1, 1])
-    kernels = _inside(trace.kernels, begin, end)
+    kernels = host.launched(trace.kernels, trace.runtime)
     if not len(kernels):
         return None
     end = max(end, int((kernels.start + kernels.dur).max()))
@@ -52,7 +54,8 @@ def device_ledger(
     ledger = DeviceLedger(
         name=name, busy_ns=busy / num_steps, idle_ns=(end - begin - busy) / num_steps,
         span_busy_share=_span_busy(kernels.take(linked) if np.any(linked) else kernels), idle_by_cause=causes,
-        exposed_copy_ns=exposed(kernels, is_copy) / num_steps, copies=_copies(trace, kernels.take(is_copy), num_steps),
+        exposed_copy_ns=exposed(kernels, is_copy & ~named(trace, kernels.name, _INSIDE)) / num_steps,
+        copies=_copies(trace, kernels.take(is_copy), num_steps),
         kernels=_kernels(trace, kernels, num_steps), syncs=syncs, short_kernel_share=_short(kernels),
         underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
@@ -85,10 +88,6 @@ def _span_busy(kernels: Kernels) -> float:
     """Busy share from the first to the last event, of those whose launch was recorded (TraceLens counts so)."""
     first, last = int(kernels.start.min()), int((kernels.start + kernels.dur).max())
     return _length(kernels) / max(1, last - first)
-
-
-def _inside(kernels: Kernels, begin: int, end: int) -> Kernels:
-    return kernels.take((kernels.start >= begin) & (kernels.start < end))
 
 
 def _replayed(trace: Trace, kernels: Kernels) -> float:

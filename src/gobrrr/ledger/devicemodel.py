@@ -158,6 +158,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """(name, calls, ns, class: matmul, convolution, attention, elementwise, reduction, communication, other)."""
     syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] = ()
     """(call, calls per step, idle ns it causes, user lines)."""
+    plain_syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] | None = None
+    """The same of a plain step, by the window played again at its speed; null where it could not be."""
     short_kernel_share: float = 0.0
     underfilled_share: float | None = None
     """Of kernel time, in kernels with less than one block per multiprocessor: a grid that leaves some of them without

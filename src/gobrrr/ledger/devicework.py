@@ -40,8 +40,7 @@ def device_ops(
     first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32;
     products, convolutions and attention by their shapes; what each row must cost. Without a `device` no work is
     priced."""
-    begun = (trace.kernels.start >= host.spans[0, 0]) & (trace.kernels.start < host.end)
-    kernels = trace.kernels.take((trace.kernels.kind == KERNEL) & begun)
+    kernels = host.launched(trace.kernels.take(trace.kernels.kind == KERNEL), trace.runtime)
     row = launchers(kernels, trace.runtime, host.ops, host.parent)
     ns = np.zeros(len(host), np.int64)
     np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])

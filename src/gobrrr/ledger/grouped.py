@@ -97,8 +97,7 @@ def op_tables(
 def _columns(host: HostOps, trace: Trace, priced: RowPrices, on_device: bool) -> _Columns:
     device = np.zeros(len(host), np.int64)
     if on_device:
-        begun = (trace.kernels.start >= host.spans[0, 0]) & (trace.kernels.start < host.end)
-        kernels = trace.kernels.take(begun)
+        kernels = host.launched(trace.kernels, trace.runtime)
         row = launchers(kernels, trace.runtime, host.ops, host.parent)
         np.add.at(device, row[row >= 0], kernels.dur[row >= 0])
     owner = np.array(priced.owner or range(len(host)), np.int64)

@@ -13,7 +13,7 @@ from gobrrr.ledger.spans import after_watching, step_spans, usual, within
 from gobrrr.ledger.updates import with_open_updates
 from gobrrr.ledger.waits import with_waits
 from gobrrr.recording.run import Recording, Window
-from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Ops, Trace
+from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Kernels, Ops, Runtime, Trace, launch_rows
 from gobrrr.recording.tree import nest
 
 Ints = npt.NDArray[np.int64]
@@ -42,6 +42,8 @@ class HostOps:
     """(n, 2) of the evaluations of closures within those."""
     ran: Ints = field(default_factory=lambda: NONE)
     """(n, 2) when the host did the steps: as `spans`, of a file's first step from where the host began it."""
+    drained: bool = False
+    """The device had nothing to do when the first step began and was waited for after the last: a run watched here."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -62,6 +64,15 @@ class HostOps:
         inner = self.parent >= 0
         np.subtract.at(own, self.parent[inner], idle[inner])
         return replace(self, own=np.maximum(own, 0))
+
+    def launched(self, kernels: Kernels, runtime: Runtime) -> Kernels:
+        """The device's work that is the steps': what ran in them, or where the device was waited for before and after
+        what they launched, which may run long after the host has left them."""
+        if not self.drained:
+            return kernels.take((kernels.start >= self.spans[0, 0]) & (kernels.start < self.end))
+        row = launch_rows(kernels, runtime)
+        began = np.where(row >= 0, runtime.start[row], kernels.start) if len(runtime) else kernels.start
+        return kernels.take((began >= self.spans[0, 0]) & (began < self.end))
 
     @property
     def waits_for_data(self) -> npt.NDArray[np.bool_]:
@@ -101,7 +112,8 @@ def host_ops(recording: Recording, window: Window, trace: Trace, places: Places)
     phases = _phases([names[n] for n in ops.name.tolist()], tree.parent.tolist(), here, ops.is_backward.tolist())
     if not places.known or (recording.offline and not any(p.module or p.backward for p in places.places)):
         phases = _guessed(phases, _leads_back(ops))
-    host = HostOps(ops, names, tree.parent, tree.self_time, leaf, ops.kind == CPU_OP, phases, place, spans, ran=ran)
+    is_op, drained = ops.kind == CPU_OP, not recording.offline
+    host = HostOps(ops, names, tree.parent, tree.self_time, leaf, is_op, phases, place, spans, ran=ran, drained=drained)
     updates, starts = _updates(host), ops.start.tolist()
     host = replace(host, updates=updates, closures=evaluations(updates, starts, (ops.start + ops.dur).tolist(), phases))
     return replace(host, phase=_outside_closures(host))

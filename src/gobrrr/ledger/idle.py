@@ -194,11 +194,7 @@ def _syncs(trace: Trace, idle: Idle, waiting: Ints, host: HostOps, places: Place
     the next kernel, but no longer than the call kept the host waiting. Without it the host would have been so much
     ahead, and not more: what it does between a wait for nothing and its next launch is its own affair. Idle in which
     the loop is `waiting` for data comes before."""
-    runtime, copies = trace.runtime, _blocking_copies(trace)
-    rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
-    rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
-    calls = runtime.take(rows)
-    names = np.where(copies >= 0, trace.kernels.name[copies], runtime.name)[rows] if len(trace.kernels) else calls.name
+    calls, names = waits_for_device(trace, host)
     spans = np.stack((calls.start, calls.start + calls.dur), axis=1)
     blocked = calls.dur - idle.within(spans)
     stretches = spans.copy()
@@ -206,7 +202,17 @@ def _syncs(trace: Trace, idle: Idle, waiting: Ints, host: HostOps, places: Place
     begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
     own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
     caused = Idle(idle.parts(merged(waiting), outside=True)).within(own) * (own[:, 1] > own[:, 0])
-    return _told(trace, host, places, names, calls.start, caused), stretches
+    return told_syncs(trace, host, places, names, calls.start, caused), stretches
+
+
+def waits_for_device(trace: Trace, host: HostOps) -> tuple[Runtime, npt.NDArray[np.int32]]:
+    """The steps' calls in which the host waits for the device, and the names to tell them by."""
+    runtime, copies = trace.runtime, _blocking_copies(trace)
+    rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
+    rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
+    calls = runtime.take(rows)
+    names = np.where(copies >= 0, trace.kernels.name[copies], runtime.name)[rows] if len(trace.kernels) else calls.name
+    return calls, names
 
 
 def _blocking_copies(trace: Trace) -> Ints:
@@ -223,12 +229,17 @@ def _blocking_copies(trace: Trace) -> Ints:
     return found
 
 
-def _told(
-    trace: Trace, host: HostOps, places: Places, names: npt.NDArray[np.int32], starts: Ints, caused: Ints
+def told_syncs(
+    trace: Trace,
+    host: HostOps,
+    places: Places,
+    names: npt.NDArray[np.int32],
+    starts: Ints,
+    caused: npt.NDArray[np.generic],
 ) -> tuple[Sync, ...]:
     """By call and place, the dearest first."""
     count: Counter[tuple[int, int]] = Counter()
-    sums: dict[tuple[int, int], int] = defaultdict(int)
+    sums: dict[tuple[int, int], float] = defaultdict(float)
     for name, place, ns in zip(names.tolist(), places.at(starts).tolist(), caused.tolist(), strict=True):
         count[(name, place)] += 1
         sums[(name, place)] += ns

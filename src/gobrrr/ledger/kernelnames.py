@@ -38,11 +38,11 @@ _CLASSES = tuple(
     )
 )  # fmt: skip
 TENSOR_CORE = re.compile(
-    r"tensorop|[shi]\d{3,6}(gemm|cudnn|fprop|dgrad|wgrad)|hmma|imma|wgmma|gmma|xmma|mfma|_MI\d+x|_tc|bf16gemm|nvjet|tcgen05"
+    r"tensorop|[shi]\d{3,6}(gemm|cudnn|fprop|dgrad|wgrad)|hmma|imma|wgmma|gmma|xmma(?!\w*f32f32_f32f32_f32)|mfma|_MI\d+x|_tc|bf16gemm|nvjet|tcgen05"
     r"|\bsage_fwd|E[2345]M[0123]|flash|attn_fwd|fmha|triton_mm|triton_tem",
     re.I,
 )
-VECTOR_UNITS = re.compile(r"sgemm_|_scudnn_|(engine|sgemm|winograd\w*)<float|_simt_", re.I)
+VECTOR_UNITS = re.compile(r"sgemm_|_scudnn_|(engine|sgemm|winograd\w*)<float|_simt_|_ffma_|f32f32_f32f32_f32", re.I)
 """fp32 products and convolutions that say by their names that they leave the matrix units alone."""
 
 

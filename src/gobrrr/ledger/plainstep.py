@@ -15,6 +15,7 @@ import msgspec
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork, Transfer
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.scaling import times
+from gobrrr.recording.facts import Span
 
 Op = TypeVar("Op", OpGroup, DeviceOp)
 
@@ -31,14 +32,13 @@ def factors(device: DeviceLedger, plain: float, alike: bool) -> tuple[float, flo
 
 def at_plain_step(device: DeviceLedger, working: float, idling: float) -> DeviceLedger:
     """The same per plain step; how often something was called stays as it was recorded."""
+    causes, syncs = _idle(device, idling)
     return msgspec.structs.replace(
         device,
-        busy_ns=device.busy_ns * working, idle_ns=device.idle_ns * idling,
-        idle_by_cause=tuple((cause, ns * idling) for cause, ns in device.idle_by_cause),
+        busy_ns=device.busy_ns * working, idle_ns=device.idle_ns * idling, idle_by_cause=causes, syncs=syncs,
         exposed_copy_ns=device.exposed_copy_ns * working,
         copies=tuple((kind, n, size * working, ns * working) for kind, n, size, ns in device.copies),
         kernels=tuple((name, calls, ns * working, kind) for name, calls, ns, kind in device.kernels),
-        syncs=tuple((call, calls, ns * idling, where) for call, calls, ns, where in device.syncs),
         tensor_core_ns=device.tensor_core_ns * working,
         tensor_core_eligible_ns=device.tensor_core_eligible_ns * working,
         exposed_communication_ns=device.exposed_communication_ns * working,
@@ -47,6 +47,26 @@ def at_plain_step(device: DeviceLedger, working: float, idling: float) -> Device
         start_up_ns=device.start_up_ns * idling, held_ns=device.held_ns * idling,
         work=_work(device.work, working) if device.work else None,
     )  # fmt: skip
+
+
+Causes = tuple[tuple[str, float], ...]
+Syncs = tuple[tuple[str, float, float, tuple[Span, ...]], ...]
+
+
+def _idle(device: DeviceLedger, idling: float) -> tuple[Causes, Syncs]:
+    """Idle by cause and the synchronising calls. Waits cost what they cost at the plain step, where that is known, out
+    of what neither data nor the device itself takes; what is left has the window's proportions."""
+    causes = {cause: ns * idling for cause, ns in device.idle_by_cause}
+    if device.plain_syncs is None:
+        return tuple(causes.items()), tuple((call, n, ns * idling, at) for call, n, ns, at in device.syncs)
+    open_ = {cause: ns for cause, ns in causes.items() if cause not in ("data_wait", "stalled")}
+    total, told = sum(open_.values()), sum(ns for _, _, ns, _ in device.plain_syncs)
+    waits = min(total, told)
+    others = total - open_.get("sync", 0.0)
+    rest = (total - waits) / others if others else 0.0
+    causes |= {cause: waits if cause == "sync" else ns * rest for cause, ns in open_.items()}
+    part = waits / told if told else 0.0
+    return tuple(causes.items()), tuple((call, n, ns * part, at) for call, n, ns, at in device.plain_syncs)
 
 
 def _transfer(one: Transfer, factor: float) -> Transfer:

@@ -91,6 +91,8 @@ def matmul_gauge(
     for size in sizes:
         try:
             run = waiting(product(torch, dtype, size, device), wait)
+            if wait is not None:
+                run(1)  # a device loads its libraries and kernels at their first call: 0.1 s, at any size
             each = shortest(run, 1, clock, 10 * GROW_BELOW_NS)
         except (RuntimeError, NotImplementedError, TypeError, AttributeError):
             break

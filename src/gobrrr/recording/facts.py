@@ -369,6 +369,11 @@ class Facts(msgspec.Struct, frozen=True):
     rss_growth_per_step: float | None = None
     rss_bytes: int | None = None
     peak_rss_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    """Most that tensors held on the current device, by its allocator; the two below likewise."""
+    device_reserved_bytes: int | None = None
+    device_capacity_bytes: int | None = None
+    device_growth_per_step: float | None = None
     runtime_bytes: int | None = None
     """Resident when torch had been imported: the interpreter and torch, before the program made anything."""
     memory_limit: int | None = None

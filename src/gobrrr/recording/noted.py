@@ -16,7 +16,8 @@ from gobrrr.recording.run import Recording
 from gobrrr.recording.steps import Step
 from gobrrr.recording.vitals import rates
 
-_MEMORY = ("rss_bytes", "peak_rss_bytes", "runtime_bytes", "memory_limit", "swap_used")
+_DEVICE = ("device_peak_bytes", "device_reserved_bytes", "device_capacity_bytes")
+_MEMORY = ("rss_bytes", "peak_rss_bytes", "runtime_bytes", "memory_limit", "swap_used", *_DEVICE)
 
 
 def facts_of(recording: Recording, plain: list[Step]) -> Facts:

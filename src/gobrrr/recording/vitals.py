@@ -27,7 +27,8 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     stretches = plain_stretches(recording.events, plain)
     found: dict[str, float | None] = {
         **_collections(recording.events, plain),
-        "rss_growth_per_step": _growth(recording.events, stretches, wall),
+        "rss_growth_per_step": _growth(recording.events, stretches, wall, marks.RSS),
+        "device_growth_per_step": _growth(recording.events, stretches, wall, marks.DEVICE),
     }
     faults = _rate(recording.events, marks.FAULTS, stretches)
     found["minor_faults_per_step"] = faults * wall if faults is not None else None
@@ -111,11 +112,11 @@ def _first_window(recording: Recording) -> int | None:
     return int(opened.min()) if len(opened) else None
 
 
-def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float) -> float | None:
-    """Resident bytes per step over the longest stretch: what both halves of it show. A cache that fills once, or an
+def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float, kind: int) -> float | None:
+    """Bytes per step over the longest stretch: what both halves of it show. A cache that fills once, or an
     evaluation that allocates, is in one half alone."""
     begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0], default=(0, 0))
-    return growth(_samples(events, marks.RSS, begin, end).astype(float), wall)
+    return growth(_samples(events, kind, begin, end).astype(float), wall)
 
 
 def growth(rows: npt.NDArray[np.float64], wall: float) -> float | None:

@@ -1,0 +1,121 @@
+"""What do waits for the device cost the plain step? The window again, at the speed at which the program runs alone.
+
+A profiler makes the host twice as slow and the device not, so that in the window the host is late anyway, and a wait
+hardly costs. So the window is played again as a queue: the host works, launches, and waits; the device does what was
+launched, one thing after the other, each as long as it took. The host's work is made shorter by one factor until a step
+takes as long as the plain one. Then it is played once more without the waits; the difference is what they cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.hostops import HostOps
+from gobrrr.ledger.idle import Sync, merged, told_syncs, waits_for_device
+from gobrrr.ledger.places import Places
+from gobrrr.ledger.spans import elapsed
+from gobrrr.recording.trace import Kernels, Trace, lanes, launch_rows
+
+Ints = npt.NDArray[np.int64]
+BEGIN_NS, RETURN_NS = 8_000, 8_000
+"""From a launch to the begin of its kernel on an idle device, and from the end of work to the return of a wait for it:
+the quickest twentieth took 7.5 us on an H200."""
+ONE_QUEUE = 0.95
+"""Share of the work that must be on one stream: several wait for each other in ways that nobody recorded. Proposed."""
+FASTEST, SLOWEST, ROUNDS = 0.02, 2.0, 24
+"""Lengths of the host's work over the window's own that are tried, and halvings: 1e-5 of it is left."""
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The window as the host's moments, in order. `work`: ns that the host worked until each, waits left out; `fixed`:
+    of which the profiler makes nothing longer, waits for data say. `service`: ns of device work that each launches.
+    `call`: number of the waiting call whose wait each is, -1 where it is none. The last is the end."""
+
+    work: list[float]
+    fixed: list[float]
+    service: list[float]
+    call: list[int]
+
+    def played(self, factor: float, waits: bool) -> tuple[float, dict[int, float]]:
+        """ns of the window, once it follows on itself, with the host's work times `factor`; and how long each call had
+        the host wait."""
+        ends, waited, host, device = [0.0], dict[int, float](), 0.0, 0.0
+        for _ in range(2):
+            begun, blocked = host, 0.0
+            waited = {}
+            for work, fixed, service, call in zip(self.work, self.fixed, self.service, self.call, strict=True):
+                host = begun + work * factor + fixed + blocked
+                if service:
+                    device = max(device, host + BEGIN_NS) + service
+                if waits and call >= 0 and (late := device + RETURN_NS - host) > 0:
+                    waited[call] = waited.get(call, 0.0) + late
+                    blocked += late
+                    host += late
+            ends.append(max(host, device))
+        return ends[2] - ends[1], waited
+
+
+def waits_at_plain_speed(
+    trace: Trace, kernels: Kernels, host: HostOps, places: Places, plain: float
+) -> tuple[Sync, ...] | None:
+    """The calls that wait for the device with the ns per plain step that the step would be shorter without them. None
+    where it cannot be told: without plain steps, or where streams run side by side."""
+    if not host.drained or not plain or not _in_one_queue(kernels):
+        return None
+    calls, names = waits_for_device(trace, host)
+    queue = _queue(trace, kernels, host, np.stack((calls.start, calls.start + calls.dur), axis=1))
+    factor = _factor(queue, plain * host.num_steps)
+    with_waits, waited = queue.played(factor, waits=True)
+    saved = max(0.0, with_waits - queue.played(factor, waits=False)[0])
+    total = sum(waited.values())
+    each = np.array([saved * waited.get(i, 0.0) / total if total else 0.0 for i in range(len(calls))])
+    return told_syncs(trace, host, places, names, calls.start, each)
+
+
+def _in_one_queue(kernels: Kernels) -> bool:
+    work = np.bincount(lanes(kernels), kernels.dur.astype(float))
+    return bool(len(work)) and float(work.max()) >= ONE_QUEUE * float(work.sum())
+
+
+def _factor(queue: Queue, length: float) -> float:
+    """By which the host's work must be multiplied for the window to take so long."""
+    low, high = FASTEST, SLOWEST
+    for _ in range(ROUNDS):
+        middle = (low + high) / 2
+        if queue.played(middle, waits=True)[0] < length:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
+    begin, end = int(host.spans[0, 0]), host.end
+    row, service = launch_rows(kernels, trace.runtime), _service(kernels)
+    times = np.where(row >= 0, trace.runtime.start[row], kernels.start) if len(trace.runtime) else kernels.start
+    moments = np.concatenate((times, waits[:, 0], [end]))
+    kind = np.concatenate((np.full(len(times), -1), np.arange(len(waits)), [-1]))
+    given = np.concatenate((service, np.zeros(len(waits) + 1)))
+    order = np.lexsort((kind, moments))  # what a call launches itself, and waits for, comes before its wait
+    moments = moments[order]
+    ops = host.ops
+    data = host.waits_for_data
+    fetched = merged(np.stack((ops.start[data], (ops.start + ops.dur)[data]), axis=1))
+    blocked = merged(waits)
+    fixed = elapsed(moments, fetched)
+    work = np.maximum(0, moments - begin - elapsed(moments, merged(np.concatenate((fetched, blocked)))))
+    return Queue(work.astype(float).tolist(), fixed.astype(float).tolist(), given[order].tolist(), kind[order].tolist())
+
+
+def _service(kernels: Kernels) -> npt.NDArray[np.float64]:
+    """What each adds to the time in which the device works."""
+    order = np.argsort(kernels.start, kind="stable")
+    starts, ends = kernels.start[order], (kernels.start + kernels.dur)[order]
+    before = np.concatenate(([0], np.maximum.accumulate(ends)[:-1])) if len(ends) else ends
+    found = np.zeros(len(kernels))
+    found[order] = np.maximum(0, ends - np.maximum(starts, before))
+    return found
