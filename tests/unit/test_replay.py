@@ -15,7 +15,7 @@ from gobrrr.ledger.device import device_ledger
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.places import NOWHERE, Place, Places
-from gobrrr.ledger.plainstep import at_plain_step, factors
+from gobrrr.ledger.plainstep import at_plain_step, factors, runs_ahead
 from gobrrr.ledger.replay import waits_at_plain_speed
 from gobrrr.recording.facts import Span
 from gobrrr.recording.kineto import read_trace
@@ -150,3 +150,9 @@ def replace_waits(device: DeviceLedger, ns: float) -> DeviceLedger:
     import msgspec
 
     return msgspec.structs.replace(device, plain_syncs=(("a", 1, ns, ()),))
+
+
+def test_no_step_is_shorter_than_its_work() -> None:
+    device = DeviceLedger("gpu", busy_ns=100.0, idle_ns=60.0, span_busy_share=0.5)
+    assert runs_ahead(device, 90.0) and not runs_ahead(device, 99.0) and not runs_ahead(device, 130.0)
+    assert not runs_ahead(None, 1.0) and not runs_ahead(device, 0.0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.otherloops import other_loops
-from gobrrr.ledger.stepstats import median_interval, plain_steps, step_stats
+from gobrrr.ledger.stepstats import batches, median_interval, plain_steps, step_stats
 from gobrrr.recording import marks
 from gobrrr.recording.facts import Span
 from gobrrr.recording.run import Recording, Start
@@ -106,6 +106,27 @@ def test_the_median_plain_step_and_what_stands_beside_it(monkeypatch: pytest.Mon
     assert stats.mean_ns == stats.plain_wall_ns + stats.outlier_ns
     assert len(stats.waits) == len(stats.walls) == stats.plain_count
     assert set(stats.waits) == {2.0 * MS}
+
+
+def test_where_the_host_runs_ahead_a_step_is_the_mean_and_its_interval_that_of_batches(program: Program) -> None:
+    """Four steps in which the host only launches, and one that waits for the work of all five: 50 ms each on the
+    device. The median is a launch."""
+    for _ in range(30):
+        program.train(4, forward=3)
+        program.train(1, forward=203)
+    assert step_stats(recording(program)).plain_wall_ns == 10 * MS
+    stats = step_stats(recording(program), ahead=True)
+    assert stats.plain_wall_ns == pytest.approx(50 * MS, rel=0.02) and stats.averaged
+    assert 45 * MS < stats.low_ns <= stats.plain_wall_ns <= stats.high_ns < 55 * MS
+    assert stats.quartile_spread < 0.05 and stats.outlier_ns < MS, "what is regular is no noise"
+
+
+@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=200))
+def test_batches_are_at_most_twice_ten_and_keep_the_mean(walls: list[float]) -> None:
+    found = batches(np.array(walls))
+    assert 1 <= len(found) < 20
+    kept = walls[len(walls) % max(1, len(walls) // 10) :]
+    assert float(found.mean()) == pytest.approx(float(np.mean(kept)))
 
 
 def test_drift_is_told_with_its_sign(program: Program) -> None:

@@ -21,6 +21,8 @@ MIN_OF_A_KIND, APART = 3, 0.10
 """Steps that make a kind, and by how much their medians differ: less is within what unsteady steps differ by."""
 BESIDE = 5
 """Plain steps on either side of the profiled ones that are held against them."""
+BATCHES = 10
+"""Batch means of which an interval is made: 10 to 30 are usual (Schmeiser 1982)."""
 _KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
@@ -40,8 +42,10 @@ def _plain(recording: Recording) -> list[Step]:
     return [step for step in main.plain if not profiled or step.sizes in profiled]
 
 
-def step_stats(recording: Recording) -> StepStats:
-    """Statistics of the main loop; all zero where no step was seen."""
+def step_stats(recording: Recording, ahead: bool = False) -> StepStats:
+    """Statistics of the main loop; all zero where no step was seen. `ahead`: the host runs ahead of a device that is
+    always behind, until it must wait for it: its steps are short ones and, where it prints a loss, one that is all the
+    others' work. Then only the mean is a step."""
     main = recording.main
     if main is None:
         return StepStats()
@@ -53,18 +57,20 @@ def step_stats(recording: Recording) -> StepStats:
                          profiled_count=len(profiled))  # fmt: skip
     cost = watching(recording)
     told = _told(recording, walls, cost)
+    told = batches(told) if ahead else told
     counted = _counted(recording, plain) if recording.offline else told
-    usual, interval = (np.mean, mean_interval) if recording.offline else (np.median, median_interval)
+    averaged = recording.offline or ahead
+    usual, interval = (np.mean, mean_interval) if averaged else (np.median, median_interval)
     middle = float(usual(counted))
     begins = kinds(recording, plain, walls)
     low, high = interval(counted) if len(counted) > 1 else (0.0, 0.0)
     lower, upper = np.percentile(levelled(walls, begins) if told is walls else told, [25, 75])
     return StepStats(
-        count=len(main.steps), plain_count=len(counted), plain_wall_ns=middle, low_ns=low, high_ns=high,
+        count=len(main.steps), plain_count=len(walls) if ahead else len(counted), plain_wall_ns=middle, low_ns=low, high_ns=high,
         p95_ns=percentile(told, 0.95), p99_ns=percentile(told, 0.99),
         quartile_spread=float((upper - lower) / (np.median(told) or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled and not recording.offline else middle,
-        averaged=recording.offline,
+        averaged=averaged,
         profiled_count=len(profiled), warmup_count=len(_plain(recording)) - len(walls), kind=_kind(recording, main),
         loop=main.word, mean_ns=float(walls.mean()),
         outlier_ns=max(0.0, float(walls.mean() - np.median(told))), drift=_drift(levelled(walls, begins)),
@@ -78,6 +84,13 @@ def step_stats(recording: Recording) -> StepStats:
         between_share=1 - main.total / main.span if recording.offline and main.span > main.total else 0.0,
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
+
+
+def batches(walls: np.ndarray) -> np.ndarray:
+    """Means of at most BATCHES runs of steps of one length, in order (batch means: what one step is late the next is
+    early, so single steps say nothing of how surely their mean is known). What is left over is at the beginning."""
+    size = max(1, len(walls) // BATCHES)
+    return walls[len(walls) % size :].reshape(-1, size).mean(axis=1)
 
 
 def waited(recording: Recording, plain: list[Step]) -> float:
