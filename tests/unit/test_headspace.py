@@ -15,7 +15,7 @@ from gobrrr.pipeline.tuning import Wishes, candidates, recipe_of, waits_for_load
 from gobrrr.report import formats, live
 from gobrrr.report import tuning as shown
 from gobrrr.rules.model import Finding, Quantity, Saving
-from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
+from gobrrr.rules.verdict.model import Account, Device, Report, Span, Step, Verdict
 from gobrrr.trial import headspace, receipt, search, settling
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.headspace import REPLAYED, SHARE, Glimpse
@@ -291,3 +291,11 @@ def test_it_is_told_while_the_tuning_runs(tmp_path: Path) -> None:
     lines = stream.getvalue().splitlines()
     (at,) = [number for number, line in enumerate(lines) if "any loader fix could give" in line]
     assert f"racing {REPLAYED[0]} against" in lines[at - 1] and f"racing {MANY}" in lines[at + 1]
+
+
+def test_pages_of_the_host_are_no_remedy_where_a_device_computes() -> None:
+    report = Report(verdict=Verdict("compute", "x"), step=Step(10, 100, 100))
+    assert "malloc_thresholds" in {each.name for each in candidates(report, Wishes())}
+    there = msgspec.structs.replace(report, device=Device("gpu", 0.9, Span(0.9)))
+    assert "malloc_thresholds" not in {each.name for each in candidates(there, Wishes())}
+    assert "malloc_thresholds" in {each.name for each in candidates(there, Wishes(named=("malloc_thresholds",)))}

@@ -10,6 +10,7 @@ from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+    from gobrrr.rules.verdict.model import Report
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE = 1 << 30
@@ -30,6 +31,11 @@ class MallocThresholds(Remedy):
         if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
             return "the allocator is not glibc's"
         return ""
+
+    def is_pointless(self, report: Report) -> bool:
+        """Where a device computes, the host's fresh pages are few, unless a finding says otherwise."""
+        called_for = any(self.name in finding.remedies for finding in report.findings)
+        return super().is_pointless(report) or (report.device is not None and not called_for)
 
     def apply(self, seams: Seams) -> None:
         libc = ctypes.CDLL(None)
