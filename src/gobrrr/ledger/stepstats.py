@@ -66,7 +66,8 @@ def step_stats(recording: Recording, ahead: bool = False) -> StepStats:
     low, high = interval(counted) if len(counted) > 1 else (0.0, 0.0)
     lower, upper = np.percentile(levelled(walls, begins) if told is walls else told, [25, 75])
     return StepStats(
-        count=len(main.steps), plain_count=len(walls) if ahead else len(counted), plain_wall_ns=middle, low_ns=low, high_ns=high,
+        count=len(main.steps), plain_count=len(walls) if ahead else len(counted), plain_wall_ns=middle,
+        low_ns=low, high_ns=high,
         p95_ns=percentile(told, 0.95), p99_ns=percentile(told, 0.99),
         quartile_spread=float((upper - lower) / (np.median(told) or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled and not recording.offline else middle,
@@ -90,7 +91,8 @@ def batches(walls: np.ndarray) -> np.ndarray:
     """Means of at most BATCHES runs of steps of one length, in order (batch means: what one step is late the next is
     early, so single steps say nothing of how surely their mean is known). What is left over is at the beginning."""
     size = max(1, len(walls) // BATCHES)
-    return walls[len(walls) % size :].reshape(-1, size).mean(axis=1)
+    found: np.ndarray = walls[len(walls) % size :].reshape(-1, size).mean(axis=1)
+    return found
 
 
 def waited(recording: Recording, plain: list[Step]) -> float:
