@@ -42,7 +42,7 @@ def _machine(setting: Setting) -> Made:
 
 
 def _planted(plants: tuple[Plant, ...], setting: Setting) -> Made:
-    return [(plant.name, 75, partial(planting.scored, plant, setting)) for plant in plants]
+    return [(plant.name, 40, partial(planting.scored, plant, setting)) for plant in plants]
 
 
 def _model(name: str, setting: Setting) -> Made:
