@@ -1,4 +1,7 @@
-"""The cell of lltm.py with all that lies between its products in one Triton kernel each way. Imports Triton."""
+"""The cell of lltm.py with all that lies between its products in one Triton kernel each way. Imports Triton.
+
+It looks up the annotations of what it compiles, and lets none pass but its own.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +16,26 @@ BLOCK = 128
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _sigmoid(z: Any) -> Any:
+def _sigmoid(z: tl.tensor) -> tl.tensor:
     return 1.0 / (1.0 + tl.exp(-z))
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _tanh(z: Any) -> Any:
+def _tanh(z: tl.tensor) -> tl.tensor:
     shrunk = tl.exp(-2.0 * tl.abs(z))  # never overflows
     size = (1.0 - shrunk) / (1.0 + shrunk)
     return tl.where(z < 0, -size, size)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _elu(z: Any) -> Any:
+def _elu(z: tl.tensor) -> tl.tensor:
     return tl.where(z > 0, z, tl.exp(tl.minimum(z, 0.0)) - 1.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _ahead(gates: Any, c: Any, h_new: Any, c_new: Any, state: Any, block: tl.constexpr) -> None:
+def _ahead(
+    gates: tl.tensor, c: tl.tensor, h_new: tl.tensor, c_new: tl.tensor, state: tl.tensor, block: tl.constexpr
+) -> None:
     row, column = tl.program_id(0), tl.program_id(1) * block + tl.arange(0, block)
     ours, third = column < state, gates + row * 3 * state + column
     update = _sigmoid(tl.load(third, mask=ours, other=0.0))
@@ -43,7 +48,10 @@ def _ahead(gates: Any, c: Any, h_new: Any, c_new: Any, state: Any, block: tl.con
 
 
 @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
-def _back(dh: Any, dc: Any, gates: Any, c_new: Any, slopes: Any, dc_old: Any, state: Any, block: tl.constexpr) -> None:
+def _back(
+    dh: tl.tensor, dc: tl.tensor, gates: tl.tensor, c_new: tl.tensor, slopes: tl.tensor, dc_old: tl.tensor,
+    state: tl.tensor, block: tl.constexpr,
+) -> None:  # fmt: skip
     row, column = tl.program_id(0), tl.program_id(1) * block + tl.arange(0, block)
     ours, at, third = column < state, row * state + column, row * 3 * state + column
     update = _sigmoid(tl.load(gates + third, mask=ours, other=0.0))
