@@ -72,7 +72,26 @@ def test_figures_come_back_as_they_were() -> None:
     assert replaced(machine(), figures(machine())) == machine()
 
 
-def test_busy_cores_are_the_ticks_between_two_looks(tmp_path: Path) -> None:
+def stat(busy: int) -> str:
+    """/proc/stat of a machine of four CPUs, of which two are busy."""
+    rows = {"cpu": 3 * busy, "cpu0": 0, "cpu1": busy, "cpu2": 2 * busy, "cpu3": 0}
+    return "".join(f"{name} {user} 0 0 500 0 0 0 0 0 0\n" for name, user in rows.items()) + "intr 7\n"
+
+
+def test_only_the_cpus_of_this_process_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may number its CPUs anew: rows of others, or none, would say that nobody is at work."""
+    (tmp_path / "proc").mkdir()
+    file = tmp_path / "proc" / "stat"
+    monkeypatch.setattr(quiet.os, "cpu_count", lambda: 64)
+    for allowed, expected in (({0, 2}, 2.0), ({1, 2}, 3.0), ({2, 9}, None), ({32, 33}, None)):
+        file.write_text(stat(0))
+        monkeypatch.setattr(quiet.os, "sched_getaffinity", lambda _, allowed=allowed: allowed, raising=False)
+        found = quiet.busy_cores(tmp_path, lambda _: file.write_text(stat(100)), look=1.0)
+        assert found == (None if expected is None else pytest.approx(expected, rel=0.01))
+
+
+def test_busy_cores_are_the_ticks_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet, "_mine", lambda: None)  # each of the machine's
     (tmp_path / "proc").mkdir()
     file = tmp_path / "proc" / "stat"
     file.write_text("cpu  1000 0 0 500 0 0 0 0 0 0\n")

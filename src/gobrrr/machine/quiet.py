@@ -37,6 +37,8 @@ def spent(proc: str = "/proc") -> tuple[int, int]:
         whole = file.readline().split()
         mine = _mine()
         rows = [whole] if mine is None else [row for row in map(bytes.split, file) if row and row[0] in mine]
+    if mine is not None and len(rows) < len(mine):
+        raise ValueError("CPUs of this process have no row")  # a container may count its own from 0
     busy = stolen = 0
     for row in rows:
         user, nice, system, _idle, _wait, irq, soft, steal = (int(x) for x in row[1:9])
