@@ -12,6 +12,8 @@ import torch
 from benchmarks.stamp import stamp
 
 ROOT = Path(__file__).resolve().parents[2]
+NO_DEVICE = "-1"
+"""What CUDA and ROCm both take for none."""
 
 
 class Setting(NamedTuple):
@@ -31,9 +33,12 @@ class Setting(NamedTuple):
         return torch.cuda.get_device_name() if self.device != "cpu" else "CPU"
 
     def prepare(self) -> None:
-        """Put into this process's environment what the programs read; its children inherit it."""
+        """Put into this process's environment what the programs read; its children inherit it. On a CPU they see no
+        device, though there be one."""
         places = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ |= {"DEVICE": self.device, "PYTHONPATH": os.pathsep.join(places), "HF_HUB_OFFLINE": "1"}
+        if self.device == "cpu":
+            os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICE
         os.environ.pop("TINY", None)
         if self.tiny:
             os.environ["TINY"] = "1"

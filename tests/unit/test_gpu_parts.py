@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import runpy
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ import pytest
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import ceilings, parts, planting, rows, table, traces, tunings
 from benchmarks.gpu.plants import PLANTS, PROGRAMS, Plant
+from benchmarks.gpu.setting import NO_DEVICE, Setting
 from gobrrr.remedies import registry
 from tests.planted.catalogue import MARK
 
@@ -27,12 +30,12 @@ OTHER_NUMBERS = {"off_by_one"}
 
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of one's own, and the environment that the programs read."""
+    """A folder of one's own, and the environment that the programs read: what main() sets there is taken back."""
     monkeypatch.chdir(tmp_path)
-    for name in ("DEVICE", "TINY", "PYTHONPATH", "HF_HUB_OFFLINE"):
-        monkeypatch.setenv(name, "")  # so that what main() sets is taken back
-    monkeypatch.setenv("DEVICE", "cpu")
-    monkeypatch.setenv("TINY", "1")
+    ours = {"DEVICE": "cpu", "TINY": "1", "HF_HUB_OFFLINE": "", "CUDA_VISIBLE_DEVICES": NO_DEVICE}
+    theirs = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}  # packages may be found by it
+    for name, value in {**ours, **theirs}.items():
+        monkeypatch.setenv(name, value)
 
 
 def part(number: int, *words: str) -> dict[str, Any]:
@@ -105,8 +108,6 @@ def test_what_hangs_is_ended_and_the_next_has_its_turn(tmp_path: Path) -> None:
 
 
 def test_no_part_needs_more_than_its_nine_minutes() -> None:
-    from benchmarks.gpu.setting import Setting
-
     for number in parts.TITLES:
         assert sum(work.seconds for work in parts.works(number, Setting("cuda", False))) <= rows.BUDGET_S
 
@@ -183,6 +184,17 @@ def test_without_a_gpu_nothing_is_done(monkeypatch: pytest.MonkeyPatch, capsys: 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu.main([]) == 0
     assert "no GPU here" in capsys.readouterr().out and not Path(".gobrrr").exists()
+
+
+def test_what_is_started_finds_packages_and_on_a_cpu_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    Setting("cuda", True).prepare()
+    assert os.environ["PYTHONPATH"].split(os.pathsep)[-1] == "/somewhere"
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ
+    Setting("cpu", True).prepare()
+    seen = "import torch; print(torch.cuda.is_available(), torch.cuda.device_count())"
+    assert subprocess.check_output([sys.executable, "-c", seen], text=True).split() == ["False", "0"]
 
 
 def test_part_1_runs_the_tests_and_the_ceilings() -> None:
