@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import contextlib
+import weakref
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -79,6 +81,24 @@ def test_an_error_comes_after_the_batches_before_it(number: int) -> None:
     assert got == [f"{at} there" for at in range(number)]
     with pytest.raises(TypeError, match="has no len"):
         len(Prefetch(Loader(), CPU, Log()))
+
+
+def test_an_error_lets_the_loader_go() -> None:
+    """Its workers end with its last reference, not when garbage is collected some time."""
+
+    class Loader:
+        def __iter__(self) -> Loader:
+            return self
+
+        def __next__(self) -> int:
+            raise ZeroDivisionError
+
+    loader = Loader()
+    gone, batches = weakref.ref(loader), iter(Prefetch(loader, CPU, Log()))
+    with contextlib.suppress(ZeroDivisionError):
+        next(batches)
+    del loader, batches
+    assert gone() is None
 
 
 def test_leaving_early_draws_one_more_and_ends_the_loader() -> None:
@@ -172,13 +192,14 @@ class FakeTensor(torch.Tensor):
     """Writes down what is done with it."""
 
     log: ClassVar[list[str]] = []
+    pinned: ClassVar[bool] = False
 
     def pin_memory(self, *_: Any) -> Any:
         self.log.append("pin")
         return self
 
     def is_pinned(self, *_: Any) -> bool:
-        return False
+        return self.pinned
 
     def to(self, *_: Any, non_blocking: bool = False) -> Any:
         self.log.append(f"to, blocking {not non_blocking}")
@@ -188,7 +209,18 @@ class FakeTensor(torch.Tensor):
         self.log.append(f"used by {stream.name}")
 
 
-def test_the_lane_of_cuda_pins_copies_waits_and_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+class Known:
+    """Of what must not be freed in a child."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def add(self, tensor: torch.Tensor) -> None:
+        self.log.append("known")
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_the_lane_of_cuda_pins_copies_waits_and_marks(monkeypatch: pytest.MonkeyPatch, pinned: bool) -> None:
     log: list[str] = []
 
     class Event:
@@ -213,12 +245,20 @@ def test_the_lane_of_cuda_pins_copies_waits_and_marks(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "stream", Under)
     monkeypatch.setattr(FakeTensor, "log", log)
+    monkeypatch.setattr(FakeTensor, "pinned", pinned)
+    monkeypatch.setattr(ahead, "MARKED", Known(log))
     tensor = torch.ones(2).as_subclass(FakeTensor)
     assert len(list(prefetch([{"x": tensor, "n": 3}], "cuda"))) == 1
     assert log == [
-        *("on copies", "pin", "to, blocking False", "event after copies", "back"),
-        *("computing waits", "to, blocking True", "used by computing", "host waits"),
+        *("on copies", "known" if pinned else "pin", "to, blocking False", "event after copies", "back"),
+        *("computing waits", "to, blocking True", "known", "used by computing", "host waits"),
     ]
+
+
+def test_what_is_no_single_memory_is_not_marked() -> None:
+    """The computing's stream has moved it; and torch marks no sparse tensors."""
+    for tensor in (torch.ones(2).to_sparse(), torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])):
+        assert ahead._used_by(FakeStream([], "computing"), tensor) is tensor
 
 
 def test_what_is_not_there_is_said() -> None:

@@ -1,9 +1,10 @@
 """Batches on the device before they are asked for: copied one ahead, on a stream of their own.
 
 A copy overlaps with computing where three things hold: its source is pinned, it does not block the host, and it is on
-another stream than the computing. Memory is then safe by three rules, which torch's allocators leave to the program:
+another stream than the computing. Memory is then safe by four rules, which torch's allocators leave to the program:
 the computing waits for the copy's event; what was allocated on the copying stream is marked as used by the computing
-one (`record_stream`); and a host batch is neither freed nor filled again before its copy has ended.
+one (`record_stream`); a host batch is neither freed nor filled again before its copy has ended; and what is so marked
+is never freed in a forked child (marked.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from gobrrr.data.marked import MARKED
 from gobrrr.errors import GobrrrError
 
 
@@ -77,7 +79,10 @@ def _ahead(batches: Iterator[Any], lane: Lane) -> Iterator[Any]:
         yield batch
         del batch
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # else it and this frame hold each other, and the loader with its workers
 
 
 def _next(batches: Iterator[Any], lane: Lane) -> tuple[tuple[Any] | None, BaseException | None]:
@@ -91,7 +96,7 @@ def _next(batches: Iterator[Any], lane: Lane) -> tuple[tuple[Any] | None, BaseEx
 
 
 class CudaLane:
-    """A stream for copies, its own or one that others copy on as well. Unverified on a GPU."""
+    """A stream for copies, its own or one that others copy on as well."""
 
     def __init__(self, device: torch.device, stream: Any = None) -> None:
         if not torch.cuda.is_available():
@@ -108,9 +113,11 @@ class CudaLane:
         return there
 
     def _copied(self, tensor: Tensor) -> Tensor:
-        if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        if tensor.device.type != "cpu" or not _is_plain(tensor):
             return tensor  # what the computing's stream may still be making is moved by it
-        if not tensor.is_pinned():
+        if tensor.is_pinned():
+            MARKED.add(tensor)
+        else:
             tensor = tensor.pin_memory()  # torch keeps this memory until the copy has ended
         return tensor.to(self.device, non_blocking=True)
 
@@ -124,8 +131,15 @@ class CudaLane:
 
 
 def _used_by(stream: Any, tensor: Tensor) -> Tensor:
-    tensor.record_stream(stream)
+    if _is_plain(tensor):
+        MARKED.add(tensor)
+        tensor.record_stream(stream)
     return tensor
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether it is one piece of memory: a sparse or nested one is moved by the computing's stream, and not marked."""
+    return tensor.layout is torch.strided and not tensor.is_nested
 
 
 def moved(batch: Any, move: Callable[[Tensor], Tensor], device: torch.device | None) -> Any:

@@ -25,7 +25,7 @@ class Prefetch(Remedy):
     """For DataLoaders with workers. Which tensors of a batch a program sends to a device, and where, is learned from
     its own `.to(device)` and `.cuda()`; from the next batch on those are copied one ahead, and are what it gets where
     it asks again, unless it has changed them, or asks for anything else as well. Batches, their order and their errors
-    are the loader's own, and its sampler and workers are asked when they always are. Unverified on a GPU.
+    are the loader's own, and its sampler and workers are asked when they always are.
 
     Changes that torch does not count (through NumPy, or `.data`) are not seen: the device has what the loader gave.
     """
