@@ -232,3 +232,9 @@ def test_what_the_host_draws_for_a_frozen_part_is_no_kernel():
     draws.ops = (op("normal_", (64, 64), ms=0.001, where=(OTHER_LINE,), order=1), *draws.ops)
     (noisy,) = on_gpu(draws, *kernels).raised("BRR113")
     assert noisy.saving.low_ns == 0
+
+
+def test_a_wait_that_the_profiled_steps_had_not_may_hide_behind_kernels():
+    waits = lines(replace(line(30, LINE), held=30 * MS, writing=0.0))
+    (found,) = on_gpu(waits, busy=60).raised("BRR315")
+    assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(30 * MS)

@@ -14,7 +14,7 @@ from gobrrr.rules.lines import body as outside_the_loader
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import total
-from gobrrr.rules.views import waits_for_device
+from gobrrr.rules.views import idle_at, waits_for_device
 from gobrrr.units import duration, share
 
 MOSTLY = 0.5
@@ -85,9 +85,10 @@ def standing(ledger: Ledger, machine: Machine) -> list[Standing]:
         between = sum(group.ns for group in ledger.host if key(group.where) == place)
         if held < MOSTLY * line.ns or ops > FEW * line.ns or (not known and between < MOSTLY * line.ns):
             continue
-        if ledger.device is not None:
+        seen = ledger.device is None or idle_at(ledger, place) is not None
+        if ledger.device is not None and seen:
             held = min(held, between)  # beside its kernels it costs nothing
-        spent = Spent(line.where, max(0.0, held - ops), below(line, WAITING)[1], line.ns)
+        spent = Spent(line.where, max(0.0, held - ops), below(line, WAITING)[1], line.ns, seen)
         found.append(Standing(spent, known and _writes(line, ledger), known))
     return sorted(found, key=lambda each: -each.line.ns)
 
@@ -107,7 +108,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR315",
             ledger,
-            low=0.3 * beside,
+            low=0.3 * beside if line.sure else 0.0,
             expected=max(beside, 0.5 * line.ns),
             ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
             message=f"the loop waits {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here {what}, "
