@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.stepstats import batches, median_interval, plain_steps, step_stats
 from gobrrr.recording import marks
 from gobrrr.recording.facts import Span
-from gobrrr.recording.run import Recording, Start
+from gobrrr.recording.run import Recording, Start, Window
 from gobrrr.recording.steps import find_loops
 from tests.unit.event_streams import EVALUATION, MS, Program
 
@@ -115,10 +117,36 @@ def test_where_the_host_runs_ahead_a_step_is_the_mean_and_its_interval_that_of_b
         program.train(4, forward=3)
         program.train(1, forward=203)
     assert step_stats(recording(program)).plain_wall_ns == 10 * MS
-    stats = step_stats(recording(program), ahead=True)
+    stats = step_stats(recording(program), device_ns=40 * MS)
     assert stats.plain_wall_ns == pytest.approx(50 * MS, rel=0.02) and stats.averaged
     assert 45 * MS < stats.low_ns <= stats.plain_wall_ns <= stats.high_ns < 55 * MS
     assert stats.quartile_spread < 0.05 and stats.outlier_ns < MS, "what is regular is no noise"
+    assert step_stats(recording(program), device_ns=60 * MS).plain_wall_ns == 60 * MS, "no step is less than its work"
+
+
+def test_filling_the_queue_is_no_drift_and_a_device_that_keeps_pace_changes_nothing(program: Program) -> None:
+    program.train(12, forward=3)  # 10 ms each
+    program.train(40, forward=13)
+    slow = recording(program)
+    assert step_stats(slow).drift == pytest.approx(1.0) and step_stats(slow, device_ns=19.9 * MS).drift == 0.0
+    assert step_stats(slow, device_ns=19.9 * MS).plain_wall_ns == step_stats(slow).plain_wall_ns == 20 * MS
+    assert not step_stats(slow, device_ns=19.9 * MS).averaged
+
+
+def test_where_a_device_works_steps_after_the_profiled_window_are_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an H200's launches each cost a third more when the profiler was off again."""
+    program = Program(monkeypatch, windows={40: (marks.PROFILE, 4)})
+    program.train(44)
+    program.train(60, forward=7)
+    events = program.events
+    began, ended = (int(events[events[:, 1] == kind, 0][0]) for kind in (marks.WINDOW_BEGIN, marks.WINDOW_END))
+    window = Window("profile", (1, 0), 4, began, ended, (0, 0))
+    found = replace(recording(program), windows=(window,))
+    assert step_stats(found).plain_wall_ns == 14 * MS and step_stats(found).lingering == 0.0, "no kernel was seen"
+    found = replace(found, trace=SimpleNamespace(kernels=[1], signals=frozenset()))
+    stats = step_stats(found)
+    assert (stats.plain_wall_ns, stats.lingering) == (10 * MS, pytest.approx(0.4))
+    assert 30 <= stats.plain_count <= 40 and stats.warmup_count < 5
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=1, max_size=200))

@@ -22,7 +22,7 @@ from gobrrr.ledger.memory import memory_ledger
 from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.otherloops import other_loops
-from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step, runs_ahead
+from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.profiledwindow import profiled_window
 from gobrrr.ledger.replay import waits_at_plain_speed
@@ -59,8 +59,8 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = waited(recording, plain)
     profiled, device, launched, waits, tables = _window(recording, prices, machine, facts, stats.plain_wall_ns)
-    if not recording.offline and runs_ahead(device, stats.plain_wall_ns):
-        stats = step_stats(recording, ahead=True)
+    if device is not None and not recording.offline:
+        stats = step_stats(recording, device.busy_ns)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)

@@ -195,6 +195,9 @@ class StepStats(msgspec.Struct, frozen=True):
     beside_ns: float = 0.0
     """Median of the plain steps right before and after the profiled ones, 0 where there are none: where steps grow, it
     is what the profiled ones are to be held against."""
+    lingering: float = 0.0
+    """How much longer the steps after the profiled window took than those before it, as a share, where a device works:
+    what records its kernels stays attached. 0 where there are few on either side."""
     seen_ns: float = 0.0
     """All steps of all loops together."""
     process_cpu_ns: float | None = None

@@ -20,16 +20,6 @@ from gobrrr.recording.facts import Span
 Op = TypeVar("Op", OpGroup, DeviceOp)
 
 
-AHEAD = 1.02
-"""Device's work over the median step of the host, from which on the host must run ahead: no step is shorter than its
-work. Proposed: kernels of profiled steps took 1 % longer and less."""
-
-
-def runs_ahead(device: DeviceLedger | None, plain: float) -> bool:
-    """Whether a step of the host, whose median is `plain`, is no step of the device."""
-    return device is not None and bool(plain) and device.busy_ns > AHEAD * plain
-
-
 def factors(device: DeviceLedger, plain: float, alike: bool) -> tuple[float, float]:
     """Of its work and of its idle time. `alike`: all steps were recorded, so that both shrink alike."""
     if alike:

@@ -25,6 +25,9 @@ VERY_STARVED = 0.25
 """As cores.STARVED: from here it is a warning (proposed)."""
 WORTH_NAMING = 0.1
 """Cores' worth of stolen time that is named."""
+LINGERS = 0.1
+"""Share by which steps after the profiled window are longer, from which on it is told: pytorch's issue 144455 has 10 to
+20 %, an H200 had 20 to 40 % where the host is the limit."""
 WATCHED = 0.01
 """What gobrrr promises to stay under in the plain phase."""
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
@@ -210,8 +213,16 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 @rule("BRR907", "watching-costs", "host", needs={"plain"})
 def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """gobrrr's own hooks took more than the 1 % that it promises."""
-    cost = ledger.step.overhead_share
+    """gobrrr's own hooks took more than the 1 % that it promises, or what it had torch record of a device lingers."""
+    cost, lingering = ledger.step.overhead_share, ledger.step.lingering
+    if lingering > LINGERS:
+        yield doubt(
+            "BRR907", ledger, "note",
+            f"steps after the profiled window took {share(lingering)} longer than those before it, which are told",
+            "What records kernels for torch's profiler (CUPTI) stays attached afterwards, and each launch costs more "
+            "until the program ends. TEARDOWN_CUPTI=1 has torch detach it, from CUDA 12.6 on.",
+            {"lingering": ratio(lingering)},
+        )  # fmt: skip
     if cost <= WATCHED:
         return
     yield doubt(
