@@ -30,6 +30,12 @@ def leave_without_kineto() -> None:
         libc.__cxa_atexit(libc.fflush, None, None)
 
 
+def is_capturing() -> bool:
+    """Whether the program records a CUDA graph at this moment: then nobody may wait for the device."""
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
+
+
 def _drained() -> bool:
     """Whether the program uses a CUDA or ROCm device; what was launched on it is done now, so that all work of the
     window, and no other, is launched within it. A device that nobody uses is left alone: its context takes 0.5 GB."""
@@ -38,7 +44,8 @@ def _drained() -> bool:
     cuda: Any = torch.cuda
     if not cuda.is_available() or not cuda.is_initialized():
         return False
-    cuda.synchronize()
+    if not is_capturing():
+        cuda.synchronize()
     return True
 
 

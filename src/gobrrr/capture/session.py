@@ -21,7 +21,7 @@ from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import calling_line, until_second_epoch
 from gobrrr.capture.loops import FORWARD
-from gobrrr.capture.profiled import leave_without_kineto
+from gobrrr.capture.profiled import is_capturing, leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder, optimizer_made
 from gobrrr.capture.rests import Rests
@@ -234,7 +234,7 @@ class Session:
         """Another loop gets its own windows only if it takes more time than any that has them, or trains where those do
         not: what came before the training says nothing of how long it will last. Nor does what is evaluated between its
         steps while it still waits for its windows."""
-        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
+        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns or is_capturing():
             return False
         if why_not := TRACED if is_tracing() else PROFILED if is_profiled() else "":
             self._tell(why_not)
