@@ -80,7 +80,9 @@ def test_what_the_host_launched_is_the_steps_though_it_runs_after_them(tmp_path:
     launches = [call("cudaLaunchKernel", 5 + i, 1, i) for i in range(4)]
     kernels = [kernel("gemm", 10 + 40 * i, 40, correlation=i) for i in range(4)]
     before = kernel("gemm", 0, 10, correlation=99)
-    trace = read(tmp_path, op("aten::mm", 0, 9), *launches, before, *kernels, call("cudaLaunchKernel", 60, 1, 99))
+    late, earlier = call("cudaLaunchKernel", 60, 1, 99), call("cudaLaunchKernel", 1, 1, 98)
+    older = kernel("gemm", 170, 30, correlation=98)
+    trace = read(tmp_path, op("aten::mm", 0, 9), earlier, *launches, late, before, *kernels, older)
     drained = replace(host(trace, 2, 50), drained=True)
     found, _ = device_ledger(trace, drained, places(), 1, "H200") or (None, None)
     assert found is not None and (found.busy_ns, found.idle_ns) == (160_000, 8_000)

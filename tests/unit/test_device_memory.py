@@ -7,19 +7,26 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gobrrr.capture.devicememory import Device, most
+from gobrrr.capture.devicememory import Device, in_use, most
 from gobrrr.recording import marks
 
 
 class Cuda(SimpleNamespace):
     """What of torch.cuda is asked."""
 
-    used, asked, broken = False, 0, False
+    used, asked, broken, contexts = False, 0, False, (0,)
 
     def is_initialized(self) -> bool:
         return self.used
 
-    def memory_allocated(self) -> int:
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 3
+
+    def memory_allocated(self, number: int) -> int:
+        assert number in self.contexts, "to ask another begins it"
         self.asked += 1
         if self.broken:
             raise RuntimeError("this allocator keeps no statistics")
@@ -30,6 +37,7 @@ class Cuda(SimpleNamespace):
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
     torch, found = ModuleType("torch"), Cuda()
     torch.cuda = found  # type: ignore[attr-defined]
+    torch._C = SimpleNamespace(_cuda_hasPrimaryContext=lambda n: n in found.contexts)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch", torch)
     return found
 
@@ -56,13 +64,27 @@ def test_a_process_without_torch_has_none(monkeypatch: pytest.MonkeyPatch) -> No
     assert Device().marks(0) == []
 
 
-def test_what_was_most_is_asked_of_a_device_in_use(cuda: Cuda) -> None:
-    cuda.max_memory_allocated, cuda.max_memory_reserved = lambda: 3 << 20, lambda: 4 << 20
-    cuda.current_device, cuda.get_device_properties = lambda: 0, lambda index: SimpleNamespace(total_memory=80 << 30)
+def test_what_was_most_is_told_of_the_device_that_holds_most(cuda: Cuda) -> None:
+    """A program on cuda:1 leaves the current one at 0."""
+    peaks = {0: 3 << 20, 1: 5 << 20}
+    cuda.max_memory_allocated, cuda.max_memory_reserved = peaks.__getitem__, lambda number: peaks[number] + 1
+    cuda.get_device_properties = lambda number: SimpleNamespace(total_memory=(80 + number) << 30)
     assert most() == {}
     cuda.used = True
+    assert most()["device_peak_bytes"] == 3 << 20
+    cuda.contexts = (0, 1)
     assert most() == {
-        "device_peak_bytes": 3 << 20, "device_reserved_bytes": 4 << 20, "device_capacity_bytes": 80 << 30,
+        "device_peak_bytes": 5 << 20, "device_reserved_bytes": (5 << 20) + 1, "device_capacity_bytes": 81 << 30,
     }  # fmt: skip
-    del cuda.max_memory_reserved
+    peaks |= {0: 0, 1: 0}
+    assert most() == {}, "nobody has told it anything"
+    del cuda.max_memory_allocated
     assert most() == {}, "an allocator that keeps no statistics"
+
+
+def test_devices_in_use_are_those_with_a_context(cuda: Cuda) -> None:
+    assert in_use() == []
+    cuda.used, cuda.contexts = True, (1, 2)
+    assert in_use() == [1, 2]
+    del sys.modules["torch"]._C._cuda_hasPrimaryContext
+    assert in_use() == [0], "the current one, where nobody says"

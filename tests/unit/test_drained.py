@@ -17,15 +17,17 @@ def cuda(monkeypatch: pytest.MonkeyPatch, used: bool, captures: bool) -> list[st
     asked: list[str] = []
     fake: Any = SimpleNamespace(
         is_available=lambda: True, is_initialized=lambda: used, is_current_stream_capturing=lambda: captures,
-        synchronize=lambda: asked.append("wait"),
+        synchronize=lambda number: asked.append(f"wait for {number}"), device_count=lambda: 2,
+        current_device=lambda: 0,
     )  # fmt: skip
+    monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda number: True, raising=False)
     monkeypatch.setattr(torch, "cuda", fake)
     return asked
 
 
 @pytest.mark.parametrize(
     ("used", "captures", "with_device", "asked"),
-    [(False, False, False, []), (True, False, True, ["wait"]), (True, True, True, [])],
+    [(False, False, False, []), (True, False, True, ["wait for 0", "wait for 1"]), (True, True, True, [])],
 )
 def test_a_device_is_waited_for_where_it_is_used_and_no_graph_is_recorded(
     used: bool, captures: bool, with_device: bool, asked: list[str], monkeypatch: pytest.MonkeyPatch

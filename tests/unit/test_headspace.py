@@ -299,3 +299,8 @@ def test_pages_of_the_host_are_no_remedy_where_a_device_computes() -> None:
     there = msgspec.structs.replace(report, device=Device("gpu", 0.9, Span(0.9)))
     assert "malloc_thresholds" not in {each.name for each in candidates(there, Wishes())}
     assert "malloc_thresholds" in {each.name for each in candidates(there, Wishes(named=("malloc_thresholds",)))}
+    pages = Finding(
+        "BRR202", "pages", "bandwidth", "warning", Saving(1.0, 5.0, 9.0), "m", remedies=("malloc_thresholds",)
+    )
+    asked = msgspec.structs.replace(there, findings=(pages,))
+    assert "malloc_thresholds" in {each.name for each in candidates(asked, Wishes())}

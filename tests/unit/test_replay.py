@@ -27,12 +27,13 @@ PLACES = Places(np.array([0]), np.array([1], np.int32), (NOWHERE, LINE))
 BEGIN, RETURN, GAP = 8, 8, 1.3  # us from a launch to its kernel, from work's end to a wait's return, between kernels
 Program = list[tuple[str, float]]
 """Of a step, in us: ("host", its work), ("launch", its kernel's length), ("wait", what fetching takes the host
-besides: of a number, or 0), ("data", a wait for a batch)."""
+besides: of a number, or 0), ("data", a wait for a batch), ("mark", 0) and ("event", 0), a wait for the mark before the
+last one."""
 
 
 def play(program: Program, steps: int, slower: float = 1.0, waits: bool = True) -> tuple[float, list[dict[str, Any]]]:
     """us per step once it runs steadily, and the trace's events."""
-    host = device = 0.0
+    host = device = marked = event_of = 0.0
     events, ends = [], [0.0]
     for _ in range(steps):
         for kind, length in program:
@@ -47,9 +48,11 @@ def play(program: Program, steps: int, slower: float = 1.0, waits: bool = True) 
                 device = max(device + GAP, host + BEGIN)
                 events.append(event("kernel", "gemm", device, length, device=0, stream=7, correlation=number))
                 device += length
+            elif kind == "mark":
+                event_of, marked = marked, device
             elif waits:
                 asked, host = host, host + length * slower
-                back = max(host, device + RETURN)
+                back = max(host, (event_of if kind == "event" else device) + RETURN)
                 events.append(event("cuda_runtime", "cudaStreamSynchronize", host, back - host))
                 host = back
                 if length:
@@ -99,12 +102,14 @@ PING_PONG = [*[("host", 10.0), ("launch", 60.0)] * 60, *[("launch", 7.0), ("wait
 NUMBERS = [*[("host", 30.0), ("launch", 10.0)] * 60, *[("launch", 7.0), ("wait", 20.0), ("host", 15.0)] * 60]
 """An op fetches each number, and the host is the limit: without it that is spared as well."""
 AT_THE_END = [*[("host", 12.0), ("launch", 30.0)] * 100, ("wait", 0.0), ("host", 400.0)]
+OF_THE_STEP_BEFORE = [*[("host", 40.0), ("launch", 10.0)] * 50, ("launch", 1500.0), ("mark", 0.0), ("event", 0.0)]
+"""It waits for an event of the step before, which is long over: not for the long kernel that it has just launched."""
 FOR_NOTHING = [*[("host", 40.0), ("launch", 10.0)] * 100, ("wait", 0.0)]
 """The host is late anyway: a wait for one short kernel."""
 WITH_DATA = [("data", 2000.0), *[("host", 10.0), ("launch", 40.0)] * 50, ("wait", 0.0)]
 
 
-@pytest.mark.parametrize("program", [PING_PONG, NUMBERS, AT_THE_END, FOR_NOTHING, WITH_DATA])
+@pytest.mark.parametrize("program", [PING_PONG, NUMBERS, AT_THE_END, OF_THE_STEP_BEFORE, FOR_NOTHING, WITH_DATA])
 @pytest.mark.parametrize("slower", [1.0, 2.0, 3.0])
 def test_waits_cost_what_the_step_is_shorter_without_them(program: Program, slower: float, tmp_path: Path) -> None:
     found, true, _ = told(tmp_path, program, slower)
@@ -133,6 +138,38 @@ def test_it_is_not_told_of_streams_side_by_side_nor_of_windows_that_begin_in_the
     _, events = play(AT_THE_END, 8)
     trace, host = read(tmp_path, events)
     assert waits_at_plain_speed(trace, trace.kernels, replace(host, drained=False), PLACES, 1e6) is None
+
+
+def test_it_is_not_told_where_no_speed_of_the_host_fits(tmp_path: Path) -> None:
+    trace, host = read(tmp_path, play(AT_THE_END, 8)[1])
+    whole = float(host.end)
+    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, whole) is not None
+    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, 0.3 * whole) is None, "less than the device's work"
+    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, 4 * whole) is None
+
+
+def test_a_little_work_beside_the_main_stream_adds_no_time(tmp_path: Path) -> None:
+    _, events = play(AT_THE_END, 8)
+    aside = [{**e, "dur": 1, "args": {**e["args"], "stream": 8}} for e in events if e["cat"] == "kernel"]
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    trace, host = read(tmp_path / "a", events)
+    both, _ = read(tmp_path / "b", events + aside)
+    ((*_, alone, _),) = waits_at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) or ()
+    ((*_, beside, _),) = waits_at_plain_speed(both, both.kernels, host, PLACES, float(host.end)) or ()
+    assert beside == pytest.approx(alone, rel=0.02)
+    for number, kernel in enumerate(e for e in events if e["cat"] == "kernel"):
+        kernel["args"]["stream"] = 8 if number % 10 == 0 else 7
+    trace, host = read(tmp_path, events)
+    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) is None, "a tenth is not a little"
+
+
+def test_idle_time_is_kept_whole_where_waits_cost_less_than_the_window_has() -> None:
+    device = DeviceLedger(
+        "gpu", busy_ns=100.0, idle_ns=60.0, span_busy_share=0.5, plain_syncs=(("a", 1, 12.0, ()),),
+        idle_by_cause=(("stalled", 4.0), ("sync", 55.0), ("allocator", 1.0)),
+    )  # fmt: skip
+    found = dict(at_plain_step(device, *factors(device, 160.0, alike=False)).idle_by_cause)
+    assert found == pytest.approx({"stalled": 4.0, "sync": 12.0, "allocator": 1.0, "launch": 0.0, "host": 43.0})
 
 
 def test_at_the_plain_step_waits_keep_their_cost_and_the_rest_its_proportions() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.otherloops import other_loops
-from gobrrr.ledger.stepstats import batches, median_interval, plain_steps, step_stats
+from gobrrr.ledger.stepstats import median_interval, plain_steps, step_stats
 from gobrrr.recording import marks
 from gobrrr.recording.facts import Span
 from gobrrr.recording.run import Recording, Start, Window
@@ -128,9 +128,10 @@ def test_filling_the_queue_is_no_drift_and_a_device_that_keeps_pace_changes_noth
     program.train(12, forward=3)  # 10 ms each
     program.train(40, forward=13)
     slow = recording(program)
-    assert step_stats(slow).drift == pytest.approx(1.0) and step_stats(slow, device_ns=19.9 * MS).drift == 0.0
-    assert step_stats(slow, device_ns=19.9 * MS).plain_wall_ns == step_stats(slow).plain_wall_ns == 20 * MS
-    assert not step_stats(slow, device_ns=19.9 * MS).averaged
+    assert step_stats(slow).drift == pytest.approx(1.0) and step_stats(slow, device_ns=20.1 * MS).drift == 0.0
+    stats = step_stats(slow, device_ns=20.1 * MS)
+    assert stats.plain_wall_ns == step_stats(slow).plain_wall_ns == 20 * MS and not stats.averaged
+    assert stats.plain_count == 40 and stats.plain_count + stats.warmup_count == len(slow.main.plain)
 
 
 def test_where_a_device_works_steps_after_the_profiled_window_are_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,16 +146,21 @@ def test_where_a_device_works_steps_after_the_profiled_window_are_not_plain(monk
     assert step_stats(found).plain_wall_ns == 14 * MS and step_stats(found).lingering == 0.0, "no kernel was seen"
     found = replace(found, trace=SimpleNamespace(kernels=[1], signals=frozenset()))
     stats = step_stats(found)
-    assert (stats.plain_wall_ns, stats.lingering) == (10 * MS, pytest.approx(0.4))
+    assert (stats.plain_wall_ns, stats.lingering, stats.attached) == (10 * MS, pytest.approx(0.4), False)
     assert 30 <= stats.plain_count <= 40 and stats.warmup_count < 5
 
 
-@given(st.lists(st.floats(1, 1e6), min_size=1, max_size=200))
-def test_batches_are_at_most_twice_ten_and_keep_the_mean(walls: list[float]) -> None:
-    found = batches(np.array(walls))
-    assert 1 <= len(found) < 20
-    kept = walls[len(walls) % max(1, len(walls) // 10) :]
-    assert float(found.mean()) == pytest.approx(float(np.mean(kept)))
+def test_where_few_steps_came_before_the_profiled_window_all_are_plain_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = Program(monkeypatch, windows={8: (marks.PROFILE, 4)})
+    program.train(12)
+    program.train(60, forward=7)
+    events = program.events
+    began, ended = (int(events[events[:, 1] == kind, 0][0]) for kind in (marks.WINDOW_BEGIN, marks.WINDOW_END))
+    found = replace(recording(program), windows=(Window("profile", (1, 0), 4, began, ended, (0, 0)),))
+    stats = step_stats(replace(found, trace=SimpleNamespace(kernels=[1], signals=frozenset())))
+    assert stats.attached and stats.lingering == 0.0 and stats.plain_wall_ns == 14 * MS
 
 
 def test_drift_is_told_with_its_sign(program: Program) -> None:

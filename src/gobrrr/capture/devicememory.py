@@ -9,16 +9,31 @@ from typing import Any
 from gobrrr.recording import marks as ev
 
 
-def most() -> dict[str, Any]:
-    """Peak, reserved peak and size of the current device's memory, in bytes; nothing where no device is used."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+def in_use() -> list[int]:
+    """Numbers of the devices that this process has begun to use: to ask another would begin it."""
+    torch = sys.modules.get("torch")
+    cuda: Any = getattr(torch, "cuda", None)
     if cuda is None or not cuda.is_initialized():
-        return {}
+        return []
+    begun = getattr(torch._C, "_cuda_hasPrimaryContext", None)  # type: ignore[union-attr]
+    if begun is None:
+        return [int(cuda.current_device())]
+    return [number for number in range(cuda.device_count()) if begun(number)]
+
+
+def most() -> dict[str, Any]:
+    """Peak, reserved peak and size of the memory of the device that holds most, in bytes; nothing where none is used,
+    or its allocator does not tell."""
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     try:
+        peaks = {number: int(cuda.max_memory_allocated(number)) for number in in_use()}
+        fullest = max(peaks, key=lambda number: peaks[number], default=-1)
+        if not peaks.get(fullest):
+            return {}
         return {
-            "device_peak_bytes": int(cuda.max_memory_allocated()),
-            "device_reserved_bytes": int(cuda.max_memory_reserved()),
-            "device_capacity_bytes": int(cuda.get_device_properties(cuda.current_device()).total_memory),
+            "device_peak_bytes": peaks[fullest],
+            "device_reserved_bytes": int(cuda.max_memory_reserved(fullest)),
+            "device_capacity_bytes": int(cuda.get_device_properties(fullest).total_memory),
         }
     except Exception:  # an allocator of the program's own may not tell
         return {}
@@ -37,7 +52,7 @@ class Device:
             return []
         self._last = now
         try:
-            return [(ev.DEVICE, int(cuda.memory_allocated()))]
+            return [(ev.DEVICE, sum(int(cuda.memory_allocated(number)) for number in in_use()))]
         except Exception:  # an allocator of the program's own may not tell
             self._known = False
             return []

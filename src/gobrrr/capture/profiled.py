@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture import devicememory
 from gobrrr.capture.chatter import without_chatter
 
 _begun = False
@@ -37,7 +38,7 @@ def is_capturing() -> bool:
 
 
 def _drained() -> bool:
-    """Whether the program uses a CUDA or ROCm device; what was launched on it is done now, so that all work of the
+    """Whether the program uses CUDA or ROCm devices; what was launched on them is done now, so that all work of the
     window, and no other, is launched within it. A device that nobody uses is left alone: its context takes 0.5 GB."""
     import torch
 
@@ -45,7 +46,8 @@ def _drained() -> bool:
     if not cuda.is_available() or not cuda.is_initialized():
         return False
     if not is_capturing():
-        cuda.synchronize()
+        for device in devicememory.in_use():
+            cuda.synchronize(device)
     return True
 
 

@@ -58,9 +58,8 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = waited(recording, plain)
-    profiled, device, launched, waits, tables = _window(recording, prices, machine, facts, stats.plain_wall_ns)
-    if device is not None and not recording.offline:
-        stats = step_stats(recording, device.busy_ns)
+    profiled, device, launched, waits, tables = _window(recording, prices, machine, facts, stats)
+    stats = _beside_a_device(recording, device, stats)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)
@@ -117,7 +116,7 @@ def _accounts(
 
 
 def _window(
-    recording: Recording, prices: Prices, machine: Machine, facts: Facts, plain: float
+    recording: Recording, prices: Prices, machine: Machine, facts: Facts, stats: StepStats
 ) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...], tuple[LineGroup, ...], tuple[OpTable, ...]]:
     window = profiled_window(recording)
     if window is None:
@@ -137,6 +136,7 @@ def _window(
         ceilings = of_device(name, machine)
         launched, kernel_ns, tf32, shaped, on_device = device_ops(trace, host, places, ceilings, updated, grouping)
         work = device_work(launched, kernel_ns, tf32, ceilings, shaped) if ceilings else None
+        plain = _beside_a_device(recording, device, stats).plain_wall_ns
         syncs = waits_at_plain_speed(trace, host.launched(trace.kernels, trace.runtime), whole, places, plain)
         device = msgspec.structs.replace(
             device, work=work, memory=device_memory(trace, host, places, facts), plain_syncs=syncs
@@ -146,6 +146,11 @@ def _window(
     waits = data_lines(host, places, idle, frames) if frames is not None else ()
     tables = op_tables(whole, trace, places, calls.priced if device is None else on_device, device is not None)
     return seen(calls, host, places, machine.dispatch.median, idle, frames), device, tuple(launched), waits, tables
+
+
+def _beside_a_device(recording: Recording, device: DeviceLedger | None, stats: StepStats) -> StepStats:
+    """The statistics that know what a device does in a step that is watched here."""
+    return stats if device is None or recording.offline else step_stats(recording, device.busy_ns)
 
 
 def _capability(trace: Trace) -> str:

@@ -198,6 +198,8 @@ class StepStats(msgspec.Struct, frozen=True):
     lingering: float = 0.0
     """How much longer the steps after the profiled window took than those before it, as a share, where a device works:
     what records its kernels stays attached. 0 where there are few on either side."""
+    attached: bool = False
+    """Too few steps came before the window, so that plain ones are among those after it."""
     seen_ns: float = 0.0
     """All steps of all loops together."""
     process_cpu_ns: float | None = None

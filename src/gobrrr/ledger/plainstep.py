@@ -55,16 +55,16 @@ Syncs = tuple[tuple[str, float, float, tuple[Span, ...]], ...]
 
 def _idle(device: DeviceLedger, idling: float) -> tuple[Causes, Syncs]:
     """Idle by cause and the synchronising calls. Waits cost what they cost at the plain step, where that is known, out
-    of what neither data nor the device itself takes; what is left has the window's proportions."""
+    of what the host owns; the rest of that is its launches and its Python, as they were in the window."""
     causes = {cause: ns * idling for cause, ns in device.idle_by_cause}
     if device.plain_syncs is None:
         return tuple(causes.items()), tuple((call, n, ns * idling, at) for call, n, ns, at in device.syncs)
-    open_ = {cause: ns for cause, ns in causes.items() if cause not in ("data_wait", "stalled")}
-    total, told = sum(open_.values()), sum(ns for _, _, ns, _ in device.plain_syncs)
+    late = {cause: causes.get(cause, 0.0) for cause in ("launch", "host")}
+    total, told = causes.get("sync", 0.0) + sum(late.values()), sum(ns for _, _, ns, _ in device.plain_syncs)
     waits = min(total, told)
-    others = total - open_.get("sync", 0.0)
-    rest = (total - waits) / others if others else 0.0
-    causes |= {cause: waits if cause == "sync" else ns * rest for cause, ns in open_.items()}
+    whole = sum(late.values())
+    share = {cause: ns / whole for cause, ns in late.items()} if whole else {"launch": 0.0, "host": 1.0}
+    causes |= {"sync": waits, **{cause: part * (total - waits) for cause, part in share.items()}}
     part = waits / told if told else 0.0
     return tuple(causes.items()), tuple((call, n, ns * part, at) for call, n, ns, at in device.plain_syncs)
 

@@ -37,13 +37,15 @@ class Queue:
     """The window as the host's moments, in order. `work`: ns that the host worked until each, waits left out; `fixed`:
     of which the profiler makes nothing longer, waits for data say. `fetching`: of the work, what a number is fetched
     with. `service`: ns of device work that each launches.
-    `call`: number of the waiting call whose wait each is, -1 where it is none. The last is the end."""
+    `call`: number of the waiting call whose wait each is, -1 where it is none; `until`: the moment whose work it waits
+    for, which is not all that was launched where it waits for an event. The last is the end."""
 
     work: list[float]
     fixed: list[float]
     fetching: list[float]
     service: list[float]
     call: list[int]
+    until: list[int]
 
     def played(self, factor: float, waits: bool) -> tuple[float, dict[int, float]]:
         """ns of the window, once it follows on itself, with the host's work times `factor`; and how long each call had
@@ -51,14 +53,15 @@ class Queue:
         ends, waited, host, device = [0.0], dict[int, float](), 0.0, 0.0
         for _ in range(2):
             begun, blocked = host, 0.0
-            waited = {}
-            for work, fixed, fetching, service, call in zip(
-                self.work, self.fixed, self.fetching, self.service, self.call, strict=True
+            waited, done = {}, list[float]()
+            for work, fixed, fetching, service, call, until in zip(
+                self.work, self.fixed, self.fetching, self.service, self.call, self.until, strict=True
             ):
                 host = begun + (work if waits else work - fetching) * factor + fixed + blocked
                 if service:
                     device = max(device + GAP_NS, host + BEGIN_NS) + service
-                if waits and call >= 0 and (late := device + RETURN_NS - host) > 0:
+                done.append(device)
+                if waits and call >= 0 and until >= 0 and (late := done[until] + RETURN_NS - host) > 0:
                     waited[call] = waited.get(call, 0.0) + late
                     blocked += late
                     host += late
@@ -70,12 +73,15 @@ def waits_at_plain_speed(
     trace: Trace, kernels: Kernels, host: HostOps, places: Places, plain: float
 ) -> tuple[Sync, ...] | None:
     """The calls that wait for the device with the ns per plain step that the step would be shorter without them. None
-    where it cannot be told: without plain steps, or where streams run side by side."""
+    where it cannot be told: without plain steps, where streams run side by side, or where no speed of the host makes
+    the window as long as those."""
     if not host.drained or not plain or not _in_one_queue(kernels):
         return None
     calls, names = waits_for_device(trace, host)
     queue = _queue(trace, kernels, host, np.stack((calls.start, calls.start + calls.dur), axis=1))
     factor = _factor(queue, plain * host.num_steps)
+    if not FASTEST < factor < SLOWEST:
+        return None
     with_waits, waited = queue.played(factor, waits=True)
     saved = max(0.0, with_waits - queue.played(factor, waits=False)[0])
     total = sum(waited.values())
@@ -97,7 +103,7 @@ def _factor(queue: Queue, length: float) -> float:
             low = middle
         else:
             high = middle
-    return high
+    return FASTEST if low == FASTEST else high
 
 
 def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
@@ -108,6 +114,8 @@ def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
     kind = np.concatenate((np.full(len(times), -1), np.arange(len(waits)), [-1]))
     given = np.concatenate((service, np.zeros(len(waits) + 1)))
     order = np.lexsort((kind, moments))  # what a call launches itself, and waits for, comes before its wait
+    ends = np.concatenate((kernels.start + kernels.dur, np.zeros(len(waits) + 1, np.int64)))[order]
+    until = _awaited(np.where(given[order] > 0, ends, 0), kind[order], waits)
     moments = moments[order]
     ops = host.ops
     data = host.waits_for_data
@@ -118,7 +126,18 @@ def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
     work = np.maximum(0, moments - begin - elapsed(moments, away))
     fetching = elapsed(moments, merged(np.concatenate((_numbers(host), away)))) - elapsed(moments, away)
     work, fixed, fetching, given = (column.astype(float).tolist() for column in (work, fixed, fetching, given[order]))
-    return Queue(work, fixed, fetching, given, kind[order].tolist())
+    return Queue(work, fixed, fetching, given, kind[order].tolist(), until)
+
+
+def _awaited(ends: Ints, kind: Ints, waits: Ints) -> list[int]:
+    """Per moment that is a wait: the last one before it with whose work, and all before, the device was done when the
+    call returned; -1 elsewhere. `ends`: of the work that each launched, 0 where it is none."""
+    at = np.flatnonzero(kind >= 0)
+    found = np.full(len(kind), -1, np.int64)
+    done = np.searchsorted(np.maximum.accumulate(ends), waits[kind[at], 1], "right") - 1
+    found[at] = np.minimum(done, at - 1)
+    listed: list[int] = found.tolist()
+    return listed
 
 
 def _numbers(host: HostOps) -> Ints:

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from gobrrr.ledger.devicesteps import (
+    ENOUGH,
+    around_profiling,
+    batch_means,
+    filling,
+    lingering,
+    runs_ahead,
+    whole_cycles,
+)
 from gobrrr.ledger.intervals import mean_interval, median_interval
 from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.spans import alike
@@ -21,37 +32,20 @@ MIN_OF_A_KIND, APART = 3, 0.10
 """Steps that make a kind, and by how much their medians differ: less is within what unsteady steps differ by."""
 BESIDE = 5
 """Plain steps on either side of the profiled ones that are held against them."""
-AHEAD = 1.02
-"""Device's work over the median step of the host, from which on the host must run ahead: no step is shorter than its
-work. Proposed: kernels of profiled steps took 1 % longer and less."""
-ENOUGH_BEFORE = 10
-"""Steps before the profiled window that stand for all: half a second has more of those that a device does quickly."""
-BATCHES = 10
-"""Batch means of which an interval is made: 10 to 30 are usual (Schmeiser 1982)."""
 _KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
 
 
 def plain_steps(recording: Recording) -> list[Step]:
     """The main loop's plain steps after its warm-up, of the sizes that were profiled."""
     steps = _plain(recording)
-    steps = steps[_warm(recording, steps) :]
     before, _ = around_profiling(recording, steps)
-    return before if len(before) >= ENOUGH_BEFORE else steps
+    warm = before[_warm(recording, before) :]
+    return warm if len(warm) >= ENOUGH else steps[_warm(recording, steps) :]
 
 
 def _warm(recording: Recording, steps: list[Step]) -> int:
     """How many are the warm-up; of a file none: the profiler's schedule has left it out."""
     return 0 if recording.offline else warmup([step.wall for step in steps])
-
-
-def around_profiling(recording: Recording, steps: list[Step]) -> tuple[list[Step], list[Step]]:
-    """Steps before the profiled window and after it, where a device works: there the maker's library that records
-    kernels stays attached when the profiler is off, and each launch costs more from then on (pytorch's issue 144455;
-    on an H200 steps that only launch took 1.2 to 1.4 times as long). No step after it is plain. Elsewhere none."""
-    window, trace = recording.window("profile"), recording.trace
-    if window is None or trace is None or not len(trace.kernels):
-        return [], []
-    return [s for s in steps if s.end <= window.began], [s for s in steps if s.start >= window.ended]
 
 
 def _plain(recording: Recording) -> list[Step]:
@@ -64,30 +58,30 @@ def _plain(recording: Recording) -> list[Step]:
 
 def step_stats(recording: Recording, device_ns: float = 0.0) -> StepStats:
     """Statistics of the main loop; all zero where no step was seen. `device_ns`: a device's work per step. Where the
-    median is less the host runs ahead of it: its steps are short ones and, where it waits, one that is all the others'
-    work. Then only their mean is a step, and no less than that work, for what the device is behind with in the end is
-    in none of them."""
+    host runs ahead of it a step is the mean of whole cycles, and no less than that work."""
     main = recording.main
     if main is None:
         return StepStats()
     plain = plain_steps(recording)
-    filling = _filling(plain, device_ns)
-    plain = plain[filling:]
     walls = np.array([s.wall for s in plain], float)
+    ahead = runs_ahead(walls, device_ns)
+    if not ahead:
+        plain = plain[filling(walls, device_ns) :]
+        walls = np.array([s.wall for s in plain], float)
     profiled = [s.wall for s in main.steps if s.window == marks.PROFILE or recording.offline]
     if not len(walls):
         return StepStats(count=len(main.steps), kind=_kind(recording, main), loop=main.word,
                          profiled_count=len(profiled))  # fmt: skip
     cost = watching(recording)
-    told = _told(recording, walls, cost)
-    ahead = device_ns > AHEAD * float(np.median(told))
-    told = np.maximum(batches(walls), device_ns) if ahead else told  # watching costs the device nothing
+    cycles = whole_cycles(walls, device_ns)
+    told = batch_means(cycles) if ahead else _told(recording, walls, cost)
     counted = _counted(recording, plain) if recording.offline else told
     averaged = recording.offline or ahead
     usual, interval = (np.mean, mean_interval) if averaged else (np.median, median_interval)
-    middle = float(usual(counted))
+    middle, low, high = float(usual(counted)), *(interval(counted) if len(counted) > 1 else (0.0, 0.0))
+    if ahead:  # what the device is behind with in the end is in no step
+        middle, low, high = (max(each, device_ns) for each in (float(cycles.mean()), low, high))
     begins = kinds(recording, plain, walls)
-    low, high = interval(counted) if len(counted) > 1 else (0.0, 0.0)
     lower, upper = np.percentile(levelled(walls, begins) if told is walls else told, [25, 75])
     return StepStats(
         count=len(main.steps), plain_count=len(walls) if ahead else len(counted), plain_wall_ns=middle,
@@ -96,7 +90,7 @@ def step_stats(recording: Recording, device_ns: float = 0.0) -> StepStats:
         quartile_spread=float((upper - lower) / (np.median(told) or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled and not recording.offline else middle,
         averaged=averaged,
-        profiled_count=len(profiled), warmup_count=_warm(recording, _plain(recording)) + filling,
+        profiled_count=len(profiled), warmup_count=_dropped(recording, plain),
         kind=_kind(recording, main),
         loop=main.word, mean_ns=float(walls.mean()),
         outlier_ns=max(0.0, float(walls.mean() - np.median(told))),
@@ -105,21 +99,13 @@ def step_stats(recording: Recording, device_ns: float = 0.0) -> StepStats:
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,
         waits=tuple(float(s.wait) for s in plain[:MAX_KEPT]),
         walls=tuple(walls[:MAX_KEPT].tolist()),
-        beside_ns=_beside(main), lingering=_lingering(recording),
+        beside_ns=_beside(main), **_around(recording, plain),
         seen_ns=float(sum(loop.total for loop in recording.loops)),
         process_cpu_ns=_process_cpu(recording), batches=_usual(recording, plain, marks.DATA_END),
         backwards=_usual(recording, plain, marks.BACKWARD), updates=_updates(recording, plain),
         between_share=1 - main.total / main.span if recording.offline and main.span > main.total else 0.0,
         epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
-
-
-def batches(walls: np.ndarray) -> np.ndarray:
-    """Means of at most BATCHES runs of steps of one length, in order (batch means: what one step is late the next is
-    early, so single steps say nothing of how surely their mean is known). What is left over is at the beginning."""
-    size = max(1, len(walls) // BATCHES)
-    found: np.ndarray = walls[len(walls) % size :].reshape(-1, size).mean(axis=1)
-    return found
 
 
 def waited(recording: Recording, plain: list[Step]) -> float:
@@ -178,17 +164,19 @@ def _beside(main: LoopSteps) -> float:
     return float(np.median(before + after)) if before or after else 0.0
 
 
-def _filling(steps: list[Step], device_ns: float) -> int:
-    """First steps in which the host only fills the queue of a device that is then always behind."""
-    return next((at for at, step in enumerate(steps) if step.wall >= device_ns), 0)
+def _dropped(recording: Recording, plain: list[Step]) -> int:
+    """Plain steps before the first that counts: warm-up, and where a device's queue was filled."""
+    return sum(step.start < plain[0].start for step in _plain(recording))
 
 
-def _lingering(recording: Recording) -> float:
+def _around(recording: Recording, plain: list[Step]) -> dict[str, Any]:
+    """What the profiled window does to the steps after it, and whether the plain ones are such."""
     before, after = around_profiling(recording, _plain(recording))
-    if min(len(before), len(after)) < ENOUGH_BEFORE:
-        return 0.0
-    first, second = (float(np.median([step.wall for step in steps])) for steps in (before, after))
-    return second / first - 1 if first else 0.0
+    own = {step.start for step in after}
+    return {
+        "lingering": lingering(before[_warm(recording, before) :], after),
+        "attached": bool(own) and any(step.start in own for step in plain),
+    }
 
 
 def kinds(recording: Recording, plain: list[Step], walls: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ REST_END = 18  # value: steps of the rest
 SPENT = 19  # value: CPU ns of the watched thread so far; id: at which moment
 WAITED = 20  # value: ns that the process's threads were ready to run and had no core, so far, all threads together
 STOLEN = 21  # value: jiffies of those CPUs that the host took for others, in ns
-DEVICE = 22  # value: bytes that torch's allocator has handed out on the current device
+DEVICE = 22  # value: bytes that torch's allocator has handed out on the devices in use
 
 UNKNOWN, RUNS, WRITES, WAITS = -1, 0, 1, 2
 """What a sampled thread does: it runs or wants a core; a call of the system that writes holds it; any other call does

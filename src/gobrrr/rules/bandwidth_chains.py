@@ -133,8 +133,9 @@ def _chains(ledger: Ledger) -> Iterable[Chain]:
     What torch.compile should have fused is BRR802's, or BRR803's; an optimizer written out is BRR209's.
     """
     meant = {op.order for op in left_eager(ledger)}
-    updates = by_hand(host_side(ledger)).keys()
-    meant |= {op.order for op in ledger.ops if key(op.where) in updates}
+    updates = by_hand(host_side(ledger))
+    meant |= {op.order for ops in updates.values() for op in ops}
+    meant |= {op.order for op in ledger.ops if ledger.of_device and key(op.where) in updates}
     merged: dict[tuple[frozenset[tuple[str, int]], int, bool], Chain] = {}
     for chain in _runs(ledger):
         if chain.length < MIN_CHAIN or ledger.facts.compile.limit_hit or any(op.order in meant for op in chain.ops):

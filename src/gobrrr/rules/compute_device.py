@@ -168,7 +168,7 @@ def _gain(rates: dict[str, float]) -> float:
 def _held_up(products: list[OpGroup], rates: dict[str, float]) -> float:
     """Of the products' time, the share of those whose time their FLOPs explain: small ones take as long anyhow."""
     slow = rates.get("fp32")
-    if not slow or not any(op.flops for op in products):
+    if not slow or not total(products) or not any(op.flops for op in products):
         return 1.0
     return total(op for op in products if (op.flops or 0.0) / slow * 1e9 >= COMPUTE_BOUND * op.ns) / total(products)
 

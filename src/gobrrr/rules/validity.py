@@ -214,15 +214,9 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR907", "watching-costs", "host", needs={"plain"})
 def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """gobrrr's own hooks took more than the 1 % that it promises, or what it had torch record of a device lingers."""
-    cost, lingering = ledger.step.overhead_share, ledger.step.lingering
-    if lingering > LINGERS:
-        yield doubt(
-            "BRR907", ledger, "note",
-            f"steps after the profiled window took {share(lingering)} longer than those before it, which are told",
-            "What records kernels for torch's profiler (CUPTI) stays attached afterwards, and each launch costs more "
-            "until the program ends. TEARDOWN_CUPTI=1 has torch detach it, from CUDA 12.6 on.",
-            {"lingering": ratio(lingering)},
-        )  # fmt: skip
+    cost, step = ledger.step.overhead_share, ledger.step
+    if step.attached or step.lingering > LINGERS:
+        yield _attached(ledger)
     if cost <= WATCHED:
         return
     yield doubt(
@@ -235,6 +229,18 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         else "Many calls of modules and loaders in a step, or a busy machine: what is told holds within that.",
         {"overhead_share": ratio(cost)},
     )
+
+
+def _attached(ledger: Ledger) -> Finding:
+    longer = f"{share(ledger.step.lingering)} longer than those before it"
+    return doubt(
+        "BRR907", ledger, "note",
+        "few steps came before the profiled window, and those after it, which are told, may take longer by it"
+        if ledger.step.attached else f"steps after the profiled window took {longer}, and are in no figure here",
+        "What records kernels for torch's profiler (CUPTI) stays attached afterwards, and each launch costs more until "
+        "the program ends. TEARDOWN_CUPTI=1 has torch detach it, from CUDA 12.6 on.",
+        {"lingering": ratio(ledger.step.lingering)},
+    )  # fmt: skip
 
 
 def _unseen(ledger: Ledger) -> str:
