@@ -208,7 +208,8 @@ class Settling:
         """Remedies that the race has not to look at any more."""
         if self._search.has_enough():
             return headspace.LOADERS
-        return (MANY, ONE, STAYING) if shown else self._family.guests
+        tried = {name for setting in self._results for name in self._family.stack(setting)}
+        return (MANY, ONE, STAYING) if shown else (*self._family.guests, *({MANY, ONE} & tried))
 
     def _said(self, setting: Setting, found: TrialResult) -> str:
         """Which setting it was, its safety class, and what went wrong."""
@@ -232,8 +233,9 @@ class Settling:
             return f"{told}: none is shown to be faster than what is set"
         stack, mean = self._family.stack(found), self._search.tried[found].mean
         self._referee.give({**self._before, **self._family.options(found)})
-        self._race.settle((), stack, self._results[found].verdict, mean, mean)
         shown = self._search.best() is not None
+        if shown or len(stack) > 1:
+            self._race.settle((), stack, self._results[found].verdict, mean, mean)  # else the race looks longer
         told += f": {found} {self._praised(shown)}"
         for name in {*self._settled_by(shown)} - set(stack):
             self._race.withdraw(name)
