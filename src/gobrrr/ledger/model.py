@@ -193,13 +193,11 @@ class StepStats(msgspec.Struct, frozen=True):
     """Data wait of each plain step, ns, in order."""
     walls: tuple[float, ...] = ()
     beside_ns: float = 0.0
-    """Median of the plain steps right before and after the profiled ones, 0 where there are none: where steps grow, it
-    is what the profiled ones are to be held against."""
+    """Median of the plain steps beside the profiled ones, which are held against it where steps grow; 0 of none."""
     lingering: float = 0.0
-    """How much longer the steps after the profiled window took than those before it, as a share, where a device works:
-    what records its kernels stays attached. 0 where there are few on either side."""
+    """How much longer steps after the profiled window took than those before it, where a device works; 0 of few."""
     attached: bool = False
-    """Too few steps came before the window, so that plain ones are among those after it."""
+    """Too few came before, so that plain ones are among those after it."""
     seen_ns: float = 0.0
     """All steps of all loops together."""
     process_cpu_ns: float | None = None
