@@ -196,8 +196,7 @@ class StepStats(msgspec.Struct, frozen=True):
     """Median of the plain steps beside the profiled ones, which are held against it where steps grow; 0 of none."""
     lingering: float = 0.0
     """How much longer steps after the profiled window took than those before it, where a device works; 0 of few."""
-    attached: bool = False
-    """Too few came before, so that plain ones are among those after it."""
+    attached: bool = False  # too few came before, so that plain ones are among those after it
     seen_ns: float = 0.0
     """All steps of all loops together."""
     process_cpu_ns: float | None = None
