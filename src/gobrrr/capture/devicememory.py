@@ -25,8 +25,9 @@ def most() -> dict[str, Any]:
     """Peak, reserved peak and size of the memory of the device that holds most, in bytes; nothing where none is used,
     or its allocator does not tell."""
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    devices = in_use()
     try:
-        peaks = {number: int(cuda.max_memory_allocated(number)) for number in in_use()}
+        peaks = {number: int(cuda.max_memory_allocated(number)) for number in devices}
         fullest = max(peaks, key=lambda number: peaks[number], default=-1)
         if not peaks.get(fullest):
             return {}
@@ -50,9 +51,9 @@ class Device:
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         if not self._known or now - self._last < self._every or cuda is None or not cuda.is_initialized():
             return []
-        self._last = now
+        self._last, devices = now, in_use()
         try:
-            return [(ev.DEVICE, sum(int(cuda.memory_allocated(number)) for number in in_use()))]
+            return [(ev.DEVICE, sum(int(cuda.memory_allocated(number)) for number in devices))]
         except Exception:  # an allocator of the program's own may not tell
             self._known = False
             return []
