@@ -9,13 +9,17 @@ from typing import Any
 from gobrrr.recording import marks as ev
 
 
+def cuda_in_use() -> Any:
+    """torch.cuda, once the program itself has begun to use it; else None."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
 def in_use() -> list[int]:
     """Numbers of the devices that this process has begun to use: to ask another would begin it."""
-    torch = sys.modules.get("torch")
-    cuda: Any = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized():
+    if (cuda := cuda_in_use()) is None:
         return []
-    begun = getattr(torch._C, "_cuda_hasPrimaryContext", None)  # type: ignore[union-attr]
+    begun = getattr(sys.modules["torch"]._C, "_cuda_hasPrimaryContext", None)
     if begun is None:
         return [int(cuda.current_device())]
     return [number for number in range(cuda.device_count()) if begun(number)]
@@ -24,8 +28,7 @@ def in_use() -> list[int]:
 def most() -> dict[str, Any]:
     """Peak, reserved peak and size of the memory of the device that holds most, in bytes; nothing where none is used,
     or its allocator does not tell."""
-    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
-    devices = in_use()
+    cuda, devices = cuda_in_use(), in_use()
     try:
         peaks = {number: int(cuda.max_memory_allocated(number)) for number in devices}
         fullest = max(peaks, key=lambda number: peaks[number], default=-1)
@@ -48,8 +51,7 @@ class Device:
 
     def marks(self, now: int) -> list[tuple[int, int]]:
         """[(mark, bytes)], or nothing where it is too soon or not known."""
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        if not self._known or now - self._last < self._every or cuda is None or not cuda.is_initialized():
+        if not self._known or now - self._last < self._every or (cuda := cuda_in_use()) is None:
             return []
         self._last, devices = now, in_use()
         try:

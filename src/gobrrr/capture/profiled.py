@@ -33,17 +33,14 @@ def leave_without_kineto() -> None:
 
 def is_capturing() -> bool:
     """Whether the program records a CUDA graph at this moment: then nobody may wait for the device."""
-    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda is not None and cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
+    cuda = devicememory.cuda_in_use()
+    return cuda is not None and bool(cuda.is_current_stream_capturing())
 
 
 def _drained() -> bool:
     """Whether the program uses CUDA or ROCm devices; what was launched on them is done now, so that all work of the
     window, and no other, is launched within it. A device that nobody uses is left alone: its context takes 0.5 GB."""
-    import torch
-
-    cuda: Any = torch.cuda
-    if not cuda.is_available() or not cuda.is_initialized():
+    if (cuda := devicememory.cuda_in_use()) is None:
         return False
     if not is_capturing():
         for device in devicememory.in_use():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -58,8 +59,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = waited(recording, plain)
-    profiled, device, launched, waits, tables = _window(recording, prices, machine, facts, stats)
-    stats = _beside_a_device(recording, device, stats)
+    profiled, device, launched, waits, tables, stats = _window(recording, prices, machine, facts, stats)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)
@@ -115,12 +115,21 @@ def _accounts(
     return _by_lines(data, stats)
 
 
-def _window(
-    recording: Recording, prices: Prices, machine: Machine, facts: Facts, stats: StepStats
-) -> tuple[Seen, DeviceLedger | None, tuple[OpGroup, ...], tuple[LineGroup, ...], tuple[OpTable, ...]]:
+class _Looked(NamedTuple):
+    """What the profiled window says. `stats` are those that know what its device does in a step."""
+
+    profiled: Seen
+    device: DeviceLedger | None
+    launched: tuple[OpGroup, ...]
+    waits: tuple[LineGroup, ...]
+    tables: tuple[OpTable, ...]
+    stats: StepStats
+
+
+def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts, stats: StepStats) -> _Looked:
     window = profiled_window(recording)
     if window is None:
-        return NOTHING_SEEN, None, (), (), ()
+        return _Looked(NOTHING_SEEN, None, (), (), (), stats)
     trace, places = window.trace, window.places
     host = whole = window.host
     name = recording.start.device or (machine.device.name if machine.device else "device")
@@ -136,8 +145,9 @@ def _window(
         ceilings = of_device(name, machine)
         launched, kernel_ns, tf32, shaped, on_device = device_ops(trace, host, places, ceilings, updated, grouping)
         work = device_work(launched, kernel_ns, tf32, ceilings, shaped) if ceilings else None
-        plain = _beside_a_device(recording, device, stats).plain_wall_ns
-        syncs = waits_at_plain_speed(trace, host.launched(trace.kernels, trace.runtime), whole, places, plain)
+        stats = stats if recording.offline else step_stats(recording, device.busy_ns)
+        work_of_steps = host.launched(trace.kernels, trace.runtime)
+        syncs = waits_at_plain_speed(trace, work_of_steps, whole, places, stats.plain_wall_ns)
         device = msgspec.structs.replace(
             device, work=work, memory=device_memory(trace, host, places, facts), plain_syncs=syncs
         )
@@ -145,12 +155,8 @@ def _window(
     frames = Frames.of(trace, np.unique(host.ops.thread).tolist(), places) if recording.offline else None
     waits = data_lines(host, places, idle, frames) if frames is not None else ()
     tables = op_tables(whole, trace, places, calls.priced if device is None else on_device, device is not None)
-    return seen(calls, host, places, machine.dispatch.median, idle, frames), device, tuple(launched), waits, tables
-
-
-def _beside_a_device(recording: Recording, device: DeviceLedger | None, stats: StepStats) -> StepStats:
-    """The statistics that know what a device does in a step that is watched here."""
-    return stats if device is None or recording.offline else step_stats(recording, device.busy_ns)
+    profiled = seen(calls, host, places, machine.dispatch.median, idle, frames)
+    return _Looked(profiled, device, tuple(launched), waits, tables, stats)
 
 
 def _capability(trace: Trace) -> str:

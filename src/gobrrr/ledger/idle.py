@@ -156,11 +156,11 @@ def _causes(
     trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places
 ) -> tuple[dict[str, Ints], tuple[Sync, ...]]:
     """When each may be blamed, the first that holds; and the synchronising calls."""
-    waiting = _rows(host, host.waits_for_data)
+    waiting = stretches_of(host, host.waits_for_data)
     syncs, stretches = _syncs(trace, idle.without(stalled), waiting, host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
     allocating = np.stack((calls.start, calls.start + calls.dur), axis=1)
-    launching = _rows(host, host.is_op)
+    launching = stretches_of(host, host.is_op)
     causes = {"stalled": stalled, "data_wait": waiting, "sync": stretches, "allocator": allocating, "launch": launching}
     return causes, syncs
 
@@ -184,7 +184,8 @@ def starting_up(trace: Trace, idle: Idle, host: HostOps) -> int:
     return idle.covered(np.stack((calls.start, calls.start + calls.dur), axis=1))
 
 
-def _rows(host: HostOps, chosen: npt.NDArray[np.bool_]) -> Ints:
+def stretches_of(host: HostOps, chosen: npt.NDArray[np.bool_]) -> Ints:
+    """(n, 2) begin and end of the chosen rows."""
     ops = host.ops
     return np.stack((ops.start[chosen], ops.start[chosen] + ops.dur[chosen]), axis=1)
 

@@ -13,9 +13,9 @@ from typing import TypeVar
 import msgspec
 
 from gobrrr.ledger.devicemodel import DeviceLedger, DeviceOp, DeviceWork, Transfer
+from gobrrr.ledger.idle import Sync
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.scaling import times
-from gobrrr.recording.facts import Span
 
 Op = TypeVar("Op", OpGroup, DeviceOp)
 
@@ -49,11 +49,7 @@ def at_plain_step(device: DeviceLedger, working: float, idling: float) -> Device
     )  # fmt: skip
 
 
-Causes = tuple[tuple[str, float], ...]
-Syncs = tuple[tuple[str, float, float, tuple[Span, ...]], ...]
-
-
-def _idle(device: DeviceLedger, idling: float) -> tuple[Causes, Syncs]:
+def _idle(device: DeviceLedger, idling: float) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...]]:
     """Idle by cause and the synchronising calls. Waits cost what they cost at the plain step, where that is known, out
     of what the host owns; the rest of that is its launches and its Python, as they were in the window."""
     causes = {cause: ns * idling for cause, ns in device.idle_by_cause}

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.idle import Sync, merged, told_syncs, waits_for_device
+from gobrrr.ledger.idle import Sync, merged, stretches_of, told_syncs, waits_for_device
 from gobrrr.ledger.places import Places
 from gobrrr.ledger.spans import elapsed
 from gobrrr.recording.trace import Kernels, Trace, lanes, launch_rows
@@ -36,9 +36,9 @@ FASTEST, SLOWEST, ROUNDS = 0.02, 2.0, 24
 class Queue:
     """The window as the host's moments, in order. `work`: ns that the host worked until each, waits left out; `fixed`:
     of which the profiler makes nothing longer, waits for data say. `fetching`: of the work, what a number is fetched
-    with. `service`: ns of device work that each launches.
-    `call`: number of the waiting call whose wait each is, -1 where it is none; `until`: the moment whose work it waits
-    for, which is not all that was launched where it waits for an event. The last is the end."""
+    with. `service`: ns of device work that each launches. `call`: number of the waiting call whose wait each is, -1
+    where it is none; `until`: the moment whose work it waits for, which is not all that was launched where it waits for
+    an event. The last is the end."""
 
     work: list[float]
     fixed: list[float]
@@ -117,14 +117,10 @@ def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
     ends = np.concatenate((kernels.start + kernels.dur, np.zeros(len(waits) + 1, np.int64)))[order]
     until = _awaited(np.where(given[order] > 0, ends, 0), kind[order], waits)
     moments = moments[order]
-    ops = host.ops
-    data = host.waits_for_data
-    fetched = merged(np.stack((ops.start[data], (ops.start + ops.dur)[data]), axis=1))
-    blocked = merged(waits)
-    fixed = elapsed(moments, fetched)
-    away = merged(np.concatenate((fetched, blocked)))
+    fetched, numbers = (stretches_of(host, chosen) for chosen in (host.waits_for_data, _fetches_a_number(host)))
+    fixed, away = elapsed(moments, merged(fetched)), merged(np.concatenate((fetched, waits)))
     work = np.maximum(0, moments - begin - elapsed(moments, away))
-    fetching = elapsed(moments, merged(np.concatenate((_numbers(host), away)))) - elapsed(moments, away)
+    fetching = elapsed(moments, merged(np.concatenate((numbers, away)))) - elapsed(moments, away)
     work, fixed, fetching, given = (column.astype(float).tolist() for column in (work, fixed, fetching, given[order]))
     return Queue(work, fixed, fetching, given, kind[order].tolist(), until)
 
@@ -140,10 +136,9 @@ def _awaited(ends: Ints, kind: Ints, waits: Ints) -> list[int]:
     return listed
 
 
-def _numbers(host: HostOps) -> Ints:
-    """When a number is fetched: item(), float(), a print. Whoever keeps it on the device spares all of that."""
-    chosen = np.array([name == NUMBER for name in host.names], bool)[host.ops.name]
-    return np.stack((host.ops.start[chosen], (host.ops.start + host.ops.dur)[chosen]), axis=1)
+def _fetches_a_number(host: HostOps) -> npt.NDArray[np.bool_]:
+    """Which rows are an item(), a float(), a print. Whoever keeps the number on the device spares all of that."""
+    return np.array([name == NUMBER for name in host.names], bool)[host.ops.name]
 
 
 def _service(kernels: Kernels) -> npt.NDArray[np.float64]:

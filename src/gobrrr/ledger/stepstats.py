@@ -172,10 +172,9 @@ def _dropped(recording: Recording, plain: list[Step]) -> int:
 def _around(recording: Recording, plain: list[Step]) -> dict[str, Any]:
     """What the profiled window does to the steps after it, and whether the plain ones are such."""
     before, after = around_profiling(recording, _plain(recording))
-    own = {step.start for step in after}
     return {
         "lingering": lingering(before[_warm(recording, before) :], after),
-        "attached": bool(own) and any(step.start in own for step in plain),
+        "attached": bool(after) and plain[-1].start >= after[0].start,
     }
 
 

@@ -370,7 +370,7 @@ class Facts(msgspec.Struct, frozen=True):
     rss_bytes: int | None = None
     peak_rss_bytes: int | None = None
     device_peak_bytes: int | None = None
-    """Most that tensors held on the current device, by its allocator; the two below likewise."""
+    """Most that tensors held on the device that holds most, by its allocator; the two below likewise."""
     device_reserved_bytes: int | None = None
     device_capacity_bytes: int | None = None
     device_growth_per_step: float | None = None

@@ -11,9 +11,8 @@ from gobrrr.machine.model import Machine
 from gobrrr.rules.by_hand import by_hand
 from gobrrr.rules.compile import left_eager
 from gobrrr.rules.evidence import count, time, worth_telling
-from gobrrr.rules.lines import key
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import FLOATS, costliest_line, float_dtype, kind, line, num_elements, total
+from gobrrr.rules.shapes import FLOATS, costliest_line, float_dtype, key, kind, line, num_elements, total
 from gobrrr.rules.views import host_side
 from gobrrr.units import duration
 from gobrrr.units import size as bytes_text

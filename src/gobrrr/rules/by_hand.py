@@ -10,9 +10,8 @@ from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.bandwidth_updates import ACCUMULATE, FUSED_PER_TENSOR, STEP
 from gobrrr.rules.evidence import count, time, worth_telling
-from gobrrr.rules.lines import Key, key
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import FLOATS, costliest_line, factors, float_dtype, inside, kind, total
+from gobrrr.rules.shapes import FLOATS, Key, costliest_line, factors, float_dtype, inside, key, kind, total
 from gobrrr.rules.views import host_side
 from gobrrr.units import duration, share
 

@@ -17,6 +17,8 @@ from gobrrr.units import duration, share
 ENTRY_IN_DISPATCHES = 30
 # What a compiler makes of passes over memory: 2 to 29 of them became one; the first and the last stay.
 FUSED_AWAY = 0.6
+EAGER = ("forward", "loss", "backward", "other")
+"""Phases that a compiled function may be part of."""
 COMPILED = ("Torch-Compiled Region", "CompiledFunction", "autograd::engine::evaluate_function: CompiledFunction")
 FUSIBLE = ("elementwise", "reduction", "softmax")
 
@@ -122,9 +124,9 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     facts = ledger.facts.compile
     if not facts.limit_hit:
         return
-    model = [op for op in ledger.ops if op.phase in ("forward", "loss", "backward", "other")]
+    model = [op for op in ledger.ops if op.phase in EAGER]
     dispatch = sum(op.dispatch_ns for op in model)
-    working = [op for op in _working(ledger) if op.phase in ("forward", "loss", "backward", "other")]
+    working = [op for op in _working(ledger) if op.phase in EAGER]
     passes = _passes(working)
     host = ledger.account("host")
     # What a compiled step would not pay: half of dispatch and of Python, and most passes over memory.

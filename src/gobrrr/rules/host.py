@@ -18,13 +18,11 @@ from gobrrr.rules.lines import (
     SAMPLING,
     WRITING,
     Functions,
-    Key,
     Spent,
     below,
     body,
     brief_name,
     claimed,
-    key,
     own_name,
     spent,
     telling,
@@ -33,7 +31,7 @@ from gobrrr.rules.lines import (
 )
 from gobrrr.rules.loops import NEAR, loops
 from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
-from gobrrr.rules.shapes import total
+from gobrrr.rules.shapes import Key, key, total
 from gobrrr.rules.standing import standing, stands
 from gobrrr.rules.sync import between_launches, launches
 from gobrrr.rules.views import idle_at

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import worth_telling
+from gobrrr.rules.shapes import Key, key
 from gobrrr.rules.views import idle_at
 from gobrrr.units import duration, share
 
-Key = tuple[str, int]
 WHOLE = 0.9
 """Share of its time that lies under a finding's line, from which it is not said how much that is."""
 SAMPLING = 0.10
@@ -77,11 +77,6 @@ WAITING = (
 """Libraries that talk to another thread, process or machine: what they do is wait for it."""
 TRACEBACKS = (Functions(("traceback.", "linecache.", "torch.fx.traceback.", "torch.utils._traceback.")),)
 LOADING = (Functions(("torch.utils.data.",)),)
-
-
-def key(where: tuple[Span, ...]) -> Key | None:
-    """File and line of the innermost user line."""
-    return (where[0].file, where[0].line) if where else None
 
 
 def own_name(function: str) -> str:

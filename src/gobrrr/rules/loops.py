@@ -11,9 +11,9 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.by_hand import by_hand
 from gobrrr.rules.cores import micro_steps
-from gobrrr.rules.lines import Key, claimed, key
+from gobrrr.rules.lines import claimed
 from gobrrr.rules.model import TINY
-from gobrrr.rules.shapes import CONVOLUTIONS, factors, inside, total
+from gobrrr.rules.shapes import CONVOLUTIONS, Key, factors, inside, key, total
 
 SMALL = 100.0
 """Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""

@@ -10,10 +10,9 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import DenormalFacts
 from gobrrr.rules.cores import crowded
 from gobrrr.rules.evidence import ratio, time, worth_telling
-from gobrrr.rules.lines import key
 from gobrrr.rules.loops import is_tiny
 from gobrrr.rules.model import Finding, finding, rule
-from gobrrr.rules.shapes import costliest_line, total
+from gobrrr.rules.shapes import costliest_line, key, total
 from gobrrr.units import duration, share
 
 DENORMAL_SHARE = 0.01

@@ -110,6 +110,15 @@ def total(ops: Iterable[OpGroup]) -> float:
     return sum(op.ns for op in ops)
 
 
+Key = tuple[str, int]
+"""File and line."""
+
+
+def key(where: tuple[Span, ...]) -> Key | None:
+    """File and line of the innermost user line."""
+    return where[0].place if where else None
+
+
 def line(op: OpGroup) -> Span | None:
     """The user's innermost line."""
     return op.where[0] if op.where else None

@@ -9,11 +9,11 @@ from gobrrr.ledger.model import Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import crowded, recovers
 from gobrrr.rules.evidence import time
-from gobrrr.rules.lines import SAMPLING, WAITING, Spent, below, claimed, key, telling
+from gobrrr.rules.lines import SAMPLING, WAITING, Spent, below, claimed, telling
 from gobrrr.rules.lines import body as outside_the_loader
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.shapes import total
+from gobrrr.rules.shapes import key, total
 from gobrrr.rules.views import idle_at, waits_for_device
 from gobrrr.units import duration, share
 

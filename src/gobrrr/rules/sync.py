@@ -9,9 +9,9 @@ from gobrrr.ledger.model import HostGroup, Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.lines import WHOLE, key
+from gobrrr.rules.lines import WHOLE
 from gobrrr.rules.model import Finding, Quantity, finding, rule
-from gobrrr.rules.shapes import costliest_line
+from gobrrr.rules.shapes import costliest_line, key
 from gobrrr.units import duration, share, size
 
 EXPOSED = 0.05

@@ -9,6 +9,7 @@ from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.facts import Span
+from gobrrr.rules.shapes import Key, key
 
 
 class DeviceView(Ledger, frozen=True):
@@ -49,22 +50,18 @@ def of_phase(ledger: Ledger, name: str) -> float:
     return sum(group.ns for group in everything(ledger) if group.phase == name)
 
 
-def idle_at(ledger: Ledger, place: tuple[str, int]) -> float | None:
+def idle_at(ledger: Ledger, place: Key) -> float | None:
     """The device's idle time at an innermost line, ns per step, what waits for it cause among it; None where the
     profiled steps have nothing there, so that nobody knows."""
-    there = [group.ns for group in ledger.groups if _innermost(group.where) == place]
-    there += [idle for _, _, idle, where in _syncs(ledger) if _innermost(where) == place]
+    there = [group.ns for group in ledger.groups if key(group.where) == place]
+    there += [idle for _, _, idle, where in _syncs(ledger) if key(where) == place]
     return sum(there) if there else None
 
 
-def waits_for_device(ledger: Ledger, place: tuple[str, int] | None) -> bool:
+def waits_for_device(ledger: Ledger, place: Key | None) -> bool:
     """Whether the host stands at that line until the device is done."""
-    return any(_innermost(where) == place for _, _, _, where in _syncs(ledger))
+    return any(key(where) == place for _, _, _, where in _syncs(ledger))
 
 
 def _syncs(ledger: Ledger) -> tuple[tuple[str, float, float, tuple[Span, ...]], ...]:
     return ledger.device.syncs if ledger.device is not None else ()
-
-
-def _innermost(where: tuple[Span, ...]) -> tuple[str, int] | None:
-    return where[0].place if where else None
