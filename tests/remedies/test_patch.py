@@ -225,7 +225,7 @@ LINES = "import torch\nfrom torch.optim import AdamW\n\nx = 1\n\n\n\no = AdamW(p
     [
         LINES.replace("\n", "\r\n"), LINES.replace("\n", "\r"), LINES.replace("x = 1\n", "x = 1\r\n"),
         LINES.replace("x = 1", "\f\nx = 1"), LINES.replace("x = 1", 'x = "\u2028 \x85"  # \x1c\n'),
-        LINES.replace("x = 1", 'x = """a\f\r\nb"""'),
+        LINES.replace("x = 1", 'x = """a\f\r\nb"""'), "\ufeff" + LINES,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("name", ["train.py", "my train.py"])

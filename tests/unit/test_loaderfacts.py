@@ -17,7 +17,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 
 from gobrrr.capture.config import Config  # noqa: E402
 from gobrrr.capture.launch import environment  # noqa: E402
-from gobrrr.capture.loaderfacts import calling_line, loader_facts, until_second_epoch  # noqa: E402
+from gobrrr.capture.loaderfacts import loader_facts, until_second_epoch  # noqa: E402
+from gobrrr.capture.userlines import calling_line  # noqa: E402
 from gobrrr.recording.run import load_run  # noqa: E402
 
 TABLE = TensorDataset(torch.arange(32))

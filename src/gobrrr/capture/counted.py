@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from gobrrr.capture import parts
 from gobrrr.capture.facts import _autocast
-from gobrrr.capture.loaderfacts import user_line
 from gobrrr.capture.source import growth_line
 from gobrrr.capture.unseen import is_transformed, unseen, variables
 from gobrrr.capture.userfiles import UserFiles
+from gobrrr.capture.userlines import user_line
 
 MAX_SAMPLED = 4096
 MAX_TENSORS = 256

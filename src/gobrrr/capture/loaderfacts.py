@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dis
-import inspect
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from gobrrr.capture.dataformats import source_facts
-from gobrrr.capture.unseen import is_traced, variables
-from gobrrr.capture.userfiles import UserFiles
-
-_USER = UserFiles()
+from gobrrr.capture.unseen import is_traced
+from gobrrr.capture.userlines import defined, user_line
 
 
 def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
@@ -32,7 +29,7 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
         "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
         "dataset": type(dataset).__name__,
-        "dataset_span": _defined(
+        "dataset_span": defined(
             getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)
         ),
         "in_memory": _in_memory(dataset, length),
@@ -41,7 +38,7 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "stream": getattr(iterator, "_dataset_kind", _DatasetKind.Map) == _DatasetKind.Iterable,
         "source": source_facts(dataset),
         "collate": _name(collate),
-        "collate_span": _defined(collate),
+        "collate_span": defined(collate),
         "created_span": user_line(frame),
     }
 
@@ -60,59 +57,6 @@ def until_second_epoch(loaders: Iterable[dict[str, Any]], steps: int) -> float:
     known = [facts["length"] / facts["batch_size"] for facts in first if facts["length"] and facts["batch_size"]]
     left = max(known, default=0.0) - steps
     return left if left >= -1 else math.inf
-
-
-def user_line(frame: Any) -> dict[str, Any] | None:
-    """The innermost user line at or above a frame."""
-    return next(user_lines(frame), None)
-
-
-def user_lines(frame: Any) -> Iterator[dict[str, Any]]:
-    """The user's lines at or above a frame, the innermost first."""
-    while frame is not None:
-        if _USER.is_user(frame.f_code.co_filename):
-            yield _line(frame)
-        frame = frame.f_back
-
-
-def calling_line(frame: Any) -> dict[str, Any] | None:
-    """The innermost user line that calls a model, at or above a frame: not one inside a module's own method, whose loop
-    is its caller's, unless a library calls that."""
-    found = None
-    while frame is not None:
-        if _USER.is_user(frame.f_code.co_filename):
-            found = _line(frame)
-            if not _is_modules(frame):
-                break
-        elif found is not None and not str(frame.f_globals.get("__name__")).startswith("torch."):
-            break
-        frame = frame.f_back
-    return found
-
-
-def _is_modules(frame: Any) -> bool:
-    """Whether it runs a method of the torch.nn.Module that it is given first, no function of one (`evaluate(model)`).
-    By its type: a proxy that is asked makes what it is for."""
-    from torch.nn import Module
-
-    code = frame.f_code
-    kind = type(variables(frame).get(code.co_varnames[0])) if code.co_argcount else object
-    if not issubclass(kind, Module):
-        return False
-    methods = (vars(base).get(code.co_name) for base in kind.__mro__)
-    return any(inspect.unwrap(each).__code__ is code for each in methods if isinstance(each, FunctionType))
-
-
-def _line(frame: Any) -> dict[str, Any]:
-    return {"file": frame.f_code.co_filename, "line": frame.f_lineno, "function": frame.f_code.co_name}
-
-
-def _defined(function: Any) -> dict[str, Any] | None:
-    plain = isinstance(function, FunctionType | MethodType)
-    code = getattr(inspect.unwrap(function), "__code__", None) if plain else None
-    if code is None or not _USER.is_user(code.co_filename):
-        return None
-    return {"file": code.co_filename, "line": code.co_firstlineno, "function": code.co_name}
 
 
 def _takes_batches(dataset: Any) -> bool:

@@ -22,9 +22,9 @@ from gobrrr.capture.draws import Draws
 from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.lengths import Lengths
-from gobrrr.capture.loaderfacts import user_lines
 from gobrrr.capture.loops import UPDATE, Loops
 from gobrrr.capture.unseen import unseen
+from gobrrr.capture.userlines import user_lines
 from gobrrr.machine import processes
 from gobrrr.recording import marks as ev
 

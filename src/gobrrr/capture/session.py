@@ -19,7 +19,7 @@ from gobrrr.capture.counting import CountWindow
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
-from gobrrr.capture.loaderfacts import calling_line, until_second_epoch
+from gobrrr.capture.loaderfacts import until_second_epoch
 from gobrrr.capture.loops import FORWARD
 from gobrrr.capture.profiled import is_capturing, leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
@@ -28,6 +28,7 @@ from gobrrr.capture.rests import Rests
 from gobrrr.capture.sampling import SampleWindow
 from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_tracing, unseen
 from gobrrr.capture.userfiles import UserFiles
+from gobrrr.capture.userlines import calling_line
 from gobrrr.capture.window import Window
 from gobrrr.capture.workers import WorkerSampling
 from gobrrr.recording import marks as ev

@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Any
 
 from gobrrr.capture import source
-from gobrrr.capture.loaderfacts import user_line
+from gobrrr.capture.userlines import user_line
 
 KNOWN = {
     "transformers.trainer": "transformers",

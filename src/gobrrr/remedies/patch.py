@@ -19,6 +19,8 @@ Change = tuple[int, int, str]
 """Byte offsets begin and end, and what stands there instead."""
 _CLOSES = re.compile(rb"(?:\s|\\|#[^\r\n]*[\r\n])*\)")
 """Parentheses around an argument, behind it, with comments in between."""
+_MARK = "\ufeff"
+"""Before a file's text, as some editors of Windows leave it; in a string it is no Python."""
 
 
 def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
@@ -45,6 +47,8 @@ def _lines(text: str) -> list[str]:
 def patched(source: str, edits: Sequence[Edit]) -> str:
     """The source with edits made, but for those after which it would not compile. Raises SyntaxError for what is not
     Python."""
+    if source.startswith(_MARK):
+        return _MARK + patched(source.removeprefix(_MARK), edits)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the program's own code
         tree = ast.parse(source)
