@@ -159,6 +159,63 @@ def test_an_iterator_that_is_in_use_goes_on_when_others_are_made() -> None:
         assert torch.cat(list(loader))[0, 0] == 7 and len(list(first)) == 3
 
 
+def within_itself(loader: Any) -> Iterator[Any]:
+    """Two epochs, the training data evaluated on within them, after the last step as well."""
+    for _ in range(2):
+        for step, rows in enumerate(loader, 1):
+            yield rows.tolist()
+            if step % 5 == 0:
+                yield [more.tolist() for more, _ in zip(loader, range(3), strict=False)]
+
+
+def beside_itself(loader: Any) -> Iterator[Any]:
+    for _ in range(2):
+        yield [(one.tolist(), other.tolist()) for one, other in zip(loader, loader, strict=True)]
+
+
+def one_that_waits(loader: Any) -> Iterator[Any]:
+    """A batch to look at, of an iterator that is kept."""
+    first = iter(loader)
+    yield next(first).tolist()
+    for _ in range(2):
+        yield [rows.tolist() for rows in loader]
+    yield [rows.tolist() for rows in first]
+
+
+def one_that_is_over(loader: Any) -> Iterator[Any]:
+    first = iter(loader)
+    yield [rows.tolist() for rows in first]
+    second = iter(loader)
+    yield next(first, "over")
+    yield [rows.tolist() for rows in second]
+
+
+@pytest.mark.parametrize("loop", [within_itself, beside_itself, one_that_waits, one_that_is_over])
+@pytest.mark.parametrize(("name", "before"), [("one_worker", 0), ("persistent_workers", 1)])
+def test_each_loop_over_a_loader_has_an_epoch_of_its_own(name: str, before: int, loop: Callable[[Any], Any]) -> None:
+    def drawn(workers: int) -> Any:
+        torch.manual_seed(0)
+        return list(loop(DataLoader(list(range(20)), 2, shuffle=True, num_workers=workers))), torch.rand(1).item()
+
+    plain = drawn(1)
+    with applied(name):
+        assert drawn(before) == plain
+
+
+@pytest.mark.parametrize("batches", [3, None], ids=["left early", "counted to its end"])
+def test_an_iterator_that_gives_no_more_has_its_workers_reused(batches: int | None) -> None:
+    """A trainer that counts its steps never hears that an epoch is over, and holds its iterator until the next."""
+    loaded = []
+    with applied("one_worker"):
+        loader = DataLoader(Curriculum())
+        for _ in range(3):
+            iterator = iter(loader)
+            loaded += [next(iterator) for _ in range(batches or len(iterator))]
+            if batches:
+                del iterator
+        assert len(set(torch.cat(loaded)[:, 2].tolist())) == 1
+
+
 def test_what_cannot_be_looked_at_is_made_anew() -> None:
     class Shy(Curriculum):
         def __getattribute__(self, name: str) -> Any:
