@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import random
+import resource
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
-from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, Renewed, TooMuch  # noqa: E402
+from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, TooMuch  # noqa: E402
+from gobrrr.remedies.renewed import MOST_KEPT, Renewed  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 LEVEL = 0
@@ -214,6 +218,50 @@ def test_an_iterator_that_gives_no_more_has_its_workers_reused(batches: int | No
             if batches:
                 del iterator
         assert len(set(torch.cat(loaded)[:, 2].tolist())) == 1
+
+
+def test_workers_of_the_last_loaders_alone_stay() -> None:
+    """A program with a loader for each client had as many processes, until no file could be opened."""
+    with applied("one_worker"):
+        loaders = [DataLoader(Curriculum()) for _ in range(MOST_KEPT + 2)]
+        first, *others = [iter(loader) for loader in loaders]
+        next(first)
+        assert [loader._iterator is not None for loader in loaders] == [False] * 2 + [True] * MOST_KEPT
+        assert len(list(first)) == 3, "who iterates goes on"
+        del first, others
+        again = [torch.cat(list(loader))[0, 2].item() for loader in loaders[2:] * 2]
+        assert again[:MOST_KEPT] == again[MOST_KEPT:]
+        assert len(multiprocessing.active_children()) == MOST_KEPT
+
+
+@contextlib.contextmanager
+def descriptors(most: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors in use are counted there")
+def test_batches_that_the_program_keeps_leave_it_descriptors() -> None:
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    with descriptors(2 * used + 100), applied("one_worker"):
+        loader = DataLoader([(torch.full((3,), float(each)), each) for each in range(200)], 2)  # type: ignore[arg-type]
+        kept = list(loader)
+    assert torch.cat([labels for _, labels in kept]).tolist() == [*range(200)]
+    assert torch.cat([rows for rows, _ in kept])[:, 2].tolist() == [*range(200)]
+    shared = [rows.is_shared() for rows, _ in kept]
+    assert shared[0] and not shared[-1], "copied once half of them are taken"
+
+
+def test_loaders_go_without_workers_where_descriptors_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    with applied("one_worker", "persistent_workers"):
+        ours, theirs = DataLoader(Curriculum()), DataLoader(Curriculum(), num_workers=1)
+        monkeypatch.setattr("gobrrr.remedies.renewed.is_short", lambda: True)
+        assert torch.cat(list(ours))[:, 2].unique().tolist() == [os.getpid()]
+        assert os.getpid() not in torch.cat(list(theirs))[:, 2]
 
 
 def test_what_cannot_be_looked_at_is_made_anew() -> None:

@@ -9,6 +9,7 @@ import itertools
 import multiprocessing
 import os
 import random
+import resource
 import sqlite3
 import tempfile
 import time
@@ -495,6 +496,18 @@ def test_batches_that_cannot_be_sent_are_fetched_in_the_program(what: str) -> No
     """A worker's queue only prints it, and the program would wait for ever."""
     loader, why, first = made("one_worker", *UNSENT[what]())
     assert (loader.num_workers, len(first)) == (0, 3) and "could not be fetched in another process and sent" in why
+
+
+def test_batches_of_more_tensors_than_a_worker_may_have_open_are_fetched_in_the_program() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        few, many = (made("one_worker", Rows(), lambda rows, num=num: [torch.zeros(1) for _ in range(num)])
+                     for num in (40, 80))  # fmt: skip
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (few[0].num_workers, len(few[2])) == (1, 3) and (many[0].num_workers, len(many[2])) == (0, 3)
+    assert "TooManyTensors" in many[1]
 
 
 def _sparse(rows: Any) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import marshal
-import math
 import pickle
 import random
 import types
@@ -19,10 +18,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.seams import Seams
+from typing import Any
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
 DEEP = 6
@@ -198,114 +194,3 @@ def _slots(thing: Any) -> Iterator[Any]:
 
 def _is_strange(thing: Any) -> bool:
     return str(getattr(thing, "__module__", "")).partition(".")[0] in STRANGERS
-
-
-class Renewed(int):
-    """A true `persistent_workers` whose workers are made anew where what they have copies of has changed, or is TooMuch
-    to tell. It outlives a trainer that makes a loader like another. Without the look that it needs it is false."""
-
-    looked_at: ClassVar[bool] = False
-    alone = False
-    """Whether the program asks for no workers: then it may do without them."""
-
-    def __bool__(self) -> bool:
-        return self.looked_at
-
-
-class Epoch:
-    """What a loop holds of an iterator whose workers stay: once it is over it stays so, whatever they serve then."""
-
-    def __init__(self, iterator: Any) -> None:
-        self._iterator, self._over = iterator, False
-
-    def __iter__(self) -> Epoch:
-        return self
-
-    def __next__(self) -> Any:
-        if self._over:
-            raise StopIteration
-        try:
-            return next(self._iterator)
-        except StopIteration:
-            self._over = True
-            raise
-
-    def __len__(self) -> int:
-        return len(self._iterator)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._iterator, name)
-
-    def is_amid(self) -> bool:
-        """Whether batches are still to come. It is over where only the end is, which a trainer that counts never
-        asks for. Of a stream workers say when that is."""
-        from torch.utils.data.dataloader import _DatasetKind
-
-        given = "_num_yielded" if self._dataset_kind == _DatasetKind.Map else "_rcvd_idx"
-        left = getattr(self._iterator, "_send_idx", math.inf) - getattr(self._iterator, given, 0)  # replayed: unknown
-        self._over = self._over or left <= 0
-        return not self._over
-
-
-def renew_workers(seams: Seams) -> None:
-    """Loaders whose `persistent_workers` are Renewed look at what workers copied, each time they are iterated over."""
-    import torch
-    from torch.utils.data import DataLoader
-
-    if Renewed.looked_at:
-        return  # another remedy has them look
-    plain: Any = DataLoader.__iter__
-
-    @functools.wraps(plain)
-    def __iter__(self: Any) -> Any:
-        if not isinstance(getattr(self, "persistent_workers", False), Renewed):
-            return plain(self)
-        now, before = _look(self), getattr(self._iterator, "_gobrrr_copied", None)
-        stay = now is not None and before is not None and before.is_still(now) and _is_free(self._iterator)
-        if stay:  # as workers that are made anew draw their seed: who draws next, a sampler say, gets what it would get
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        else:
-            self._iterator = None  # its workers end with it, once nobody iterates over it
-            if self.persistent_workers.alone and _has_opened(self):
-                return _without_workers(self, plain)
-        iterator = plain(self)
-        if not stay:
-            iterator._gobrrr_copied = now
-        epoch = Epoch(iterator)
-        iterator._gobrrr_epoch = weakref.ref(epoch)
-        return epoch
-
-    Renewed.looked_at = True
-    seams.undo(lambda: setattr(Renewed, "looked_at", False))
-    seams.replace(DataLoader, "__iter__", __iter__)
-
-
-def _look(loader: Any) -> CopiedState | None:
-    """Samplers stay in the program's process: what they are told between epochs workers need not know."""
-    try:
-        return CopiedState((loader.dataset, loader.collate_fn, loader.worker_init_fn))
-    except Exception:  # the program's own objects, asked in a way that they did not foresee
-        return None
-
-
-def _is_free(iterator: Any) -> bool:
-    """Whether an iterator may begin anew: nobody iterates over it still, as a loop around this one does. A loop that
-    was left has let go of it."""
-    epoch = iterator._gobrrr_epoch()
-    return epoch is None or not epoch.is_amid()
-
-
-def _has_opened(loader: Any) -> bool:
-    """Whether a file is open by now of which workers that are forked would share the position: the program has fetched
-    a sample itself, say."""
-    from gobrrr.remedies.reached import reached, shared_file
-
-    return bool(shared_file(reached((loader.dataset, loader.collate_fn))))
-
-
-def _without_workers(loader: Any, plain: Any) -> Any:
-    workers, loader.num_workers = loader.num_workers, 0
-    try:
-        return plain(loader)
-    finally:
-        loader.num_workers = workers

@@ -23,6 +23,7 @@ from typing import Any
 from gobrrr.remedies.apart import PATIENCE_S, TriedApart, apart
 from gobrrr.remedies.copied_state import PLAIN, CopiedState, TooMuch, parts
 from gobrrr.remedies.reached import CONTAINERS, is_own, moved_iterator, reached, shared_file, shared_memory
+from gobrrr.remedies.renewed import descriptors
 from gobrrr.remedies.written import written
 
 FETCHING, SAMPLERS = ("dataset", "collate_fn"), ("sampler", "batch_sampler")
@@ -33,7 +34,13 @@ IN_TIME = 0.9
 """Of the patience, within which another batch must end."""
 LONG, BYTES = 100_000, 1 << 28
 """Entries of a container and bytes of arrays, in all, of which a sum is taken: some 0.1 s."""
+BATCHES = 4
+"""Of which a worker must have room for the descriptors: two that wait, one that it makes, and what else it has open."""
 ITS_PLACE = "it goes on from its place there, and a worker would move a copy"
+
+
+class TooManyTensors(Exception):
+    """Of a batch: each takes a descriptor."""
 
 
 class Fetched:
@@ -179,6 +186,8 @@ def _send(batch: Any) -> None:
 
     sent = io.BytesIO()
     Pickler(sent).dump(batch)
+    if BATCHES * len(shared) > descriptors():
+        raise TooManyTensors
     sent.seek(0)
     Unpickler(sent).load()
 
