@@ -237,6 +237,44 @@ def test_a_loaders_arguments_can_be_looked_at() -> None:
         assert inspect.signature(DataLoader.__init__) == plain
 
 
+class Noisy(Pairs):
+    """Draws for each row."""
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.x[i] * (torch.rand(()) < 0.5), self.y[i]
+
+
+def test_a_collate_function_that_another_loader_gets_says_nothing_of_its_data_set() -> None:
+    def drawn() -> list[Any]:
+        torch.manual_seed(0)
+        first = DataLoader(Pairs(), 10)
+        rows = [*first, *DataLoader(Noisy(), 10, collate_fn=first.collate_fn)]
+        return [row.tolist() for batch in rows for row in batch]
+
+    plain, why = drawn(), list[str]()
+    with applied(why=why) as said:
+        assert drawn() == plain and said == ["10 rows in one"] and "a Noisy" in why[0]
+
+
+def test_a_collate_function_takes_rows_of_its_own_data_set_alone() -> None:
+    """A fetcher that was made by hand, in which no remedy had a say."""
+    from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+    with applied():
+        first = DataLoader(Pairs(), 10)
+        list(first)
+        torch.manual_seed(0)
+        found = _MapDatasetFetcher(Noisy(), True, first.collate_fn, False).fetch([*range(10)])  # type: ignore[no-untyped-call]
+        torch.manual_seed(0)
+        assert torch.equal(found[0], default_collate([Noisy()[each] for each in range(10)])[0])
+
+
+def test_a_loader_made_like_another_is_fetched_from_in_batches_too() -> None:
+    with applied() as said:
+        first = DataLoader(Pairs(), 10)
+        assert len(list(DataLoader(first.dataset, 10, collate_fn=first.collate_fn))) == 5 and said == ["10 rows in one"]
+
+
 def test_a_stream_given_in_the_first_place_gets_no_workers() -> None:
     """Each worker would read all of it."""
     why: list[str] = []

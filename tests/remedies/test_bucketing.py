@@ -265,6 +265,35 @@ def test_a_batch_sampler_that_only_knows_more_is_drawn_from_as_torchs(monkeypatc
     assert len(reasons) == 1 and "torch's BatchSampler" in reasons[0]
 
 
+class SkipBatchSampler(BatchSampler):
+    """As accelerate.skip_first_batches puts it around a loader's own."""
+
+    def __init__(self, batch_sampler: Any, skip_batches: int = 0) -> None:
+        self.batch_sampler, self.skip_batches = batch_sampler, skip_batches
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler) - self.skip_batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from itertools.islice(self.batch_sampler, self.skip_batches, None)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_an_epoch_that_is_resumed_goes_on_in_its_order(again: bool) -> None:
+    def loaded(skip: int = 0) -> Any:
+        torch.manual_seed(3)
+        loader = DataLoader(DATA, batch_size=8, shuffle=True, collate_fn=pads)  # type: ignore[arg-type]
+        if not skip:
+            return loader
+        rest: Any = SkipBatchSampler(loader.batch_sampler, skip - again)
+        return DataLoader(DATA, batch_sampler=SkipBatchSampler(rest, 1) if again else rest, collate_fn=pads)  # type: ignore[arg-type]
+
+    with applied("bucketing") as said:
+        whole = [batch["at"].tolist() for batch in loaded()]
+        rest = [batch["at"].tolist() for batch in loaded(skip=20)]
+    assert rest == whole[20:] and len(said) == 2
+
+
 def test_a_batch_sampler_without_a_hash_is_left_alone() -> None:
     class Unhashable(BatchSampler):
         __hash__ = None  # type: ignore[assignment]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import os
 import random
+import resource
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
-from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, Renewed, TooMuch  # noqa: E402
+from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, TooMuch  # noqa: E402
+from gobrrr.remedies.renewed import MOST_KEPT, Renewed  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 LEVEL = 0
@@ -157,6 +161,107 @@ def test_an_iterator_that_is_in_use_goes_on_when_others_are_made() -> None:
         next(first)
         data.epoch = 7
         assert torch.cat(list(loader))[0, 0] == 7 and len(list(first)) == 3
+
+
+def within_itself(loader: Any) -> Iterator[Any]:
+    """Two epochs, the training data evaluated on within them, after the last step as well."""
+    for _ in range(2):
+        for step, rows in enumerate(loader, 1):
+            yield rows.tolist()
+            if step % 5 == 0:
+                yield [more.tolist() for more, _ in zip(loader, range(3), strict=False)]
+
+
+def beside_itself(loader: Any) -> Iterator[Any]:
+    for _ in range(2):
+        yield [(one.tolist(), other.tolist()) for one, other in zip(loader, loader, strict=True)]
+
+
+def one_that_waits(loader: Any) -> Iterator[Any]:
+    """A batch to look at, of an iterator that is kept."""
+    first = iter(loader)
+    yield next(first).tolist()
+    for _ in range(2):
+        yield [rows.tolist() for rows in loader]
+    yield [rows.tolist() for rows in first]
+
+
+def one_that_is_over(loader: Any) -> Iterator[Any]:
+    first = iter(loader)
+    yield [rows.tolist() for rows in first]
+    second = iter(loader)
+    yield next(first, "over")
+    yield [rows.tolist() for rows in second]
+
+
+@pytest.mark.parametrize("loop", [within_itself, beside_itself, one_that_waits, one_that_is_over])
+@pytest.mark.parametrize(("name", "before"), [("one_worker", 0), ("persistent_workers", 1)])
+def test_each_loop_over_a_loader_has_an_epoch_of_its_own(name: str, before: int, loop: Callable[[Any], Any]) -> None:
+    def drawn(workers: int) -> Any:
+        torch.manual_seed(0)
+        return list(loop(DataLoader(list(range(20)), 2, shuffle=True, num_workers=workers))), torch.rand(1).item()
+
+    plain = drawn(1)
+    with applied(name):
+        assert drawn(before) == plain
+
+
+@pytest.mark.parametrize("batches", [3, None], ids=["left early", "counted to its end"])
+def test_an_iterator_that_gives_no_more_has_its_workers_reused(batches: int | None) -> None:
+    """A trainer that counts its steps never hears that an epoch is over, and holds its iterator until the next."""
+    loaded = []
+    with applied("one_worker"):
+        loader = DataLoader(Curriculum())
+        for _ in range(3):
+            iterator = iter(loader)
+            loaded += [next(iterator) for _ in range(batches or len(iterator))]
+            if batches:
+                del iterator
+        assert len(set(torch.cat(loaded)[:, 2].tolist())) == 1
+
+
+def test_workers_of_the_last_loaders_alone_stay() -> None:
+    """A program with a loader for each client had as many processes, until no file could be opened."""
+    with applied("one_worker"):
+        loaders = [DataLoader(Curriculum()) for _ in range(MOST_KEPT + 2)]
+        first, *others = [iter(loader) for loader in loaders]
+        next(first)
+        assert [loader._iterator is not None for loader in loaders] == [False] * 2 + [True] * MOST_KEPT
+        assert len(list(first)) == 3, "who iterates goes on"
+        del first, others
+        again = [torch.cat(list(loader))[0, 2].item() for loader in loaders[2:] * 2]
+        assert again[:MOST_KEPT] == again[MOST_KEPT:]
+        assert len(multiprocessing.active_children()) == MOST_KEPT
+
+
+@contextlib.contextmanager
+def descriptors(most: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors in use are counted there")
+def test_batches_that_the_program_keeps_leave_it_descriptors() -> None:
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    with descriptors(2 * used + 100), applied("one_worker"):
+        loader = DataLoader([(torch.full((3,), float(each)), each) for each in range(200)], 2)  # type: ignore[arg-type]
+        kept = list(loader)
+    assert torch.cat([labels for _, labels in kept]).tolist() == [*range(200)]
+    assert torch.cat([rows for rows, _ in kept])[:, 2].tolist() == [*range(200)]
+    shared = [rows.is_shared() for rows, _ in kept]
+    assert shared[0] and not shared[-1], "copied once half of them are taken"
+
+
+def test_loaders_go_without_workers_where_descriptors_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    with applied("one_worker", "persistent_workers"):
+        ours, theirs = DataLoader(Curriculum()), DataLoader(Curriculum(), num_workers=1)
+        monkeypatch.setattr("gobrrr.remedies.renewed.is_short", lambda: True)
+        assert torch.cat(list(ours))[:, 2].unique().tolist() == [os.getpid()]
+        assert os.getpid() not in torch.cat(list(theirs))[:, 2]
 
 
 def test_what_cannot_be_looked_at_is_made_anew() -> None:

@@ -9,10 +9,12 @@ import itertools
 import multiprocessing
 import os
 import random
+import resource
 import sqlite3
 import tempfile
 import time
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -468,6 +470,53 @@ def test_ordinary_data_sets_have_workers(what: str, tmp_path: Path) -> None:
     for remedy, workers in (("one_worker", 1), ("loader_workers", 2)):
         loader, why, first = made(remedy, ORDINARY[what](tmp_path))
         assert (loader.num_workers, why, len(first)) == (workers, "", 3)
+
+
+class Recursing:
+    """Its attributes are looked up in one that it has not while it is unpickled."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rows, name)
+
+
+UNSENT: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "a function without a name": lambda: (Rows(), lambda rows: defaultdict(lambda: 0, x=torch.stack(rows))),
+    "the keys of a dict": lambda: (Rows(), lambda rows: {"x": rows}.keys()),
+    "what cannot be read back": lambda: (Rows(), Recursing),
+    "a tensor with a graph": lambda: (Rows(), lambda rows: torch.stack(rows).requires_grad_() * 2),
+    "parameters of a data set of torch's": lambda: (TensorDataset(torch.zeros(16, 2, requires_grad=True)),),
+}
+
+
+@pytest.mark.parametrize("what", UNSENT)
+def test_batches_that_cannot_be_sent_are_fetched_in_the_program(what: str) -> None:
+    """A worker's queue only prints it, and the program would wait for ever."""
+    loader, why, first = made("one_worker", *UNSENT[what]())
+    assert (loader.num_workers, len(first)) == (0, 3) and "could not be fetched in another process and sent" in why
+
+
+def test_batches_of_more_tensors_than_a_worker_may_have_open_are_fetched_in_the_program() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    try:
+        few, many = (made("one_worker", Rows(), lambda rows, num=num: [torch.zeros(1) for _ in range(num)])
+                     for num in (40, 80))  # fmt: skip
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (few[0].num_workers, len(few[2])) == (1, 3) and (many[0].num_workers, len(many[2])) == (0, 3)
+    assert "TooManyTensors" in many[1]
+
+
+def _sparse(rows: Any) -> Any:
+    return torch.stack(rows).to_sparse()
+
+
+@pytest.mark.parametrize("collate_fn", [_sparse, set, lambda rows: torch.nn.Parameter(torch.stack(rows))])
+def test_batches_of_other_kinds_are_sent(collate_fn: Any) -> None:
+    assert made("one_worker", Rows(), collate_fn)[0].num_workers == 1
 
 
 class Shy:

@@ -198,7 +198,8 @@ def test_options_from_files_are_checked(name: str, options: dict[str, Any], said
 
 def receipt(**fields: Any) -> Receipt:
     speedup = Speedup(1.5, 1.4, 1.6)
-    return Receipt(kept=("loader_workers", "set_to_none"), speedup=speedup, command=("python", "train.py"), **fields)
+    fields = {"kept": ("loader_workers", "set_to_none"), **fields}
+    return Receipt(speedup=speedup, command=("python", "train.py"), **fields)
 
 
 def test_a_recipe_says_how_many_and_old_ones_still_hold(tmp_path: Path) -> None:
@@ -220,11 +221,44 @@ def test_the_patch_has_the_number_that_was_measured(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("from torch.utils.data import DataLoader\n\nloader = DataLoader(data, batch_size=4)\n")
     options = options_of(["loader_workers", "set_to_none"], report(workers=3))
+    seen = {"loader_workers": ("train.py:3",)}
+
+    def patch(**said: Any) -> str:
+        return by_hand(receipt(**said, places=seen), ["python", "train.py"], tmp_path, report())
+
     assert options == {"loader_workers": {"workers": 3}}
-    assert "num_workers=3" in by_hand(receipt(options=options), ["python", "train.py"], tmp_path, report())
+    assert "num_workers=3" in patch(options=options)
     script.write_text(script.read_text().replace("=4", "=4, num_workers=5"))
-    assert by_hand(receipt(options=options), ["python", "train.py"], tmp_path, report()) == ""
+    assert patch(options=options) == ""
     searched = {"loader_workers": {"workers": 3, "prefetch": 2}}
-    assert "num_workers=3" in by_hand(receipt(options=searched), ["python", "train.py"], tmp_path, report())
+    assert "num_workers=3" in patch(options=searched)
     script.write_text(script.read_text().replace(", num_workers=5", ""))
-    assert f"num_workers={schedule.cores()}" in by_hand(receipt(), ["python", "train.py"], tmp_path, report())
+    assert f"num_workers={schedule.cores()}" in patch()
+
+
+LOADERS = """from torch.utils.data import DataLoader
+
+train = DataLoader(rows, batch_size=4)
+valid = DataLoader(
+    rows_of_a_file, batch_size=8)
+first, second = DataLoader(rows), DataLoader(rows)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "patched"), [((3,), [3]), ((3, 4), [3, 5]), ((), []), ((6,), []), ((1, 5, 99), [])], ids=str
+)
+def test_the_patch_changes_the_loaders_that_were_measured_with_workers(
+    lines: tuple[int, ...], patched: list[int], tmp_path: Path
+) -> None:
+    """The remedy had left one alone, whose data set holds an open file: with workers by the patch it read other rows.
+    Of two on one line nobody knows which was meant."""
+    (tmp_path / "train.py").write_text(LOADERS)
+    (tmp_path / "more.py").write_text(LOADERS)
+    for name in ("loader_workers", "pin_memory"):
+        places = {name: (*(f"train.py:{line}" for line in lines), "no line")}
+        text = by_hand(receipt(kept=(name,), places=places), ["python", "train.py"], tmp_path, report())
+        added = [each[1:] for each in text.splitlines() if each.startswith("+ ") or each.startswith("+t")]
+        assert len(added) == len(patched) and "more.py" not in text
+        kept = [each for number, each in enumerate(LOADERS.splitlines(), 1) if number in patched]
+        assert all(new.startswith(old[:-1]) for new, old in zip(added, kept, strict=True))

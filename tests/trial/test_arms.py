@@ -212,6 +212,47 @@ def test_a_remedy_takes_hold_in_an_unmodified_program(started) -> None:
     assert one.applied == {"fused_optimizer": "AdamW, 1 of 1 groups", "identity": ""}
 
 
+TWO_LOADERS = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def __init__(self, file=None):
+        self.file = file
+    def __len__(self):
+        return 400
+    def __getitem__(self, index):
+        return torch.full((4,), float(index))
+
+def loader(data):
+    return DataLoader(data, batch_size=4)
+
+valid = DataLoader(Rows(open(__file__)))
+test = DataLoader(
+    Rows(), batch_size=8)
+train, other = loader(Rows()), loader(Rows(open(__file__)))
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+for epoch in range(1000):
+    for rows in train:
+        model(rows).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_an_arm_tells_at_which_lines_a_remedy_took_what_it_met(tmp_path: Path) -> None:
+    """So that a patch leaves alone what the remedy did, and what it never met."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "train.py").write_text(TWO_LOADERS)
+    one = Arm([sys.executable, "train.py"], tmp_path / "arm", ("one_worker",), source=tmp_path / "work")
+    try:
+        one.start(60)
+    finally:
+        one.end()
+    assert one.places == {"one_worker": {"train.py:14": False, "train.py:16": False, "train.py:17": True}}
+
+
 COMPUTES = """
 import time, torch
 from torch.utils.data import DataLoader, Dataset

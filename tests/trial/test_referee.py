@@ -113,6 +113,14 @@ def test_while_the_first_arms_start_the_guard_watches_the_program_where_there_is
         referee.close()
 
 
+def test_a_line_where_any_arm_left_something_alone_is_not_one_that_a_remedy_took(referee: LiveReferee) -> None:
+    first, second = (referee.arm(Path(name), ("loader_workers",)) for name in "ab")
+    assert referee.taken() == {}
+    first.places = {"loader_workers": {"train.py:3": True, "train.py:9": True}, "pin_memory": {"train.py:9": True}}
+    second.places = {"loader_workers": {"train.py:3": True, "train.py:9": False, "train.py:12": True}}
+    assert referee.taken() == {"loader_workers": ("train.py:12", "train.py:3"), "pin_memory": ("train.py:9",)}
+
+
 def test_what_was_never_applied_is_unverified(referee: LiveReferee) -> None:
     found = referee.guard(("sdpa_attention",))
     assert found.verdict == "unverified" and "never took hold" in found.reasons[0]

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -28,7 +29,7 @@ from gobrrr.pipeline.ceilings import interpreter
 from gobrrr.pipeline.names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
 from gobrrr.recording.escape import is_plain, plain
 from gobrrr.remedies import registry
-from gobrrr.remedies.model import SAFETY, Remedy
+from gobrrr.remedies.model import SAFETY, Edit, Remedy, SetKeyword
 from gobrrr.remedies.probing import unable
 from gobrrr.rules.model import Saving
 from gobrrr.rules.verdict.model import Report
@@ -162,7 +163,8 @@ def _raced(
         referee.close()
     given = {name: dict(options) for name, options in referee.options.items()}
     receipt = tuning.receipt()
-    return msgspec.structs.replace(receipt, options=given, notes=(*receipt.notes, *referee.notes()))
+    places = {name: places for name, places in referee.taken().items() if name in receipt.kept}
+    return msgspec.structs.replace(receipt, options=given, places=places, notes=(*receipt.notes, *referee.notes()))
 
 
 def _write_or_put_aside(file: Path, text: str) -> None:
@@ -268,8 +270,18 @@ def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Repo
     script = [source / word for word in command[1:2] if word.endswith(".py")]
     named = [Path(span.file) for finding in report.findings for span in finding.where]
     inside = [file for file in (*script, *named) if file.is_file() and file.resolve().is_relative_to(source.resolve())]
-    edits = [registry.remedy(name).change_of_source(receipt.options.get(name, {})) for name in receipt.kept]
+    edits = [_measured_edit(registry.remedy(name), receipt, source) for name in receipt.kept]
     return diff(inside, [edit for edit in edits if edit is not None], source)
+
+
+def _measured_edit(remedy: Remedy, receipt: Receipt, source: Path) -> Edit | None:
+    """Of loaders only those are changed that the remedy took hold of: it may have left others alone, with reason."""
+    edit = remedy.change_of_source(receipt.options.get(remedy.name, {}))
+    if not isinstance(edit, SetKeyword) or remedy.place != "loader":
+        return edit
+    split = [place.rpartition(":") for place in receipt.places.get(remedy.name, ())]
+    seen = [((source / file).resolve(), int(line)) for file, _, line in split if line.isdecimal()]
+    return replace(edit, seen=tuple(seen))
 
 
 def script_digest(command: Sequence[str], source: Path) -> str:

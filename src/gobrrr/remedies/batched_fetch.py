@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.seams import CollateFunction, makes_batches
+from gobrrr.remedies.seams import CollateFunction, Tell, makes_batches
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -40,22 +40,27 @@ class BatchedFetch(Remedy):
         return "" if hasattr(fetch, "_MapDatasetFetcher") else "this torch's loaders fetch in a way of their own"
 
     def apply(self, seams: Seams) -> None:
+        from torch.utils.data import default_collate
         from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
         plain: Any = Fetcher.fetch
         said = functools.partial(seams.applied, self.name)
 
         def fetch(fetcher: Any, indices: Any) -> Any:
-            ours = isinstance(fetcher.collate_fn, Collate) and fetcher.auto_collation
-            return fetcher.collate_fn(Rows(fetcher.dataset, indices)) if ours else plain(fetcher, indices)
+            collate, data = fetcher.collate_fn, fetcher.dataset
+            ours = isinstance(collate, Collate) and collate.data is data and fetcher.auto_collation
+            return collate(Rows(data, indices)) if ours else plain(fetcher, indices)
 
-        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
+        def change(given: dict[str, Any]) -> dict[str, Any]:
+            of_another = isinstance(given.get("collate_fn"), Collate)  # loader, of whose data set it knows
+            kwargs = {**given, "collate_fn": default_collate} if of_another else given
             if why_not := _why_not(kwargs):
                 seams.declined(self.name, why_not)
                 return kwargs
             if kwargs.get("num_workers"):  # they cannot tell
                 said("in the loader's workers")
-            return {**kwargs, "collate_fn": Collate(said, functools.partial(seams.declined, self.name))}
+            declined = functools.partial(seams.declined, self.name)
+            return {**kwargs, "collate_fn": Collate(kwargs["dataset"], said, declined)}
 
         seams.replace(Fetcher, "fetch", fetch)
         seams.at_loader(change)
@@ -102,9 +107,13 @@ class Rows(Sequence[Any]):
 
 
 class Collate(CollateFunction):
-    """torch's collate function, which takes promised rows whole once that was seen to be the same."""
+    """torch's collate function, which takes promised rows of one data set whole once that was seen to be the same."""
 
     _same: bool | None = None
+
+    def __init__(self, data: Any, told: Tell, declined: Tell) -> None:
+        super().__init__(told, declined)
+        self.data = data
 
     def __call__(self, samples: Any) -> Any:
         from torch.utils.data import default_collate

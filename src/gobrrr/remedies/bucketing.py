@@ -39,7 +39,10 @@ class Bucketing(Remedy):
     place = "loader"
     serves = "training"
     saves_memory = True
-    unseen = "batches are alike in length: the gradients of one batch are noisier than those of a random one"
+    unseen = (
+        "batches are alike in length: the gradients of one batch are noisier than those of a random one; an epoch that "
+        "is begun with it and resumed in its middle without it, or the other way round, repeats samples"
+    )
     codes = ("BRR409",)
     by_hand = (
         'lengths = [len(ids) for ids in dataset["input_ids"]]\n'
@@ -93,7 +96,7 @@ class Buckets:
 
     def meets(self, loader: Any) -> None:
         """A loader is iterated over."""
-        sampler = getattr(loader, "batch_sampler", None)
+        sampler = skipped(getattr(loader, "batch_sampler", None))
         if not draws_as_torch(sampler):
             self._declined("its batches are not drawn by torch's BatchSampler")
         elif sampler not in self._sizes:
@@ -132,6 +135,16 @@ class Buckets:
             f"{share(advice.pad_in_collate)} in random batches padded to their longest"
         )
         return sizes
+
+
+def skipped(sampler: Any) -> Any:
+    """Of what batches are left out at the beginning of an epoch that is resumed, as accelerate.skip_first_batches does:
+    those that were served were of the order that is drawn in buckets."""
+    from torch.utils.data import BatchSampler
+
+    while isinstance(sampler, BatchSampler) and hasattr(sampler, "skip_batches") and hasattr(sampler, "batch_sampler"):
+        sampler = sampler.batch_sampler
+    return sampler
 
 
 def draws_as_torch(sampler: Any) -> bool:

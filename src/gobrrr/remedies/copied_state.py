@@ -18,10 +18,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.seams import Seams
+from typing import Any
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
 DEEP = 6
@@ -197,70 +194,3 @@ def _slots(thing: Any) -> Iterator[Any]:
 
 def _is_strange(thing: Any) -> bool:
     return str(getattr(thing, "__module__", "")).partition(".")[0] in STRANGERS
-
-
-class Renewed(int):
-    """A true `persistent_workers` whose workers are made anew where what they have copies of has changed, or is TooMuch
-    to tell. It outlives a trainer that makes a loader like another. Without the look that it needs it is false."""
-
-    looked_at: ClassVar[bool] = False
-    alone = False
-    """Whether the program asks for no workers: then it may do without them."""
-
-    def __bool__(self) -> bool:
-        return self.looked_at
-
-
-def renew_workers(seams: Seams) -> None:
-    """Loaders whose `persistent_workers` are Renewed look at what workers copied, each time they are iterated over."""
-    import torch
-    from torch.utils.data import DataLoader
-
-    if Renewed.looked_at:
-        return  # another remedy has them look
-    plain: Any = DataLoader.__iter__
-
-    @functools.wraps(plain)
-    def __iter__(self: Any) -> Any:
-        if not isinstance(getattr(self, "persistent_workers", False), Renewed):
-            return plain(self)
-        now, known = _look(self), self._iterator
-        before = getattr(known, "_gobrrr_copied", None)
-        if now is None or before is None or not before.is_still(now):
-            known = self._iterator = None  # its workers end with it, once nobody iterates over it
-            if self.persistent_workers.alone and _has_opened(self):
-                return _without_workers(self, plain)
-        else:  # as workers that are made anew draw their seed: who draws next, a sampler say, gets what it would get
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        iterator = plain(self)
-        if known is None:
-            iterator._gobrrr_copied = now
-        return iterator
-
-    Renewed.looked_at = True
-    seams.undo(lambda: setattr(Renewed, "looked_at", False))
-    seams.replace(DataLoader, "__iter__", __iter__)
-
-
-def _look(loader: Any) -> CopiedState | None:
-    """Samplers stay in the program's process: what they are told between epochs workers need not know."""
-    try:
-        return CopiedState((loader.dataset, loader.collate_fn, loader.worker_init_fn))
-    except Exception:  # the program's own objects, asked in a way that they did not foresee
-        return None
-
-
-def _has_opened(loader: Any) -> bool:
-    """Whether a file is open by now of which workers that are forked would share the position: the program has fetched
-    a sample itself, say."""
-    from gobrrr.remedies.reached import reached, shared_file
-
-    return bool(shared_file(reached((loader.dataset, loader.collate_fn))))
-
-
-def _without_workers(loader: Any, plain: Any) -> Any:
-    workers, loader.num_workers = loader.num_workers, 0
-    try:
-        return plain(loader)
-    finally:
-        loader.num_workers = workers

@@ -11,16 +11,19 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import pickle
 import random
 import time
 import types
 import weakref
 from collections.abc import Callable, Iterable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from gobrrr.remedies.apart import PATIENCE_S, TriedApart, apart
 from gobrrr.remedies.copied_state import PLAIN, CopiedState, TooMuch, parts
 from gobrrr.remedies.reached import CONTAINERS, is_own, moved_iterator, reached, shared_file, shared_memory
+from gobrrr.remedies.renewed import descriptors
 from gobrrr.remedies.written import written
 
 FETCHING, SAMPLERS = ("dataset", "collate_fn"), ("sampler", "batch_sampler")
@@ -31,7 +34,13 @@ IN_TIME = 0.9
 """Of the patience, within which another batch must end."""
 LONG, BYTES = 100_000, 1 << 28
 """Entries of a container and bytes of arrays, in all, of which a sum is taken: some 0.1 s."""
+BATCHES = 4
+"""Of which a worker must have room for the descriptors: two that wait, one that it makes, and what else it has open."""
 ITS_PLACE = "it goes on from its place there, and a worker would move a copy"
+
+
+class TooManyTensors(Exception):
+    """Of a batch: each takes a descriptor."""
 
 
 class Fetched:
@@ -90,17 +99,20 @@ def changing(loader: dict[str, Any]) -> str:
 
 
 def tried(loader: dict[str, Any]) -> str:
-    """By a batch that is fetched in a copy of the process."""
+    """By a batch that is fetched in a copy of the process. Of a package's stream, from a network say, none is."""
+    from torch.utils.data import IterableDataset
+
     top = _top(loader)
     found = reached(top)
-    if not any(_may_write(each, top) for each in found):
+    writes = any(_may_write(each, top) for each in found)
+    if not writes and isinstance(loader.get("dataset"), IterableDataset):
         return ""
-    if name := shared_memory(found):
+    if writes and (name := shared_memory(found)):
         return f"its data set holds memory that processes share (a {name})"
     try:
         return str(apart(lambda: _what_changes(loader)))
     except TriedApart as error:
-        return f"a batch could not be fetched in another process ({error})"
+        return f"a batch could not be fetched in another process and sent from there ({error})"
 
 
 def _top(loader: dict[str, Any], names: tuple[str, ...] = FETCHING + SAMPLERS) -> list[Any]:
@@ -134,7 +146,7 @@ def _what_changes(arguments: dict[str, Any]) -> str:
 
     def fetch(wanted: Any) -> Held:
         with contextlib.suppress(StopIteration):  # a stream that is through
-            fetcher.fetch(wanted)
+            _send(fetcher.fetch(wanted))
         return Held(arguments)
 
     began = time.monotonic()
@@ -152,6 +164,32 @@ def _what_changes(arguments: dict[str, Any]) -> str:
             break
     still = before.is_still(after)
     return "" if still else f"fetching a batch changes {before.changed(after)}, and a worker would change a copy"
+
+
+def _send(batch: Any) -> None:
+    """As a worker's queue would, there and back, but for the memory of tensors, which it shares. Raises whatever it
+    meets: a worker's queue says so on a thread of its own, and the program would wait for ever."""
+    import torch
+
+    shared: list[Any] = []
+
+    class Pickler(ForkingPickler):
+        def persistent_id(self, thing: Any) -> int | None:
+            if not isinstance(thing, torch.UntypedStorage) or thing.device.type != "cpu":
+                return None
+            shared.append(thing)
+            return len(shared) - 1
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, number: int) -> Any:
+            return shared[number]
+
+    sent = io.BytesIO()
+    Pickler(sent).dump(batch)
+    if BATCHES * len(shared) > descriptors():
+        raise TooManyTensors
+    sent.seek(0)
+    Unpickler(sent).load()
 
 
 def _fetcher(loader: Any) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
-from gobrrr.remedies.copied_state import renew_workers
 from gobrrr.remedies.fetched import Fetched
 from gobrrr.remedies.loaders import SHARE, most_said, of_the_model, with_workers
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
+from gobrrr.remedies.renewed import SHARED, renew_workers
 from gobrrr.rules.loading import HELD_BYTES, SAVED_BY_WORKERS, WORKERS
 from gobrrr.rules.model import Saving
 
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
     from gobrrr.remedies.seams import Seams
     from gobrrr.rules.verdict.model import Report
-
-SHARED = Path("/dev/shm")
 
 
 class LoaderWorkers(Remedy):

@@ -6,8 +6,8 @@ import os
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gobrrr.remedies.copied_state import Renewed
 from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.renewed import Renewed
 from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:

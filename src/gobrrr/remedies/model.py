@@ -11,6 +11,7 @@ from gobrrr.rules.model import Saving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from gobrrr.remedies.seams import Seams
     from gobrrr.rules.model import Rehearsed
@@ -41,6 +42,8 @@ class SetKeyword:
     """A number that is larger stays."""
     no_streams: bool = False
     """Data sets that may be read from one end only are left alone."""
+    seen: tuple[tuple[Path, int], ...] | None = None
+    """Files and lines of calls that are known, of which each has its line for itself; None for all."""
 
 
 @dataclass(frozen=True)

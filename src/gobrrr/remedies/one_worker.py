@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
-from gobrrr.remedies.copied_state import renew_workers
 from gobrrr.remedies.fetched import Fetched
 from gobrrr.remedies.loaders import of_the_model, with_workers
 from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.renewed import renew_workers
 from gobrrr.rules.loading import SAVED_BY_ONE
 from gobrrr.rules.model import Saving
 

@@ -10,6 +10,7 @@ import difflib
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
@@ -29,7 +30,7 @@ def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
     for file in dict.fromkeys(file.resolve() for file in files):
         try:
             before = file.read_bytes().decode()  # line ends as they are
-            after = patched(before, edits)
+            after = patched(before, [_in(file, edit) for edit in edits])
         except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError):
             continue  # not Python that can be read: the recipe works without
         name = str(file.relative_to(root.resolve()) if file.is_relative_to(root.resolve()) else file)
@@ -37,6 +38,13 @@ def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
             tab = "\t" if " " in name else ""  # the name would end at the blank, for patch(1)
             parts += difflib.unified_diff(_lines(before), _lines(after), f"a/{name}{tab}", f"b/{name}{tab}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts)
+
+
+def _in(file: Path, edit: Edit) -> Edit:
+    """As it is in one file: of the calls that are known, those there."""
+    if not isinstance(edit, SetKeyword) or edit.seen is None:
+        return edit
+    return replace(edit, seen=tuple(each for each in edit.seen if each[0] == file))
 
 
 def _lines(text: str) -> list[str]:
@@ -61,7 +69,9 @@ def patched(source: str, edits: Sequence[Edit]) -> str:
 
 def _changes(tree: ast.Module, edit: Edit, text: _Text, names: Names) -> list[Change]:
     if isinstance(edit, SetKeyword):
-        calls = [call for call in _calls_from(tree, edit.of, edit.calls, names) if _lacks(call, edit, names)]
+        found = _calls_from(tree, edit.of, edit.calls, names)
+        known = found if edit.seen is None else [call for _, line in edit.seen if (call := _at(line, found))]
+        calls = [call for call in known if _lacks(call, edit, names)]
         return [change for call in calls for change in _keyword(call, edit, text)]
     if isinstance(edit, SwitchOff):
         calls = _calls_from(tree, ("torch",), edit.calls, names)
@@ -127,6 +137,12 @@ def _calls_from(tree: ast.AST, packages: Sequence[str], wanted: Sequence[str], n
         return _calls(tree, wanted)
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [call for call in calls if names.is_from(call.func, packages, wanted)]
+
+
+def _at(line: int, calls: Sequence[ast.Call]) -> ast.Call | None:
+    """The one that begins there; nothing of several, of which another may have been meant."""
+    there = [call for call in calls if call.lineno <= line <= (call.func.end_lineno or 0)]
+    return there[0] if len(there) == 1 else None
 
 
 def _lacks(call: ast.Call, edit: SetKeyword, names: Names) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.copied_state import Renewed, renew_workers
 from gobrrr.remedies.fetched import Fetched
 from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.renewed import Renewed, renew_workers
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams

@@ -26,7 +26,7 @@ from gobrrr.trial.handshake import RefereeSide
 from gobrrr.trial.limits import AT_HOME, Limits
 from gobrrr.trial.objective import TIME, Objective
 from gobrrr.trial.orphans import HEIRS
-from gobrrr.trial.workspace import WORK, Workspace, inside
+from gobrrr.trial.workspace import WORK, Workspace, as_theirs, inside
 from gobrrr.trial.writes import FIRST
 
 TIMED, OBSERVED = "gobrrr.trial.inside:Inside", "gobrrr.trial.observing:Observing"
@@ -102,6 +102,8 @@ class Arm:
         """Remedies that said they took hold, with what they said."""
         self.declined: dict[str, str] = {}
         """Remedies that left something as it was, with the last reason."""
+        self.places: dict[str, dict[str, bool]] = {}
+        """Lines of the user's that led to either ("train.py:12"), and whether a remedy took all that it met there."""
         self.start_seconds = 0.0
         self.peak_bytes = 0
 
@@ -292,6 +294,8 @@ class Arm:
             self._members()  # once it is gone nothing leads to what it has started
         if self._side.told(message) or (message["kind"] == kind == "ended"):
             return True
+        if message["kind"] in ("applied", "declined"):
+            self._placed(message)
         if message["kind"] == "applied":
             self.applied[str(message["remedy"])] = str(message["detail"])
         elif message["kind"] == "declined":
@@ -301,6 +305,14 @@ class Arm:
         elif message["kind"] == "ended":
             raise self._gone()
         return False
+
+    def _placed(self, message: protocol.Message) -> None:
+        """By the user's file, not the arm's copy of it."""
+        if line := message.get("line"):
+            file = as_theirs(str(line["file"]), self._source, self._folder / WORK)
+            place = f"{file.removeprefix(f'{self._source}/')}:{line['line']}"
+            known = self.places.setdefault(str(message["remedy"]), {})
+            known[place] = known.get(place, True) and message["kind"] == "applied"
 
     def _once_more(self) -> None:
         """What it told may be lost: if it stands still it says it again, and nobody waits for the other."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from gobrrr.capture.config import Config
 from gobrrr.capture.session import Session, StopProgram
+from gobrrr.capture.userlines import user_line
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.effects import tell_of_torch_save
 from gobrrr.trial import protocol
@@ -37,10 +39,10 @@ def applied_remedies(config: Config, told: protocol.Line, aside: Callable[[int],
     def failed(error: BaseException) -> None:
         told.send("failed", error=getattr(error, "message", None) or f"{type(error).__name__}: {error}")
 
-    seams = Seams(
-        lambda name, detail: told.send("applied", remedy=name, detail=detail), failed,
-        lambda name, why: told.send("declined", remedy=name, detail=why), aside,
-    )  # fmt: skip
+    def tell(kind: str) -> Callable[[str, str], None]:
+        return lambda name, detail: told.send(kind, remedy=name, detail=detail, line=user_line(sys._getframe()))
+
+    seams = Seams(tell("applied"), failed, tell("declined"), aside)
     try:
         if world_size() > 1:
             raise GobrrrError("it runs in several ranks, and a trial measures one process")

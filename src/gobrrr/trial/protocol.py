@@ -1,8 +1,9 @@
 """What referee and arm say to each other: JSON lines through two FIFOs in the arm's folder.
 
 Arm to referee: `ready` (seconds since its start), `block` (steps, ns of each, ns in all), `aside` (steps of another
-loop), `once` (ns of a step that went into what no later one does), `applied` and `declined` (remedy, detail), `failed`
-(error), `ended`. Referee to arm: `run` (steps), `say`, `end`. What each means when is in handshake.py.
+loop), `once` (ns of a step that went into what no later one does), `applied` and `declined` (remedy, detail, the user's
+line that led there), `failed` (error), `ended`. Referee to arm: `run` (steps), `say`, `end`. What each means when is in
+handshake.py.
 """
 
 from __future__ import annotations

@@ -156,6 +156,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[str, ...] = ()
     options: dict[str, dict[str, int]] = {}
     """With which remedies were applied, of those that had some."""
+    places: dict[str, tuple[str, ...]] = {}
+    """Lines of the program ("train.py:12") at which remedies that were kept took hold, and left nothing as it was."""
     likely: tuple[str, ...] = ()
     """What seemed to be better and was not confirmed; empty where something was kept."""
     left: tuple[str, ...] = ()

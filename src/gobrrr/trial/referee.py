@@ -140,6 +140,13 @@ class LiveReferee:
         said = {name: arm.applied[name] for arm in self._all for name in arm.remedies if name in arm.applied}
         return [f"{name}: {detail}" for name, detail in said.items() if registry.remedy(name).tells and detail]
 
+    def taken(self) -> dict[str, tuple[str, ...]]:
+        """Lines of the user's at which remedies took hold, and of nothing else."""
+        told = [(name, *place) for arm in self._all for name, places in arm.places.items() for place in places.items()]
+        left = {(name, place) for name, place, taken in told if not taken}
+        found = sorted({(name, place) for name, place, _ in told} - left)
+        return {name: tuple(place for each, place in found if each == name) for name, _ in found}
+
     def held(self, stack: Stack) -> int:
         """Bytes that an arm of the race and its workers hold now, what they share counted once."""
         return self.field.side(stack).held() if stack in self.field else 0
