@@ -12,6 +12,7 @@ from gobrrr.capture.loops import (
     DATA,
     EXPLICIT,
     FORWARD,
+    LONGEST,
     PATIENCE_DATA,
     PATIENCE_INFERENCE,
     PATIENCE_TRAINING,
@@ -44,6 +45,22 @@ def test_optimizers_in_turn_make_one_step_per_round_however_long_they_run(count:
     loops = Loops()
     updates(loops, range(count))
     assert after(updates(loops, *[range(count)] * 200)) == {(UPDATE, count - 1): 200}
+
+
+@pytest.mark.parametrize("count", [50, 64, 65, 100, 300])
+def test_an_optimizer_for_every_weight_is_one_step_for_all(count: int) -> None:
+    """More than the turns that are looked at for those who take turns; in the first round all of them are new."""
+    loops, ends = Loops(), []
+    for _ in range(20):
+        ends += [loops.forward(0, TRAINING), loops.backward(), *updates(loops, range(count))]
+    assert after(ends) == {(UPDATE, 0): 1, (UPDATE, count - 1): 19}
+
+
+def test_optimizers_that_never_come_again_take_no_memory() -> None:
+    turns = Turns(4)
+    for who in range(5000):
+        turns.add(who)
+    assert turns.full and len(turns.counts) == LONGEST
 
 
 @pytest.mark.parametrize("ratio", [2, 5, 20])
@@ -199,6 +216,35 @@ def trained_by_hand(loops: Loops, steps: int, loader: bool = False) -> list[Loop
             ends += [loops.wait(), loops.batch(0)]
         ends += [loops.forward(0, TRAINING), loops.forward(1, TRAINING), loops.backward()]
     return ends
+
+
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_updates_inside_a_backward_pass_make_it_the_step(count: int) -> None:
+    """The optimizer of each weight steps in a hook of its gradient."""
+    loops, ends = Loops(), []
+    for _ in range(20):
+        ends += [loops.forward(0, TRAINING), loops.forward(1, TRAINING), loops.backward()]
+        for _ in range(count):
+            loops.updated_inside()
+    assert after(ends) == {(BACKWARD, 0): 19}
+
+
+def test_updates_inside_every_fourth_backward_pass_are_accumulation() -> None:
+    loops, ends = Loops(), []
+    for number in range(80):
+        ends += [loops.forward(0, TRAINING), loops.backward()]
+        if number % 4 == 3:
+            loops.updated_inside()
+    assert after(ends) == {(BACKWARD, 0): 19}
+
+
+def test_where_an_optimizer_steps_outside_too_that_is_the_step() -> None:
+    loops, ends = Loops(), []
+    for _ in range(20):
+        ends += [loops.forward(0, TRAINING), loops.backward()]
+        loops.updated_inside()
+        ends += [loops.update(0)]
+    assert after(ends) == {(UPDATE, 0): 20}
 
 
 @pytest.mark.parametrize("loader", [False, True])

@@ -23,7 +23,7 @@ from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.lengths import Lengths
 from gobrrr.capture.loops import UPDATE, Loops
-from gobrrr.capture.unseen import unseen
+from gobrrr.capture.unseen import in_backward, unseen
 from gobrrr.capture.userlines import user_lines
 from gobrrr.machine import processes
 from gobrrr.recording import marks as ev
@@ -142,6 +142,10 @@ class Recorder:
         """An optimizer has stepped."""
         now = self.note(ev.UPDATE_END, number, self._sizes(number))
         self._num_updates[number] += 1
+        if in_backward():
+            self.loops.updated_inside()
+            self._boundary(None, now)
+            return
         ended = self.loops.update(number)
         if ended is not None:
             self.anchor = number

@@ -26,7 +26,7 @@ from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder, optimizer_made
 from gobrrr.capture.rests import Rests
 from gobrrr.capture.sampling import SampleWindow
-from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_tracing, unseen
+from gobrrr.capture.unseen import in_backward, is_profiled, is_the_programs, is_traced, is_tracing, unseen
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.userlines import calling_line
 from gobrrr.capture.window import Window
@@ -235,7 +235,9 @@ class Session:
         """Another loop gets its own windows only if it takes more time than any that has them, or trains where those do
         not: what came before the training says nothing of how long it will last. Nor does what is evaluated between its
         steps while it still waits for its windows."""
-        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns or is_capturing():
+        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
+            return False
+        if is_capturing() or in_backward():  # torch's profiler, started inside a node of the graph, crashes
             return False
         if why_not := TRACED if is_tracing() else PROFILED if is_profiled() else "":
             self._tell(why_not)
@@ -302,8 +304,8 @@ class Session:
     def _in_window(self, key: tuple[int, int], loop: Loop, now: int) -> None:
         window = self._window
         assert window is not None
-        if is_tracing():
-            return  # what a window's end computes would be written down too
+        if is_tracing() or in_backward():
+            return  # what its end computes would be written down too; a node that ends puts the profiler's state back
         if is_traced():
             self._close(False)
             return
