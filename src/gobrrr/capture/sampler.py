@@ -21,6 +21,7 @@ from typing import Any
 from gobrrr.capture.indices import UNKNOWN, Fetching
 from gobrrr.capture.stacklook import frames_of
 from gobrrr.capture.threadcalls import ThreadCalls
+from gobrrr.capture.unlisted import Unlisted
 
 MAX_DEPTH = 200
 MAX_LIBRARY_FRAMES = 40
@@ -51,7 +52,7 @@ class Sampler:
         self._native = _native(thread)
         self._clock = cpu_clock(self._native)
         self._switch: tuple[float, float] | None = None  # the program's, and ours
-        self._runner = threading.Thread(target=self._run, name="gobrrr-sampler", daemon=True)
+        self._runner = Unlisted(self._run)
 
     def start(self) -> None:
         """Begin to sample."""
@@ -63,8 +64,8 @@ class Sampler:
     def stop(self) -> None:
         """End; returns when the thread has ended. May be called twice, before start(), and in a forked child, where the
         thread is not and the event's lock stays as it was when the program forked: taken for good, if it was taken."""
-        runs = self._runner.is_alive()
-        if runs or self._runner.ident is None:
+        runs = self._runner.alive
+        if runs:
             self._stop.set()
         if self._switch is not None:
             before, ours = self._switch
@@ -72,7 +73,7 @@ class Sampler:
                 sys.setswitchinterval(before)
             self._switch = None
         if runs:
-            self._runner.join(timeout=2.0)
+            self._runner.join(2.0)
 
     def _run(self) -> None:
         calls: ThreadCalls | None = None

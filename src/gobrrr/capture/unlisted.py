@@ -1,0 +1,44 @@
+"""A thread of ours that the program does not find: who waits until all of `threading.enumerate()` have ended would wait
+for it, and it ends only after the program's next step. Nothing in it may call `threading.current_thread()`, which lists
+whoever asks."""
+
+from __future__ import annotations
+
+import _thread
+import os
+from collections.abc import Callable
+
+
+class Unlisted:
+    """Runs `body`, which may not raise, beside the program; nobody waits for it when the interpreter ends."""
+
+    def __init__(self, body: Callable[[], object]) -> None:
+        self._body = body
+        self._runs = _thread.allocate_lock()
+        self._pid = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._pid = os.getpid()
+        self._runs.acquire()
+        try:
+            _thread.start_new_thread(self._run, ())
+        except BaseException:
+            self._runs.release()
+            raise
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        finally:
+            self._runs.release()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, in this process: a forked child has no thread but the one that forked."""
+        return self._runs.locked() and self._pid == os.getpid()
+
+    def join(self, seconds: float) -> None:
+        """Wait until it has ended."""
+        if self.alive and self._runs.acquire(timeout=seconds):
+            self._runs.release()
