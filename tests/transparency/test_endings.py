@@ -9,9 +9,11 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +23,13 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
 import gobrrr
-from gobrrr.capture import bootstrap, linelog
+from gobrrr.capture import bootstrap, linelog, overdue
+from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.window import Window
 from gobrrr.errors import GobrrrError
 from gobrrr.integrations import watch as api
+from gobrrr.recording import marks as ev
 from gobrrr.recording.run import load_run
 from tests.transparency.pairs import differences, quick
 from tests.transparency.training import break_, notes, surroundings, train, watched
@@ -195,6 +200,50 @@ def test_an_alarm_during_garbage_collection_is_not_lost(tmp_path: Path, capfd: A
     _forget_the_trainings_hooks()
     assert len(heap) == 1_500_000
     assert capfd.readouterr().err == ""
+
+
+# a loop that goes on no more
+
+
+@pytest.mark.parametrize("kind", ev.WINDOW_NAMES.values())
+@pytest.mark.parametrize("body", [lambda value: value + 1, lambda value: [0] * 10], ids=["tensors", "python"])
+def test_a_window_whose_loop_goes_on_no_more_is_closed(
+    kind: str, body: Callable[[Any], object], plain: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulation behind the training, without modules, batches or backward passes: nothing tells of a step."""
+    monkeypatch.setattr(Window, "late_ns", 0)
+    monkeypatch.setattr(ProfileWindow, "late_ns", 0)
+    closed: list[bool] = []
+
+    def meanwhile(_: int) -> None:
+        window = session._window if session is not None else None
+        if window is None or ev.WINDOW_NAMES[window.kind] != kind or closed:
+            return
+        value, until = torch.zeros(8), time.monotonic() + 60
+        while session._window is window and time.monotonic() < until:
+            body(value)
+        closed.append(session._window is None and sys.gettrace() is None)
+        closed.append(not torch._C._autograd._profiler_enabled() and sys.getswitchinterval() == interval)
+
+    before, interval = surroundings(), sys.getswitchinterval()
+    with watched(tmp_path) as session:
+        assert differences(plain, train(meanwhile=meanwhile)) == []
+    assert closed == [True, True]
+    assert differences(before, surroundings()) == []
+    (recording,) = load_run(tmp_path)
+    assert not [line for line in recording.missing if "failed inside gobrrr" in line]
+
+
+def test_no_window_is_closed_inside_our_own_code(tmp_path: Path) -> None:
+    """A call that the interpreter makes while a hook of ours runs waits for the next one."""
+    with watched(tmp_path) as session:
+        assert session is not None
+        session._window = window = SimpleNamespace(steps=1)
+        found = linelog.LineLog(session.user, {}, clock=lambda: overdue._bell.__bool__())
+        overdue._bell.close = session.overdue
+        found._enter_frames(sys._getframe())
+        assert found.events and session._window is window
+        session._window = overdue._bell.close = None
 
 
 # what the program does to torch itself

@@ -155,7 +155,7 @@ def test_a_child_that_was_forked_in_a_look_does_not_hang() -> None:
     before = sys.getswitchinterval()
     sampler.start()
     try:
-        with sampler._stop._cond:  # as the sampler's own thread has it between two looks
+        with sampler._runner._stop._cond:  # as the sampler's own thread has it between two looks
 
             def stopped() -> bool:
                 sampler.stop()

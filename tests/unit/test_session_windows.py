@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gobrrr.capture import session as module
-from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE
-from gobrrr.capture.session import ORDER, TRAINING_NS, Loop, Session
+from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE, Loop
+from gobrrr.capture.session import ORDER, TRAINING_NS, Session
 from gobrrr.integrations import watch as api
 
 NOW = 100_000_000_000

@@ -30,6 +30,20 @@ def read(word: str | None) -> tuple[int, int] | None:
     return (int(kind), int(number)) if kind.isdecimal() and number.removeprefix("-").isdecimal() else None
 
 
+class Loop:
+    """What is known of one loop while the program runs."""
+
+    def __init__(self) -> None:
+        self.walls: list[int] = []
+        self.last = 0
+        self.total = 0
+        self.look_at = 0
+        self.done = 0
+        self.settle = 0
+        self.attempts = 0
+        self.steps = 0
+
+
 class Turns:
     """Counts who came how often in the last `size` turns, to find the one that comes once per round."""
 

@@ -48,7 +48,6 @@ class Sampler:
         self.cost_ns = 0
         self.error = ""
         self._is_user = is_user
-        self._stop = threading.Event()
         self._native = _native(thread)
         self._clock = cpu_clock(self._native)
         self._switch: tuple[float, float] | None = None  # the program's, and ours
@@ -62,18 +61,13 @@ class Sampler:
         self._runner.start()
 
     def stop(self) -> None:
-        """End; returns when the thread has ended. May be called twice, before start(), and in a forked child, where the
-        thread is not and the event's lock stays as it was when the program forked: taken for good, if it was taken."""
-        runs = self._runner.alive
-        if runs:
-            self._stop.set()
+        """End; returns when the thread has ended. May be called twice, before start(), and in a forked child."""
         if self._switch is not None:
             before, ours = self._switch
             if sys.getswitchinterval() == ours:  # else the program has set another one meanwhile
                 sys.setswitchinterval(before)
             self._switch = None
-        if runs:
-            self._runner.join(2.0)
+        self._runner.stop()
 
     def _run(self) -> None:
         calls: ThreadCalls | None = None
@@ -87,7 +81,7 @@ class Sampler:
                 calls.close()
 
     def _sample(self, calls: ThreadCalls) -> None:
-        while not self._stop.wait(self.interval):
+        while not self._runner.over(self.interval):
             began = time.thread_time_ns()
             kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
             wrote = calls.written()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import threading
 from collections.abc import Callable
 
 
@@ -14,7 +15,7 @@ class Unlisted:
 
     def __init__(self, body: Callable[[], object]) -> None:
         self._body = body
-        self._runs = _thread.allocate_lock()
+        self._stop, self._runs = threading.Event(), _thread.allocate_lock()
         self._pid = 0
 
     def start(self) -> None:
@@ -38,7 +39,14 @@ class Unlisted:
         """Whether it runs, in this process: a forked child has no thread but the one that forked."""
         return self._runs.locked() and self._pid == os.getpid()
 
-    def join(self, seconds: float) -> None:
-        """Wait until it has ended."""
-        if self.alive and self._runs.acquire(timeout=seconds):
-            self._runs.release()
+    def over(self, seconds: float) -> bool:
+        """For the body: so long nothing, then whether it is to end; at once where it is."""
+        return self._stop.wait(seconds)
+
+    def stop(self) -> None:
+        """End; returns when the thread has ended. May be called twice, before start(), and in a forked child, where the
+        thread is not and the event's lock stays as it was when the program forked: taken for good, if it was taken."""
+        if self.alive:
+            self._stop.set()
+            if self._runs.acquire(timeout=2.0):
+                self._runs.release()
