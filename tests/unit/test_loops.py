@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from gobrrr.capture.loops import (
     BACKWARD,
@@ -22,6 +25,7 @@ from gobrrr.capture.loops import (
     Loops,
     Turns,
 )
+from gobrrr.capture.recorder import Recorder
 
 Loop = tuple[int, int]
 INFERENCE, TRAINING = 1, 3  # flags: training mode; with gradients
@@ -315,3 +319,38 @@ def test_a_loss_that_is_a_module_changes_no_step_of_a_training() -> None:
         ends += [loops.forward(0, TRAINING), loops.forward(1, TRAINING), loops.backward()]
         ends += [loops.update(0)]
     assert after(ends) == {(UPDATE, 0): 500}
+
+
+def recorded() -> tuple[Recorder, list[Loop]]:
+    """A recorder without a journal, and the ends of steps that it tells."""
+    ends: list[Loop] = []
+    journal: Any = SimpleNamespace(events=lambda values: None)
+    return Recorder(lambda: journal, lambda kind, number, now: ends.append((kind, number))), ends
+
+
+@pytest.mark.parametrize("made", [
+    lambda: torch.nn.Softmax(dim=1), torch.nn.CrossEntropyLoss, lambda: torch.nn.LayerNorm(4),
+    lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()),
+])  # fmt: skip
+def test_a_module_that_is_made_for_every_call_hides_no_step(made: Callable[[], torch.nn.Module]) -> None:
+    recorder, ends = recorded()
+    model = torch.nn.Linear(4, 4)
+    for _ in range(400):
+        for module in (model, made()):
+            recorder.forward(recorder.module(module), INFERENCE)
+        del module
+    assert after(ends) == {(FORWARD, 0): 400 - PATIENCE_INFERENCE}
+    assert len(recorder.modules.refs) == 2 and len(recorder._parts) == 2
+
+
+def test_models_that_come_one_behind_the_other_are_not_one() -> None:
+    """Each is called more than once, or lives on."""
+    recorder, _ = recorded()
+    kept = torch.nn.ReLU()
+    assert recorder.module(kept) == 0
+    assert recorder.module(torch.nn.ReLU()) == 1
+    again = torch.nn.ReLU()
+    assert recorder.module(again) == recorder.module(again) == 1
+    del again
+    assert recorder.module(torch.nn.ReLU()) == 2
+    assert recorder.module(kept) == 0

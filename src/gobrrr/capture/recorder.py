@@ -35,6 +35,10 @@ MAX_WHOLES = 64
 """Modules that are looked into: a program that makes a new one for every step is not to pay for it."""
 
 
+def _nobody() -> None:
+    """What a reference to an object gives that has gone, or that cannot be held weakly."""
+
+
 class Registry:
     """Numbers objects in the order they are met, holding them weakly; an address used again gets a new number."""
 
@@ -42,17 +46,25 @@ class Registry:
         self.refs: list[Callable[[], Any]] = []
         self._numbers: dict[int, int] = {}
 
+    def known(self, obj: Any) -> int | None:
+        """The number of `obj`; None where it was not met before."""
+        known = self._numbers.get(id(obj))
+        return known if known is not None and self.refs[known]() is obj else None
+
     def number(self, obj: Any) -> int:
         """The number of `obj`, a new one where it was not met before."""
-        known = self._numbers.get(id(obj))
-        if known is not None and self.refs[known]() is obj:
+        known = self.known(obj)
+        if known is not None:
             return known
-        self._numbers[id(obj)] = len(self.refs)
-        try:
-            self.refs.append(weakref.ref(obj))
-        except TypeError:
-            self.refs.append(lambda: None)
-        return len(self.refs) - 1
+        self.refs.append(_nobody)
+        return self.succeeds(obj, len(self.refs) - 1)
+
+    def succeeds(self, obj: Any, number: int) -> int:
+        """`obj` has this number from now on."""
+        self._numbers[id(obj)] = number
+        with contextlib.suppress(TypeError):
+            self.refs[number] = weakref.ref(obj)
+        return number
 
     def alive(self) -> list[tuple[int, Any]]:
         """(number, object) of all that still live."""
@@ -94,6 +106,7 @@ class Recorder:
         _recorders.add(self)
         self.loops = Loops(optimizer_made)
         self._parts: dict[int, set[int]] = {}  # of the first modules, by number, addresses of what lies inside
+        self._once: dict[int, int] = {}  # by type, the one met last, which was called once so far
         self._met = False  # whether the watched thread has made anything that may be part of a step
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self._targets = Targets(self.modules.alive)
@@ -199,8 +212,23 @@ class Recorder:
 
     def module(self, module: Any) -> int:
         """The number of a module that is called at top level."""
+        number, kind = self.modules.known(module), id(type(module))
+        if number is None:
+            number = self._once[kind] = self._met_first(module, self._once.get(kind))
+        elif self._once.get(kind) == number:
+            del self._once[kind]
+        return number
+
+    def _met_first(self, module: Any, before: int | None) -> int:
+        """One that is made for every call (`nn.Softmax(dim=1)(x)`) is the one of its type `before` it again, which was
+        called once and has gone."""
+        if before is not None and self.modules.refs[before]() is None:
+            self._parts.get(before, set()).clear()
+            return self.modules.succeeds(module, before)
         number = self.modules.number(module)
-        if number not in self._parts and len(self._parts) < MAX_WHOLES:
+        if parts.is_bare(module):
+            self.loops.bare(number)
+        if len(self._parts) < MAX_WHOLES:
             self._nested(module, number)
         return number
 
@@ -212,8 +240,6 @@ class Recorder:
     def _nested(self, module: Any, number: int) -> None:
         """Tell the loops which of the modules met so far this one lies in, and which lie in it."""
         own = self._parts[number] = {id(part) for _, part in parts.modules(module)}
-        if parts.is_bare(module):
-            self.loops.bare(number)
         for other, whole in self.modules.alive():
             inside, around = id(module) in self._parts.get(other, ()), id(whole) in own
             if inside and not around:
