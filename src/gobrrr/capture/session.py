@@ -12,7 +12,7 @@ from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture import facts, pixels, plan, records
+from gobrrr.capture import devicememory, facts, pixels, plan, records
 from gobrrr.capture.chatter import let_through
 from gobrrr.capture.config import Config
 from gobrrr.capture.counted import Held, Name, grown, held_graphs
@@ -374,6 +374,7 @@ class Session:
             "forward_spans": lambda: [{"id": n, "span": span} for n, span in recorder.forward_spans.items()],
             "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
             "watching": self.hooks.cost,
+            "device": devicememory.name,
             "children": self.hooks.children.facts,
         }
         found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}
