@@ -24,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 
 import gobrrr
 from gobrrr.capture import bootstrap, linelog, overdue
+from gobrrr.capture.loops import UPDATE
 from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder
 from gobrrr.capture.window import Window
@@ -200,6 +201,71 @@ def test_an_alarm_during_garbage_collection_is_not_lost(tmp_path: Path, capfd: A
     _forget_the_trainings_hooks()
     assert len(heap) == 1_500_000
     assert capfd.readouterr().err == ""
+
+
+# threads
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Another thread has done this, and lives on."""
+    done, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (work(), done.set(), over.wait()))
+    thread.start()
+    try:
+        assert done.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def forwards() -> None:
+    model = torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        for _ in range(200):
+            model(torch.ones(1, 4))
+
+
+def reads() -> None:
+    for _ in torch.utils.data.DataLoader(torch.arange(8)):
+        pass
+
+
+@pytest.mark.parametrize("work", [reads, forwards])
+def test_what_another_thread_does_before_is_not_the_training(
+    work: Callable[[], None], plain: dict[str, Any], tmp_path: Path
+) -> None:
+    """It reads the first batches, in front of any step; or it acts while the learner waits for its first ones."""
+    with watched(tmp_path), beside(work):
+        assert differences(plain, train()) == []
+    (recording,) = load_run(tmp_path)
+    assert recording.main is not None
+    assert (recording.main.kind, len(recording.main.steps)) == (UPDATE, 35)
+
+
+@pytest.mark.parametrize(("warm_up", "work", "least"), [(1, forwards, 130), (0, forwards, 190), (1, train, 35)])
+def test_a_program_that_works_in_a_thread_is_seen_there(
+    warm_up: int, work: Callable[[], object], least: int, tmp_path: Path
+) -> None:
+    """Servers try their model once in the main thread."""
+    with watched(tmp_path):
+        for _ in range(warm_up):
+            torch.nn.Linear(4, 4)(torch.ones(1, 4))
+        with beside(work):
+            pass
+    (recording,) = load_run(tmp_path)
+    assert recording.main is not None
+    assert len(recording.main.steps) >= least
+
+
+def test_who_trains_keeps_the_role_as_long_as_its_thread_lives(tmp_path: Path) -> None:
+    with watched(tmp_path) as session, beside(train):
+        assert session is not None
+        thread = session.recorder.thread
+        train()
+        forwards()
+        assert session.recorder.thread == thread != threading.get_ident()
 
 
 # a loop that goes on no more

@@ -34,6 +34,9 @@ VITALS_NS = 100_000_000
 MAX_WHOLES = 64
 """Modules that are looked into: a program that makes a new one for every step is not to pay for it."""
 
+PATIENCE_THREADS = 64
+"""Forwards of other threads since the last one of the watched, which did no more than warm up: a server works so."""
+
 
 def _nobody() -> None:
     """What a reference to an object gives that has gone, or that cannot be held weakly."""
@@ -107,7 +110,10 @@ class Recorder:
         self.loops = Loops(optimizer_made)
         self._parts: dict[int, set[int]] = {}  # of the first modules, by number, addresses of what lies inside
         self._once: dict[int, int] = {}  # by type, the one met last, which was called once so far
-        self._met = False  # whether the watched thread has made anything that may be part of a step
+        self._trained = False  # whether the watched thread has
+        self._patience = 0  # so many forwards of other threads until one of them is the one to watch
+        self.is_looked_at = False
+        """A window is open, with instruments on the watched thread."""
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
@@ -153,6 +159,7 @@ class Recorder:
 
     def update_end(self, number: int) -> None:
         """An optimizer has stepped."""
+        self._trained = True
         now = self.note(ev.UPDATE_END, number, self._sizes(number))
         self._num_updates[number] += 1
         if in_backward():
@@ -201,6 +208,7 @@ class Recorder:
 
     def backward(self, engine: FrameType) -> None:
         """A backward pass begins, in this frame of torch's."""
+        self._trained = True
         to_inputs = not self.loops.optimizers and self._targets.are_inputs(engine, len(self.modules.refs))
         now = self.note(ev.BACKWARD, -1, to_inputs)
         self._boundary(self.loops.backward(), now)
@@ -234,6 +242,7 @@ class Recorder:
 
     def forward(self, number: int, flags: int) -> None:
         """A top-level forward begins."""
+        self._patience = PATIENCE_THREADS
         now = self.note(ev.FORWARD, number, flags)
         self._boundary(self.loops.forward(number, flags), now)
 
@@ -261,13 +270,23 @@ class Recorder:
         now = self.note(ev.STEP, 0)
         self._boundary(self.loops.explicit(), now)
 
-    def adopts(self) -> bool:
-        """A hook is called in another thread than the watched one. A program may train in a thread of its own: it is
-        the one to watch where the one that imported torch has made no step, or has ended. Never in a forked child."""
-        if not self.thread or (self._met and any(thread.ident == self.thread for thread in threading.enumerate())):
+    def adopts(self, trains: bool | None) -> bool:
+        """Another thread than the watched one makes part of a step, of a training or not, or something else (None). A
+        program may work in a thread of its own: it is the one to watch where the one before it has made nothing so far,
+        or has ended; where it trains and that one did not; or where that one makes nothing any more. Never in a forked
+        child."""
+        if trains is None or not self.thread:
             return False
-        self.thread, self._met = threading.get_ident(), True
+        if not self._gives_way(trains) and any(thread.ident == self.thread for thread in threading.enumerate()):
+            return False
+        self.thread, self._trained = threading.get_ident(), False
         return True
+
+    def _gives_way(self, trains: bool) -> bool:
+        if self.is_looked_at or self._trained:
+            return False
+        self._patience -= 1
+        return trains or self._patience < 0
 
     def rests(self, loop: tuple[int, int]) -> None:
         """From here on nothing is noted but the steps of this loop."""
@@ -292,7 +311,6 @@ class Recorder:
         return cpu
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
-        self._met = True
         if self.collections.pending():
             for ended, duration in self.collections.drain():
                 if self.started:  # those of the imports, before the first step, say nothing

@@ -70,6 +70,7 @@ class Window:
             opened = self.start()
         self.began = self._last = time.perf_counter_ns()
         if opened:
+            self.session.recorder.is_looked_at = True
             self._overdue.start()
         return opened
 
@@ -98,6 +99,7 @@ class Window:
         """Take every instrument off; never raises."""
         with contextlib.suppress(Exception):
             self._overdue.stop()
+        self.session.recorder.is_looked_at = False
         with contextlib.suppress(Exception):
             self.off()
 
