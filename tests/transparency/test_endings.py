@@ -9,9 +9,11 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,10 +23,14 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
 import gobrrr
-from gobrrr.capture import bootstrap, linelog
+from gobrrr.capture import bootstrap, linelog, overdue
+from gobrrr.capture.loops import UPDATE
+from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.window import Window
 from gobrrr.errors import GobrrrError
 from gobrrr.integrations import watch as api
+from gobrrr.recording import marks as ev
 from gobrrr.recording.run import load_run
 from tests.transparency.pairs import differences, quick
 from tests.transparency.training import break_, notes, surroundings, train, watched
@@ -195,6 +201,115 @@ def test_an_alarm_during_garbage_collection_is_not_lost(tmp_path: Path, capfd: A
     _forget_the_trainings_hooks()
     assert len(heap) == 1_500_000
     assert capfd.readouterr().err == ""
+
+
+# threads
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Another thread has done this, and lives on."""
+    done, over = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (work(), done.set(), over.wait()))
+    thread.start()
+    try:
+        assert done.wait(60)
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def forwards() -> None:
+    model = torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        for _ in range(200):
+            model(torch.ones(1, 4))
+
+
+def reads() -> None:
+    for _ in torch.utils.data.DataLoader(torch.arange(8)):
+        pass
+
+
+@pytest.mark.parametrize("work", [reads, forwards])
+def test_what_another_thread_does_before_is_not_the_training(
+    work: Callable[[], None], plain: dict[str, Any], tmp_path: Path
+) -> None:
+    """It reads the first batches, in front of any step; or it acts while the learner waits for its first ones."""
+    with watched(tmp_path), beside(work):
+        assert differences(plain, train()) == []
+    (recording,) = load_run(tmp_path)
+    assert recording.main is not None
+    assert (recording.main.kind, len(recording.main.steps)) == (UPDATE, 35)
+
+
+@pytest.mark.parametrize(("warm_up", "work", "least"), [(1, forwards, 130), (0, forwards, 190), (1, train, 35)])
+def test_a_program_that_works_in_a_thread_is_seen_there(
+    warm_up: int, work: Callable[[], object], least: int, tmp_path: Path
+) -> None:
+    """Servers try their model once in the main thread."""
+    with watched(tmp_path):
+        for _ in range(warm_up):
+            torch.nn.Linear(4, 4)(torch.ones(1, 4))
+        with beside(work):
+            pass
+    (recording,) = load_run(tmp_path)
+    assert recording.main is not None
+    assert len(recording.main.steps) >= least
+
+
+def test_who_trains_keeps_the_role_as_long_as_its_thread_lives(tmp_path: Path) -> None:
+    with watched(tmp_path) as session, beside(train):
+        assert session is not None
+        thread = session.recorder.thread
+        train()
+        forwards()
+        assert session.recorder.thread == thread != threading.get_ident()
+
+
+# a loop that goes on no more
+
+
+@pytest.mark.parametrize("kind", ev.WINDOW_NAMES.values())
+@pytest.mark.parametrize("body", [lambda value: value + 1, lambda value: [0] * 10], ids=["tensors", "python"])
+def test_a_window_whose_loop_goes_on_no_more_is_closed(
+    kind: str, body: Callable[[Any], object], plain: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A simulation behind the training, without modules, batches or backward passes: nothing tells of a step."""
+    monkeypatch.setattr(Window, "late_ns", 0)
+    monkeypatch.setattr(ProfileWindow, "late_ns", 0)
+    closed: list[bool] = []
+
+    def meanwhile(_: int) -> None:
+        window = session._window if session is not None else None
+        if window is None or ev.WINDOW_NAMES[window.kind] != kind or closed:
+            return
+        value, until = torch.zeros(8), time.monotonic() + 60
+        while session._window is window and time.monotonic() < until:
+            body(value)
+        closed.append(session._window is None and sys.gettrace() is None)
+        closed.append(not torch._C._autograd._profiler_enabled() and sys.getswitchinterval() == interval)
+
+    before, interval = surroundings(), sys.getswitchinterval()
+    with watched(tmp_path) as session:
+        assert differences(plain, train(meanwhile=meanwhile)) == []
+    assert closed == [True, True]
+    assert differences(before, surroundings()) == []
+    (recording,) = load_run(tmp_path)
+    assert not [line for line in recording.missing if "failed inside gobrrr" in line]
+
+
+def test_no_window_is_closed_inside_our_own_code(tmp_path: Path) -> None:
+    """A call that the interpreter makes while a hook of ours runs waits for the next one."""
+    with watched(tmp_path) as session:
+        assert session is not None
+        session._window = window = SimpleNamespace(steps=1)
+        found = linelog.LineLog(session.user, {}, clock=lambda: overdue._bell.__bool__())
+        overdue._bell.close = session.overdue
+        found._enter_frames(sys._getframe())
+        assert found.events and session._window is window
+        session._window = overdue._bell.close = None
 
 
 # what the program does to torch itself

@@ -47,6 +47,7 @@ GUARDS = {
     "session.Session.begin", "session.Session._failed", "session.Session.mark", "records.complaint",
     "linelog.LineLog._global", "linelog.LineLog._fail", "linelog.LineLog._user_local", "linelog.LineLog._module_local",
     "linelog.LineLog._backward_local", "sampler.Sampler._run", "workers.WorkerSampling._follow",
+    "unlisted.Unlisted._run", "overdue._Bell.__bool__", "overdue.Overdue._look",
 }  # fmt: skip
 """What the interpreter or torch calls: each only catches what goes wrong in what it calls, and says so."""
 TAKES_OFF = {
@@ -59,6 +60,7 @@ TAKES_OFF = {
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
     "kept.KeptCalls.remove", "kept.KeptCalls._put_back", "lookup.EngineLookup.remove", "recorder._forked",
+    "unlisted.Unlisted.alive", "unlisted.Unlisted.stop", "overdue.Overdue.stop",
     "chatter.let_through", "chatter._read", "chatter._heirs", "threadcalls.ThreadCalls.close",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""

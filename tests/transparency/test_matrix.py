@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.capture.loops import BACKWARD
 from gobrrr.recording.noted import facts_of
 from gobrrr.recording.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
@@ -27,6 +28,7 @@ QUICK = (
     "by_hand",
     "sequences",
     "scripted",
+    "fused",
 )
 SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
 WINDOWS = {"profile", "sample", "count"}
@@ -59,6 +61,12 @@ def test_watching_changes_nothing(program: str, tmp_path: Path) -> None:
     assert not [line for line in recording.missing if "failed inside gobrrr" in line]
     expected = WINDOWS - {"sample"} if program in MAKE_WAY else WINDOWS
     assert {window.kind for window in recording.windows if window.complete} >= expected
+
+
+def test_updates_inside_a_backward_pass_are_one_step(tmp_path: Path) -> None:
+    """80 of them in each; the last pass has no end, and windows have theirs outside of all."""
+    (loop,) = recording_of(run("fused.py", tmp_path / "watched", True)).loops
+    assert (loop.kind, len(loop.steps)) == (BACKWARD, 128)
 
 
 def test_lengths_are_seen_in_a_program_whose_batches_are_untouched(tmp_path: Path) -> None:

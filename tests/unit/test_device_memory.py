@@ -7,8 +7,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gobrrr.capture.devicememory import Device, in_use, most
+from gobrrr.capture import records
+from gobrrr.capture.devicememory import Device, in_use, most, name
 from gobrrr.recording import marks
+from gobrrr.recording.run import Start
 
 
 class Cuda(SimpleNamespace):
@@ -44,6 +46,23 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Cuda:
 
 def test_a_program_that_does_not_use_the_device_is_not_asked(cuda: Cuda) -> None:
     assert Device().marks(5) == [] and cuda.asked == 0
+
+
+def test_its_name_is_asked_once_the_program_has_begun_it(cuda: Cuda) -> None:
+    """Watching began it, in a program that has none: a child that was forked later could not use it."""
+    cuda.get_device_name = lambda: "H100" if cuda.used else pytest.fail("to ask begins it")
+    cuda.is_available = lambda: pytest.fail("asks the driver, which no fork survives")
+    torch = sys.modules["torch"]
+    torch.get_num_threads, torch.__version__ = lambda: 2, "2.13"  # type: ignore[attr-defined]
+    assert records.start()["device"] is None and name() is None
+    cuda.used = True
+    assert records.start()["device"] == "H100" == name()
+
+
+def test_a_device_that_comes_later_is_known_by_the_facts() -> None:
+    assert Start().known_by([{}, {"device": None}, {"device": "H100"}]).device == "H100"
+    assert Start(device="A100").known_by([{"device": "H100"}]).device == "A100"
+    assert Start().known_by([{"device": 3}]) == Start()
 
 
 def test_it_is_asked_once_a_second(cuda: Cuda) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from gobrrr.capture.loops import (
     BACKWARD,
     DATA,
     EXPLICIT,
     FORWARD,
+    LONGEST,
     PATIENCE_DATA,
     PATIENCE_INFERENCE,
     PATIENCE_TRAINING,
@@ -21,6 +25,7 @@ from gobrrr.capture.loops import (
     Loops,
     Turns,
 )
+from gobrrr.capture.recorder import Recorder
 
 Loop = tuple[int, int]
 INFERENCE, TRAINING = 1, 3  # flags: training mode; with gradients
@@ -44,6 +49,22 @@ def test_optimizers_in_turn_make_one_step_per_round_however_long_they_run(count:
     loops = Loops()
     updates(loops, range(count))
     assert after(updates(loops, *[range(count)] * 200)) == {(UPDATE, count - 1): 200}
+
+
+@pytest.mark.parametrize("count", [50, 64, 65, 100, 300])
+def test_an_optimizer_for_every_weight_is_one_step_for_all(count: int) -> None:
+    """More than the turns that are looked at for those who take turns; in the first round all of them are new."""
+    loops, ends = Loops(), []
+    for _ in range(20):
+        ends += [loops.forward(0, TRAINING), loops.backward(), *updates(loops, range(count))]
+    assert after(ends) == {(UPDATE, 0): 1, (UPDATE, count - 1): 19}
+
+
+def test_optimizers_that_never_come_again_take_no_memory() -> None:
+    turns = Turns(4)
+    for who in range(5000):
+        turns.add(who)
+    assert turns.full and len(turns.counts) == LONGEST
 
 
 @pytest.mark.parametrize("ratio", [2, 5, 20])
@@ -201,6 +222,35 @@ def trained_by_hand(loops: Loops, steps: int, loader: bool = False) -> list[Loop
     return ends
 
 
+@pytest.mark.parametrize("count", [1, 3, 100])
+def test_updates_inside_a_backward_pass_make_it_the_step(count: int) -> None:
+    """The optimizer of each weight steps in a hook of its gradient."""
+    loops, ends = Loops(), []
+    for _ in range(20):
+        ends += [loops.forward(0, TRAINING), loops.forward(1, TRAINING), loops.backward()]
+        for _ in range(count):
+            loops.updated_inside()
+    assert after(ends) == {(BACKWARD, 0): 19}
+
+
+def test_updates_inside_every_fourth_backward_pass_are_accumulation() -> None:
+    loops, ends = Loops(), []
+    for number in range(80):
+        ends += [loops.forward(0, TRAINING), loops.backward()]
+        if number % 4 == 3:
+            loops.updated_inside()
+    assert after(ends) == {(BACKWARD, 0): 19}
+
+
+def test_where_an_optimizer_steps_outside_too_that_is_the_step() -> None:
+    loops, ends = Loops(), []
+    for _ in range(20):
+        ends += [loops.forward(0, TRAINING), loops.backward()]
+        loops.updated_inside()
+        ends += [loops.update(0)]
+    assert after(ends) == {(UPDATE, 0): 20}
+
+
 @pytest.mark.parametrize("loader", [False, True])
 def test_backward_passes_are_steps_where_no_optimizer_was_made(loader: bool) -> None:
     assert after(trained_by_hand(Loops(lambda: False), 100, loader)) == {(BACKWARD, 0): 99}
@@ -269,3 +319,38 @@ def test_a_loss_that_is_a_module_changes_no_step_of_a_training() -> None:
         ends += [loops.forward(0, TRAINING), loops.forward(1, TRAINING), loops.backward()]
         ends += [loops.update(0)]
     assert after(ends) == {(UPDATE, 0): 500}
+
+
+def recorded() -> tuple[Recorder, list[Loop]]:
+    """A recorder without a journal, and the ends of steps that it tells."""
+    ends: list[Loop] = []
+    journal: Any = SimpleNamespace(events=lambda values: None)
+    return Recorder(lambda: journal, lambda kind, number, now: ends.append((kind, number))), ends
+
+
+@pytest.mark.parametrize("made", [
+    lambda: torch.nn.Softmax(dim=1), torch.nn.CrossEntropyLoss, lambda: torch.nn.LayerNorm(4),
+    lambda: torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()),
+])  # fmt: skip
+def test_a_module_that_is_made_for_every_call_hides_no_step(made: Callable[[], torch.nn.Module]) -> None:
+    recorder, ends = recorded()
+    model = torch.nn.Linear(4, 4)
+    for _ in range(400):
+        for module in (model, made()):
+            recorder.forward(recorder.module(module), INFERENCE)
+        del module
+    assert after(ends) == {(FORWARD, 0): 400 - PATIENCE_INFERENCE}
+    assert len(recorder.modules.refs) == 2 and len(recorder._parts) == 2
+
+
+def test_models_that_come_one_behind_the_other_are_not_one() -> None:
+    """Each is called more than once, or lives on."""
+    recorder, _ = recorded()
+    kept = torch.nn.ReLU()
+    assert recorder.module(kept) == 0
+    assert recorder.module(torch.nn.ReLU()) == 1
+    again = torch.nn.ReLU()
+    assert recorder.module(again) == recorder.module(again) == 1
+    del again
+    assert recorder.module(torch.nn.ReLU()) == 2
+    assert recorder.module(kept) == 0

@@ -77,6 +77,26 @@ def test_a_shorter_interval_of_the_programs_own_is_kept() -> None:
         sys.setswitchinterval(before)
 
 
+def test_who_waits_for_all_threads_does_not_wait_for_ours(tmp_path: Path) -> None:
+    """A program that trains, and then joins every thread but its main one, within the sampled window."""
+    before = threading.enumerate()
+    sampler, workers = Sampler(threading.get_ident(), 0.001, lambda file: True), WorkerSampling(str(tmp_path), None)
+    workers._pid = 0  # as in a worker
+    workers._set(1.0, 0.001)
+    sampler.start()
+    workers.fetched()
+    try:
+        until = time.monotonic() + 10
+        while not sampler.t and time.monotonic() < until:
+            time.sleep(0.01)
+        assert sampler.t and sampler._runner.alive
+        assert threading.enumerate() == before
+    finally:
+        sampler.stop()
+        workers.close()
+    assert not sampler._runner.alive
+
+
 def test_a_thread_that_has_ended_is_sampled_without_a_crash() -> None:
     """pthread_getcpuclockid() on the number of an ended thread reads where nothing is: the program dies by SIGSEGV."""
     for _ in range(30):
@@ -135,7 +155,7 @@ def test_a_child_that_was_forked_in_a_look_does_not_hang() -> None:
     before = sys.getswitchinterval()
     sampler.start()
     try:
-        with sampler._stop._cond:  # as the sampler's own thread has it between two looks
+        with sampler._runner._stop._cond:  # as the sampler's own thread has it between two looks
 
             def stopped() -> bool:
                 sampler.stop()
@@ -144,7 +164,7 @@ def test_a_child_that_was_forked_in_a_look_does_not_hang() -> None:
             assert _in_child(stopped) == 0
     finally:
         sampler.stop()
-    assert not sampler._runner.is_alive()
+    assert not sampler._runner.alive
 
 
 def test_a_forked_child_does_not_end_the_sampling_of_workers(tmp_path: Path) -> None:

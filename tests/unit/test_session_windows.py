@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gobrrr.capture import session as module
-from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE
-from gobrrr.capture.session import ORDER, TRAINING_NS, Loop, Session
+from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE, Loop
+from gobrrr.capture.session import ORDER, TRAINING_NS, Session
 from gobrrr.integrations import watch as api
 
 NOW = 100_000_000_000
@@ -44,6 +44,26 @@ def test_evaluation_waits_while_a_training_waits_for_its_windows(monkeypatch: py
     assert may_open(INFERS, monkeypatch, infers=loop(long), trains=loop(short, len(ORDER)))
     ago = loop(short, last=NOW - TRAINING_NS - 1)
     assert may_open(INFERS, monkeypatch, infers=loop(long), trains=ago), "the training is over, or in a long evaluation"
+
+
+def test_no_window_opens_or_closes_inside_a_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's profiler, started there, ends the program by SIGSEGV."""
+    told: list[bool] = []
+    session: Any = object.__new__(Session)
+    session._window = SimpleNamespace(loop=TRAINS, steps=2, goal=1, exhausted=lambda now: True, step_over=lambda: None)
+    session._close = told.append
+
+    def inside(_: torch.Tensor) -> None:
+        told.append(may_open(TRAINS, monkeypatch, infers=loop(1), trains=loop(1)))
+        session._in_window(TRAINS, loop(1), NOW)
+
+    weight = torch.ones(1, requires_grad=True)
+    weight.register_hook(inside)
+    weight.sum().backward()
+    assert told == [False]
+    session._in_window(TRAINS, loop(1), NOW)
+    assert told == [False, True]
+    assert may_open(TRAINS, monkeypatch, infers=loop(1), trains=loop(1))
 
 
 @pytest.mark.parametrize(("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, 3, False), ((BACKWARD, 1), 0, True)])

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from gobrrr.capture import parts
 from gobrrr.capture.facts import _autocast
 from gobrrr.capture.source import growth_line
-from gobrrr.capture.unseen import is_transformed, unseen, variables
+from gobrrr.capture.unseen import in_backward, is_transformed, unseen, variables
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.userlines import user_line
 
@@ -226,13 +226,6 @@ def trailing_runs(tensor: Any, value: float | None = None) -> tuple[Any, float] 
             return None
         runs = (rows == value).flip(1).long().cumprod(1).sum(1)
         return torch.where(runs >= 2, runs, torch.zeros_like(runs)), float(value)
-
-
-def in_backward() -> bool:
-    """A backward pass runs on this thread."""
-    import torch
-
-    return bool(torch._C._current_graph_task_id() >= 0)
 
 
 class Held(NamedTuple):

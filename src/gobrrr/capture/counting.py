@@ -75,8 +75,8 @@ class CountWindow(Window):
             "switches": counted.switches,
             "orphans": facts.orphans(session.recorder),
             "held": session.growth(sys._getframe()),
-            "gc_span": source.call_line(session.user_sources(), ("collect",)),
-            "eval_span": source.call_line(session.user_sources(), ("eval",)),
+            "gc_span": source.call_line(session.user.sources(), ("collect",)),
+            "eval_span": source.call_line(session.user.sources(), ("eval",)),
         }
 
     def _kept(self) -> dict[str, Any]:

@@ -15,6 +15,13 @@ def cuda_in_use() -> Any:
     return cuda if cuda is not None and cuda.is_initialized() else None
 
 
+def name() -> str | None:
+    """Of the device that the program works on; None before it has begun to use one: to ask would begin it, and a child
+    that is forked later could not."""
+    cuda = cuda_in_use()
+    return str(cuda.get_device_name()) if cuda is not None else None
+
+
 def in_use() -> list[int]:
     """Numbers of the devices that this process has begun to use: to ask another would begin it."""
     if (cuda := cuda_in_use()) is None:

@@ -129,20 +129,20 @@ class Hooks:
         *,
         anywhere: bool = False,
         updating: bool = False,
+        trains: bool | None = None,
         standing: Patches | None = None,
     ) -> Callable[..., None]:
         """Whatever goes wrong in `body` must not reach the program: it is reported and the watching ends.
 
-        Calls from other threads and forked processes count only with `anywhere`. A hook that was taken out but is still
-        held by somebody, who has wrapped it say, does nothing. One closure does it all: in a program that trains its
-        code is cold each time, and a layer more costs microseconds.
-        """
+        Calls from other threads and forks count only with `anywhere`; a part of a step (`trains` or not) may make its
+        thread the watched one. A hook that is out but still held, by who has wrapped it, does nothing. One closure does
+        it all: in a program that trains its code is cold each time."""
         recorder, patches = self.recorder, self._patches
-        if standing is None:
-            standing = patches
+        standing = patches if standing is None else standing
 
         def hook(*args: Any) -> None:
-            if not (standing and patches) or not (anywhere or get_ident() == recorder.thread or recorder.adopts()):
+            here = anywhere or get_ident() == recorder.thread
+            if not (standing and patches) or not (here or recorder.adopts(updating or trains)):
                 return
             self._updating = self._updating or updating
             try:
@@ -338,7 +338,7 @@ class Hooks:
 
         outer, inner = plain(Module.__dict__["__call__"]).__code__, plain(Module.__dict__["_call_impl"]).__code__
         backward = graph._engine_run_backward.__code__  # recomputation in backward is no forward of the program's
-        seen = self._guarded(self._forward, standing=self._standing)
+        seen = self._guarded(self._forward, standing=self._standing, trains=False)
 
         def is_top_level(frame: FrameType | None) -> bool:
             while frame is not None:
@@ -378,7 +378,7 @@ class Hooks:
         from torch.nn import Module
 
         inner, engine = plain(Module.__dict__["_call_impl"]).__code__, graph._engine_run_backward.__code__
-        seen = self._guarded(self.recorder.backward, standing=self._standing)
+        seen = self._guarded(self.recorder.backward, standing=self._standing, trains=True)
 
         def lookup() -> None:
             started = frame = sys._getframe(1).f_back

@@ -14,6 +14,8 @@ PATIENCE_TRAINING, PATIENCE_INFERENCE, PATIENCE_DATA = 32, 3, 64
 # What "lately" is: a loop that makes one step in more events than these is not found. Updates change in kind between
 # phases of a training, and must not wait long for it; a decoder makes hundreds of forwards per call of its encoder.
 RECENT_UPDATES, RECENT_FORWARDS = 64, 512
+LONGEST = 1024
+"""Turns that are looked at where a round is longer than half of those: one optimizer for each of 100 weights."""
 RUNS = 3
 """Training steps in a row that each had inference in them (rollouts, a teacher, an evaluation): it is part of them."""
 
@@ -26,6 +28,20 @@ def read(word: str | None) -> tuple[int, int] | None:
     """The loop of a word (recording.steps.LoopSteps.word); None where it names none."""
     kind, _, number = (word or "").partition(":")
     return (int(kind), int(number)) if kind.isdecimal() and number.removeprefix("-").isdecimal() else None
+
+
+class Loop:
+    """What is known of one loop while the program runs."""
+
+    def __init__(self) -> None:
+        self.walls: list[int] = []
+        self.last = 0
+        self.total = 0
+        self.look_at = 0
+        self.done = 0
+        self.settle = 0
+        self.attempts = 0
+        self.steps = 0
 
 
 class Turns:
@@ -51,6 +67,8 @@ class Turns:
         self._gap[who] = max(gap, self._gap.get(who, 0) // 2)
         self._last_seen[who] = self._now
         self.counts[who] = self.counts.get(who, 0) + 1
+        if len(self.counts) == len(self._turns):  # nobody has come again: the first round is not over
+            self._size = max(self._size, min(2 * len(self._turns), LONGEST))
         if len(self._turns) > self._size:
             gone = self._turns.popleft()
             self.counts[gone] -= 1
@@ -99,6 +117,7 @@ class Loops:
         self._passed = self._most_passed = 0  # backward passes since the last update, and between two of them
         self._trained = -1  # the first module of the backward pass to come; the pass itself, until its step ends
         self._pending: int | None = None
+        self._is_update = self._differentiates = False
         self._inferred: dict[int, int] = {}
         self._runs: deque[int] = deque([0] * RUNS, RUNS)
         self._batches = 0
@@ -108,12 +127,15 @@ class Loops:
 
     def update(self, optimizer: int) -> tuple[int, int] | None:
         """An optimizer has stepped: the loop whose step this ends, or None (one of several optimizers of a step)."""
+        differentiated = self._passed > 0 or self._pending is not None
+        self._differentiates |= differentiated
+        joins = optimizer not in self.optimizers
         self._updates.add(optimizer)
         self._accumulated()
         self._most_passed = max(self._most_passed, self._passed)
-        self._passed, self._pending, self._trained = 0, None, -1
-        if optimizer != self._anchor():
-            return None
+        self._passed, self._pending, self._trained, self._is_update = 0, None, -1, False
+        if optimizer != self._anchor() or (joins and self._differentiates and not differentiated):
+            return None  # one that is new right behind another's update has a part in the same step
         self._trained_once()
         return None if self._explicit else (UPDATE, optimizer)
 
@@ -121,6 +143,11 @@ class Loops:
     def optimizers(self) -> Collection[int]:
         """Those that stepped lately."""
         return self._updates.counts
+
+    def updated_inside(self) -> None:
+        """An optimizer has stepped inside a backward pass, one for every weight say: the pass is the step, unless one
+        steps outside of them too."""
+        self._is_update = not self._updates.counts
 
     def backward(self) -> tuple[int, int] | None:
         """A backward pass begins: it ends the step of the one before it, if nothing else has."""
@@ -202,9 +229,12 @@ class Loops:
         module, self._pending, self._trained = self._pending, None, -1
         self._passed += 1
         self._passes.add(module)
-        patient = self._passed <= max(PATIENCE_TRAINING, 2 * self._most_passed)
+        updated, self._is_update = self._is_update, False
+        patient = not updated and self._passed <= max(PATIENCE_TRAINING, 2 * self._most_passed)
         if self._explicit or (patient and self._optimizer_made()) or module != self._passes.rarest(1)[0]:
             return None
+        if updated:
+            self._most_passed, self._passed = max(self._most_passed, self._passed), 0
         self._trained_once()
         return (BACKWARD, module)
 

@@ -19,6 +19,7 @@ class ProfileWindow(Window):
     """Profiler and line log, within a budget of memory too: the profiler keeps its events there."""
 
     kind = ev.PROFILE
+    late_ns = 500_000_000  # torch keeps 20 kB for each op in the end
     _rss = 0
     _profiled: Profiled | None = None
     _lines: LineLog | None = None

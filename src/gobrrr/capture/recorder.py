@@ -23,7 +23,7 @@ from gobrrr.capture.gradients import Targets
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.lengths import Lengths
 from gobrrr.capture.loops import UPDATE, Loops
-from gobrrr.capture.unseen import unseen
+from gobrrr.capture.unseen import in_backward, unseen
 from gobrrr.capture.userlines import user_lines
 from gobrrr.machine import processes
 from gobrrr.recording import marks as ev
@@ -34,6 +34,13 @@ VITALS_NS = 100_000_000
 MAX_WHOLES = 64
 """Modules that are looked into: a program that makes a new one for every step is not to pay for it."""
 
+PATIENCE_THREADS = 64
+"""Forwards of other threads since the last one of the watched, which did no more than warm up: a server works so."""
+
+
+def _nobody() -> None:
+    """What a reference to an object gives that has gone, or that cannot be held weakly."""
+
 
 class Registry:
     """Numbers objects in the order they are met, holding them weakly; an address used again gets a new number."""
@@ -42,17 +49,25 @@ class Registry:
         self.refs: list[Callable[[], Any]] = []
         self._numbers: dict[int, int] = {}
 
+    def known(self, obj: Any) -> int | None:
+        """The number of `obj`; None where it was not met before."""
+        known = self._numbers.get(id(obj))
+        return known if known is not None and self.refs[known]() is obj else None
+
     def number(self, obj: Any) -> int:
         """The number of `obj`, a new one where it was not met before."""
-        known = self._numbers.get(id(obj))
-        if known is not None and self.refs[known]() is obj:
+        known = self.known(obj)
+        if known is not None:
             return known
-        self._numbers[id(obj)] = len(self.refs)
-        try:
-            self.refs.append(weakref.ref(obj))
-        except TypeError:
-            self.refs.append(lambda: None)
-        return len(self.refs) - 1
+        self.refs.append(_nobody)
+        return self.succeeds(obj, len(self.refs) - 1)
+
+    def succeeds(self, obj: Any, number: int) -> int:
+        """`obj` has this number from now on."""
+        self._numbers[id(obj)] = number
+        with contextlib.suppress(TypeError):
+            self.refs[number] = weakref.ref(obj)
+        return number
 
     def alive(self) -> list[tuple[int, Any]]:
         """(number, object) of all that still live."""
@@ -94,7 +109,11 @@ class Recorder:
         _recorders.add(self)
         self.loops = Loops(optimizer_made)
         self._parts: dict[int, set[int]] = {}  # of the first modules, by number, addresses of what lies inside
-        self._met = False  # whether the watched thread has made anything that may be part of a step
+        self._once: dict[int, int] = {}  # by type, the one met last, which was called once so far
+        self._trained = False  # whether the watched thread has
+        self._patience = 0  # so many forwards of other threads until one of them is the one to watch
+        self.is_looked_at = False
+        """A window is open, with instruments on the watched thread."""
         self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
         self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
@@ -140,8 +159,13 @@ class Recorder:
 
     def update_end(self, number: int) -> None:
         """An optimizer has stepped."""
+        self._trained = True
         now = self.note(ev.UPDATE_END, number, self._sizes(number))
         self._num_updates[number] += 1
+        if in_backward():
+            self.loops.updated_inside()
+            self._boundary(None, now)
+            return
         ended = self.loops.update(number)
         if ended is not None:
             self.anchor = number
@@ -184,6 +208,7 @@ class Recorder:
 
     def backward(self, engine: FrameType) -> None:
         """A backward pass begins, in this frame of torch's."""
+        self._trained = True
         to_inputs = not self.loops.optimizers and self._targets.are_inputs(engine, len(self.modules.refs))
         now = self.note(ev.BACKWARD, -1, to_inputs)
         self._boundary(self.loops.backward(), now)
@@ -195,21 +220,35 @@ class Recorder:
 
     def module(self, module: Any) -> int:
         """The number of a module that is called at top level."""
+        number, kind = self.modules.known(module), id(type(module))
+        if number is None:
+            number = self._once[kind] = self._met_first(module, self._once.get(kind))
+        elif self._once.get(kind) == number:
+            del self._once[kind]
+        return number
+
+    def _met_first(self, module: Any, before: int | None) -> int:
+        """One that is made for every call (`nn.Softmax(dim=1)(x)`) is the one of its type `before` it again, which was
+        called once and has gone."""
+        if before is not None and self.modules.refs[before]() is None:
+            self._parts.get(before, set()).clear()
+            return self.modules.succeeds(module, before)
         number = self.modules.number(module)
-        if number not in self._parts and len(self._parts) < MAX_WHOLES:
+        if parts.is_bare(module):
+            self.loops.bare(number)
+        if len(self._parts) < MAX_WHOLES:
             self._nested(module, number)
         return number
 
     def forward(self, number: int, flags: int) -> None:
         """A top-level forward begins."""
+        self._patience = PATIENCE_THREADS
         now = self.note(ev.FORWARD, number, flags)
         self._boundary(self.loops.forward(number, flags), now)
 
     def _nested(self, module: Any, number: int) -> None:
         """Tell the loops which of the modules met so far this one lies in, and which lie in it."""
         own = self._parts[number] = {id(part) for _, part in parts.modules(module)}
-        if parts.is_bare(module):
-            self.loops.bare(number)
         for other, whole in self.modules.alive():
             inside, around = id(module) in self._parts.get(other, ()), id(whole) in own
             if inside and not around:
@@ -231,13 +270,23 @@ class Recorder:
         now = self.note(ev.STEP, 0)
         self._boundary(self.loops.explicit(), now)
 
-    def adopts(self) -> bool:
-        """A hook is called in another thread than the watched one. A program may train in a thread of its own: it is
-        the one to watch where the one that imported torch has made no step, or has ended. Never in a forked child."""
-        if not self.thread or (self._met and any(thread.ident == self.thread for thread in threading.enumerate())):
+    def adopts(self, trains: bool | None) -> bool:
+        """Another thread than the watched one makes part of a step, of a training or not, or something else (None). A
+        program may work in a thread of its own: it is the one to watch where the one before it has made nothing so far,
+        or has ended; where it trains and that one did not; or where that one makes nothing any more. Never in a forked
+        child."""
+        if trains is None or not self.thread:
             return False
-        self.thread, self._met = threading.get_ident(), True
+        if not self._gives_way(trains) and any(thread.ident == self.thread for thread in threading.enumerate()):
+            return False
+        self.thread, self._trained = threading.get_ident(), False
         return True
+
+    def _gives_way(self, trains: bool) -> bool:
+        if self.is_looked_at or self._trained:
+            return False
+        self._patience -= 1
+        return trains or self._patience < 0
 
     def rests(self, loop: tuple[int, int]) -> None:
         """From here on nothing is noted but the steps of this loop."""
@@ -262,7 +311,6 @@ class Recorder:
         return cpu
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
-        self._met = True
         if self.collections.pending():
             for ended, duration in self.collections.drain():
                 if self.started:  # those of the imports, before the first step, say nothing

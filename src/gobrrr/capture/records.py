@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gobrrr.capture import devicememory
 from gobrrr.capture.unseen import is_the_programs
 from gobrrr.machine import processes
 
@@ -33,7 +34,7 @@ def start() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "device": devicememory.name(),
         "costs": costs(),
     }
 

@@ -21,6 +21,7 @@ from typing import Any
 from gobrrr.capture.indices import UNKNOWN, Fetching
 from gobrrr.capture.stacklook import frames_of
 from gobrrr.capture.threadcalls import ThreadCalls
+from gobrrr.capture.unlisted import Unlisted
 
 MAX_DEPTH = 200
 MAX_LIBRARY_FRAMES = 40
@@ -47,11 +48,10 @@ class Sampler:
         self.cost_ns = 0
         self.error = ""
         self._is_user = is_user
-        self._stop = threading.Event()
         self._native = _native(thread)
         self._clock = cpu_clock(self._native)
         self._switch: tuple[float, float] | None = None  # the program's, and ours
-        self._runner = threading.Thread(target=self._run, name="gobrrr-sampler", daemon=True)
+        self._runner = Unlisted(self._run)
 
     def start(self) -> None:
         """Begin to sample."""
@@ -61,18 +61,13 @@ class Sampler:
         self._runner.start()
 
     def stop(self) -> None:
-        """End; returns when the thread has ended. May be called twice, before start(), and in a forked child, where the
-        thread is not and the event's lock stays as it was when the program forked: taken for good, if it was taken."""
-        runs = self._runner.is_alive()
-        if runs or self._runner.ident is None:
-            self._stop.set()
+        """End; returns when the thread has ended. May be called twice, before start(), and in a forked child."""
         if self._switch is not None:
             before, ours = self._switch
             if sys.getswitchinterval() == ours:  # else the program has set another one meanwhile
                 sys.setswitchinterval(before)
             self._switch = None
-        if runs:
-            self._runner.join(timeout=2.0)
+        self._runner.stop()
 
     def _run(self) -> None:
         calls: ThreadCalls | None = None
@@ -86,7 +81,7 @@ class Sampler:
                 calls.close()
 
     def _sample(self, calls: ThreadCalls) -> None:
-        while not self._stop.wait(self.interval):
+        while not self._runner.over(self.interval):
             began = time.thread_time_ns()
             kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
             wrote = calls.written()

@@ -8,10 +8,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture import facts, pixels, plan, records
+from gobrrr.capture import devicememory, facts, pixels, plan, records
 from gobrrr.capture.chatter import let_through
 from gobrrr.capture.config import Config
 from gobrrr.capture.counted import Held, Name, grown, held_graphs
@@ -20,13 +21,13 @@ from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.hooks import Hooks
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.capture.loaderfacts import until_second_epoch
-from gobrrr.capture.loops import FORWARD
+from gobrrr.capture.loops import FORWARD, Loop
 from gobrrr.capture.profiled import is_capturing, leave_without_kineto
 from gobrrr.capture.profiling import ProfileWindow
 from gobrrr.capture.recorder import Recorder, optimizer_made
 from gobrrr.capture.rests import Rests
 from gobrrr.capture.sampling import SampleWindow
-from gobrrr.capture.unseen import is_profiled, is_the_programs, is_traced, is_tracing, unseen
+from gobrrr.capture.unseen import in_backward, is_profiled, is_the_programs, is_traced, is_tracing, unseen
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.capture.userlines import calling_line
 from gobrrr.capture.window import Window
@@ -42,20 +43,6 @@ TRAINING_NS = 2 * plan.SECOND
 """Without an update after which what goes on is no evaluation between two of them, or a long one."""
 PROFILED = f"{ev.NO_WINDOW}: the program profiles or traces itself"
 TRACED = f"{ev.NO_WINDOW}: steps end inside torch.jit.trace; mark them outside of it: for batch in gobrrr.steps(loader)"
-
-
-class Loop:
-    """What is known of one loop while the program runs."""
-
-    def __init__(self) -> None:
-        self.walls: list[int] = []
-        self.last = 0
-        self.total = 0
-        self.look_at = 0
-        self.done = 0
-        self.settle = 0
-        self.attempts = 0
-        self.steps = 0
 
 
 class Session:
@@ -235,7 +222,9 @@ class Session:
         """Another loop gets its own windows only if it takes more time than any that has them, or trains where those do
         not: what came before the training says nothing of how long it will last. Nor does what is evaluated between its
         steps while it still waits for its windows."""
-        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns or is_capturing():
+        if loop.settle or loop.attempts > 6 or self._spent_ns > self.config.budget_ns:
+            return False
+        if is_capturing() or in_backward():  # torch's profiler, started inside a node of the graph, crashes
             return False
         if why_not := TRACED if is_tracing() else PROFILED if is_profiled() else "":
             self._tell(why_not)
@@ -302,8 +291,8 @@ class Session:
     def _in_window(self, key: tuple[int, int], loop: Loop, now: int) -> None:
         window = self._window
         assert window is not None
-        if is_tracing():
-            return  # what a window's end computes would be written down too
+        if is_tracing() or in_backward():
+            return  # what its end computes would be written down too; a node that ends puts the profiler's state back
         if is_traced():
             self._close(False)
             return
@@ -334,6 +323,23 @@ class Session:
         if loop.done >= len(ORDER):
             self._write_facts("windows")
 
+    def overdue(self) -> None:
+        """The window's loop has made no step for long; called between two lines of the program, until it is closed."""
+        window = self._window
+        if window is None or self._busy or get_ident() != self.recorder.thread:
+            return
+        if is_tracing() or in_backward() or is_capturing():
+            return
+        self._busy = True
+        try:
+            self._close(window.steps > 0)
+        except BaseException as error:
+            self._failed(error)
+            if is_the_programs(error):
+                raise
+        finally:
+            self._busy = False
+
     def _abandon_window(self) -> None:
         window, self._window = self._window, None
         if window is not None:
@@ -354,26 +360,21 @@ class Session:
 
     # facts
 
-    def user_sources(self) -> list[str]:
-        """The user's source files that were met, main file first."""
-        main = getattr(sys.modules.get("__main__"), "__file__", None)
-        known = [file for file, is_user in self.user._known.items() if is_user and file != main]
-        return [str(Path(file).resolve()) for file in ([main] if main else []) + known][:64]
-
     def _write_facts(self, moment: str) -> None:
         recorder = self.recorder
         tables: dict[str, Callable[[], Any]] = {
-            "settings": lambda: facts.settings(self.user_sources()),
+            "settings": lambda: facts.settings(self.user.sources()),
             "modules": lambda: facts.modules(recorder),
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
             "lengths": lambda: facts.lengths(recorder),
             "draws": lambda: facts.draws(recorder),
-            "pictures": lambda: pixels.found(self.user_sources(), recorder.loader_facts.values()),
+            "pictures": lambda: pixels.found(self.user.sources(), recorder.loader_facts.values()),
             "compile": facts.compiled,
             "forward_spans": lambda: [{"id": n, "span": span} for n, span in recorder.forward_spans.items()],
             "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
             "watching": self.hooks.cost,
+            "device": devicememory.name,
             "children": self.hooks.children.facts,
         }
         found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}

@@ -52,6 +52,13 @@ def is_tracing() -> bool:
     return torch._C._get_tracing_state() is not None
 
 
+def in_backward() -> bool:
+    """A backward pass runs on this thread."""
+    import torch
+
+    return bool(torch._C._current_graph_task_id() >= 0)
+
+
 def is_transformed() -> bool:
     """Whether every op of this thread is somebody's to interpret: torch.jit.trace, or a transform of torch.func."""
     return is_tracing() or is_functional()

@@ -31,6 +31,12 @@ class UserFiles:
             known = self._known[filename] = self._decide(filename)
         return known
 
+    def sources(self) -> list[str]:
+        """The user's source files that were met, main file first."""
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        known = [file for file, is_user in self._known.items() if is_user and file != main]
+        return [os.path.realpath(file) for file in ([main] if main else []) + known][:64]
+
     def _decide(self, filename: str) -> bool:
         main = getattr(sys.modules.get("__main__"), "__file__", None)
         if main and os.path.abspath(filename) == os.path.abspath(main):  # noqa: PTH100

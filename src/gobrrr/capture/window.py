@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import parts
 from gobrrr.capture.linelog import module_names
+from gobrrr.capture.overdue import Overdue
 from gobrrr.capture.unseen import unseen
 from gobrrr.recording import marks as ev
 
@@ -16,16 +17,22 @@ if TYPE_CHECKING:
     from gobrrr.capture.session import Session
 
 
+LATE_STEPS = 20
+
+
 class Window:
     """One closer look. A kind says how many steps it wants, starts its instruments, and tells what they saw."""
 
     kind = 0
+    late_ns = 2_000_000_000
+    """Its loop is over, or something else goes on, where a step takes LATE_STEPS usual ones and so much more."""
 
     def __init__(self, session: Session, loop: tuple[int, int], step_ns: float) -> None:
         self.session, self.loop, self.step_ns = session, loop, step_ns
         self.steps = 0
         self.limit_ns = session.config.budget_ns / 3 + 20 * step_ns
-        self.began = 0
+        self.began = self._last = 0
+        self._overdue = Overdue(self, session.overdue)
 
     # what a kind fills in
 
@@ -61,16 +68,24 @@ class Window:
         self.began = time.perf_counter_ns()
         with unseen():
             opened = self.start()
-        self.began = time.perf_counter_ns()
+        self.began = self._last = time.perf_counter_ns()
+        if opened:
+            self.session.recorder.is_looked_at = True
+            self._overdue.start()
         return opened
 
     def step_over(self) -> None:
         """A step of its loop has ended."""
         self.steps += 1
+        self._last = time.perf_counter_ns()
 
     def exhausted(self, now: int) -> bool:
         """Whether its budget is spent."""
         return now - self.began > self.limit_ns
+
+    def is_late(self, now: int) -> bool:
+        """Whether its loop has made no step for so long that it may have ended."""
+        return now - self._last > LATE_STEPS * self.step_ns + self.late_ns
 
     def close(self, complete: bool) -> None:
         """Stop the instruments and write what they saw; whatever fails, no instrument stays on."""
@@ -82,6 +97,9 @@ class Window:
 
     def release(self) -> None:
         """Take every instrument off; never raises."""
+        with contextlib.suppress(Exception):
+            self._overdue.stop()
+        self.session.recorder.is_looked_at = False
         with contextlib.suppress(Exception):
             self.off()
 
@@ -97,7 +115,7 @@ class Window:
             "clock": [time.time_ns(), time.perf_counter_ns()],
         }
         note |= self.found()
-        if error := self.error():
+        if error := self.error() or self._overdue.error:
             note["error"] = error
         self.session.recorder.journal.json(note)
 

@@ -13,12 +13,14 @@ import os
 import struct
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.descriptors import NEW
 from gobrrr.capture.privatememory import Readings
 from gobrrr.capture.sampler import Sampler, cpu_clock
+from gobrrr.capture.unlisted import Unlisted
 
 _LOOK = 0.05
 _OFF, _ON, _OVER = 0.0, 1.0, -1.0
@@ -55,9 +57,7 @@ class WorkerSampling:
         if self._started_in != pid and self._state()[0] != _OVER:
             self._started_in = pid
             self._batches = 1
-            threading.Thread(
-                target=self._follow, args=(threading.get_ident(),), name="gobrrr-worker", daemon=True
-            ).start()
+            Unlisted(partial(self._follow, threading.get_ident())).start()
 
     def _set(self, state: float, interval: float) -> None:
         self._flag[:16] = struct.pack("<dd", state, interval)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +43,11 @@ class Start(msgspec.Struct, frozen=True):
     threads: int = 1
     device: str | None = None
     costs: dict[str, float] = {}
+
+    def known_by(self, facts: Iterable[dict[str, Any]]) -> Start:
+        """With the name of a device that the program began to use only later."""
+        told = next((name for record in facts if isinstance(name := record.get("device"), str)), None)
+        return self if self.device or told is None else msgspec.structs.replace(self, device=told)
 
 
 class LineLog(msgspec.Struct, frozen=True):
@@ -177,8 +183,8 @@ def _load(path: Path, limits: Limits) -> Recording:
     facts = tuple(r for r in records if r.get("type") == "facts")
     loops = tuple(find_loops(journal.events, doubted(facts), cut_short=ended in CUT_SHORT))
     recording = Recording(
-        path.parent, start, journal.events, loops, windows, None, _workers(path.parent, missing, limits),
-        facts, _counted(records, loops), ended,
+        path.parent, start.known_by(facts), journal.events, loops, windows, None,
+        _workers(path.parent, missing, limits), facts, _counted(records, loops), ended,
         int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
     )  # fmt: skip
     trace = _trace(recording, limits, missing)

@@ -111,7 +111,7 @@ class Watched:
         if kind == "start":
             self._started(record)
         elif kind == "facts":
-            self.facts = record
+            self.facts, self.start = record, self.start.known_by([record])
             self.finder.settle = max(self.finder.settle, doubted([record]))
         elif kind == "end":
             self.ended = str(record.get("reason"))

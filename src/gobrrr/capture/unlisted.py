@@ -1,0 +1,52 @@
+"""A thread of ours that the program does not find: who waits until all of `threading.enumerate()` have ended would wait
+for it, and it ends only after the program's next step. Nothing in it may call `threading.current_thread()`, which lists
+whoever asks."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import threading
+from collections.abc import Callable
+
+
+class Unlisted:
+    """Runs `body`, which may not raise, beside the program; nobody waits for it when the interpreter ends."""
+
+    def __init__(self, body: Callable[[], object]) -> None:
+        self._body = body
+        self._stop, self._runs = threading.Event(), _thread.allocate_lock()
+        self._pid = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._pid = os.getpid()
+        self._runs.acquire()
+        try:
+            _thread.start_new_thread(self._run, ())
+        except BaseException:
+            self._runs.release()
+            raise
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        finally:
+            self._runs.release()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, in this process: a forked child has no thread but the one that forked."""
+        return self._runs.locked() and self._pid == os.getpid()
+
+    def over(self, seconds: float) -> bool:
+        """For the body: so long nothing, then whether it is to end; at once where it is."""
+        return self._stop.wait(seconds)
+
+    def stop(self) -> None:
+        """End; returns when the thread has ended. May be called twice, before start(), and in a forked child, where the
+        thread is not and the event's lock stays as it was when the program forked: taken for good, if it was taken."""
+        if self.alive:
+            self._stop.set()
+            if self._runs.acquire(timeout=2.0):
+                self._runs.release()
