@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import os
 import pickle
@@ -734,6 +735,49 @@ def test_a_fused_update_ends_where_a_layout_changes_later(what: str) -> None:
             model[0].weight.grad = torch.ones(8, 3, 3, 3).contiguous(memory_format=torch.channels_last)
         optimizer.step()
         assert not optimizer.param_groups[0].get("fused")
+
+
+def unfrozen_and_updated(make: Any, closure: bool) -> tuple[list[torch.Tensor], Any]:
+    torch.manual_seed(0)
+    body, head = nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 1)
+    model, x = nn.Sequential(body, head), torch.randn(8, 4)
+    optimizer = make(model.parameters())
+
+    def gradients() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    for number in range(6):
+        body.requires_grad_(number > 2)
+        if closure:
+            optimizer.step(gradients)
+        else:
+            gradients()
+            optimizer.step()
+    return [p.detach() for p in model.parameters()], optimizer
+
+
+@pytest.mark.parametrize("closure", [False, True])
+@pytest.mark.parametrize(
+    ("make", "stays"),
+    [
+        (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1), True),
+        (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True), True),
+        (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, dampening=0.5), False),
+        (functools.partial(torch.optim.SGD, lr=0.1), True),
+        (functools.partial(torch.optim.AdamW, lr=0.1), True),
+        (functools.partial(torch.optim.Adagrad, lr=0.1), True),
+    ],
+)
+def test_a_fused_update_takes_a_parameter_whose_first_gradient_is_late(make: Any, stays: bool, closure: bool) -> None:
+    expected, _ = unfrozen_and_updated(make, closure)
+    with applied("fused_optimizer") as said:
+        found, optimizer = unfrozen_and_updated(make, closure)
+        assert said and bool(optimizer.param_groups[0]["fused"]) == stays
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize(("name", "key"), [("fused_optimizer", "fused"), ("foreach_optimizer", "foreach")])

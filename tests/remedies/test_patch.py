@@ -45,6 +45,23 @@ def test_a_keyword_is_set_where_it_can_be(before: str, after: str) -> None:
     ast.parse(after)
 
 
+@pytest.mark.parametrize(
+    ("call", "fused"),
+    [
+        ("SGD(p, 0.1)", True),
+        ("SGD(p, 0.1, momentum=0.0)", True),
+        ("SGD(p, 0.1, momentum=0.9)", False),
+        ("SGD(p, momentum=args.momentum)", False),
+        ("SGD(p, 0.1, 0.9)", False),
+        ("AdamW(p, 0.1)", True),
+    ],
+)
+def test_sgd_with_momentum_is_not_fused_for_its_kernel_takes_no_late_parameter(call: str, fused: bool) -> None:
+    source = f"import torch\no = torch.optim.{call}\n"
+    edit = registry.remedy("fused_optimizer").edit
+    assert edit is not None and ("fused=True" in patched(source, [edit])) == fused
+
+
 def test_a_keyword_may_ask_for_another_one() -> None:
     edit = SetKeyword(("DataLoader",), "persistent_workers", "True", only_if="num_workers")
     assert patched("DataLoader(d)", [edit]) == "DataLoader(d)"
