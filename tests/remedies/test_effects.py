@@ -322,6 +322,28 @@ def test_a_model_that_only_infers_is_frozen_and_one_that_trains_is_not() -> None
     assert inductor.freezing is False
 
 
+@pytest.mark.parametrize("how", ["loaded", "replaced"])
+def test_a_frozen_model_whose_weights_change_runs_as_ever(how: str) -> None:
+    model, other = (nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval() for _ in range(2))
+    x = torch.randn(8, 4)
+    with applied("compile_frozen") as said, torch.no_grad():
+        model(x)
+        assert said and model._compiled_call_impl is not None
+        if how == "loaded":
+            model.load_state_dict(other.state_dict())
+        else:
+            model[0].weight, model[0].bias = other[0].weight, other[0].bias
+        assert torch.equal(model(x), other._call_impl(x)) and model._compiled_call_impl is None
+
+
+def test_a_model_that_counts_no_writes_is_not_frozen() -> None:
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(4, 4)).eval()
+        with applied("compile_frozen") as said:
+            model(torch.randn(8, 4))
+    assert not said
+
+
 def test_products_are_in_bfloat16_and_outputs_in_float32() -> None:
     model, x = nn.Linear(64, 64), torch.randn(8, 64)
     expected = model(x)
