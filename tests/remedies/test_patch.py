@@ -202,6 +202,16 @@ def test_a_switch_goes_off() -> None:
     assert patched("f(x)", [SwitchOff(("f",))]) == "f(x)"
 
 
+def test_anomaly_mode_is_switched_off_where_that_is_what_the_argument_says() -> None:
+    edit = registry.remedy("anomaly_off").edit
+    assert edit is not None
+    source = "from torch.autograd import detect_anomaly, set_detect_anomaly\n{}(True)\n"
+    assert patched(source.format("set_detect_anomaly"), [edit]) == source.format("set_detect_anomaly").replace(
+        "True", "False"
+    )
+    assert patched(source.format("detect_anomaly"), [edit]) == source.format("detect_anomaly")
+
+
 def test_a_statement_goes_behind_the_imports_once() -> None:
     edit = AddStatement("torch.set_flush_denormal(True)")
     once = patched('"""Doc."""\nimport os\nimport torch\n\nx = 1\n', [edit])
