@@ -8,7 +8,7 @@ import weakref
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy, SetKeyword
+from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -26,7 +26,6 @@ class SetToNone(Remedy):
     serves = "training"
     codes = ("BRR207",)
     by_hand = "optimizer.zero_grad(set_to_none=True)"
-    edit = SetKeyword(("zero_grad",), "set_to_none", "True", only_if="set_to_none", of=())
 
     def apply(self, seams: Seams) -> None:
         from torch.nn import Module
