@@ -307,6 +307,41 @@ def test_a_model_is_compiled_in_place_for_its_first_call_already() -> None:
     torch.testing.assert_close(found, model(torch.ones(2, 4)))
 
 
+@pytest.mark.parametrize("name", ["compile", "compile_frozen", "sdpa_attention"])
+def test_hooks_that_are_put_on_a_compiled_model_later_are_called(name: str) -> None:
+    import torch._dynamo.config as dynamo
+
+    before = dynamo.skip_nnmodule_hook_guards
+    model, x, seen = Attending().eval(), torch.randn(2, 3, 4), []
+    with applied(name) as said, torch.no_grad():
+        expected = model(x)
+        assert said and model._compiled_call_impl is not None
+        model[0].register_forward_hook(lambda module, given, output: seen.append(output))
+        model.register_forward_hook(lambda module, given, output: 2 * output)
+        torch.testing.assert_close(model(x), 2 * expected)
+        assert len(seen) == 1
+    assert dynamo.skip_nnmodule_hook_guards == before
+
+
+class Attending(nn.Sequential):
+    """Attention by hand."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self[0](x).chunk(3, -1)
+        found: torch.Tensor = torch.softmax(q @ k.mT / 2.0, -1) @ v
+        return found
+
+
+def test_a_model_without_attention_is_not_left_captured() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with applied("sdpa_attention") as said:
+        model(torch.ones(2, 4))
+        assert not said and model._compiled_call_impl is None
+
+
 def test_a_model_that_only_infers_is_frozen_and_one_that_trains_is_not() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     with applied("compile_frozen") as said:

@@ -44,9 +44,8 @@ class CompileFrozen(Compile):
                 seams.declined(self.name, "weights made under inference_mode() do not say when they are changed")
                 return
             inductor.freezing = True
-            compile_in_place(module)
+            compile_in_place(module, seams)
             module._compiled_call_impl = _WhileUnchanged(module)
-            seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
             seams.applied(self.name, type(module).__name__)
 
         seams.undo(lambda: setattr(inductor, "freezing", before))
