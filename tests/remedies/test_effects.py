@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
+from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.seams import Seams
 from gobrrr.rules.model import Finding, Quantity, Saving
@@ -216,6 +217,29 @@ def test_a_backbone_that_is_unfrozen_later_is_trained(second: bool) -> None:
     with applied("freeze_unused") as said:
         found = unfrozen_later(second)
     assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+@pytest.mark.parametrize("how", ["clipped", "added"])
+def test_gradients_that_would_have_added_up_are_not_left_out_in_silence(how: str) -> None:
+    """The optimizer's zero_grad() empties the head's alone, so that all that came since the beginning counts."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+
+    def steps(clips: bool) -> None:
+        for _ in range(3):
+            model(torch.ones(2, 3)).square().sum().backward()
+            if clips:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    with applied("freeze_unused") as said:
+        steps(clips=False)
+        if how == "added":
+            optimizer.add_param_group({"params": model[0].parameters()})
+        with pytest.raises(GobrrrError, match="not computed"):
+            steps(clips=how == "clipped")
+    assert said
 
 
 class Checkpointed(nn.Sequential):
