@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from gobrrr.remedies.changed import counts
+
 PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 """What may stand beside tensors in a call: of all else nobody knows which tensors it holds."""
 
@@ -76,10 +78,9 @@ class Call:
         """Told when a backward comes through it."""
 
     def may_be_repeated(self) -> bool:
-        """Whether it is known what goes in, and none of it asks for a gradient."""
-        return all(
-            type(g) in PLAIN or (type(g) is torch.Tensor and not g.requires_grad and not g.is_inference())
-            for g in self.given
+        """Whether it is known what goes in, none of it asks for a gradient, and all says when it is written to."""
+        return all(map(counts, self.inside.tensors)) and all(
+            type(g) in PLAIN or (type(g) is torch.Tensor and not g.requires_grad and counts(g)) for g in self.given
         )
 
     def knows_outputs(self) -> bool:
