@@ -426,6 +426,11 @@ def test_images_and_weights_have_their_channels_last() -> None:
     assert model[0].weight.is_contiguous() and torch.equal(model(x), expected)
 
 
+def gradient_of(parameter: Any) -> Any:
+    """As the optimizer finds it."""
+    return torch._C.TensorBase.grad.__get__(parameter)  # type: ignore[attr-defined]
+
+
 def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> None:
     def trained(remedy: bool, **fields: Any) -> tuple[torch.Tensor, dict[str, str]]:
         torch.manual_seed(0)
@@ -434,7 +439,7 @@ def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> N
         with applied("sparse_gradient") if remedy else contextlib.nullcontext({}) as said:
             for _ in range(4):
                 step(model, optimizer, torch.tensor([1, 2, 2]))
-            assert not remedy or bool(said) == model[0].weight.grad.is_sparse
+            assert not remedy or bool(said) == gradient_of(model[0].weight).is_sparse
         return model[0].weight.detach(), said
 
     plain, found = trained(False)[0], trained(True)
@@ -478,8 +483,38 @@ def test_a_gradient_at_hand_is_dense_for_an_optimizer_that_comes_between_backwar
     with applied("sparse_gradient"):
         for _ in range(3):
             step(model, optimizer, torch.tensor([1, 2, 2]))
-        assert model[0].weight.grad.is_sparse
+        assert gradient_of(model[0].weight).is_sparse
         torch.optim.AdamW(model.parameters(), lr=0.1).step()
+
+
+READERS: dict[str, Any] = {
+    "norm": lambda parameters: nn.utils.clip_grad_norm_(parameters, 0.01),
+    "value": lambda parameters: nn.utils.clip_grad_value_(parameters, 0.01),
+    "flat": lambda parameters: torch.cat([p.grad.flatten() for p in parameters]),
+    "numpy": lambda parameters: [torch.from_numpy(p.grad.numpy()).clone() for p in parameters],
+    "written": lambda parameters: [p.grad.clamp_(-0.01, 0.01) for p in parameters],
+}
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_who_reads_the_gradient_of_an_embedding_later_finds_it_dense(how: str) -> None:
+    def trained() -> list[Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = []
+        for number in range(6):
+            optimizer.zero_grad()
+            model(torch.tensor([1, 2, 2])).square().mean().backward()
+            found += [READERS[how](list(model.parameters()))] if number == 3 else []
+            optimizer.step()
+        return [*found, gradient_of(model[0].weight).to_dense(), *(p.detach() for p in model.parameters())]
+
+    plain = trained()
+    with applied("sparse_gradient") as said:
+        found = trained()
+    assert said and "grad" not in vars(torch.Tensor)
+    torch.testing.assert_close(found, plain)
 
 
 def test_float64_becomes_float32() -> None:
