@@ -421,9 +421,18 @@ def test_images_and_weights_have_their_channels_last() -> None:
     with applied("channels_last"):
         found = model(x)
         assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
-        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert found.is_contiguous(), "as without it: .view() goes on working"
+        own = model(x.to(memory_format=torch.channels_last))
+        assert own.is_contiguous(memory_format=torch.channels_last), "and so it does where the program has its own"
     torch.testing.assert_close(found, expected)
     assert model[0].weight.is_contiguous() and torch.equal(model(x), expected)
+
+
+def test_a_model_that_has_its_channels_last_already_keeps_them() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3)).to(memory_format=torch.channels_last)
+    with applied("channels_last") as said:
+        assert not model(torch.randn(2, 3, 8, 8)).is_contiguous()
+    assert not said and model[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
 def gradient_of(parameter: Any) -> Any:

@@ -208,6 +208,14 @@ def test_anomaly_mode_is_switched_off_where_that_is_what_the_argument_says() -> 
     assert patched(source.format("detect_anomaly"), [edit]) == source.format("detect_anomaly")
 
 
+def test_what_is_patched_to_channels_last_gives_out_the_plain_layout() -> None:
+    source = "import torch\nnet = torch.nn.Conv2d(3, 4, 3)\nopt = torch.optim.SGD(net.parameters())\n"
+    names: dict[str, Any] = {}
+    exec(patched(source, [of("channels_last")]), names)
+    net, torch = names["net"], names["torch"]
+    assert not net.weight.is_contiguous() and net(torch.ones(2, 3, 8, 8)).is_contiguous()
+
+
 def test_a_statement_goes_behind_the_imports_once() -> None:
     edit = AddStatement("torch.set_flush_denormal(True)")
     once = patched('"""Doc."""\nimport os\nimport torch\n\nx = 1\n', [edit])
