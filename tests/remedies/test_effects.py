@@ -219,6 +219,32 @@ def test_a_backbone_that_is_unfrozen_later_is_trained(second: bool) -> None:
     assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
+def test_a_hook_that_comes_later_has_the_gradients_of_a_body_that_is_not_trained() -> None:
+    def looked_into() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)), torch.ones(2, 3)
+        optimizer, seen = torch.optim.SGD(model[2].parameters(), lr=0.1), []
+
+        def keep(module: Any, given: Any, output: torch.Tensor) -> None:
+            output.retain_grad()
+            seen.append(output)
+
+        for _ in range(3):
+            step(model, optimizer, x)
+        hooks = [model[1].register_forward_hook(keep)]
+        hooks.append(model[0].register_full_backward_hook(lambda module, given, got: seen.append(got[0])))
+        model(x).sum().backward()
+        for hook in hooks:
+            hook.remove()
+        step(model, optimizer, x)
+        return [seen[0].grad, seen[1]]
+
+    plain = looked_into()
+    with applied("freeze_unused") as said:
+        found = looked_into()
+    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
 @pytest.mark.parametrize("how", ["clipped", "added"])
 def test_gradients_that_would_have_added_up_are_not_left_out_in_silence(how: str) -> None:
     """The optimizer's zero_grad() empties the head's alone, so that all that came since the beginning counts."""

@@ -124,13 +124,18 @@ def _asleep(parameters: Sequence[Any]) -> Iterator[None]:
 
 
 def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
-    """Its forwards; what is compiled in place is called by another name."""
+    """Its forwards, but for those in which a hook may want the gradient of what is inside; what is compiled in place is
+    called by another name."""
     import torch
 
-    def asleep(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or is_distributed():
+    from gobrrr.remedies.graph_later import is_hooked, modules_of
+
+    def asleep(of: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or is_distributed() or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        with _asleep(found.sleep() if torch.is_grad_enabled() else []):
+        if any(map(is_hooked, modules_of(of))):
+            return forward(*args, **kwargs)
+        with _asleep(found.sleep()):
             return forward(*args, **kwargs)
 
     compiled = getattr(model, "_compiled_call_impl", None) is not None

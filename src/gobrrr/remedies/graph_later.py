@@ -26,10 +26,9 @@ class Insides(NamedTuple):
     @property
     def are_quiet(self) -> bool:
         """All are in eval() mode, and nobody has hooked himself in, who would miss the graph or be called twice."""
-        return not any(
-            m.training or m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
-            for m in self.modules
-        ) and not any(t._backward_hooks for t in self.asking)
+        return not any(m.training or is_hooked(m) for m in self.modules) and not any(
+            t._backward_hooks for t in self.asking
+        )
 
     def keep_a_graph(self) -> bool:
         """Whether a module has put away a tensor that a backward may go through."""
@@ -37,12 +36,24 @@ class Insides(NamedTuple):
         return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None for leaf in tree_leaves(list(kept)))
 
 
-def insides(module: Any) -> Insides:
+def is_hooked(module: Any) -> bool:
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def modules_of(module: Any) -> list[Any]:
     """By hand: module.modules() takes several times as long, and each forward asks."""
     modules = [module]
     for each in modules:
         if each._modules:
             modules += [m for m in each._modules.values() if m is not None]
+    return modules
+
+
+def insides(module: Any) -> Insides:
+    """All of it."""
+    modules = modules_of(module)
     held = {id(t): t for m in modules for kind in (m._parameters, m._buffers) if kind for t in kind.values()}
     tensors = [tensor for tensor in held.values() if tensor is not None]
     return Insides(modules, tensors, [tensor for tensor in tensors if tensor.requires_grad])
