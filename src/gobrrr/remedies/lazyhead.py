@@ -43,7 +43,7 @@ def _lazy(kind: Any, used: Any, chunks: Any) -> Any:
     import torch
 
     def forward(head: Any, plain: Any, hidden: Any) -> Any:
-        if not head.training or not torch.is_grad_enabled() or is_transformed():
+        if not head.training or not torch.is_grad_enabled() or (is_transformed() and not torch.compiler.is_compiling()):
             return plain(hidden)
         device = hidden.device.type
         lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
