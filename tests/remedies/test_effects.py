@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import gc
 import os
 import pickle
@@ -20,6 +21,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
+from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.seams import Seams
 from gobrrr.rules.model import Finding, Quantity, Saving
@@ -217,6 +219,55 @@ def test_a_backbone_that_is_unfrozen_later_is_trained(second: bool) -> None:
     assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
+def test_a_hook_that_comes_later_has_the_gradients_of_a_body_that_is_not_trained() -> None:
+    def looked_into() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)), torch.ones(2, 3)
+        optimizer, seen = torch.optim.SGD(model[2].parameters(), lr=0.1), []
+
+        def keep(module: Any, given: Any, output: torch.Tensor) -> None:
+            output.retain_grad()
+            seen.append(output)
+
+        for _ in range(3):
+            step(model, optimizer, x)
+        hooks = [model[1].register_forward_hook(keep)]
+        hooks.append(model[0].register_full_backward_hook(lambda module, given, got: seen.append(got[0])))
+        model(x).sum().backward()
+        for hook in hooks:
+            hook.remove()
+        step(model, optimizer, x)
+        return [seen[0].grad, seen[1]]
+
+    plain = looked_into()
+    with applied("freeze_unused") as said:
+        found = looked_into()
+    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+@pytest.mark.parametrize("how", ["clipped", "added"])
+def test_gradients_that_would_have_added_up_are_not_left_out_in_silence(how: str) -> None:
+    """The optimizer's zero_grad() empties the head's alone, so that all that came since the beginning counts."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+
+    def steps(clips: bool) -> None:
+        for _ in range(3):
+            model(torch.ones(2, 3)).square().sum().backward()
+            if clips:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    with applied("freeze_unused") as said:
+        steps(clips=False)
+        if how == "added":
+            optimizer.add_param_group({"params": model[0].parameters()})
+        with pytest.raises(GobrrrError, match="not computed"):
+            steps(clips=how == "clipped")
+    assert said
+
+
 class Checkpointed(nn.Sequential):
     recomputes = False
 
@@ -306,6 +357,41 @@ def test_a_model_is_compiled_in_place_for_its_first_call_already() -> None:
     torch.testing.assert_close(found, model(torch.ones(2, 4)))
 
 
+@pytest.mark.parametrize("name", ["compile", "compile_frozen", "sdpa_attention"])
+def test_hooks_that_are_put_on_a_compiled_model_later_are_called(name: str) -> None:
+    import torch._dynamo.config as dynamo
+
+    before = dynamo.skip_nnmodule_hook_guards
+    model, x, seen = Attending().eval(), torch.randn(2, 3, 4), []
+    with applied(name) as said, torch.no_grad():
+        expected = model(x)
+        assert said and model._compiled_call_impl is not None
+        model[0].register_forward_hook(lambda module, given, output: seen.append(output))
+        model.register_forward_hook(lambda module, given, output: 2 * output)
+        torch.testing.assert_close(model(x), 2 * expected)
+        assert len(seen) == 1
+    assert dynamo.skip_nnmodule_hook_guards == before
+
+
+class Attending(nn.Sequential):
+    """Attention by hand."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 12))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self[0](x).chunk(3, -1)
+        found: torch.Tensor = torch.softmax(q @ k.mT / 2.0, -1) @ v
+        return found
+
+
+def test_a_model_without_attention_is_not_left_captured() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with applied("sdpa_attention") as said:
+        model(torch.ones(2, 4))
+        assert not said and model._compiled_call_impl is None
+
+
 def test_a_model_that_only_infers_is_frozen_and_one_that_trains_is_not() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     with applied("compile_frozen") as said:
@@ -319,6 +405,28 @@ def test_a_model_that_only_infers_is_frozen_and_one_that_trains_is_not() -> None
     import torch._inductor.config as inductor
 
     assert inductor.freezing is False
+
+
+@pytest.mark.parametrize("how", ["loaded", "replaced"])
+def test_a_frozen_model_whose_weights_change_runs_as_ever(how: str) -> None:
+    model, other = (nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval() for _ in range(2))
+    x = torch.randn(8, 4)
+    with applied("compile_frozen") as said, torch.no_grad():
+        model(x)
+        assert said and model._compiled_call_impl is not None
+        if how == "loaded":
+            model.load_state_dict(other.state_dict())
+        else:
+            model[0].weight, model[0].bias = other[0].weight, other[0].bias
+        assert torch.equal(model(x), other._call_impl(x)) and model._compiled_call_impl is None
+
+
+def test_a_model_that_counts_no_writes_is_not_frozen() -> None:
+    with torch.inference_mode():
+        model = nn.Sequential(nn.Linear(4, 4)).eval()
+        with applied("compile_frozen") as said:
+            model(torch.randn(8, 4))
+    assert not said
 
 
 def test_products_are_in_bfloat16_and_outputs_in_float32() -> None:
@@ -339,9 +447,23 @@ def test_images_and_weights_have_their_channels_last() -> None:
     with applied("channels_last"):
         found = model(x)
         assert model[0].weight.is_contiguous(memory_format=torch.channels_last)
-        assert found.is_contiguous(memory_format=torch.channels_last)
+        assert found.is_contiguous(), "as without it: .view() goes on working"
+        own = model(x.to(memory_format=torch.channels_last))
+        assert own.is_contiguous(memory_format=torch.channels_last), "and so it does where the program has its own"
     torch.testing.assert_close(found, expected)
     assert model[0].weight.is_contiguous() and torch.equal(model(x), expected)
+
+
+def test_a_model_that_has_its_channels_last_already_keeps_them() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3)).to(memory_format=torch.channels_last)
+    with applied("channels_last") as said:
+        assert not model(torch.randn(2, 3, 8, 8)).is_contiguous()
+    assert not said and model[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def gradient_of(parameter: Any) -> Any:
+    """As the optimizer finds it."""
+    return torch._C.TensorBase.grad.__get__(parameter)  # type: ignore[attr-defined]
 
 
 def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> None:
@@ -352,7 +474,7 @@ def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> N
         with applied("sparse_gradient") if remedy else contextlib.nullcontext({}) as said:
             for _ in range(4):
                 step(model, optimizer, torch.tensor([1, 2, 2]))
-            assert not remedy or bool(said) == model[0].weight.grad.is_sparse
+            assert not remedy or bool(said) == gradient_of(model[0].weight).is_sparse
         return model[0].weight.detach(), said
 
     plain, found = trained(False)[0], trained(True)
@@ -396,8 +518,38 @@ def test_a_gradient_at_hand_is_dense_for_an_optimizer_that_comes_between_backwar
     with applied("sparse_gradient"):
         for _ in range(3):
             step(model, optimizer, torch.tensor([1, 2, 2]))
-        assert model[0].weight.grad.is_sparse
+        assert gradient_of(model[0].weight).is_sparse
         torch.optim.AdamW(model.parameters(), lr=0.1).step()
+
+
+READERS: dict[str, Any] = {
+    "norm": lambda parameters: nn.utils.clip_grad_norm_(parameters, 0.01),
+    "value": lambda parameters: nn.utils.clip_grad_value_(parameters, 0.01),
+    "flat": lambda parameters: torch.cat([p.grad.flatten() for p in parameters]),
+    "numpy": lambda parameters: [torch.from_numpy(p.grad.numpy()).clone() for p in parameters],
+    "written": lambda parameters: [p.grad.clamp_(-0.01, 0.01) for p in parameters],
+}
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_who_reads_the_gradient_of_an_embedding_later_finds_it_dense(how: str) -> None:
+    def trained() -> list[Any]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        found = []
+        for number in range(6):
+            optimizer.zero_grad()
+            model(torch.tensor([1, 2, 2])).square().mean().backward()
+            found += [READERS[how](list(model.parameters()))] if number == 3 else []
+            optimizer.step()
+        return [*found, gradient_of(model[0].weight).to_dense(), *(p.detach() for p in model.parameters())]
+
+    plain = trained()
+    with applied("sparse_gradient") as said:
+        found = trained()
+    assert said and "grad" not in vars(torch.Tensor)
+    torch.testing.assert_close(found, plain)
 
 
 def test_float64_becomes_float32() -> None:
@@ -734,6 +886,49 @@ def test_a_fused_update_ends_where_a_layout_changes_later(what: str) -> None:
             model[0].weight.grad = torch.ones(8, 3, 3, 3).contiguous(memory_format=torch.channels_last)
         optimizer.step()
         assert not optimizer.param_groups[0].get("fused")
+
+
+def unfrozen_and_updated(make: Any, closure: bool) -> tuple[list[torch.Tensor], Any]:
+    torch.manual_seed(0)
+    body, head = nn.Linear(4, 4).requires_grad_(False), nn.Linear(4, 1)
+    model, x = nn.Sequential(body, head), torch.randn(8, 4)
+    optimizer = make(model.parameters())
+
+    def gradients() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    for number in range(6):
+        body.requires_grad_(number > 2)
+        if closure:
+            optimizer.step(gradients)
+        else:
+            gradients()
+            optimizer.step()
+    return [p.detach() for p in model.parameters()], optimizer
+
+
+@pytest.mark.parametrize("closure", [False, True])
+@pytest.mark.parametrize(
+    ("make", "stays"),
+    [
+        (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=0.1), True),
+        (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True), True),
+        (functools.partial(torch.optim.SGD, lr=0.1, momentum=0.9, dampening=0.5), False),
+        (functools.partial(torch.optim.SGD, lr=0.1), True),
+        (functools.partial(torch.optim.AdamW, lr=0.1), True),
+        (functools.partial(torch.optim.Adagrad, lr=0.1), True),
+    ],
+)
+def test_a_fused_update_takes_a_parameter_whose_first_gradient_is_late(make: Any, stays: bool, closure: bool) -> None:
+    expected, _ = unfrozen_and_updated(make, closure)
+    with applied("fused_optimizer") as said:
+        found, optimizer = unfrozen_and_updated(make, closure)
+        assert said and bool(optimizer.param_groups[0]["fused"]) == stays
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize(("name", "key"), [("fused_optimizer", "fused"), ("foreach_optimizer", "foreach")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,10 +10,15 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from gobrrr.errors import GobrrrError
+from gobrrr.guard.rows import tensors_of
+from gobrrr.guard.witness import Witness
 from gobrrr.remedies import lazylogits
 from gobrrr.remedies.lazylogits import LazyLogits
+from tests.remedies.test_effects import applied
 
 ROWS, WIDTH, CLASSES = 6, 5, 11
 
@@ -260,3 +266,70 @@ def test_what_a_program_does_with_logits_is_done_to_them(use: Any, chunks: int) 
     assert used == chunks
     for ours, theirs in zip(lazy, real, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=2e-6, atol=1e-6)  # some go through float32
+
+
+def large_head() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4096)).double()
+    return model, torch.randn(6, 4, dtype=torch.float64), torch.arange(6)
+
+
+def read_after_steps(watched: bool = False) -> list[torch.Tensor]:
+    """Logits, and their loss, of which the first reader comes after the update; of one forward after two."""
+    model, x, y = large_head()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    read: list[torch.Tensor] = []
+    kept = []
+    with Witness() if watched else nullcontext():
+        for _ in range(3):
+            logits = model(x)
+            kept.append(logits[2:])
+            optimizer.zero_grad()
+            F.cross_entropy(logits, y).backward()
+            optimizer.step()
+            read += [F.cross_entropy(logits, y).detach(), logits.detach().clone()]
+    return [*read, *(each.detach().clone() for each in kept)]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_logits_that_are_read_after_a_step_are_those_of_its_beginning(watched: bool) -> None:
+    expected = read_after_steps()
+    with applied("chunked_loss") as said:
+        found = read_after_steps(watched)
+    assert "chunked_loss" in said
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_who_looks_on_computes_nothing_for_the_program() -> None:
+    logits = LazyLogits.of(*given(), lambda: None)
+    part = logits[:, 2:]
+    assert torch.equal(tensors_of(part)[0], F.linear(*given())[:, 2:]) and part._whole is logits._whole is None
+    logits.div_(3.0)
+    assert torch.equal(tensors_of(part)[0], F.linear(*given())[:, 2:] / 3.0)
+
+
+def test_logits_of_a_head_that_nobody_kept_are_refused() -> None:
+    hidden, weight, bias = given()
+    read, late = (LazyLogits.of(hidden, weight, bias, lambda: None).flatten(0, 1) for _ in range(2))
+    read.argmax(-1)
+    with torch.no_grad():
+        weight.mul_(2.0)
+    first = F.cross_entropy(F.linear(*given()).flatten(0, 1), target().flatten())
+    torch.testing.assert_close(F.cross_entropy(read, target().flatten()), first)
+    for use in (lambda: late.argmax(-1), lambda: F.cross_entropy(late, target().flatten())):
+        with pytest.raises(GobrrrError, match="changed"):
+            use()
+
+
+def test_inside_of_a_transform_logits_are_computed_at_once() -> None:
+    model, x, y = large_head()
+    parameters = dict(model.named_parameters())
+
+    def loss(given: dict[str, torch.Tensor]) -> torch.Tensor:
+        return F.cross_entropy(torch.func.functional_call(model, given, (x,)), y)
+
+    expected = torch.func.grad(loss)(parameters)
+    with applied("chunked_loss"):
+        found = torch.func.grad(loss)(parameters)
+    assert all(torch.equal(found[name], expected[name]) for name in parameters)

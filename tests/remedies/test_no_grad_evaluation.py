@@ -303,6 +303,30 @@ class Varies(Model):
         return (out, out * 2) if pair else out
 
 
+class Remembers(Model):
+    """Makes a buffer in its first call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("places", None)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if self.places is None:
+            self.places = torch.linspace(0, 1, 8)
+        return super().forward(x + self.places)
+
+
+def test_a_buffer_that_was_made_in_inference_mode_has_its_model_left_alone() -> None:
+    model = Remembers().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with torch.inference_mode():
+        model(X)
+    with applied() as said:
+        train(model, optimizer)
+        evaluate(model)
+        assert not said and all(model.graphs[-6:])
+
+
 @pytest.mark.parametrize("pair", [False, True])
 def test_a_call_in_a_new_way_runs_once(pair: bool) -> None:
     def run() -> list[Any]:

@@ -45,10 +45,24 @@ def test_a_keyword_is_set_where_it_can_be(before: str, after: str) -> None:
     ast.parse(after)
 
 
-def test_a_keyword_may_ask_for_another_one() -> None:
-    edit = SetKeyword(("DataLoader",), "persistent_workers", "True", only_if="num_workers")
-    assert patched("DataLoader(d)", [edit]) == "DataLoader(d)"
-    assert patched("DataLoader(d, num_workers=2)", [edit]) == "DataLoader(d, num_workers=2, persistent_workers=True)"
+@pytest.mark.parametrize(
+    ("call", "fused"),
+    [
+        ("SGD(p, 0.1)", True),
+        ("SGD(p, 0.1, momentum=0.0)", True),
+        ("SGD(p, 0.1, momentum=0.9)", False),
+        ("SGD(p, momentum=args.momentum)", False),
+        ("SGD(p, 0.1, 0.9)", False),
+        ("AdamW(p, 0.1)", True),
+    ],
+)
+def test_sgd_with_momentum_is_not_fused_for_its_kernel_takes_no_late_parameter(call: str, fused: bool) -> None:
+    source = f"import torch\no = torch.optim.{call}\n"
+    assert ("fused=True" in patched(source, [of("fused_optimizer")])) == fused
+
+
+def test_zeros_that_momentum_and_decay_may_need_are_not_edited_away() -> None:
+    assert registry.remedy("set_to_none").edit is None
 
 
 LIBRARIES = {
@@ -183,6 +197,23 @@ def test_an_edit_that_would_not_compile_is_dropped_alone() -> None:
 def test_a_switch_goes_off() -> None:
     assert patched("f(True); g(True)", [SwitchOff(("f",))]) == "f(False); g(True)"
     assert patched("f(x)", [SwitchOff(("f",))]) == "f(x)"
+
+
+def test_anomaly_mode_is_switched_off_where_that_is_what_the_argument_says() -> None:
+    edit = of("anomaly_off")
+    source = "from torch.autograd import detect_anomaly, set_detect_anomaly\n{}(True)\n"
+    assert patched(source.format("set_detect_anomaly"), [edit]) == source.format("set_detect_anomaly").replace(
+        "True", "False"
+    )
+    assert patched(source.format("detect_anomaly"), [edit]) == source.format("detect_anomaly")
+
+
+def test_what_is_patched_to_channels_last_gives_out_the_plain_layout() -> None:
+    source = "import torch\nnet = torch.nn.Conv2d(3, 4, 3)\nopt = torch.optim.SGD(net.parameters())\n"
+    names: dict[str, Any] = {}
+    exec(patched(source, [of("channels_last")]), names)
+    net, torch = names["net"], names["torch"]
+    assert not net.weight.is_contiguous() and net(torch.ones(2, 3, 8, 8)).is_contiguous()
 
 
 def test_a_statement_goes_behind_the_imports_once() -> None:

@@ -152,6 +152,18 @@ def test_anomaly_mode_goes_off_once_the_program_has_switched_it_on() -> None:
         assert torch.is_anomaly_enabled()
 
 
+def test_anomaly_mode_stays_off_each_time_and_ends_as_the_program_ended_it() -> None:
+    seams = Seams()
+    seams.install(["anomaly_off"])
+    for _ in range(2):
+        with torch.autograd.detect_anomaly():
+            train(1)
+            assert not torch.is_anomaly_enabled()
+    seams.remove()
+    assert not torch.is_anomaly_enabled()
+    assert "NaN" in registry.remedy("anomaly_off").unseen
+
+
 def test_distributions_are_unchecked_also_where_a_library_checks_them_again_and_checked_after() -> None:
     from torch.distributions import Distribution, Normal
 

@@ -27,8 +27,8 @@ def tensors_of(value: Any) -> list[Any]:
     import torch
 
     found = [leaf for leaf in leaves_of(value) if isinstance(leaf, torch.Tensor)]
-    # Outputs that a remedy has not computed yet say so by having this method.
-    return [leaf.materialise() if hasattr(leaf, "materialise") else leaf for leaf in found]
+    # Outputs that a remedy has not computed yet say so by having this method; they stay as they are.
+    return [leaf.looked_at() if hasattr(leaf, "looked_at") else leaf for leaf in found]
 
 
 def _opened(value: Any) -> Any:

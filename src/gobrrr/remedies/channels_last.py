@@ -10,9 +10,18 @@ from gobrrr.remedies.model import BeforeTraining, Remedy
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
+HELPER = """from torch.utils._pytree import tree_map
+
+
+def in_plain_layout(module, given, output):
+    \"\"\"What is made with channels last is given out as it would be without.\"\"\"
+    return tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) and x.dim() == 4 else x, output)"""
+"""As the remedy does it, for the user's own file."""
+
 
 class ChannelsLast(Remedy):
-    """Weights of 2-d convolutions and four-dimensional inputs in torch.channels_last."""
+    """Weights of 2-d convolutions and four-dimensional inputs in torch.channels_last. Outputs are given out as they
+    would be without."""
 
     name = "channels_last"
     title = "lays images and convolution weights out with channels last"
@@ -20,22 +29,40 @@ class ChannelsLast(Remedy):
     place = "model"
     codes = ("BRR204",)
     by_hand = "model = model.to(memory_format=torch.channels_last); x = x.to(memory_format=torch.channels_last)"
-    edit = BeforeTraining("{model}.to(memory_format=torch.channels_last)", "import torch")
+    unseen = (
+        "weights of convolutions, their gradients and what hooks are given inside of the model lie in another order: "
+        ".view() of them may be an error, .reshape() is none"
+    )
+    edit = BeforeTraining(
+        "{model}.register_forward_hook(in_plain_layout)\n{model}.to(memory_format=torch.channels_last)", HELPER
+    )
 
     def apply(self, seams: Seams) -> None:
         import torch
-        from torch.utils._pytree import tree_map
+        from torch.utils._pytree import tree_leaves, tree_map
+
+        def is_image(value: Any) -> bool:
+            return isinstance(value, torch.Tensor) and value.dim() == 4 and value.layout == torch.strided
 
         def last(value: Any) -> Any:
-            if isinstance(value, torch.Tensor) and value.dim() == 4 and value.is_floating_point():
+            if is_image(value) and value.is_floating_point():
                 return value.contiguous(memory_format=torch.channels_last)
             return value
 
+        def plain(value: Any) -> Any:
+            is_last = is_image(value) and value.is_contiguous(memory_format=torch.channels_last)
+            return value.contiguous() if is_last else value
+
         def laid_out(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
-            return forward(*tree_map(last, args), **tree_map(last, kwargs))
+            found = forward(*tree_map(last, args), **tree_map(last, kwargs))
+            has_own = any(is_image(each) and not each.is_contiguous() for each in tree_leaves((args, kwargs)))
+            return found if has_own else tree_map(plain, found)
 
         def lay_out(module: Any) -> None:
-            if not any(isinstance(m, torch.nn.Conv2d) for m in module.modules()):
+            convolutions = [m for m in module.modules() if isinstance(m, torch.nn.Conv2d)]
+            if not convolutions or not all(
+                m.weight.is_contiguous() for m in convolutions
+            ):  # or has a layout of its own
                 return
             module.to(memory_format=torch.channels_last)
             seams.undo(lambda: module.to(memory_format=torch.contiguous_format))

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
     from gobrrr.rules.verdict.model import Report
 
-DRAWS = "torch._inductor.config.fallback_random = True  # the random numbers of eager mode"
+SETTINGS = """\
+torch._inductor.config.fallback_random = True  # the random numbers of eager mode
+torch._dynamo.config.skip_nnmodule_hook_guards = False  # hooks that are put on later are called"""
 NEEDS = "import torch._inductor.config"
 
 
@@ -26,7 +28,7 @@ class Compile(Remedy):
     codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
     conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget")
     by_hand = "model.compile()  # or model = torch.compile(model)"
-    edit: ClassVar[BeforeTraining | None] = BeforeTraining(f"{DRAWS}\n{{model}}.compile()", NEEDS)
+    edit: ClassVar[BeforeTraining | None] = BeforeTraining(f"{SETTINGS}\n{{model}}.compile()", NEEDS)
     mode: str | None = None
 
     def probe(self) -> str:
@@ -51,8 +53,7 @@ class Compile(Remedy):
                 return
             if hasattr(module, "_orig_mod"):
                 return
-            compile_in_place(module, self.mode)
-            seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
+            compile_in_place(module, seams, self.mode)
             seams.applied(self.name, type(module).__name__)
 
         draws_as_in_eager(seams)
@@ -64,16 +65,24 @@ def draws_as_in_eager(seams: Seams) -> None:
     guard and in a recipe alike: what was guarded is what runs."""
     import torch._inductor.config as inductor
 
-    before = inductor.fallback_random
-    inductor.fallback_random = True
-    seams.undo(lambda: setattr(inductor, "fallback_random", before))
+    _configure(seams, inductor, "fallback_random", True)
 
 
-def compile_in_place(module: Any, mode: str | None = None, backend: Any = "inductor") -> None:
+def _configure(seams: Seams, config: Any, name: str, value: bool) -> None:
+    before = getattr(config, name)
+    setattr(config, name, value)
+    seams.undo(lambda: setattr(config, name, before))
+
+
+def compile_in_place(module: Any, seams: Seams, mode: str | None = None, backend: Any = "inductor") -> None:
     """module.compile(), also for torch's own containers: dynamo passes over their frames, so that an nn.Sequential
-    that a program calls would silently stay as it is (torch 2.13)."""
+    that a program calls would silently stay as it is (torch 2.13). Hooks that are put on later are seen, which by
+    default they are not; looking costs half a microsecond per module."""
     import torch
+    import torch._dynamo.config as dynamo
 
+    _configure(seams, dynamo, "skip_nnmodule_hook_guards", False)
+    seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
     if not type(module).__module__.startswith("torch.nn."):
         module.compile(mode=mode, backend=backend)
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gobrrr.remedies.compile import DRAWS, NEEDS, Compile
+from gobrrr.remedies.compile import NEEDS, SETTINGS, Compile
 from gobrrr.remedies.model import BeforeTraining
 
 
@@ -15,7 +15,7 @@ class CompileMaxAutotune(Compile):
     codes = ("BRR201", "BRR105")
     conflicts = ("compile", "compile_reduce_overhead")
     by_hand = 'model.compile(mode="max-autotune")'
-    edit = BeforeTraining(f'{DRAWS}\n{{model}}.compile(mode="max-autotune")', NEEDS)
+    edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="max-autotune")', NEEDS)
     mode = "max-autotune"
 
     def probe(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gobrrr.remedies.compile import DRAWS, NEEDS, Compile
+from gobrrr.remedies.compile import NEEDS, SETTINGS, Compile
 from gobrrr.remedies.model import BeforeTraining
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class CompileMemoryBudget(Compile):
                  "activation_checkpointing", "chunked_loss", "pad_vocabulary")  # fmt: skip
     by_hand = "torch._functorch.config.activation_memory_budget = 0.5\nmodel.compile()"
     edit = BeforeTraining(
-        f"{DRAWS}\ntorch._functorch.config.activation_memory_budget = {BUDGET}\n{{model}}.compile()",
+        f"{SETTINGS}\ntorch._functorch.config.activation_memory_budget = {BUDGET}\n{{model}}.compile()",
         f"{NEEDS}\nimport torch._functorch.config",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gobrrr.remedies.compile import DRAWS, NEEDS, Compile
+from gobrrr.remedies.compile import NEEDS, SETTINGS, Compile
 from gobrrr.remedies.model import BeforeTraining
 
 
@@ -15,7 +15,7 @@ class CompileReduceOverhead(Compile):
     codes = ("BRR301", "BRR504")
     conflicts = ("compile", "compile_max_autotune")
     by_hand = 'model.compile(mode="reduce-overhead")'
-    edit = BeforeTraining(f'{DRAWS}\n{{model}}.compile(mode="reduce-overhead")', NEEDS)
+    edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="reduce-overhead")', NEEDS)
     mode = "reduce-overhead"
 
     def probe(self) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gobrrr.remedies.changed import mark
+
 MARK = "_gobrrr_folded"
 """Attribute of an output in which the norm is already: who holds it says for which."""
 
@@ -53,18 +55,13 @@ class Folded:
 
         layer, norm = self.layer, self.norm
         theirs = (layer.weight, layer.bias, norm.running_mean, norm.running_var, norm.weight, norm.bias)
-        versions = tuple((id(one), one._version, one.data_ptr()) if _counts(one) else id(one) for one in theirs)
+        versions = tuple(map(mark, theirs))
         if versions != self._versions:
             fuse = fuse_linear_bn_weights if type(layer).__name__ == "Linear" else fuse_conv_bn_weights
             weight, bias, mean, var, scale, shift = theirs
             fused = fuse(weight, bias, mean, var, norm.eps, scale, shift)
             self._weights, self._versions = (fused[0].detach(), fused[1].detach()), versions
         return self._weights
-
-
-def _counts(tensor: Any) -> bool:
-    """Whether it counts its writes; what was made under inference_mode() does not."""
-    return tensor is not None and not tensor.is_inference()
 
 
 class Forward:

@@ -7,8 +7,9 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.errors import GobrrrError
 from gobrrr.remedies.forwards import replaced
-from gobrrr.remedies.groups import at_each_group
+from gobrrr.remedies.groups import at_each_group, parameters_of
 from gobrrr.remedies.model import Remedy, is_distributed
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 class FreezeUnused(Remedy):
     """requires_grad is off, while the program's models run, for all of their parameters that no optimizer holds when
     the first one makes an update: gradients of theirs are computed and thrown away. The program finds it on wherever it
-    looks or copies. What an optimizer is given later, or a clipping of gradients, asks again."""
+    looks or copies. What an optimizer is given later, or a clipping of gradients, asks again; where that needs what was
+    not computed meanwhile, the remedy gives up."""
 
     name = "freeze_unused"
     title = "computes no gradients for parameters that are never updated"
@@ -26,6 +28,10 @@ class FreezeUnused(Remedy):
     place = "optimizer"
     saves_memory = True
     serves = "training"
+    unseen = (
+        "gradients of parameters that no optimizer holds are None for who reads them; where a clipping or an update "
+        "begins to need them later, all remedies are taken away with a message"
+    )
     codes = ("BRR106",)
     by_hand = "for p in backbone.parameters(): p.requires_grad_(False)"
 
@@ -45,9 +51,11 @@ class FreezeUnused(Remedy):
         seams.undo(found.thaw)
         at_each_group(seams, lambda optimizer: found.hold(optimizer.param_groups[-1:]))
         _see_clipping(found, seams)
+        _see_emptying(found, seams)
         _recompute_asleep(found, seams)
         seams.at_model(found.models.append)
         seams.at_optimizer(steps)
+        seams.at_step(lambda: _give_up(seams) if found.owes_an_update() else None)
 
 
 class _Unused:
@@ -57,6 +65,8 @@ class _Unused:
         self.models: list[Any] = []
         self._held: set[int] = set()
         self._frozen: dict[int, Any] | None = None
+        self._owed: dict[int, Any] = {}
+        """Those that would have a gradient by now."""
 
     def hold(self, groups: Iterable[Mapping[str, Any]]) -> None:
         """An optimizer has these, or somebody reads their gradients."""
@@ -73,14 +83,31 @@ class _Unused:
         self._frozen = {id(p): p for p in every if p.requires_grad and p.is_leaf and id(p) not in self._held}
         for parameter in self._frozen.values():
             parameter.grad = None
+        self._owed.update(self._frozen)
         return len(self._frozen)
 
     def frozen(self) -> list[Any]:
         return list((self._frozen or {}).values())
 
+    def sleep(self) -> list[Any]:
+        """Those that are frozen, in a forward from which a backward may come."""
+        self._owed.update(self._frozen or {})
+        return self.frozen()
+
+    def emptied(self, parameters: Iterable[Any]) -> None:
+        """The program has no use for the gradients that these have."""
+        for parameter in parameters if self._owed else ():
+            self._owed.pop(id(parameter), None)
+
+    def owes(self, parameters: Iterable[Any]) -> bool:
+        return any(id(parameter) in self._owed for parameter in parameters)
+
+    def owes_an_update(self) -> bool:
+        return not self._held.isdisjoint(self._owed)
+
     def thaw(self) -> None:
         """None is."""
-        self._frozen = {}
+        self._frozen, self._owed = {}, {}
 
 
 @contextlib.contextmanager
@@ -97,13 +124,18 @@ def _asleep(parameters: Sequence[Any]) -> Iterator[None]:
 
 
 def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
-    """Its forwards; what is compiled in place is called by another name."""
+    """Its forwards, but for those in which a hook may want the gradient of what is inside; what is compiled in place is
+    called by another name."""
     import torch
 
-    def asleep(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or is_distributed():
+    from gobrrr.remedies.graph_later import is_hooked, modules_of
+
+    def asleep(of: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling() or is_distributed() or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        with _asleep(found.frozen()):
+        if any(map(is_hooked, modules_of(of))):
+            return forward(*args, **kwargs)
+        with _asleep(found.sleep()):
             return forward(*args, **kwargs)
 
     compiled = getattr(model, "_compiled_call_impl", None) is not None
@@ -141,10 +173,34 @@ def _see_clipping(found: _Unused, seams: Seams) -> None:
     def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         given = [parameters] if hasattr(parameters, "requires_grad") else list(parameters)
         found.hold([{"params": given}])
+        if found.owes(given):
+            _give_up(seams)
         return plain(given, *args, **kwargs)
 
     for place in (utils, utils.clip_grad):
         seams.replace(place, "clip_grad_norm_", clip_grad_norm_)
+
+
+def _see_emptying(found: _Unused, seams: Seams) -> None:
+    """Until then gradients add up, also those that nobody wants yet."""
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    def told(plain: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(plain)
+        def zero_grad(holder: Any, *args: Any, **kwargs: Any) -> None:
+            found.emptied(parameters_of(holder))
+            plain(holder, *args, **kwargs)
+
+        return zero_grad
+
+    for kind in (Optimizer, Module):
+        seams.replace(kind, "zero_grad", told(kind.zero_grad))
+
+
+def _give_up(seams: Seams) -> None:
+    said = "freeze_unused: the program now asks for gradients that it had no use for before, which were not computed"
+    seams.give_up(GobrrrError(said, "gobrrr tune --without freeze_unused"))
 
 
 REMEDY = FreezeUnused()

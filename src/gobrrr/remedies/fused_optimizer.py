@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.dynamo import called_from_compiled
-from gobrrr.remedies.groups import Group, Groups
+from gobrrr.remedies.groups import Group, Groups, Switched
 from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
@@ -30,7 +30,10 @@ class FusedOptimizer(Remedy):
     conflicts = ("foreach_optimizer",)
     serves = "training"
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
-    edit = SetKeyword(KINDS, "fused", "True", unless=("foreach", "differentiable", "capturable"))
+    # Not SGD with a momentum, its third argument: torch's own raises where a parameter's first gradient comes late.
+    edit = SetKeyword(
+        KINDS, "fused", "True", unless=("foreach", "differentiable", "capturable", "momentum"), positional=2
+    )
 
     def is_pointless(self, report: Report) -> bool:
         return super().is_pointless(report) or report.fusable is False
@@ -41,7 +44,9 @@ class FusedOptimizer(Remedy):
             groups = _Fused(optimizer, partial(self._can, optimizer))
             if groups.switched:
                 groups.keep(seams)
-                seams.undo(optimizer.register_step_pre_hook(called_from_compiled(lambda *_: groups.look())).remove)
+                seams.undo(
+                    optimizer.register_step_pre_hook(called_from_compiled(lambda _, *given: groups.look(*given))).remove
+                )
                 seams.applied(self.name, f"{kind}, {len(groups.switched)} of {len(optimizer.param_groups)} groups")
 
         seams.at_optimizer(switch)
@@ -70,7 +75,7 @@ class _Fused(Groups):
         self._same, self._strides = 0, list[tuple[int, ...]]()
         _steps_as_tensors(self.optimizer)
 
-    def look(self, *_: Any) -> None:
+    def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Before each step; at states only where they may be new, or parameters have moved."""
         strides = [parameter.stride() for each in self.switched for parameter in each.group["params"]]
         self._same = self._same + 1 if strides == self._strides else 0
@@ -79,6 +84,25 @@ class _Fused(Groups):
         for each in self.switched:
             if each.is_on and not all(_alike(parameter, states) for parameter in each.group["params"]):
                 each.back()
+            if each.is_on and each.group.get("momentum"):
+                self._begin_late(each, has_closure=bool(args or kwargs))
+
+    def _begin_late(self, each: Switched, has_closure: bool) -> None:
+        """Buffers of SGD's momentum for parameters that get their first gradient after others: its kernel wants all of
+        them or none. Of zeros it makes what the loop begins with, but for dampening. A closure's gradients are still to
+        come."""
+        import torch
+
+        states, parameters = self.optimizer.state, each.group["params"]
+        without = [p for p in parameters if p not in states or states[p].get("momentum_buffer") is None]
+        late = [p for p in without if (p.requires_grad if has_closure else p.grad is not None)]
+        if not late or len(without) == len(parameters):
+            return
+        if each.group["dampening"]:
+            each.back()
+            return
+        for parameter in late:
+            states[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 NEW = 2

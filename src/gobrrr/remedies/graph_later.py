@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from gobrrr.remedies.changed import counts
+
 PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 """What may stand beside tensors in a call: of all else nobody knows which tensors it holds."""
 
@@ -24,10 +26,9 @@ class Insides(NamedTuple):
     @property
     def are_quiet(self) -> bool:
         """All are in eval() mode, and nobody has hooked himself in, who would miss the graph or be called twice."""
-        return not any(
-            m.training or m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks
-            for m in self.modules
-        ) and not any(t._backward_hooks for t in self.asking)
+        return not any(m.training or is_hooked(m) for m in self.modules) and not any(
+            t._backward_hooks for t in self.asking
+        )
 
     def keep_a_graph(self) -> bool:
         """Whether a module has put away a tensor that a backward may go through."""
@@ -35,12 +36,24 @@ class Insides(NamedTuple):
         return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None for leaf in tree_leaves(list(kept)))
 
 
-def insides(module: Any) -> Insides:
+def is_hooked(module: Any) -> bool:
+    return bool(
+        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+    )
+
+
+def modules_of(module: Any) -> list[Any]:
     """By hand: module.modules() takes several times as long, and each forward asks."""
     modules = [module]
     for each in modules:
         if each._modules:
             modules += [m for m in each._modules.values() if m is not None]
+    return modules
+
+
+def insides(module: Any) -> Insides:
+    """All of it."""
+    modules = modules_of(module)
     held = {id(t): t for m in modules for kind in (m._parameters, m._buffers) if kind for t in kind.values()}
     tensors = [tensor for tensor in held.values() if tensor is not None]
     return Insides(modules, tensors, [tensor for tensor in tensors if tensor.requires_grad])
@@ -76,10 +89,9 @@ class Call:
         """Told when a backward comes through it."""
 
     def may_be_repeated(self) -> bool:
-        """Whether it is known what goes in, and none of it asks for a gradient."""
-        return all(
-            type(g) in PLAIN or (type(g) is torch.Tensor and not g.requires_grad and not g.is_inference())
-            for g in self.given
+        """Whether it is known what goes in, none of it asks for a gradient, and all says when it is written to."""
+        return all(map(counts, self.inside.tensors)) and all(
+            type(g) in PLAIN or (type(g) is torch.Tensor and not g.requires_grad and counts(g)) for g in self.given
         )
 
     def knows_outputs(self) -> bool:

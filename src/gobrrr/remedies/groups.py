@@ -26,6 +26,12 @@ def at_each_group(seams: Seams, told: Callable[[Any], None]) -> None:
     seams.replace(Optimizer, "add_param_group", add_param_group)
 
 
+def parameters_of(holder: Any) -> list[Any]:
+    """Of an optimizer or a module."""
+    groups = getattr(holder, "param_groups", None)
+    return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
+
+
 class Switched:
     """A group with other settings until they are put back."""
 

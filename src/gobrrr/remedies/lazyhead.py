@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.unseen import is_transformed
 from gobrrr.remedies.forwards import replaced
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
     `whole`: their cross-entropy in one chunk."""
     import torch
 
-    from gobrrr.remedies.lazylogits import CHUNK_ELEMENTS, Chunks, LazyLogits
+    from gobrrr.remedies.lazylogits import CHUNK_ELEMENTS, Chunks, LazyLogits, keep_heads
 
     def used() -> None:
         seams.applied(name)
@@ -32,15 +33,17 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
             lazy = _lazy(LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
             seams.replace(head, "forward", replaced(head, lazy))
 
+    seams.undo(keep_heads)  # nobody hears of later steps
+    seams.at_step(keep_heads)
     seams.at_model(change)
 
 
 def _lazy(kind: Any, used: Any, chunks: Any) -> Any:
-    """A head's forward: lazy in training, as ever in evaluation."""
+    """A head's forward: lazy in training, as ever in evaluation and inside of transforms."""
     import torch
 
     def forward(head: Any, plain: Any, hidden: Any) -> Any:
-        if not head.training or not torch.is_grad_enabled():
+        if not head.training or not torch.is_grad_enabled() or (is_transformed() and not torch.compiler.is_compiling()):
             return plain(hidden)
         device = hidden.device.type
         lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

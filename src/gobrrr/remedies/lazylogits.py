@@ -3,18 +3,23 @@
 `LazyLogits` stands for hidden @ weight.T + bias. Slices and reshapes that leave the last dimension alone are done to
 `hidden`; F.cross_entropy goes through them chunk by chunk; any other op gets the real tensor. Once that was changed in
 place, has a hook or retains its gradient, it is the only one, and what was made of it is made of that. A loss that went
-through chunks has no gradient for them: torch.autograd.grad(loss, logits) is refused by torch.
+through chunks has no gradient for them: torch.autograd.grad(loss, logits) is refused by torch. A step of an optimizer
+changes the weights of logits that may be asked for later: those weights are copied before.
 """
 
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
 from torch.utils._pytree import tree_map
+
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies.changed import mark
 
 CHUNK_ELEMENTS = 1 << 23
 """Logits of one chunk, 32 MiB in float32. Chunks of 256 of 50257 took 1479 ms and 248 MB, all at once 1633 and
@@ -33,6 +38,50 @@ class Chunks(NamedTuple):
         return max(FEWEST_ROWS, self.elements // num_classes) if self.elements else max(1, num_rows)
 
 
+class Head:
+    """What the logits of one forward are computed from, as it was in that forward."""
+
+    def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.asks, self.num_classes = hidden.requires_grad or weight.requires_grad, weight.shape[0]
+        self._set(hidden, weight, bias)
+        _HEADS.add(self)
+
+    def _set(self, *given: torch.Tensor | None) -> None:
+        self._given, self._marks = given, [mark(each) for each in given]
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether nobody has written to any of them."""
+        return self._marks == [mark(each) for each in self._given]
+
+    def weights(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Weight and bias. Raises GobrrrError where they, or the hidden states, have been changed and nobody kept
+        them."""
+        if not self.is_as_it_was:
+            said = "logits are asked for that were not computed before their head was changed, by no optimizer's step"
+            raise GobrrrError(said, "gobrrr tune --without chunked_loss --without pad_vocabulary")
+        _, weight, bias = self._given
+        assert weight is not None
+        return weight, bias
+
+    def keep(self) -> None:
+        """Copies of the parameters among them, with their place in the graph: these are about to be changed."""
+        if self.is_as_it_was:
+            hidden, *own = self._given
+            with torch.inference_mode(False), torch.enable_grad():
+                self._set(hidden, *(each.clone() if isinstance(each, torch.nn.Parameter) else each for each in own))
+
+
+_HEADS: weakref.WeakSet[Head] = weakref.WeakSet()
+"""Of all logits that are alive."""
+
+
+def keep_heads() -> None:
+    """Before an optimizer's step."""
+    for head in list(_HEADS):
+        head.keep()
+
+
 class Made(NamedTuple):
     """Of which logits some were made, and how; whether they are a copy, or share their memory."""
 
@@ -45,8 +94,7 @@ class LazyLogits(torch.Tensor):
     """Looks like a tensor of shape (..., V). `used` is called when its cross-entropy was computed in chunks."""
 
     hidden: torch.Tensor
-    weight: torch.Tensor
-    bias: torch.Tensor | None
+    head: Head
     product_dtype: torch.dtype
     chunks: Chunks
     used: Callable[[], None]
@@ -61,12 +109,19 @@ class LazyLogits(torch.Tensor):
     ) -> LazyLogits:  # fmt: skip
         """hidden (..., D), weight (V, D), bias (V) or None; `dtype` of the logits, `product_dtype` of the product."""
         product_dtype = product_dtype or hidden.dtype
-        made: Any = torch.Tensor._make_wrapper_subclass(
-            LazyLogits, (*hidden.shape[:-1], weight.shape[0]), dtype=dtype or product_dtype, device=hidden.device
-        )
-        made.hidden, made.weight, made.bias, made.used, made._whole = hidden, weight, bias, used, None
+        chunks = chunks or Chunks(CHUNK_ELEMENTS)
+        return LazyLogits._over(hidden, Head(hidden, weight, bias), used, dtype or product_dtype, product_dtype, chunks)
+
+    @staticmethod
+    def _over(
+        hidden: torch.Tensor, head: Head, used: Callable[[], None], dtype: torch.dtype, product_dtype: torch.dtype,
+        chunks: Chunks,
+    ) -> LazyLogits:  # fmt: skip
+        shape = (*hidden.shape[:-1], head.num_classes)
+        made: Any = torch.Tensor._make_wrapper_subclass(LazyLogits, shape, dtype=dtype, device=hidden.device)
+        made.hidden, made.head, made.used, made._whole = hidden, head, used, None
         made._made, made._version_made = None, 0
-        made.product_dtype, made.chunks = product_dtype, chunks or Chunks(CHUNK_ELEMENTS)
+        made.product_dtype, made.chunks = product_dtype, chunks
         found: LazyLogits = made
         return found
 
@@ -84,12 +139,20 @@ class LazyLogits(torch.Tensor):
         assert self._whole is not None
         return self._whole
 
+    def looked_at(self) -> torch.Tensor:
+        """For one who looks on: nothing is computed for the program before it asks."""
+        if self._whole is not None or self.touched:
+            return self.materialise()
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._product()
+
     def _keep(self, whole: torch.Tensor) -> None:
         self._whole, self._version_made = whole, whole._version
 
     def _product(self) -> torch.Tensor:
-        bias = None if self.bias is None else self.bias.to(self.product_dtype)
-        product = F.linear(self.hidden.to(self.product_dtype), self.weight.to(self.product_dtype), bias)
+        weight, bias = self.head.weights()
+        bias = None if bias is None else bias.to(self.product_dtype)
+        product = F.linear(self.hidden.to(self.product_dtype), weight.to(self.product_dtype), bias)
         return product.to(self.dtype)
 
     @property
@@ -113,8 +176,7 @@ class LazyLogits(torch.Tensor):
 
     def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
         """The same of other rows."""
-        return LazyLogits.of(hidden, self.weight, self.bias, self.used, dtype or self.dtype, self.product_dtype,
-                             self.chunks)  # fmt: skip
+        return LazyLogits._over(hidden, self.head, self.used, dtype or self.dtype, self.product_dtype, self.chunks)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -194,7 +256,7 @@ def _cast(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
 
 
 def _needs_gradient(logits: LazyLogits) -> bool:
-    return logits.hidden.requires_grad or logits.weight.requires_grad
+    return logits.head.asks
 
 
 def _cross_entropy(
@@ -205,14 +267,13 @@ def _cross_entropy(
         return None
     if weight is not None or size_average is not None or reduce is not None or label_smoothing:
         return None
-    if reduction not in ("mean", "sum"):
+    if reduction not in ("mean", "sum") or not logits.head.is_as_it_was:
         return None
     logits.used()
     with torch._C.DisableTorchFunctionSubclass():
         found: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
             logits.hidden,
-            logits.weight,
-            logits.bias,
+            *logits.head.weights(),
             target,
             ignore_index,
             reduction == "mean",

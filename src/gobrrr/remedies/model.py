@@ -26,14 +26,13 @@ PLACES = ("environment", "flags", "optimizer", "model", "loader")
 
 @dataclass(frozen=True)
 class SetKeyword:
-    """By hand: give calls of these names a keyword; only those that have the keyword `only_if`, where that is set."""
+    """By hand: give calls of these names a keyword."""
 
     calls: tuple[str, ...]
     keyword: str
     value: str
-    only_if: str = ""
     of: tuple[str, ...] = ("torch",)
-    """Packages that the calls are of; none for methods."""
+    """Packages that the calls are of."""
     unless: tuple[str, ...] = ()
     """Keywords that go against it where they are true."""
     positional: int = sys.maxsize

@@ -131,10 +131,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def _calls_from(tree: ast.AST, packages: Sequence[str], wanted: Sequence[str], names: Names) -> list[ast.Call]:
-    """Calls of what these packages have under these names, whatever the file calls it; of methods, whose owner nobody
-    knows, where there are no packages."""
-    if not packages:
-        return _calls(tree, wanted)
+    """Calls of what these packages have under these names, whatever the file calls it."""
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return [call for call in calls if names.is_from(call.func, packages, wanted)]
 
@@ -151,7 +148,7 @@ def _lacks(call: ast.Call, edit: SetKeyword, names: Names) -> bool:
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if None in given or any(isinstance(value, ast.Starred) for value in call.args):
         return False
-    if (edit.only_if and edit.only_if not in given) or len(call.args) > edit.positional:
+    if len(call.args) > edit.positional:
         return False
     if any(_may_be_true(given[name]) for name in edit.unless if name in given):
         return False

@@ -55,12 +55,14 @@ def _replaced(module: Any, seams: Seams, said: Callable[[str], None]) -> None:
 
     if not any(True for _ in module.parameters()) or hasattr(module, "_orig_mod"):
         return
+    replacements: list[int] = []
     compiled = getattr(module, "_compiled_call_impl", None) is not None  # by the remedy compile: it gets our graphs
 
     def backend(graph: Any, inputs: Any) -> Any:
         from gobrrr.remedies.attention_pattern import replace
 
         if count := replace(graph):
+            replacements.append(count)
             said(f"{type(module).__name__}, {count} times")
         if not compiled:
             return graph.forward
@@ -68,8 +70,22 @@ def _replaced(module: Any, seams: Seams, said: Callable[[str], None]) -> None:
 
         return compile_fx(graph, inputs)
 
-    compile_in_place(module, backend=backend)
-    seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
+    compile_in_place(module, seams, backend=backend)
+    if not compiled:
+        module._compiled_call_impl = _OnceWithout(module, replacements)
+
+
+class _OnceWithout:
+    """A module's captured call; one in which nothing was replaced is the last."""
+
+    def __init__(self, module: Any, replacements: list[int]) -> None:
+        self._module, self._call, self._replacements = module, module._compiled_call_impl, replacements
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        found = self._call(*args, **kwargs)
+        if self._module._compiled_call_impl is self:
+            self._module._compiled_call_impl = self._call if self._replacements else None
+        return found
 
 
 REMEDY = SdpaAttention()

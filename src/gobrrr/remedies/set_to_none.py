@@ -8,7 +8,8 @@ import weakref
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.model import Remedy, SetKeyword
+from gobrrr.remedies.groups import parameters_of
+from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -26,7 +27,6 @@ class SetToNone(Remedy):
     serves = "training"
     codes = ("BRR207",)
     by_hand = "optimizer.zero_grad(set_to_none=True)"
-    edit = SetKeyword(("zero_grad",), "set_to_none", "True", only_if="set_to_none", of=())
 
     def apply(self, seams: Seams) -> None:
         from torch.nn import Module
@@ -64,7 +64,7 @@ class _Dropped:
         """Those of an optimizer or a module that have a gradient now. Not where that is sparse, of which an empty one
         still counts as a step, or lies in a buffer that the program may hold, nor inside of an optimizer's step, whose
         closure is called after what `fill` does."""
-        found = [p for p in _parameters(holder) if p.grad is not None]
+        found = [p for p in parameters_of(holder) if p.grad is not None]
         if self._over or any(p.grad.is_sparse or _is_part(p.grad) for p in found) or _is_inside_a_step():
             return False
         self._known.update((id(p), weakref.ref(p)) for p in found)
@@ -72,7 +72,7 @@ class _Dropped:
 
     def forget(self, holder: Any) -> None:
         """The program wants them to be what they are."""
-        for parameter in _parameters(holder) if self._known else ():
+        for parameter in parameters_of(holder) if self._known else ():
             self._known.pop(id(parameter), None)
 
     def fill(self) -> None:
@@ -88,11 +88,6 @@ class _Dropped:
         """The remedy goes: what was dropped is there again, and nothing more is."""
         self._over = True
         self.fill()
-
-
-def _parameters(holder: Any) -> list[Any]:
-    groups = getattr(holder, "param_groups", None)
-    return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
 
 
 def _is_part(gradient: Any) -> bool:

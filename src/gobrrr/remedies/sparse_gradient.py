@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.groups import at_each_group
@@ -13,7 +15,8 @@ if TYPE_CHECKING:
 
 class SparseGradient(Remedy):
     """embedding.sparse = True where the optimizer takes sparse gradients and computes the same with them: plain SGD and
-    Adagrad without momentum and weight decay. Dense again once another one is given the same parameters."""
+    Adagrad without momentum and weight decay. Dense again once another one is given the same parameters. To the program
+    itself, and to what clips, each gradient is dense when it reads it."""
 
     name = "sparse_gradient"
     title = "gives embeddings sparse gradients"
@@ -53,10 +56,32 @@ class SparseGradient(Remedy):
                 dense.update(_parameters(optimizer))
                 put_back(dense)
 
+        _dense_for_readers(switched, seams)
         seams.undo(lambda: put_back({id(embedding.weight) for embedding in switched}))
         at_each_group(seams, got)
         seams.at_model(meet)
         seams.at_optimizer(switch)
+
+
+def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
+    """Most of what is done to a dense gradient cannot be done to a sparse one: clipping, flattening, a maximum. torch's
+    own optimizers, scalers and zero_grad() take it as it is."""
+    import torch
+
+    plain: Any = torch._C.TensorBase.grad
+    get = plain.__get__
+
+    def read(tensor: Any) -> Any:
+        found = get(tensor)
+        if found is None or not found.is_sparse or not any(each.weight is tensor for each in switched):
+            return found
+        reader = sys._getframe(1).f_globals.get("__name__", "")
+        if reader.startswith(("torch.", "gobrrr.")) and not reader.startswith("torch.nn.utils."):
+            return found
+        plain.__set__(tensor, found.to_dense())
+        return get(tensor)
+
+    seams.replace(torch.Tensor, "grad", property(read, plain.__set__, plain.__delete__, plain.__doc__))
 
 
 def _parameters(optimizer: Any) -> set[int]:
