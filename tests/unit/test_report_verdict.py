@@ -217,7 +217,7 @@ def test_a_mild_doubt_leaves_the_verdict_alone() -> None:
 
 
 def test_several_doubts_are_counted() -> None:
-    assert "; and 1 more" in judge(samples.starved_ledger(), [samples.doubt(), samples.doubt()]).sentence
+    assert "; more doubts: 1" in judge(samples.starved_ledger(), [samples.doubt(), samples.doubt()]).sentence
 
 
 def test_no_step_is_unreliable() -> None:

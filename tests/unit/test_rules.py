@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.recording.facts import Facts
 from gobrrr.rules import judge, load
 from gobrrr.rules import model as rules_model
 from gobrrr.rules.model import finding
@@ -76,6 +77,14 @@ def test_what_is_rare_may_cost_the_mean_step_and_what_is_usual_the_median_one():
         return found.saving.ceiling_ns
 
     assert most(rare=True) == 230 * MS and most() == 100 * MS
+
+
+@pytest.mark.parametrize(("waiting", "least"), [(None, 20 * MS), (0.0, 20 * MS), (3.0, 5 * MS)])
+def test_less_is_sure_to_come_back_where_threads_wait_for_cores(waiting: float | None, least: float) -> None:
+    """Three quarters of the time that they wanted a core: of so much of a step nobody knows what it would be."""
+    ledger = Case(ms=100, facts=Facts(process_load=1.0, waiting_load=waiting)).ledger
+    found = finding("BRR302", ledger, low=20 * MS, expected=30 * MS, ceiling=40 * MS, message="slow", advice="none")
+    assert found.saving.low_ns == pytest.approx(least) and found.saving.expected_ns == 30 * MS
 
 
 def test_what_the_host_does_brings_back_the_devices_idle_time_at_most():

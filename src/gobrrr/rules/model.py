@@ -10,6 +10,7 @@ from gobrrr.ledger.accounts import held
 from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
+from gobrrr.rules.cores import starved
 
 BOUNDS = ("data", "host", "overhead", "sync", "transfer", "bandwidth", "compute", "memory", "communication", "compile")
 SEVERITIES = ("note", "warning", "critical")
@@ -168,10 +169,11 @@ def finding(
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
     `ceiling` is what the finding holds and what goes with it: what the run cannot resolve is added here, for all rules
-    alike. `of` is the time that it speaks of, where that is known and not only the line, or a `part` of it; `holds` how
-    long that is in plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is
-    about slow steps that only the mean holds; `between`: about what lies between the steps. `bound` is the rule's
-    unless what it found says otherwise. Where an accelerator works, `both`: it counts its kernels and the idle time.
+    alike. Where threads wait for cores, part of all time is that wait: so much less is sure to come back. `of` is the
+    time that it speaks of, where that is known and not only the line, or a `part` of it; `holds` how long that is in
+    plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps
+    that only the mean holds; `between`: about what lies between the steps. `bound` is the rule's unless what it found
+    says otherwise. Where an accelerator works, `both`: it counts its kernels and the idle time.
     """
     declared = REGISTRY[code]
     most = max(ledger.wall, ledger.step.mean_ns) if rare else ceiling if between else ledger.wall
@@ -185,7 +187,7 @@ def finding(
         most = min(most, holds)
     ceiling = max(0.0, min(ceiling + min(slack(ledger), SLACK * ceiling), most))
     expected = max(0.0, min(expected, ceiling))
-    low = max(0.0, min(low, expected))
+    low = max(0.0, min(low * (1 - (starved(ledger) or 0.0)), expected))
     time = tuple(of) if of is not None else () if declared.bound == "data" else tuple(_below(ledger, where))
     lies = held(time) if of is not None else _wait(ledger) if declared.bound == "data" else ()
     if holds is not None and (total := sum(ns for _, ns in lies)):

@@ -137,7 +137,7 @@ def _unreliable(ledger: Ledger, doubts: Sequence[Finding]) -> str:
     if not doubts:
         return "0 steps were timed without the profiler, so nothing can be said of the step; let it run for more steps"
     first = doubts[0]
-    others = f"; and {len(doubts) - 1} more" if len(doubts) > 1 else ""
+    others = f"; more doubts: {len(doubts) - 1}" if len(doubts) > 1 else ""
     settles = f"; to settle it: {_clause(first.advice)}" if first.advice else ""
     return f"{_clause(first.message)}{settles}{others} ({first.code}; {ledger.step.plain_count} plain steps)"
 
