@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.capture.devicememory import cuda_in_use
+
 
 class Streams(msgspec.Struct, frozen=True):
     """The states of Python's, NumPy's and torch's global generators; of devices where one is in use."""
@@ -30,8 +32,8 @@ def streams() -> Streams:
     import torch
 
     state: Any = np.random.get_state()
-    in_use = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    devices = torch.cuda.get_rng_state_all() if in_use else []
+    cuda = cuda_in_use()
+    devices = cuda.get_rng_state_all() if cuda is not None else []
     numpy = (state[1].tobytes(), int(state[2]), int(state[3]), float(state[4]))
     return Streams(random.getstate(), numpy, _bytes(torch.get_rng_state()), tuple(_bytes(each) for each in devices))
 

@@ -15,6 +15,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, Protocol
 
+from gobrrr.capture.devicememory import cuda_in_use
 from gobrrr.errors import GobrrrError
 
 CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
@@ -60,7 +61,7 @@ class Peak(Nothing):
         self._warm = False
 
     def begin(self, warm: bool) -> None:
-        if (cuda := _cuda()) is not None:
+        if (cuda := cuda_in_use()) is not None:
             for device in range(cuda.device_count()):
                 cuda.reset_peak_memory_stats(device)
             return
@@ -70,7 +71,7 @@ class Peak(Nothing):
         reset()
 
     def end(self) -> dict[str, int]:
-        if (cuda := _cuda()) is not None:
+        if (cuda := cuda_in_use()) is not None:
             return {"peak_bytes": sum(cuda.max_memory_allocated(device) for device in range(cuda.device_count()))}
         return {"peak_bytes": resident_peak()}
 
@@ -157,9 +158,3 @@ def give_back() -> None:
     in every step after it. Other allocators do as they do."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _cuda() -> Any:
-    """torch.cuda where the program uses it."""
-    torch = sys.modules.get("torch")
-    return torch.cuda if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized() else None

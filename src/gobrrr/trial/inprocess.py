@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from gobrrr.capture.devicememory import cuda_in_use
 from gobrrr.recording.warmup import warmup
 from gobrrr.trial.schedule import Pairing
 from gobrrr.trial.statistics import Comparison
@@ -92,9 +93,8 @@ def _warm_up(call: Callable[[], object], clock: Callable[[], int]) -> float:
 
 
 def synchronise() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    if (cuda := cuda_in_use()) is not None:
+        cuda.synchronize()
 
 
 class _State:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from array import array
@@ -16,6 +15,7 @@ from typing import Any
 
 from gobrrr.capture import loops
 from gobrrr.capture.config import Config
+from gobrrr.capture.devicememory import cuda_in_use
 from gobrrr.capture.dynamo import hide_own_code
 from gobrrr.capture.facts import graphs
 from gobrrr.capture.hooks import Hooks
@@ -111,7 +111,7 @@ class Inside:
     def _put_aside(self, ns: int) -> None:
         """What comes once is no part of a step; what another thread does beside it never was. Where a device works
         meanwhile nobody knows how much of it the step would have waited for: it stays in."""
-        if threading.get_ident() != self._thread or _has_device():
+        if threading.get_ident() != self._thread or cuda_in_use() is not None:
             return
         self._side.put_aside(ns)
         self._once_ns += ns
@@ -147,10 +147,5 @@ class Inside:
 
 
 def _synchronise() -> None:
-    if _has_device():
-        sys.modules["torch"].cuda.synchronize()
-
-
-def _has_device() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    if (cuda := cuda_in_use()) is not None:
+        cuda.synchronize()
