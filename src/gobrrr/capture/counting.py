@@ -75,9 +75,16 @@ class CountWindow(Window):
             "switches": counted.switches,
             "orphans": facts.orphans(session.recorder),
             "held": session.growth(sys._getframe()),
-            "gc_span": source.call_line(session.user_sources(), ("collect",)),
+            "gc_span": self._collects(),
             "eval_span": source.call_line(session.user_sources(), ("eval",)),
         }
+
+    def _collects(self) -> dict[str, Any] | None:
+        """The line that calls gc.collect(): of several the last that the counted steps ran, where they ran any."""
+        lines = source.collect_lines(self.session.user_sources())
+        ran = self._lines.ran() if lines and self._lines is not None else set()
+        found = [line for line in lines if line in ran] or lines
+        return {"file": found[-1][0], "line": found[-1][1], "function": ""} if found else None
 
     def _kept(self) -> dict[str, Any]:
         """What was kept for backward; nothing at all where it was not counted whole."""

@@ -26,7 +26,7 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     wall = float(np.median([step.wall for step in plain]))
     stretches = plain_stretches(recording.events, plain)
     found: dict[str, float | None] = {
-        **_collections(recording.events, plain),
+        **_collections(recording.events, plain, wall),
         "rss_growth_per_step": _growth(recording.events, stretches, wall, marks.RSS),
         "device_growth_per_step": _growth(recording.events, stretches, wall, marks.DEVICE),
     }
@@ -53,15 +53,16 @@ def plain_stretches(events: Ints, plain: list[Step]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(edges) if np.searchsorted(starts, a) < np.searchsorted(starts, b)]
 
 
-def _collections(events: Ints, plain: list[Step]) -> dict[str, float | None]:
-    """Collections that ended within plain steps. They are journalled at the next boundary, out of order."""
+def _collections(events: Ints, plain: list[Step], wall: float) -> dict[str, float | None]:
+    """Collections that ended within plain steps. They are journalled at the next boundary, out of order. Their time is
+    their share of all plain time, at the length of the median step: a mean may be longer than that whole step."""
     rows = events[events[:, 1] == marks.GC]
     starts = np.array([step.start for step in plain])
     ends = np.array([step.end for step in plain])
     at = np.searchsorted(starts, rows[:, 0], "left") - 1
     inside = (at >= 0) & (rows[:, 0] <= ends[np.maximum(at, 0)])
     return {
-        "gc_ns_per_step": float(rows[inside, 3].sum()) / len(plain),
+        "gc_ns_per_step": float(rows[inside, 3].sum()) / sum(step.wall for step in plain) * wall,
         "gc_runs_per_step": float(np.count_nonzero(inside)) / len(plain),
     }
 
