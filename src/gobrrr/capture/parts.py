@@ -44,6 +44,11 @@ def is_training(module: Any) -> bool:
     return bool(_own(module).get("training", True))
 
 
+def takes_length_first(root: Any) -> bool:
+    """Whether it or a part of it (a recurrence, an attention) has batch_first=False, torch's default."""
+    return any(_own(module).get("batch_first") is False for _, module in modules(root))
+
+
 def original(module: Any) -> Any | None:
     """The module that torch.compile wrapped in this one, or None."""
     return next((part for name, part in _items(module, "_modules") if name == "_orig_mod"), None)
