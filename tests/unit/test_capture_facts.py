@@ -72,6 +72,21 @@ def test_an_optimizer_updates_what_is_not_frozen(kind: str, cleared: bool) -> No
     assert (found["num_tensors"], found["num_elements"], found["shapes"]) == (1, 16, [((2, 8), 1)])
 
 
+@pytest.mark.filterwarnings("error")
+def test_parameters_that_are_computed_are_not_asked_for_a_gradient() -> None:
+    """learn2learn's clone_module: torch warns of .grad of what is no leaf, on the program's stderr."""
+    net, other = torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(2, 2, bias=False)
+    clone = torch.nn.Linear(4, 4, bias=False)
+    clone._parameters["weight"] = net.weight.clone()
+    optimizer = torch.optim.SGD(other.parameters())
+    clone(torch.ones(1, 4)).sum().backward()
+    seen = recorder(clone, net)
+    seen.optimizers = Registry()
+    seen.optimizers.number(optimizer)
+    found = facts.orphans(seen)
+    assert found is not None and found["num_elements"] == 16
+
+
 def compiled() -> dict[str, Any]:
     torch._dynamo.reset()
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))

@@ -125,7 +125,7 @@ def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any
         "num_tensors": len(params),
         "num_elements": sum(p.numel() for p in params),
         "param_bytes": sum(_num_bytes(p) for p in params),
-        "grad_bytes": sum(_num_bytes(p.grad) for p in params if p.grad is not None),
+        "grad_bytes": sum(_num_bytes(grad) for p in params if (grad := parts.gradient(p)) is not None),
         "state_bytes": sum(_num_bytes(value) for value in states),
         "supports_fused": "fused" in group and not group.get("differentiable", False),
         "span": recorder.update_spans.get(number),
@@ -138,7 +138,7 @@ def _updated(optimizer: Any) -> list[Any]:
     """Parameters that its step passes over: with a gradient or a state, for the frozen ones are skipped (of a LoRA's
     optimizer nearly all). An update that keeps no state, looked at without gradients: those that may get one."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    touched = [p for p in params if p.grad is not None or optimizer.state.get(p)]
+    touched = [p for p in params if parts.gradient(p) is not None or optimizer.state.get(p)]
     return touched or [p for p in params if p.requires_grad]
 
 
@@ -163,7 +163,7 @@ def orphans(recorder: Recorder) -> dict[str, Any] | None:
     found: dict[int, tuple[str, Any]] = {}
     for _, module in recorder.modules.alive():
         for name, param in parts.parameters(module):
-            if param.grad is not None and id(param) not in updated:
+            if id(param) not in updated and parts.gradient(param) is not None:
                 found.setdefault(id(param), (name, param))
     if not found or not updated:
         return None

@@ -39,6 +39,12 @@ def buffers(root: Any) -> Iterator[tuple[str, Any]]:
     return _tensors(root, "_buffers")
 
 
+def gradient(tensor: Any) -> Any | None:
+    """What backward has left at a parameter. Of a tensor in a parameter's place that was computed (a clone that is
+    adapted) torch says in a warning that there is none."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
 def is_training(module: Any) -> bool:
     """Its mode."""
     return bool(_own(module).get("training", True))
