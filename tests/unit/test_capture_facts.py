@@ -87,6 +87,25 @@ def test_parameters_that_are_computed_are_not_asked_for_a_gradient() -> None:
     assert found is not None and found["num_elements"] == 16
 
 
+def test_gradients_that_an_earlier_training_left_are_no_orphans() -> None:
+    """An encoder is trained, then a head on what it gives: it keeps its last gradients."""
+    encoder, stem, head = (torch.nn.Linear(4, 4, bias=False) for _ in range(3))
+    encoder(torch.ones(1, 4)).sum().backward()
+    seen = recorder(encoder, stem, head)
+    seen.optimizers = Registry()
+    optimizer = torch.optim.SGD(head.parameters())
+    seen.optimizers.number(optimizer)
+    head(stem(encoder(torch.ones(1, 4)).detach())).sum().backward()
+    reached = {id(stem.weight), id(head.weight)}
+    found = facts.orphans(seen, reached)
+    assert found is not None and found["num_elements"] == stem.weight.numel()
+    both = facts.orphans(seen)
+    assert both is not None and both["num_tensors"] == 2, "nobody saw where the backward passes lead"
+    encoder.requires_grad_(False)
+    frozen = facts.orphans(seen)
+    assert frozen is not None and frozen["num_tensors"] == 1
+
+
 def compiled() -> dict[str, Any]:
     torch._dynamo.reset()
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))

@@ -157,13 +157,15 @@ def _num_bytes(tensor: Any) -> int:
         return 0
 
 
-def orphans(recorder: Recorder) -> dict[str, Any] | None:
-    """Parameters that hold a gradient and are in no optimizer that was seen."""
+def orphans(recorder: Recorder, reached: set[int] | None = None) -> dict[str, Any] | None:
+    """Parameters that get a gradient and are in no optimizer that was seen. One that training before this loop has
+    left is none: `reached` are the tensors (by id) to which the backward passes lead; null where they were not seen."""
     updated = {id(p) for _, o in recorder.optimizers.alive() for group in o.param_groups for p in group["params"]}
     found: dict[int, tuple[str, Any]] = {}
     for _, module in recorder.modules.alive():
         for name, param in parts.parameters(module):
-            if id(param) not in updated and parts.gradient(param) is not None:
+            gets = param.requires_grad and (reached is None or id(param) in reached)
+            if gets and id(param) not in updated and parts.gradient(param) is not None:
                 found.setdefault(id(param), (name, param))
     if not found or not updated:
         return None
