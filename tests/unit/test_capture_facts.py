@@ -45,7 +45,7 @@ def test_what_capture_writes_are_fields_of_what_recording_reads(shape: str) -> N
     optimizer = torch.optim.AdamW(net.parameters(), fused=True)
     seen.optimizers.number(optimizer)
     written, kind = {
-        "settings": (facts.settings([]), Settings),
+        "settings": (facts.settings([], {}), Settings),
         "modules": (facts.modules(seen)[0], ModuleFacts),
         "optimizers": (facts.optimizers(seen)[0], OptimizerFacts),
         "compile": (compiled(), CompileFacts),
@@ -53,6 +53,17 @@ def test_what_capture_writes_are_fields_of_what_recording_reads(shape: str) -> N
     read_raw = {"frames", "compile_ns"} if shape == "compile" else set()
     assert set(written) - read_raw <= set(kind.__struct_fields__)
     msgspec.convert(written, kind)  # raises where a value is of another type
+
+
+def test_a_setting_that_is_not_told_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> bool:
+        raise RuntimeError("mixed")
+
+    monkeypatch.setattr(torch, "is_anomaly_enabled", refuses)
+    errors: dict[str, str] = {}
+    found = facts.settings([], errors)
+    assert errors == {"settings.anomaly": "RuntimeError: mixed"}
+    assert "anomaly" not in found and found["threads"] == torch.get_num_threads()
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import devicememory, parts, schedule, source, trainers
+from gobrrr.capture.records import noted
 from gobrrr.capture.unseen import is_tracing, unseen
 from gobrrr.capture.window import is_plain
+from gobrrr.machine.precision import matmul_precision
 from gobrrr.machine.probe import memory_limit
 
 if TYPE_CHECKING:
@@ -24,29 +27,38 @@ _DEBUG_ENV = (
     "DNNL_VERBOSE", "ONEDNN_VERBOSE", "MKL_VERBOSE",
 )  # fmt: skip
 
+_DETERMINISTIC = ("use_deterministic_algorithms", "set_deterministic_debug_mode")
 
-def settings(files: list[str]) -> dict[str, Any]:
-    """recording.facts.Settings as a dict. `files` are the user's source files, searched for who set what."""
+
+def settings(files: list[str], errors: dict[str, str]) -> dict[str, Any]:
+    """recording.facts.Settings as a dict. `files` are the user's source files, searched for who set what. What torch
+    refuses to tell is left out, with its reason in `errors`."""
     import torch
 
-    return {
-        "threads": torch.get_num_threads(),
-        "cores": schedule.cores(),
-        "interop_threads": torch.get_num_interop_threads(),
-        "anomaly": torch.is_anomaly_enabled(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "flush_denormal": _flushes_denormals(),
-        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "autocast": _autocast(),
-        "profiler_on": torch._C._autograd._profiler_enabled(),
-        "debug_env": tuple(name for name in _DEBUG_ENV if os.environ.get(name) not in (None, "", "0")),
-        "mkldnn": bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
-        "anomaly_span": source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
-        "deterministic_span": source.call_line(files, ("use_deterministic_algorithms", "set_deterministic_debug_mode")),
-        **trainers.facts(sys._getframe(), files),
-        "threads_span": source.call_line(files, ("set_num_threads",)),
+    asked: dict[str, Callable[[], Any]] = {
+        "threads": torch.get_num_threads,
+        "cores": schedule.cores,
+        "interop_threads": torch.get_num_interop_threads,
+        "anomaly": torch.is_anomaly_enabled,
+        "deterministic": torch.are_deterministic_algorithms_enabled,
+        "matmul_precision": lambda: matmul_precision(torch),
+        "flush_denormal": _flushes_denormals,
+        "default_dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
+        "autocast": _autocast,
+        "profiler_on": torch._C._autograd._profiler_enabled,
+        "debug_env": lambda: tuple(name for name in _DEBUG_ENV if os.environ.get(name) not in (None, "", "0")),
+        "mkldnn": lambda: bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
+        "anomaly_span": lambda: source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
+        "deterministic_span": lambda: source.call_line(files, _DETERMINISTIC),
+        "threads_span": lambda: source.call_line(files, ("set_num_threads",)),
     }
+    found: dict[str, Any] = {}
+    for name, ask in asked.items():
+        with noted(errors, f"settings.{name}"):
+            found[name] = ask()
+    with noted(errors, "settings.trainer"):
+        found |= trainers.facts(sys._getframe(), files)
+    return found
 
 
 def _flushes_denormals() -> bool:

@@ -361,9 +361,9 @@ class Session:
         return [str(Path(file).resolve()) for file in ([main] if main else []) + known][:64]
 
     def _write_facts(self, moment: str) -> None:
-        recorder = self.recorder
+        recorder, errors = self.recorder, dict[str, str]()
         tables: dict[str, Callable[[], Any]] = {
-            "settings": lambda: facts.settings(self.user_sources()),
+            "settings": lambda: facts.settings(self.user_sources(), errors),
             "modules": lambda: facts.modules(recorder),
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
@@ -376,9 +376,9 @@ class Session:
             "watching": self.hooks.cost,
             "children": self.hooks.children.facts,
         }
-        found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}
+        found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": errors}
         for name, table in tables.items():
-            with records.noted(found["errors"], name), unseen():
+            with records.noted(errors, name), unseen():
                 found[name] = table()
         recorder.journal.json(found)
 
