@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from gobrrr.capture import facts  # noqa: E402
 from gobrrr.capture.recorder import Registry  # noqa: E402
+from gobrrr.machine import processes  # noqa: E402
 from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts, OptimizerFacts, Settings  # noqa: E402
 from gobrrr.recording.noted import _MEMORY  # noqa: E402
 
@@ -125,7 +128,21 @@ def compiled() -> dict[str, Any]:
 
 def test_memory_is_what_the_kernel_says_of_this_process() -> None:
     found = facts.memory()
-    assert set(found) == {"rss_bytes", "peak_rss_bytes", "swap_used", "memory_limit"} <= set(_MEMORY)
+    assert set(found) - {"mapped"} == {"rss_bytes", "peak_rss_bytes", "swap_used", "memory_limit"} <= set(_MEMORY)
     assert set(_MEMORY) <= set(Facts.__struct_fields__)
     assert found["rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
     assert found["peak_rss_bytes"] >= 0.99 * found["rss_bytes"] and found["swap_used"] >= 0
+
+
+def test_files_that_are_mapped_are_not_memory_that_is_held(tmp_path: Path) -> None:
+    (file := tmp_path / "rows").write_bytes(b"1" * (64 << 20))
+    before, own = facts.memory(), processes.own_bytes()
+    assert before["mapped"] and own is not None
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as rows:
+        sum(rows[at] for at in range(0, len(rows), 4096))
+        plain, known = facts.memory(), facts.memory(before)
+        assert processes.own_bytes() == pytest.approx(own, abs=16 << 20)
+    assert plain["rss_bytes"] - before["rss_bytes"] > 48 << 20
+    assert known["rss_bytes"] == pytest.approx(before["rss_bytes"], abs=16 << 20)
+    assert known["peak_rss_bytes"] <= plain["peak_rss_bytes"] - (48 << 20)
+    assert known["runtime_bytes"] == before["rss_bytes"]

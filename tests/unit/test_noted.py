@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.capture import recorder as recorder_module
 from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.places import BACKWARD
 from gobrrr.ledger.stepstats import plain_steps, step_stats
@@ -300,6 +301,21 @@ def test_growth_is_bytes_per_step(program: Program) -> None:
     program.rss_per_step = 5000
     program.train(400)
     assert watched(program)["rss_growth_per_step"] == pytest.approx(5000, rel=0.05)
+
+
+def test_files_that_are_mapped_do_not_grow(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process's own memory was read, resident memory says nothing of growth."""
+    monkeypatch.setattr(recorder_module, "vitals", lambda: [*program._vitals(), (marks.OWN, 1 << 29)])
+    program.rss_per_step = 5000
+    program.train(400)
+    assert watched(program)["rss_growth_per_step"] == 0.0
+
+
+def test_a_peak_is_no_less_than_what_was_read_on_the_way(program: Program) -> None:
+    program.train(20)
+    own = (program.now, marks.OWN, 0, 9 << 30)
+    rec = recording([*program.events.tolist(), own], {"memory": {"peak_rss_bytes": 2 << 30}})
+    assert found(rec).peak_rss_bytes == 9 << 30
 
 
 def test_memory_that_comes_and_goes_does_not_grow(program: Program) -> None:

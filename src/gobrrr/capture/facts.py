@@ -266,16 +266,32 @@ def _break_spans(utils: Any) -> list[dict[str, Any]]:
     return spans
 
 
-def memory() -> dict[str, Any]:
-    """Resident, peak and limit of this process's memory; swap in use by it; the same of the device that it uses."""
+_STATUS = {"rss_bytes": "VmRSS", "peak_rss_bytes": "VmHWM", "swap_used": "VmSwap", "mapped": "RssFile"}
+
+
+def memory(runtime: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Resident, peak and limit of this process's memory; swap in use by it; the same of the device that it uses.
+
+    `runtime`: this as it was when torch had been imported. Pages of files that were mapped since are left out: they go
+    whenever others need the room. A peak is known with all of them; those that are there now are taken from it.
+    """
     found: dict[str, Any] = {}
     try:
         with open("/proc/self/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             status = dict(line.split(":", 1) for line in file if ":" in line)
-        for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"), ("swap_used", "VmSwap")):
+        for name, key in (
+            ("rss_bytes", "VmRSS"),
+            ("peak_rss_bytes", "VmHWM"),
+            ("swap_used", "VmSwap"),
+            ("mapped", "RssFile"),
+        ):
             if key in status:
                 found[name] = int(status[key].split()[0]) * 1024
         found["memory_limit"] = memory_limit()
     except (OSError, ValueError, IndexError):
         pass
+    if runtime is not None:
+        since = max(0, found.get("mapped", 0) - runtime.get("mapped", 0))
+        found |= {name: found[name] - since for name in ("rss_bytes", "peak_rss_bytes") if name in found}
+        found["runtime_bytes"] = runtime.get("rss_bytes")
     return {**found, **devicememory.most()}

@@ -76,7 +76,7 @@ class Session:
         self._held: tuple[tuple[int, dict[Name, Held]], ...] = ()
         self._busy = self._failure = self._told = False
         self._spent_ns = 0
-        self._runtime: int | None = None
+        self._runtime: dict[str, Any] = {}
         self.ended = False
         self.nested = False
 
@@ -85,7 +85,7 @@ class Session:
     def begin(self) -> None:
         """Install the hooks."""
         hide_own_code()
-        self._runtime = facts.memory().get("rss_bytes")
+        self._runtime = facts.memory()
         self.prepare()
         self.hooks.install()
 
@@ -372,7 +372,7 @@ class Session:
             "pictures": lambda: pixels.found(self.user_sources(), recorder.loader_facts.values()),
             "compile": facts.compiled,
             "forward_spans": lambda: [{"id": n, "span": span} for n, span in recorder.forward_spans.items()],
-            "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
+            "memory": lambda: facts.memory(None if self.nested else self._runtime),
             "watching": self.hooks.cost,
             "children": self.hooks.children.facts,
         }

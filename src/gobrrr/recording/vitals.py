@@ -27,7 +27,7 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     stretches = plain_stretches(recording.events, plain)
     found: dict[str, float | None] = {
         **_collections(recording.events, plain, wall),
-        "rss_growth_per_step": _growth(recording.events, stretches, wall, marks.RSS),
+        "rss_growth_per_step": _growth(recording.events, stretches, wall, _memory(recording.events)),
         "device_growth_per_step": _growth(recording.events, stretches, wall, marks.DEVICE),
     }
     faults = _rate(recording.events, marks.FAULTS, stretches)
@@ -111,6 +111,11 @@ def _first_window(recording: Recording) -> int | None:
     """When it opened; None where none did."""
     opened = recording.events[recording.events[:, 1] == marks.WINDOW_BEGIN, 0]
     return int(opened.min()) if len(opened) else None
+
+
+def _memory(events: Ints) -> int:
+    """The kind that tells what a process holds: an older recording has mapped files in it."""
+    return marks.OWN if (events[:, 1] == marks.OWN).any() else marks.RSS
 
 
 def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float, kind: int) -> float | None:
