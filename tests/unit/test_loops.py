@@ -280,6 +280,15 @@ def test_a_gan_by_hand_steps_with_the_module_that_comes_once() -> None:
     assert after(ends[6:]) == {(BACKWARD, 0): 99}
 
 
+def test_modules_called_before_the_first_pass_hide_no_step() -> None:
+    """Keras builds a model by calls of its layers, as others find out the shapes in it; none of them trains."""
+    loops = Loops(lambda: False)
+    ends = [loops.forward(layer, TRAINING) for layer in (1, 2, 3)]
+    for _ in range(20):
+        ends += [loops.wait(), loops.batch(0), loops.forward(0, TRAINING), loops.backward()]
+    assert after(ends) == {(BACKWARD, 1): 1, (BACKWARD, 0): 18}
+
+
 def test_passes_without_modules_are_steps_too() -> None:
     loops = Loops(lambda: False)
     assert after(loops.backward() for _ in range(100)) == {(BACKWARD, -1): 99}

@@ -198,6 +198,15 @@ def test_a_loop_of_forwards_takes_its_batches_too() -> None:
     assert loader.step_batches == 1.0
 
 
+def test_batches_of_steps_that_were_not_told_yet_are_not_the_first_ones() -> None:
+    """Forwards or backward passes are waited with (capture/loops.py): 32 batches seemed to be the first step's."""
+    step = batch(0, TRAINED) + UPDATE
+    (loader,) = used([*batch(0, TRAINED) * 32, *step * 8], num_loaders=1)
+    assert loader.step_batches == 1.0
+    (loader,) = used(batch(0, TRAINED) * 2 + UPDATE, num_loaders=1)
+    assert loader.step_batches == 2.0, "a step alone is all that there is"
+
+
 def test_where_no_batch_is_a_steps_all_are_shared_out() -> None:
     """A loop by hand that the recording has no boundaries of."""
     (loader,) = used(batch(0) * 12, num_loaders=1)

@@ -108,6 +108,7 @@ class Loops:
         """`optimizer_made`: whether the program has made an optimizer, which may update yet."""
         self._optimizer_made = optimizer_made
         self._updates, self._passes = Turns(RECENT_UPDATES), Turns(RECENT_UPDATES)
+        self._prepared: set[int] = set()  # modules called before the first backward pass was over
         self._forwards = Turns(RECENT_FORWARDS)
         self._wholes: dict[int, set[int]] = defaultdict(set)
         self._bare: set[int] = set()
@@ -170,6 +171,8 @@ class Loops:
         if flags == 3:
             if self._trained < 0:
                 self._trained = module
+            if not self._passes.counts:
+                self._prepared.add(module)
             waited = self._micro_steps[module] = self._micro_steps.get(module, 0) + 1
             patience = max(PATIENCE_TRAINING, 2 * self._longest)
         else:
@@ -228,7 +231,7 @@ class Loops:
             return None
         module, self._pending, self._trained = self._pending, None, -1
         self._passed += 1
-        self._passes.add(module)
+        self._has_turn(module)
         updated, self._is_update = self._is_update, False
         patient = not updated and self._passed <= max(PATIENCE_TRAINING, 2 * self._most_passed)
         if self._explicit or (patient and self._optimizer_made()) or module != self._passes.rarest(1)[0]:
@@ -237,6 +240,15 @@ class Loops:
             self._most_passed, self._passed = max(self._most_passed, self._passed), 0
         self._trained_once()
         return (BACKWARD, module)
+
+    def _has_turn(self, module: int) -> None:
+        """A backward pass of this module is over. What is called before the first one may only find out shapes, or
+        build what trains: whose pass that one was the second tells."""
+        if self._passes.counts:
+            if module in self._prepared:
+                self._passes.clear()
+            self._prepared.clear()
+        self._passes.add(module)
 
     def _trained_once(self) -> None:
         """A training step is over."""

@@ -111,6 +111,9 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
             last.resting_steps += resting
             last.watched_steps += not resting
             if (value, number) == main and not resting:
+                if num_steps == 1:  # before the first there may have been steps that nothing told yet
+                    for use in used.values():
+                        use.of_steps = 0
                 num_steps += 1
                 for use in since:
                     use.decide(forwards)
@@ -139,7 +142,7 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
                     first = use, t
             made = 0
     for use in used.values():
-        use.per_step = use.of_steps / max(1, num_steps)
+        use.per_step = use.of_steps / max(1, num_steps - 1)
     return used
 
 
