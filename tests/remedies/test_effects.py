@@ -357,6 +357,20 @@ def test_a_model_is_compiled_in_place_for_its_first_call_already() -> None:
     torch.testing.assert_close(found, model(torch.ones(2, 4)))
 
 
+def test_a_class_may_have_a_compile_of_its_own() -> None:
+    """Keras' takes the optimizer and the loss."""
+
+    class Model(nn.Linear):
+        def compile(self, loss: str) -> None:
+            raise AssertionError("not ours to call")
+
+    model, x = Model(4, 2), torch.randn(3, 4)
+    expected = model(x)
+    with applied("compile") as said:
+        torch.testing.assert_close(model(x), expected)
+        assert said == {"compile": "Model"} and model._compiled_call_impl is not None
+
+
 @pytest.mark.parametrize("name", ["compile", "compile_frozen", "sdpa_attention"])
 def test_hooks_that_are_put_on_a_compiled_model_later_are_called(name: str) -> None:
     import torch._dynamo.config as dynamo

@@ -84,7 +84,7 @@ def compile_in_place(module: Any, seams: Seams, mode: str | None = None, backend
     _configure(seams, dynamo, "skip_nnmodule_hook_guards", False)
     seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
     if not type(module).__module__.startswith("torch.nn."):
-        module.compile(mode=mode, backend=backend)
+        torch.nn.Module.compile(module, mode=mode, backend=backend)  # a class may have a compile() of its own, as Keras
         return
     call = module._call_impl
 
