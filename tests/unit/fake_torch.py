@@ -105,6 +105,9 @@ class FakeTorch:
     def set_num_threads(self, count: int) -> None:
         self.threads = count
 
+    backends = SimpleNamespace(cuda=None, mkldnn=None)
+    """Without the switches of each library, as before torch 2.9."""
+
     def get_float32_matmul_precision(self) -> str:
         return self.precision
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from gobrrr.capture import facts  # noqa: E402
 from gobrrr.capture.recorder import Registry  # noqa: E402
+from gobrrr.machine import processes  # noqa: E402
 from gobrrr.recording.facts import CompileFacts, Facts, ModuleFacts, OptimizerFacts, Settings  # noqa: E402
 from gobrrr.recording.noted import _MEMORY  # noqa: E402
 
@@ -45,7 +48,7 @@ def test_what_capture_writes_are_fields_of_what_recording_reads(shape: str) -> N
     optimizer = torch.optim.AdamW(net.parameters(), fused=True)
     seen.optimizers.number(optimizer)
     written, kind = {
-        "settings": (facts.settings([]), Settings),
+        "settings": (facts.settings([], {}), Settings),
         "modules": (facts.modules(seen)[0], ModuleFacts),
         "optimizers": (facts.optimizers(seen)[0], OptimizerFacts),
         "compile": (compiled(), CompileFacts),
@@ -53,6 +56,17 @@ def test_what_capture_writes_are_fields_of_what_recording_reads(shape: str) -> N
     read_raw = {"frames", "compile_ns"} if shape == "compile" else set()
     assert set(written) - read_raw <= set(kind.__struct_fields__)
     msgspec.convert(written, kind)  # raises where a value is of another type
+
+
+def test_a_setting_that_is_not_told_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses() -> bool:
+        raise RuntimeError("mixed")
+
+    monkeypatch.setattr(torch, "is_anomaly_enabled", refuses)
+    errors: dict[str, str] = {}
+    found = facts.settings([], errors)
+    assert errors == {"settings.anomaly": "RuntimeError: mixed"}
+    assert "anomaly" not in found and found["threads"] == torch.get_num_threads()
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])
@@ -72,6 +86,40 @@ def test_an_optimizer_updates_what_is_not_frozen(kind: str, cleared: bool) -> No
     assert (found["num_tensors"], found["num_elements"], found["shapes"]) == (1, 16, [((2, 8), 1)])
 
 
+@pytest.mark.filterwarnings("error")
+def test_parameters_that_are_computed_are_not_asked_for_a_gradient() -> None:
+    """learn2learn's clone_module: torch warns of .grad of what is no leaf, on the program's stderr."""
+    net, other = torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(2, 2, bias=False)
+    clone = torch.nn.Linear(4, 4, bias=False)
+    clone._parameters["weight"] = net.weight.clone()
+    optimizer = torch.optim.SGD(other.parameters())
+    clone(torch.ones(1, 4)).sum().backward()
+    seen = recorder(clone, net)
+    seen.optimizers = Registry()
+    seen.optimizers.number(optimizer)
+    found = facts.orphans(seen)
+    assert found is not None and found["num_elements"] == 16
+
+
+def test_gradients_that_an_earlier_training_left_are_no_orphans() -> None:
+    """An encoder is trained, then a head on what it gives: it keeps its last gradients."""
+    encoder, stem, head = (torch.nn.Linear(4, 4, bias=False) for _ in range(3))
+    encoder(torch.ones(1, 4)).sum().backward()
+    seen = recorder(encoder, stem, head)
+    seen.optimizers = Registry()
+    optimizer = torch.optim.SGD(head.parameters())
+    seen.optimizers.number(optimizer)
+    head(stem(encoder(torch.ones(1, 4)).detach())).sum().backward()
+    reached = {id(stem.weight), id(head.weight)}
+    found = facts.orphans(seen, reached)
+    assert found is not None and found["num_elements"] == stem.weight.numel()
+    both = facts.orphans(seen)
+    assert both is not None and both["num_tensors"] == 2, "nobody saw where the backward passes lead"
+    encoder.requires_grad_(False)
+    frozen = facts.orphans(seen)
+    assert frozen is not None and frozen["num_tensors"] == 1
+
+
 def compiled() -> dict[str, Any]:
     torch._dynamo.reset()
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
@@ -80,7 +128,21 @@ def compiled() -> dict[str, Any]:
 
 def test_memory_is_what_the_kernel_says_of_this_process() -> None:
     found = facts.memory()
-    assert set(found) == {"rss_bytes", "peak_rss_bytes", "swap_used", "memory_limit"} <= set(_MEMORY)
+    assert set(found) - {"mapped"} == {"rss_bytes", "peak_rss_bytes", "swap_used", "memory_limit"} <= set(_MEMORY)
     assert set(_MEMORY) <= set(Facts.__struct_fields__)
     assert found["rss_bytes"] == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
     assert found["peak_rss_bytes"] >= 0.99 * found["rss_bytes"] and found["swap_used"] >= 0
+
+
+def test_files_that_are_mapped_are_not_memory_that_is_held(tmp_path: Path) -> None:
+    (file := tmp_path / "rows").write_bytes(b"1" * (64 << 20))
+    before, own = facts.memory(), processes.own_bytes()
+    assert before["mapped"] and own is not None
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as rows:
+        sum(rows[at] for at in range(0, len(rows), 4096))
+        plain, known = facts.memory(), facts.memory(before)
+        assert processes.own_bytes() == pytest.approx(own, abs=16 << 20)
+    assert plain["rss_bytes"] - before["rss_bytes"] > 48 << 20
+    assert known["rss_bytes"] == pytest.approx(before["rss_bytes"], abs=16 << 20)
+    assert known["peak_rss_bytes"] <= plain["peak_rss_bytes"] - (48 << 20)
+    assert known["runtime_bytes"] == before["rss_bytes"]

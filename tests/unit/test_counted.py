@@ -50,6 +50,20 @@ def untraced() -> Any:
 
 
 @pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize(
+    ("net", "turned"),
+    [
+        (torch.nn.GRU(8, 16), True),
+        (torch.nn.GRU(8, 16, batch_first=True), False),
+        (torch.nn.Sequential(torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0)), True),
+        (torch.nn.Linear(8, 16), False),
+    ],
+)
+def test_what_takes_the_length_first_is_known_by_its_parts(net: Any, turned: bool) -> None:
+    assert [given["turned"] for given in called(net, torch.randn(1, 4, 8)).inputs] == [turned]
+
+
+@pytest.mark.usefixtures("untraced")
 def test_calls_of_inner_modules_are_not_the_programs() -> None:
     net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU())
     ((number, root),) = called(net, torch.randn(4, 8), torch.randn(4, 8)).roots.items()

@@ -64,6 +64,21 @@ def test_a_function_that_is_called_all_the_time_is_left_to_its_callers_line(monk
     assert found[(CALL, "helper")] == found[(LINE, "helper")] == 50
 
 
+def test_lines_that_ran_are_told_from_those_that_did_not() -> None:
+    def branch() -> int:
+        if not sys:
+            return 1
+        return 2
+
+    log = LineLog(Users(), {})
+    log.start(sys._getframe())
+    branch()
+    log.stop(sys._getframe())
+    first = branch.__code__.co_firstlineno
+    assert {line - first for file, line in log.ran() if file == __file__ and line >= first} >= {1, 3}
+    assert (__file__, first + 2) not in log.ran()
+
+
 class Tensor:
     """What a program lets go."""
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.capture import recorder as recorder_module
 from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.places import BACKWARD
 from gobrrr.ledger.stepstats import plain_steps, step_stats
@@ -302,6 +303,21 @@ def test_growth_is_bytes_per_step(program: Program) -> None:
     assert watched(program)["rss_growth_per_step"] == pytest.approx(5000, rel=0.05)
 
 
+def test_files_that_are_mapped_do_not_grow(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the process's own memory was read, resident memory says nothing of growth."""
+    monkeypatch.setattr(recorder_module, "vitals", lambda: [*program._vitals(), (marks.OWN, 1 << 29)])
+    program.rss_per_step = 5000
+    program.train(400)
+    assert watched(program)["rss_growth_per_step"] == 0.0
+
+
+def test_a_peak_is_no_less_than_what_was_read_on_the_way(program: Program) -> None:
+    program.train(20)
+    own = (program.now, marks.OWN, 0, 9 << 30)
+    rec = recording([*program.events.tolist(), own], {"memory": {"peak_rss_bytes": 2 << 30}})
+    assert found(rec).peak_rss_bytes == 9 << 30
+
+
 def test_memory_that_comes_and_goes_does_not_grow(program: Program) -> None:
     for n in range(60):
         program.rss = (1 << 30) + (n % 2) * (64 << 20)
@@ -408,8 +424,20 @@ def test_collections_count_in_the_steps_they_ended_in(program: Program) -> None:
     plain = plain_steps(rec)
     seen = rates(rec, plain)
     assert len(plain) == 8, "the first boundary begins the first step, which is warm-up"
-    assert seen["gc_ns_per_step"] == MS
+    assert seen["gc_ns_per_step"] == pytest.approx(MS, rel=1e-3)
     assert seen["gc_runs_per_step"] == 2 / 8
+
+
+def test_collections_never_take_more_than_the_step(program: Program) -> None:
+    """A few steps collect for long: their mean is more than a whole median step."""
+    program.train(10)
+    program.work(2000)
+    late = (program.now, marks.GC, 0, 1900 * MS)
+    program.train(10)
+    rec = recording([*program.events.tolist(), late])
+    plain = plain_steps(rec)
+    seen = rates(rec, plain)["gc_ns_per_step"]
+    assert seen is not None and 0 < seen < np.median([step.wall for step in plain]) < 1900 * MS / len(plain)
 
 
 def test_windows_cut_the_plain_time(monkeypatch: pytest.MonkeyPatch) -> None:

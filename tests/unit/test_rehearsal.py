@@ -307,6 +307,20 @@ class TestScenes:
         assert found is not None and found.parts[0].then is not None
         assert found.parts[0].then["strides"] == [[128, 1, 32, 8], [72, 1, 24, 8]]
 
+    def test_what_is_flattened_comes_back_in_rows(self) -> None:
+        """Its gradient is no image with the channels last, and flattening such an image copies it."""
+        image, pooled = (8, 4, 6, 6), (8, 4, 3, 3)
+        convolution = op("mkldnn_convolution", image, (4, 4, 3, 3), ms=9)
+        pool = op("max_pool2d_with_indices_backward", pooled, image, phase="backward", ms=9)
+        for flattens in (False, True):
+            ops = (convolution, op("view", pooled, ms=0.01) if flattens else op("relu", pooled, ms=0.01), pool)
+            found = scene("channels_last", Case(ops=ops).ledger, machine(), 3.0)
+            assert found is not None
+            played = {each.then["name"]: each.then["strides"] for each in found.parts if each.then is not None}
+            rows, images = [36, 9, 3, 1], [36, 1, 12, 4]
+            assert played["aten::max_pool2d_with_indices_backward"] == [rows if flattens else images, [144, 1, 24, 4]]
+            assert ("aten::copy_" in played) == flattens
+
     def test_autocast_leaves_products_that_are_given_their_output(self) -> None:
         plain = op("mm", (64, 32), (32, 128), ms=9)
         given = op("mm", (64, 32), (32, 256), (64, 256), ms=9)

@@ -98,6 +98,14 @@ def test_gradients_never_used_cost_their_share_of_backward():
     assert "stem, a, ..." in found.message and "9,000,000" in found.message
 
 
+def test_optimizers_of_an_earlier_phase_take_no_share_of_it():
+    case = frozen(9_000_000)
+    before = OptimizerFacts(id=5, num_elements=90_000_000)
+    case.facts = replace(case.facts, optimizers=(before, *case.facts.optimizers))
+    case.step = replace(case.step, updates=((0, 1),))
+    assert case.raised("BRR106")[0].saving == frozen(9_000_000).raised("BRR106")[0].saving
+
+
 def test_few_orphans_are_not_worth_a_word():
     assert not frozen(10_000).raised("BRR106")
 

@@ -196,6 +196,14 @@ def test_collecting_by_hand_is_told_at_its_line():
     assert not both.raised("BRR302")
 
 
+def test_collections_that_were_not_sampled_at_the_call_are_automatic():
+    """gc.collect() after every epoch, and a step that makes many objects."""
+    elsewhere = Span("train.py", LOOP.line + 40, "main")
+    (found,) = collected(20, elsewhere, lines=(line(60, LOOP),)).raised("BRR306")
+    assert found.where == () and "by itself" in found.message
+    assert collected(1, LOOP, lines=(line(23, LOOP),), host=(host(23, LOOP),)).raised("BRR302"), "not what it costs"
+
+
 @pytest.mark.parametrize(("runs", "said"), [(2.0, "2.0 times per step"), (0.02, "once in 50 steps"), (None, "again")])
 def test_how_often_it_runs_is_said_in_words_that_fit(runs, said):
     case = collected(20, LOOP)

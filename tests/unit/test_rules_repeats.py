@@ -261,7 +261,7 @@ def test_a_text_that_grows_is_not_told_to_come_in_batches_too() -> None:
     for ops, codes in ((grows, {"BRR314"}), (stays, {"BRR313"})):
         case = inferring(*ops)
         case.facts = replace(case.facts, inputs=(alone,))
-        case.accounts = (Account("inefficiency", 40 * MS, 0.8), Account("dispatch", 5 * MS, 0.1))
+        case.accounts = (Account("host", 40 * MS, 0.8), Account("dispatch", 5 * MS, 0.1))
         assert {code for code in ("BRR313", "BRR314") if case.raised(code)} == codes
 
 

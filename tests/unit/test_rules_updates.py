@@ -169,6 +169,16 @@ def test_unfused_optimizer_is_silent(fields):
     assert not updating(**fields).raised("BRR208")
 
 
+def test_an_optimizer_of_an_earlier_phase_is_not_this_loops():
+    """Its tensors are as many again, and the ops no longer two for each."""
+    case = updating(ops_per_tensor=2)
+    (alone,) = case.raised("BRR208")
+    before = replace(case.facts.optimizers[0], id=5)
+    case.facts = replace(case.facts, optimizers=(before, *case.facts.optimizers))
+    case.step = replace(case.step, updates=((case.facts.optimizers[1].id, 1),))
+    assert case.raised("BRR208")[0].saving == alone.saving
+
+
 def test_only_the_part_of_the_ill_optimizer_counts():
     case = updating()
     case.facts = Facts(optimizers=(ADAM, replace(ADAM, id=1, fused=True)))

@@ -79,6 +79,15 @@ def test_saved_bytes_are_those_counted_by_hand() -> None:
     }
 
 
+def test_where_backward_passes_lead_is_known() -> None:
+    """To what gets a gradient: not to what is frozen, nor to what is cut off."""
+    used, frozen, cut = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+    frozen.requires_grad_(False)
+    saved = watching(lambda: frozen(used(cut(torch.randn(4, 8)).detach())).sum().backward())
+    reached = {each for each in (used, frozen, cut) if id(each.weight) in saved.reached}
+    assert reached == {used}
+
+
 def test_a_graph_without_a_backward_is_seen_where_its_module_returns() -> None:
     net = small()
     x = torch.randn(32, 8)

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gobrrr.capture import source
-from gobrrr.capture.source import call_line, growth_line
+from gobrrr.capture.source import call_line, collect_lines, growth_line
 
 
 def written(folder: Path, text: str | bytes, name: str = "train.py") -> str:
@@ -96,6 +96,17 @@ def test_the_last_call_of_the_first_file_that_has_one_is_told(tmp_path: Path) ->
 def test_names_that_are_no_calls_are_not_told(tmp_path: Path) -> None:
     text = 'collect = 1\n"gc.collect()"\n# gc.collect()\nfrom gc import collect\nf = gc.collect\n'
     assert call_line([written(tmp_path, text)], ("collect",)) is None
+
+
+def test_collections_by_hand_are_told_from_other_methods_of_that_name(tmp_path: Path) -> None:
+    plain = written(
+        tmp_path, "import gc\ngc.collect()\nenv.collect(n=9)\nself.gc.collect()\nframe.lazy().collect()\n", "a.py"
+    )
+    named = written(tmp_path, "def f():\n    import gc as g\n    g.collect()\ngc.collect()\n", "b.py")
+    alone = written(tmp_path, "from gc import collect as c\nc()\ncollect()\n", "c.py")
+    other = written(tmp_path, "from sampling import collect\ncollect()\n", "d.py")
+    found = [(plain, 2), (named, 3), (alone, 2)]
+    assert collect_lines([plain, named, alone, other, str(tmp_path / "gone.py")]) == found
 
 
 ODD = {

@@ -84,8 +84,10 @@ class Counted:
         if seen.get("repeated_span") == span:
             seen["repeated_span_calls"] = self._calls_at[place]
             seen["repeated_span_size"] = self._size_at[place]
+        turned = parts.takes_length_first(module)
         for which, tensor in enumerate(tensors[:8]):
-            self.inputs.append({**describe(tensor), "span": span, "extends": self._extends((number, which), tensor)})
+            extends = self._extends((number, which), tensor)
+            self.inputs.append({**describe(tensor), "span": span, "extends": extends, "turned": turned})
             self.denormal("input", tensor, span or {})
 
     def _repeats(self, number: int, module: Any, tensors: list[Any]) -> bool:

@@ -66,26 +66,31 @@ class CountWindow(Window):
     def found(self) -> dict[str, Any]:
         """Everything, in the shape of recording.facts."""
         session, counted = self.session, self._counted
-        assert counted is not None
+        assert counted is not None and self._saved is not None
         self.off()
         return self._kept() | {
             "roots": counted.roots,
             "inputs": counted.inputs[:32],
             "denormals": worst(counted),
             "switches": counted.switches,
-            "orphans": facts.orphans(session.recorder),
+            "orphans": facts.orphans(session.recorder, None if self._unshown() else self._saved.reached),
             "held": session.growth(sys._getframe()),
-            "gc_span": source.call_line(session.user.sources(), ("collect",)),
+            "gc_span": self._collects(),
             "eval_span": source.call_line(session.user.sources(), ("eval",)),
         }
 
+    def _collects(self) -> dict[str, Any] | None:
+        """The line that calls gc.collect(): of several the last that the counted steps ran, where they ran any."""
+        lines = source.collect_lines(self.session.user.sources())
+        ran = self._lines.ran() if lines and self._lines is not None else set()
+        found = [line for line in lines if line in ran] or lines
+        return {"file": found[-1][0], "line": found[-1][1], "function": ""} if found else None
+
     def _kept(self) -> dict[str, Any]:
         """What was kept for backward; nothing at all where it was not counted whole."""
-        saved, lines = self._saved, self._lines
-        assert saved is not None and lines is not None
-        table = saved.table()
-        reason = saved.reason or lines.error or ("another tracer took over" if lines.lost else "")
-        if reason:
+        assert self._saved is not None
+        table = self._saved.table()
+        if reason := self._unshown():
             self.say(f"what is kept for backward was not counted: {reason}")
             return {}
         return {
@@ -94,6 +99,12 @@ class CountWindow(Window):
                 for (m, op, f, fn, ln), (b, c) in table.items()
             ]
         }
+
+    def _unshown(self) -> str:
+        """Why the graphs were not seen whole."""
+        saved, lines = self._saved, self._lines
+        assert saved is not None and lines is not None
+        return saved.reason or lines.error or ("another tracer took over" if lines.lost else "")
 
     def off(self) -> None:
         """End the line log."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture import devicememory, parts, schedule, source, trainers
+from gobrrr.capture.records import noted
 from gobrrr.capture.unseen import is_tracing, unseen
 from gobrrr.capture.window import is_plain
+from gobrrr.machine.precision import matmul_precision
 from gobrrr.machine.probe import memory_limit
 
 if TYPE_CHECKING:
@@ -24,29 +27,38 @@ _DEBUG_ENV = (
     "DNNL_VERBOSE", "ONEDNN_VERBOSE", "MKL_VERBOSE",
 )  # fmt: skip
 
+_DETERMINISTIC = ("use_deterministic_algorithms", "set_deterministic_debug_mode")
 
-def settings(files: list[str]) -> dict[str, Any]:
-    """recording.facts.Settings as a dict. `files` are the user's source files, searched for who set what."""
+
+def settings(files: list[str], errors: dict[str, str]) -> dict[str, Any]:
+    """recording.facts.Settings as a dict. `files` are the user's source files, searched for who set what. What torch
+    refuses to tell is left out, with its reason in `errors`."""
     import torch
 
-    return {
-        "threads": torch.get_num_threads(),
-        "cores": schedule.cores(),
-        "interop_threads": torch.get_num_interop_threads(),
-        "anomaly": torch.is_anomaly_enabled(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "matmul_precision": torch.get_float32_matmul_precision(),
-        "flush_denormal": _flushes_denormals(),
-        "default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-        "autocast": _autocast(),
-        "profiler_on": torch._C._autograd._profiler_enabled(),
-        "debug_env": tuple(name for name in _DEBUG_ENV if os.environ.get(name) not in (None, "", "0")),
-        "mkldnn": bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
-        "anomaly_span": source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
-        "deterministic_span": source.call_line(files, ("use_deterministic_algorithms", "set_deterministic_debug_mode")),
-        **trainers.facts(sys._getframe(), files),
-        "threads_span": source.call_line(files, ("set_num_threads",)),
+    asked: dict[str, Callable[[], Any]] = {
+        "threads": torch.get_num_threads,
+        "cores": schedule.cores,
+        "interop_threads": torch.get_num_interop_threads,
+        "anomaly": torch.is_anomaly_enabled,
+        "deterministic": torch.are_deterministic_algorithms_enabled,
+        "matmul_precision": lambda: matmul_precision(torch),
+        "flush_denormal": _flushes_denormals,
+        "default_dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
+        "autocast": _autocast,
+        "profiler_on": torch._C._autograd._profiler_enabled,
+        "debug_env": lambda: tuple(name for name in _DEBUG_ENV if os.environ.get(name) not in (None, "", "0")),
+        "mkldnn": lambda: bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
+        "anomaly_span": lambda: source.call_line(files, ("set_detect_anomaly", "detect_anomaly")),
+        "deterministic_span": lambda: source.call_line(files, _DETERMINISTIC),
+        "threads_span": lambda: source.call_line(files, ("set_num_threads",)),
     }
+    found: dict[str, Any] = {}
+    for name, ask in asked.items():
+        with noted(errors, f"settings.{name}"):
+            found[name] = ask()
+    with noted(errors, "settings.trainer"):
+        found |= trainers.facts(sys._getframe(), files)
+    return found
 
 
 def _flushes_denormals() -> bool:
@@ -125,7 +137,7 @@ def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any
         "num_tensors": len(params),
         "num_elements": sum(p.numel() for p in params),
         "param_bytes": sum(_num_bytes(p) for p in params),
-        "grad_bytes": sum(_num_bytes(p.grad) for p in params if p.grad is not None),
+        "grad_bytes": sum(_num_bytes(grad) for p in params if (grad := parts.gradient(p)) is not None),
         "state_bytes": sum(_num_bytes(value) for value in states),
         "supports_fused": "fused" in group and not group.get("differentiable", False),
         "span": recorder.update_spans.get(number),
@@ -138,7 +150,7 @@ def _updated(optimizer: Any) -> list[Any]:
     """Parameters that its step passes over: with a gradient or a state, for the frozen ones are skipped (of a LoRA's
     optimizer nearly all). An update that keeps no state, looked at without gradients: those that may get one."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    touched = [p for p in params if p.grad is not None or optimizer.state.get(p)]
+    touched = [p for p in params if parts.gradient(p) is not None or optimizer.state.get(p)]
     return touched or [p for p in params if p.requires_grad]
 
 
@@ -157,13 +169,15 @@ def _num_bytes(tensor: Any) -> int:
         return 0
 
 
-def orphans(recorder: Recorder) -> dict[str, Any] | None:
-    """Parameters that hold a gradient and are in no optimizer that was seen."""
+def orphans(recorder: Recorder, reached: set[int] | None = None) -> dict[str, Any] | None:
+    """Parameters that get a gradient and are in no optimizer that was seen. One that training before this loop has
+    left is none: `reached` are the tensors (by id) to which the backward passes lead; null where they were not seen."""
     updated = {id(p) for _, o in recorder.optimizers.alive() for group in o.param_groups for p in group["params"]}
     found: dict[int, tuple[str, Any]] = {}
     for _, module in recorder.modules.alive():
         for name, param in parts.parameters(module):
-            if param.grad is not None and id(param) not in updated:
+            gets = param.requires_grad and (reached is None or id(param) in reached)
+            if gets and id(param) not in updated and parts.gradient(param) is not None:
                 found.setdefault(id(param), (name, param))
     if not found or not updated:
         return None
@@ -252,16 +266,32 @@ def _break_spans(utils: Any) -> list[dict[str, Any]]:
     return spans
 
 
-def memory() -> dict[str, Any]:
-    """Resident, peak and limit of this process's memory; swap in use by it; the same of the device that it uses."""
+_STATUS = {"rss_bytes": "VmRSS", "peak_rss_bytes": "VmHWM", "swap_used": "VmSwap", "mapped": "RssFile"}
+
+
+def memory(runtime: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Resident, peak and limit of this process's memory; swap in use by it; the same of the device that it uses.
+
+    `runtime`: this as it was when torch had been imported. Pages of files that were mapped since are left out: they go
+    whenever others need the room. A peak is known with all of them; those that are there now are taken from it.
+    """
     found: dict[str, Any] = {}
     try:
         with open("/proc/self/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             status = dict(line.split(":", 1) for line in file if ":" in line)
-        for name, key in (("rss_bytes", "VmRSS"), ("peak_rss_bytes", "VmHWM"), ("swap_used", "VmSwap")):
+        for name, key in (
+            ("rss_bytes", "VmRSS"),
+            ("peak_rss_bytes", "VmHWM"),
+            ("swap_used", "VmSwap"),
+            ("mapped", "RssFile"),
+        ):
             if key in status:
                 found[name] = int(status[key].split()[0]) * 1024
         found["memory_limit"] = memory_limit()
     except (OSError, ValueError, IndexError):
         pass
+    if runtime is not None:
+        since = max(0, found.get("mapped", 0) - runtime.get("mapped", 0))
+        found |= {name: found[name] - since for name in ("rss_bytes", "peak_rss_bytes") if name in found}
+        found["runtime_bytes"] = runtime.get("rss_bytes")
     return {**found, **devicememory.most()}

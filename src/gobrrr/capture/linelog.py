@@ -234,6 +234,11 @@ class LineLog:
             self._fail(error)
         return self._backward_local
 
+    def ran(self) -> set[tuple[str, int]]:
+        """(file, line) of every line of the user's that was followed."""
+        rows = zip(self.events[1::4], self.events[2::4], self.events[3::4], strict=True)
+        return {(self.codes[number][0], line) for op, number, line in set(rows) if op in (CALL, LINE)}
+
     def as_json(self) -> dict[str, Any]:
         """The log as plain data: tables of codes and module names, and the events by column."""
         columns = self.events

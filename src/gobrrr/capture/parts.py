@@ -39,9 +39,20 @@ def buffers(root: Any) -> Iterator[tuple[str, Any]]:
     return _tensors(root, "_buffers")
 
 
+def gradient(tensor: Any) -> Any | None:
+    """What backward has left at a parameter. Of a tensor in a parameter's place that was computed (a clone that is
+    adapted) torch says in a warning that there is none."""
+    return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+
+
 def is_training(module: Any) -> bool:
     """Its mode."""
     return bool(_own(module).get("training", True))
+
+
+def takes_length_first(root: Any) -> bool:
+    """Whether it or a part of it (a recurrence, an attention) has batch_first=False, torch's default."""
+    return any(_own(module).get("batch_first") is False for _, module in modules(root))
 
 
 def original(module: Any) -> Any | None:

@@ -344,12 +344,15 @@ class Recorder:
 
 
 def vitals() -> list[tuple[int, int]]:
-    """(event kind, value): resident bytes, minor faults, CPU time of this process, busy time of the machine."""
+    """(event kind, value): resident bytes and those of no file, minor faults, CPU time of this process, busy time of
+    the machine."""
     found = [(ev.CPU, process_time_ns())]
     try:
         own = processes.stat()
         found.append((ev.FAULTS, int(own[processes.MINFLT])))
         found.append((ev.RSS, int(own[processes.RSS]) * os.sysconf("SC_PAGE_SIZE")))
+        own_bytes = processes.own_bytes()
+        found += [(ev.OWN, own_bytes)] if own_bytes is not None else []
         found += schedule.busy()
     except (OSError, ValueError, IndexError):
         pass  # not Linux: what cannot be seen stays out of the recording

@@ -21,6 +21,7 @@ from gobrrr.capture.recorder import vitals
 from gobrrr.capture.unseen import is_transformed, sees_every_op, unseen
 from gobrrr.recording import marks
 
+ACCUMULATE = "torch::autograd::AccumulateGrad"
 MAX_NODES = 200_000
 """Of one graph that is walked; looking at one takes some microseconds."""
 _NO_NUMBER = 1 << 63
@@ -47,6 +48,8 @@ class Saved:
     def __init__(self, owned: set[int], log: LineLog, look: Callable[[Any, dict[str, Any]], object]) -> None:
         self.reason = ""
         """Why nothing is counted."""
+        self.reached: set[int] = set()
+        """Tensors (by id) to which the backward passes lead: those that get a gradient."""
         self._owned, self._look = owned, look
         self._places = Places(log)
         self._num_nodes = 0
@@ -59,13 +62,13 @@ class Saved:
         """A module that the program called has given this: without a backward its graph is seen here only. A recurrent
         one gives the same graph with every call, and longer: that is left to its backward."""
         if self._num_nodes < MAX_NODES:
-            self._look_at(lambda: _unmoved(tensors_in(result)))
+            self._look_at(lambda: self._walk(_unmoved(tensors_in(result))))
 
     def graph(self, roots: Iterable[Any]) -> None:
-        """Count what the graph of these tensors (or edges) keeps."""
-        self._look_at(lambda: roots)
+        """A backward pass from these tensors (or edges): count what their graph keeps."""
+        self._look_at(lambda: self._reach(self._walk(roots)))
 
-    def _look_at(self, roots: Callable[[], Iterable[Any]]) -> None:
+    def _look_at(self, look: Callable[[], object]) -> None:
         """Unless the program's own code would take part. An odd graph is not counted, and stops nothing."""
         if self.reason:
             return
@@ -74,19 +77,23 @@ class Saved:
             return
         try:
             with unseen():
-                self._walk(roots())
+                look()
         except NotShown as error:
             self.reason = str(error)
         except Exception as error:
             self.reason = repr(error)
 
-    def _walk(self, roots: Iterable[Any]) -> None:
+    def _walk(self, roots: Iterable[Any]) -> list[Any]:
         nodes = _nodes(roots)
         self._num_nodes += len(nodes)
         for node in sorted(nodes, key=_number):  # who saves a storage first is its saver
             for tensor in kept_by(node):
                 self._keep(node, tensor)
         self.settle()
+        return nodes
+
+    def _reach(self, nodes: list[Any]) -> None:
+        self.reached |= {id(node.variable) for node in nodes if node.name() == ACCUMULATE}
 
     def settle(self) -> None:
         """Forget what is no longer kept, and remember this moment if it is the one with most."""

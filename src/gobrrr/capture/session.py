@@ -63,7 +63,7 @@ class Session:
         self._held: tuple[tuple[int, dict[Name, Held]], ...] = ()
         self._busy = self._failure = self._told = False
         self._spent_ns = 0
-        self._runtime: int | None = None
+        self._runtime: dict[str, Any] = {}
         self.ended = False
         self.nested = False
 
@@ -72,7 +72,7 @@ class Session:
     def begin(self) -> None:
         """Install the hooks."""
         hide_own_code()
-        self._runtime = facts.memory().get("rss_bytes")
+        self._runtime = facts.memory()
         self.prepare()
         self.hooks.install()
 
@@ -361,9 +361,9 @@ class Session:
     # facts
 
     def _write_facts(self, moment: str) -> None:
-        recorder = self.recorder
+        recorder, errors = self.recorder, dict[str, str]()
         tables: dict[str, Callable[[], Any]] = {
-            "settings": lambda: facts.settings(self.user.sources()),
+            "settings": lambda: facts.settings(self.user.sources(), errors),
             "modules": lambda: facts.modules(recorder),
             "optimizers": lambda: facts.optimizers(recorder),
             "loaders": lambda: facts.loaders(recorder),
@@ -372,14 +372,14 @@ class Session:
             "pictures": lambda: pixels.found(self.user.sources(), recorder.loader_facts.values()),
             "compile": facts.compiled,
             "forward_spans": lambda: [{"id": n, "span": span} for n, span in recorder.forward_spans.items()],
-            "memory": lambda: {**facts.memory(), "runtime_bytes": None if self.nested else self._runtime},
+            "memory": lambda: facts.memory(None if self.nested else self._runtime),
             "watching": self.hooks.cost,
             "device": devicememory.name,
             "children": self.hooks.children.facts,
         }
-        found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": {}}
+        found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": errors}
         for name, table in tables.items():
-            with records.noted(found["errors"], name), unseen():
+            with records.noted(errors, name), unseen():
                 found[name] = table()
         recorder.journal.json(found)
 

@@ -83,6 +83,31 @@ def _last_call(files: list[str], line: Callable[[ast.Call], int | None]) -> dict
     return None
 
 
+def collect_lines(files: list[str]) -> list[tuple[str, int]]:
+    """(file, line) of every call of gc.collect() in the user's files, under whatever name gc is imported there: a
+    method `collect` of another object is none."""
+    named = {file: _names_of_collect(file) for file in files}
+    return [(file, call.lineno) for file in files for call in _calls(file) if _dotted(call.func) in named[file]]
+
+
+def _names_of_collect(file: str) -> set[str]:
+    names: set[str] = set()
+    tree = _tree(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Import):
+            names |= {f"{each.asname or each.name}.collect" for each in node.names if each.name == "gc"}
+        elif isinstance(node, ast.ImportFrom) and node.module == "gc":
+            names |= {each.asname or each.name for each in node.names if each.name == "collect"}
+    return names
+
+
+def _dotted(node: ast.expr) -> str:
+    """'gc.collect', 'collect'; empty for what is more than a name and an attribute."""
+    if isinstance(node, ast.Attribute):
+        return f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else ""
+    return _name(node)
+
+
 def growth_line(file: str, name: str) -> dict[str, Any] | None:
     """The line that adds to the container `name`: x.append(...), x += ..., x[...] = ..., x = x + ... Of several the
     first one in a loop, or in a function, which a loop may call."""

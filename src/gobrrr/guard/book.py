@@ -284,4 +284,4 @@ def _is_kept(value: Any) -> bool:
 
 
 def _has_gradient(parameter: Any) -> bool:
-    return parameter.grad is not None and _is_kept(parameter.grad)
+    return parameter.is_leaf and parameter.grad is not None and _is_kept(parameter.grad)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from gobrrr.machine.precision import matmul_precision, setting_back
 from gobrrr.machine.sampling import BATCH_NS, Budget, Clock, Kind, Repeated, Setting, calls_for, shortest
 
 GROW_BELOW_NS = 3e6
@@ -31,8 +32,8 @@ Enter = Callable[[Setting], object]
 @contextmanager
 def switches(torch: Any) -> Iterator[Enter]:
     """Yield the function that enters a Setting; on leaving, thread count, precision and grad mode are as they were."""
-    threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    now = [Setting(threads, precision)]
+    threads, set_back = torch.get_num_threads(), setting_back(torch)
+    now = [Setting(threads, matmul_precision(torch))]
 
     def enter(setting: Setting) -> None:
         if setting.threads != now[0].threads:
@@ -46,7 +47,7 @@ def switches(torch: Any) -> Iterator[Enter]:
             yield enter
     finally:
         torch.set_num_threads(threads)
-        torch.set_float32_matmul_precision(precision)
+        set_back()
 
 
 def product(torch: Any, dtype: str, num_rows: int, device: str = "cpu") -> Run:

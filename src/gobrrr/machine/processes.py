@@ -33,6 +33,17 @@ def stat(pid: int | str = "self", proc: str = PROC) -> list[bytes]:
         return file.read().rpartition(b")")[2].split()
 
 
+def own_bytes(proc: str = PROC) -> int | None:
+    """Resident bytes of this process that are no mapped file's; None where the system does not tell."""
+    try:
+        with open(f"{proc}/self/status", "rb") as file:  # noqa: PTH123  (hot path)
+            lines = file.read().splitlines()
+        sizes = [int(line.split()[1]) for line in lines if line.startswith((b"RssAnon:", b"RssShmem:"))]
+    except (OSError, ValueError, IndexError):
+        return None
+    return sum(sizes) * 1024 if len(sizes) == 2 else None
+
+
 def began(pid: int | str = "self", proc: str = PROC) -> int | None:
     """Ticks since the machine's start at which it was started; None where the system does not tell."""
     try:

@@ -46,7 +46,8 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
     own, others = _loads(watched)
     starved = without_core(own, others or 0.0, vitals.rate(marks.WAITED), vitals.rate(marks.STOLEN))
     split, num = watched.phases.split(loop.usual)
-    rss, device = vitals.sizes[marks.RSS], vitals.sizes[marks.DEVICE]
+    rss, own_bytes, device = (vitals.sizes[kind] for kind in (marks.RSS, marks.OWN, marks.DEVICE))
+    growing = rss if own_bytes.last is None else own_bytes
     return Process(
         pid=start.pid,
         rank=start.rank,
@@ -66,7 +67,7 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
         parts=_parts(split, num),
         device=start.device,
         rss_bytes=here.rss_bytes if here is not None else rss.last,
-        rss_growth=rss.growth(step_ns) if step_ns else None,
+        rss_growth=growing.growth(step_ns) if step_ns else None,
         device_bytes=device.last,
         device_growth=device.growth(step_ns) if step_ns else None,
         busy_cores=own,

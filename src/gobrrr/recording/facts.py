@@ -190,6 +190,8 @@ class InputFacts(msgspec.Struct, frozen=True):
     span: Span | None = None
     extends: bool | None = None
     """Of integers that are one longer than what came in their place before: whether they are that and one more."""
+    turned: bool = False
+    """The model or a part of it takes the length first and the batch second (batch_first=False)."""
 
 
 class LengthFacts(msgspec.Struct, frozen=True):

@@ -28,6 +28,7 @@ SPENT = 19  # value: CPU ns of the watched thread so far; id: at which moment
 WAITED = 20  # value: ns that the process's threads were ready to run and had no core, so far, all threads together
 STOLEN = 21  # value: jiffies of those CPUs that the host took for others, in ns
 DEVICE = 22  # value: bytes that torch's allocator has handed out on the devices in use
+OWN = 23  # value: resident bytes that are no file's: a mapped file's pages go whenever others need the room
 
 UNKNOWN, RUNS, WRITES, WAITS = -1, 0, 1, 2
 """What a sampled thread does: it runs or wants a core; a call of the system that writes holds it; any other call does

@@ -27,7 +27,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
     settings = dict(_dict(_moment(recording, "steady"), "settings") or _dict(raw, "settings"))
     switches = _dict(counted, "switches")
     settings.update({name: switches[name] for name in ("anomaly", "autocast") if switches.get(name)})
-    memory = _dict(raw, "memory")
+    memory = _memory(_dict(raw, "memory"), recording)
     values: dict[str, Any] = {
         "settings": settings,
         "loaders": loaders(recording.events, _table(raw, "loaders"), recording.main.key if recording.main else None),
@@ -50,6 +50,14 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         **rates(recording, plain),
     }
     return _typed(values)
+
+
+def _memory(noted: dict[str, Any], recording: Recording) -> dict[str, Any]:
+    """Mapped files may be larger at the end than they were at the peak: it is no less than what was read of the
+    process's own memory."""
+    own = recording.events[recording.events[:, 1] == marks.OWN, 3]
+    peak = noted.get("peak_rss_bytes")
+    return noted | {"peak_rss_bytes": max(peak, int(own.max()))} if type(peak) is int and len(own) else noted
 
 
 def _denormals(recording: Recording) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ LATE_NS = 13_000_000_000
 """What is of late: a dozen readings of what is read once a second, and soon over."""
 MOST_LATE = 256
 """Readings of one counter that are held, whatever a file says: one each 0.1 s is 131."""
-_SIZES = (marks.RSS, marks.DEVICE)
+_SIZES = (marks.RSS, marks.OWN, marks.DEVICE)
 _COUNTERS = (marks.CPU, marks.BUSY, marks.WAITED, marks.STOLEN)
 
 

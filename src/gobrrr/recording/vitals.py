@@ -26,8 +26,8 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     wall = float(np.median([step.wall for step in plain]))
     stretches = plain_stretches(recording.events, plain)
     found: dict[str, float | None] = {
-        **_collections(recording.events, plain),
-        "rss_growth_per_step": _growth(recording.events, stretches, wall, marks.RSS),
+        **_collections(recording.events, plain, wall),
+        "rss_growth_per_step": _growth(recording.events, stretches, wall, _memory(recording.events)),
         "device_growth_per_step": _growth(recording.events, stretches, wall, marks.DEVICE),
     }
     faults = _rate(recording.events, marks.FAULTS, stretches)
@@ -53,15 +53,16 @@ def plain_stretches(events: Ints, plain: list[Step]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(edges) if np.searchsorted(starts, a) < np.searchsorted(starts, b)]
 
 
-def _collections(events: Ints, plain: list[Step]) -> dict[str, float | None]:
-    """Collections that ended within plain steps. They are journalled at the next boundary, out of order."""
+def _collections(events: Ints, plain: list[Step], wall: float) -> dict[str, float | None]:
+    """Collections that ended within plain steps. They are journalled at the next boundary, out of order. Their time is
+    their share of all plain time, at the length of the median step: a mean may be longer than that whole step."""
     rows = events[events[:, 1] == marks.GC]
     starts = np.array([step.start for step in plain])
     ends = np.array([step.end for step in plain])
     at = np.searchsorted(starts, rows[:, 0], "left") - 1
     inside = (at >= 0) & (rows[:, 0] <= ends[np.maximum(at, 0)])
     return {
-        "gc_ns_per_step": float(rows[inside, 3].sum()) / len(plain),
+        "gc_ns_per_step": float(rows[inside, 3].sum()) / sum(step.wall for step in plain) * wall,
         "gc_runs_per_step": float(np.count_nonzero(inside)) / len(plain),
     }
 
@@ -110,6 +111,11 @@ def _first_window(recording: Recording) -> int | None:
     """When it opened; None where none did."""
     opened = recording.events[recording.events[:, 1] == marks.WINDOW_BEGIN, 0]
     return int(opened.min()) if len(opened) else None
+
+
+def _memory(events: Ints) -> int:
+    """The kind that tells what a process holds: an older recording has mapped files in it."""
+    return marks.OWN if (events[:, 1] == marks.OWN).any() else marks.RSS
 
 
 def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float, kind: int) -> float | None:

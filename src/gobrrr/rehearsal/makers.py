@@ -29,8 +29,9 @@ PASSES = frozenset(
         "sigmoid_backward", "relu", "relu_", "clamp_min", "clamp_min_", "threshold_backward", "gelu", "gelu_backward",
         "silu", "silu_", "silu_backward", "_softmax", "_softmax_backward_data", "_log_softmax",
         "_log_softmax_backward_data", "sum", "mean", "copy_", "avg_pool2d", "avg_pool2d_backward",
-        "max_pool2d_with_indices", "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "native_dropout",
-        "native_dropout_backward", "hardtanh", "hardtanh_", "hardswish", "hardswish_", "rsqrt", "sqrt", "addcmul",
+        "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "_adaptive_avg_pool2d",
+        "_adaptive_avg_pool2d_backward", "native_dropout", "native_dropout_backward", "hardtanh", "hardtanh_",
+        "hardswish", "hardswish_", "rsqrt", "sqrt", "addcmul",
     )
 )  # fmt: skip
 KNOWN = PRODUCTS | CONVOLUTIONS | ATTENTION | NORMS | PASSES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from math import prod
 
@@ -16,7 +16,7 @@ from gobrrr.rehearsal.autocast import LOWERED
 from gobrrr.rehearsal.dtypes import DTYPES
 from gobrrr.rehearsal.makers import CONVOLUTIONS, NORMS, PASSES
 from gobrrr.rehearsal.parts import chosen, hot, part, playable, trains, with_dtype
-from gobrrr.rehearsal.script import Part, Scene
+from gobrrr.rehearsal.script import Part, Scene, Side
 from gobrrr.rehearsal.wholes import KINDS
 from gobrrr.rules.bandwidth_updates import updating
 from gobrrr.rules.compute_attention import LIBRARY, Scores
@@ -33,6 +33,7 @@ CAUSAL = 0.2
 """Of an attention's time: what a kernel spares more that is told that the mask is causal and skips half of it."""
 UNSURE = 0.3
 """Of ops whose format under autocast is not known: what half of the bytes, less some casts, would spare at most."""
+FLATTENING = frozenset(f"aten::{name}" for name in ("view", "reshape", "flatten", "_reshape_alias", "_unsafe_view"))
 Found = tuple[list[Part], float, float] | None
 """Parts, and what the remedy may spare and may cost outside of them, ns per step."""
 
@@ -94,25 +95,42 @@ def _threads(ledger: Ledger, machine: Machine) -> Found:
 
 
 def _channels_last(ledger: Ledger, machine: Machine) -> Found:
-    """Convolutions, and what works on their images, with the channels last."""
+    """Convolutions, and what works on their images, with the channels last. What is flattened is copied into rows, and
+    its gradient comes back in rows: a pooling's backward then copies its images too (18 of 56 ms of a small net)."""
     images = PASSES | NORMS | CONVOLUTIONS
     ops = playable(ledger, lambda op: op.name in images and any(len(shape) == 4 for shape in op.shapes))
     if not any(op.name in CONVOLUTIONS for op in ops):
         return None
-    parts = [part(op, strides=_last(op)) for op in ops]
-    # Copies where the layout changes back are not played: 6, 23, 25 and 10 % were expected, -1, 10, 1 and 8 came.
+    flattened: dict[tuple[int, ...], float] = {}
+    for op in hot(ledger):
+        if op.name in FLATTENING and op.phase != "backward" and len(next(iter(op.shapes), ())) == 4:
+            flattened[op.shapes[0]] = max(flattened.get(op.shapes[0], 0.0), op.calls)
+    parts = [part(op, strides=_last(op, flattened)) for op in ops]
+    parts += [Part(None, _rows(shape), calls) for shape, calls in flattened.items()]
+    # Before these copies were played, 6, 23, 25 and 10 % were expected, and -1, 10, 1 and 8 came.
     return parts, 0.0, sum(each.ns for each in parts)
 
 
-def _last(op: OpGroup) -> list[list[int]]:
-    """Strides of channels_last where a tensor has four dimensions."""
+def _last(op: OpGroup, flattened: Collection[tuple[int, ...]]) -> list[list[int]]:
+    """Strides of channels_last where a tensor has four dimensions, but for the gradient of what is flattened."""
     found = []
-    for shape, strides in zip_longest(op.shapes, op.strides[: len(op.shapes)], fillvalue=()):
-        if len(shape) == 4:
-            _, channels, height, width = shape
-            strides = (channels * height * width, 1, channels * width, channels)
-        found.append(list(strides))
+    for i, (shape, strides) in enumerate(zip_longest(op.shapes, op.strides[: len(op.shapes)], fillvalue=())):
+        in_rows = i == 0 and op.phase == "backward" and shape in flattened
+        found.append(_images(shape) if len(shape) == 4 and not in_rows else list(strides))
     return found
+
+
+def _images(shape: Sequence[int]) -> list[int]:
+    _, channels, height, width = shape
+    return [channels * height * width, 1, channels * width, channels]
+
+
+def _rows(shape: tuple[int, ...]) -> Side:
+    """The copy that flattening makes of images with the channels last."""
+    return {
+        "make": "op", "name": "aten::copy_", "shapes": [list(shape)] * 2 + [[]], "dtypes": ["float", "float", ""],
+        "strides": [[], _images(shape), []], "concrete": ["", "", "False"],
+    }  # fmt: skip
 
 
 def _optimizer(how: dict[str, bool]) -> Callable[[Ledger, Machine], Found]:

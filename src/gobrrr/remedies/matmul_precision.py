@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gobrrr.machine.precision import matmul_precision, setting_back
 from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ class MatmulPrecision(Remedy):
     def apply(self, seams: Seams) -> None:
         import torch
 
-        before = torch.get_float32_matmul_precision()
+        before = matmul_precision(torch)
+        seams.undo(setting_back(torch))
         torch.set_float32_matmul_precision("medium")
-        seams.undo(lambda: torch.set_float32_matmul_precision(before))
         seams.applied(self.name, f"{before} before")
 
 

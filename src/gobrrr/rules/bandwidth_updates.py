@@ -11,7 +11,7 @@ from gobrrr.recording.facts import OptimizerFacts
 from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import FLOATS, MATMULS, costliest_line, inside, total
-from gobrrr.rules.views import everything, of_phase
+from gobrrr.rules.views import everything, of_phase, stepping
 from gobrrr.units import duration, share
 
 # A gradient that touches more than one row in eight is dense for all practical purposes.
@@ -99,7 +99,7 @@ def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
     ]
     if any(inside(op, STEP) for op in after):
         return total(after)
-    elements = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    elements = sum(optimizer.num_elements for optimizer in stepping(ledger))
     part = min(1.0, sum(map(prod, tables)) / elements) if elements else 0.0
     return total(after) + ledger.phase("optimizer") * part
 
@@ -112,7 +112,7 @@ def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         zeros = _zeroed_by_hand(ledger)
     if not zeros:
         return
-    micro_steps = max((o.micro_steps for o in ledger.facts.optimizers), default=1.0)
+    micro_steps = max((o.micro_steps for o in stepping(ledger)), default=1.0)
     adds = total(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_") / max(micro_steps, 1.0)
     cost = total(zeros) + adds
     if not worth_telling(ledger, 0.75 * cost):
@@ -140,7 +140,7 @@ def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
         if op.phase in ("optimizer", "other") and not any(parent.startswith("aten::") for parent in op.parents)
     ]
     written = sum(op.calls * prod(op.shapes[0]) for op in zeros if op.shapes)
-    elements = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    elements = sum(optimizer.num_elements for optimizer in stepping(ledger))
     return zeros if elements and written >= 0.5 * elements else []
 
 
@@ -154,7 +154,7 @@ def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
 )
 def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""
-    every = [o for o in ledger.facts.optimizers if o.num_elements]
+    every = [o for o in stepping(ledger) if o.num_elements]
     ill = [o for o in every if o.supports_fused and not o.fused]
     if not ill:
         return

@@ -11,7 +11,7 @@ from gobrrr.rules.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.memory import peak_and_limit
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import costliest_line, shared_lines, total
-from gobrrr.rules.views import everything, of_phase
+from gobrrr.rules.views import everything, of_phase, stepping
 from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
 
@@ -57,7 +57,7 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _orphan_share(ledger: Ledger, orphans: OrphanFacts) -> float:
-    updated = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    updated = sum(optimizer.num_elements for optimizer in stepping(ledger))
     return orphans.num_elements / (orphans.num_elements + updated)
 
 
@@ -132,7 +132,7 @@ def _kept(ledger: Ledger) -> str:
 @rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"})
 def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A module called again, with the very tensors that it was given before and the weights that it had then."""
-    updated = [optimizer.num_elements for optimizer in ledger.facts.optimizers]
+    updated = [optimizer.num_elements for optimizer in stepping(ledger)]
     largest = max((*updated, *(module.num_params for module in ledger.facts.modules)), default=0)
     for module in ledger.facts.modules:
         repeats = _repeats(ledger, module)
@@ -158,7 +158,7 @@ def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 def _repeats(ledger: Ledger, module: ModuleFacts) -> float:
     """Repeated calls per step. Micro-batches may reuse each other's memory: one call per backward pass is no repeat."""
-    tensors = sum(optimizer.num_tensors for optimizer in ledger.facts.optimizers)
+    tensors = sum(optimizer.num_tensors for optimizer in stepping(ledger))
     gradients = sum(op.calls for op in ledger.named("torch::autograd::AccumulateGrad"))
     passes = max(1.0, gradients / tensors) if tensors else 1.0
     return min(module.repeated_inputs, module.calls_per_step - passes)

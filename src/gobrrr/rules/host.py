@@ -19,10 +19,12 @@ from gobrrr.rules.lines import (
     WRITING,
     Functions,
     Spent,
+    at,
     below,
     body,
     brief_name,
     claimed,
+    collecting,
     own_name,
     spent,
     telling,
@@ -286,11 +288,11 @@ def _rare(
 def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python's collector inside the step: called by hand, or set off by what the step allocates."""
     facts = ledger.facts
-    span = facts.gc_span
+    span = collecting(ledger)
     cost = ledger.account("gc")
     if span or "ops" not in ledger.signals:
         cost = max(cost, facts.gc_ns_per_step or 0.0)  # else what runs inside the loader's wait is the loader's
-    at_line = sum(line.ns for line in body(ledger) if span and key(line.where) == span.place)
+    at_line = at(ledger, span) if span else 0.0
     if ledger.device is not None and span and (idle := idle_at(ledger, span.place)) is not None:
         cost, at_line = min(cost, idle), min(at_line, idle)
     if not worth_telling(ledger, 0.8 * cost):

@@ -170,10 +170,24 @@ def claimed(ledger: Ledger) -> frozenset[Key]:
     """Lines most of whose time a specific rule explains: writing, copying, formatting, collecting garbage."""
     every = [*spent(ledger, FORMATTING + COPYING + WRITING), *writes(ledger)]
     lines = {key(s.where) for s in every if s.ns >= 0.5 * s.line_ns}
-    collector = ledger.facts.gc_span
-    if collector is not None:
+    collector = collecting(ledger)
+    if collector is not None and (ledger.facts.gc_ns_per_step or 0.0) >= 0.5 * at(ledger, collector):
         lines.add(collector.place)
     return frozenset(place for place in lines if place is not None)
+
+
+def at(ledger: Ledger, span: Span) -> float:
+    """ns per step that the sampler saw at a line outside the loader."""
+    return sum(line.ns for line in body(ledger) if key(line.where) == span.place)
+
+
+def collecting(ledger: Ledger) -> Span | None:
+    """The line that calls gc.collect(), where it is what collects: collections in every step that were not sampled
+    there are the automatic collector's."""
+    facts = ledger.facts
+    every_step = body(ledger) and (facts.gc_runs_per_step or 0.0) >= 1
+    elsewhere = every_step and facts.gc_span and at(ledger, facts.gc_span) < 0.5 * (facts.gc_ns_per_step or 0.0)
+    return None if elsewhere else facts.gc_span
 
 
 def loop_line(ledger: Ledger) -> tuple[Span, ...]:

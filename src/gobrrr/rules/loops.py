@@ -14,6 +14,7 @@ from gobrrr.rules.cores import micro_steps
 from gobrrr.rules.lines import claimed
 from gobrrr.rules.model import TINY
 from gobrrr.rules.shapes import CONVOLUTIONS, Key, factors, inside, key, total
+from gobrrr.rules.views import stepping
 
 SMALL = 100.0
 """Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""
@@ -115,10 +116,8 @@ def _own_weights(ledger: Ledger, passes: float) -> frozenset[tuple[int, ...]]:
     """Shapes of weights that a product or convolution takes once each: in the whole step no more of these than there
     are weights of the shape, in so many forwards."""
     weights = Counter[tuple[int, ...]]()
-    steps = dict(ledger.step.updates)
-    for optimizer in ledger.facts.optimizers:
-        if not steps or optimizer.id in steps:  # others live beside it: of clients, folds, a population
-            weights.update(dict(optimizer.shapes))
+    for optimizer in stepping(ledger):
+        weights.update(dict(optimizer.shapes))
     calls = _weighted(op for op in ledger.ops if op.phase in BODY and not op.recomputed)
     return frozenset(
         shape for shape, num in calls.items() if max(weights[shape], weights[shape[::-1]]) * passes >= ONCE * num

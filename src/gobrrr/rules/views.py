@@ -8,7 +8,7 @@ from gobrrr.ledger.model import HostGroup, Ledger, OpGroup
 from gobrrr.machine.device import of_device
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
-from gobrrr.recording.facts import Span
+from gobrrr.recording.facts import OptimizerFacts, Span
 from gobrrr.rules.shapes import Key, key
 
 
@@ -65,3 +65,10 @@ def waits_for_device(ledger: Ledger, place: Key | None) -> bool:
 
 def _syncs(ledger: Ledger) -> tuple[tuple[str, float, float, tuple[Span, ...]], ...]:
     return ledger.device.syncs if ledger.device is not None else ()
+
+
+def stepping(ledger: Ledger) -> tuple[OptimizerFacts, ...]:
+    """Optimizers that step in a usual step; all where none is seen to. Others live beside them: of a training before
+    this one, of clients, folds, a population."""
+    steps = dict(ledger.step.updates)
+    return tuple(each for each in ledger.facts.optimizers if each.id in steps) or ledger.facts.optimizers
