@@ -23,7 +23,8 @@ def recomputed(host: HostOps) -> npt.NDArray[np.bool_]:
     of_node = (host.parent >= 0) & (ops.forward_thread[host.parent] > 0)
     plain = within & (ops.sequence < 0) & of_node & ~_named(host, MAKING)
     counting = within & (ops.sequence >= 0) & (ops.forward_thread <= 0) & (node >= 0)
-    return counting & np.isin(node, node[plain])
+    again: npt.NDArray[np.bool_] = counting & np.isin(node, node[plain])
+    return again
 
 
 def _outermost_nodes(host: HostOps) -> npt.NDArray[np.int64]:
