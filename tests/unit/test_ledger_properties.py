@@ -20,6 +20,7 @@ from gobrrr.ledger.model import ACCOUNTS, Ledger
 from gobrrr.ledger.optable import op_groups
 from gobrrr.ledger.places import replay
 from gobrrr.ledger.pricing import Prices
+from gobrrr.recording import marks
 from gobrrr.recording.run import Recording, Samples, Start, Window, load_run
 from tests.unit.handmade import machine
 from tests.unit.timelines import FILE, MS, OFFSET, PID, US, Timeline, sampled
@@ -208,6 +209,20 @@ def test_a_step_made_by_hand_is_accounted_for_to_the_nanosecond(tmp_path: Path) 
     assert backward.where[0].line == 11, "the line of the forward"
     assert ledger.roofline.flops == 2 * 2 * 512**3 + (1 << 20)
     assert ledger.roofline.not_counted == (("mine::loss", pytest.approx(0.5 / 12)),)
+
+
+def test_rare_collections_are_no_part_of_the_median_step(tmp_path: Path) -> None:
+    """Every fifth step collects for as long as a step."""
+    timeline = Timeline()
+    for _ in range(4):
+        timeline.plain_steps(*[WALL] * 4, 2 * WALL, wait=2 * MS)
+        timeline.events[-1:-1] = [(timeline.now - MS, marks.GC, 1, WALL)]
+    with timeline.window(), timeline.frame("main"):
+        for _ in range(3):
+            known_step(timeline)
+    ledger = checked(timeline.recording(tmp_path, start=Start(pid=PID, threads=2)))
+    assert ledger.facts.gc_ns_per_step and ledger.facts.gc_usual_ns == 0 == ledger.account("gc")
+    assert ledger.account("host") > 0
 
 
 def test_a_traced_loop_of_python_comes_back_to_its_plain_length(tmp_path: Path) -> None:

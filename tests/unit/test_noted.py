@@ -153,7 +153,7 @@ NAMES = st.sampled_from(
 )
 TABLE = st.lists(st.dictionaries(NAMES, JSON, max_size=4) | JSON, max_size=3) | JSON
 TABLES = ("watching", "settings", "modules", "optimizers", "loaders", "compile", "memory", "moment", "lengths")
-COUNTED = ("switches", "roots", "saved", "inputs", "held", "denormals", "orphans", "steps", "gc_span")
+COUNTED = ("switches", "roots", "saved", "inputs", "held", "denormals", "orphans", "steps", "gc_span", "gc_library")
 
 
 @given(
@@ -426,6 +426,22 @@ def test_collections_count_in_the_steps_they_ended_in(program: Program) -> None:
     assert len(plain) == 8, "the first boundary begins the first step, which is warm-up"
     assert seen["gc_ns_per_step"] == pytest.approx(MS, rel=1e-3)
     assert seen["gc_runs_per_step"] == 2 / 8
+    assert seen["gc_usual_ns"] == 0, "the usual step has none"
+
+
+@pytest.mark.parametrize(("ms", "by_hand", "runs"), [(50, 50 / 66, 1 / 8), (1, 1 / 17, 1.0)])
+def test_collections_by_hand_are_told_from_those_that_come_by_themselves(
+    program: Program, ms: int, by_hand: float, runs: float
+) -> None:
+    """One by hand, and a short one by itself in every step: runs are of the kind that takes more."""
+    program.train(10)
+    rows = program.events.tolist()
+    ends = [t for t, kind, *_ in rows if kind == marks.BOUNDARY]
+    own = [(end + MS, marks.GC, 0, 2 * MS) for end in ends[1:-1]]
+    seen = rates(rec := recording([*rows, *own, (ends[4] + 2 * MS, marks.GC, 1, ms * MS)]), plain_steps(rec))
+    assert seen["gc_by_hand"] == pytest.approx(by_hand)
+    assert seen["gc_runs_per_step"] == runs
+    assert seen["gc_usual_ns"] == 2 * MS
 
 
 def test_collections_never_take_more_than_the_step(program: Program) -> None:

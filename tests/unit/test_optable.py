@@ -173,6 +173,30 @@ def test_gradients_of_gradients_run_nothing_again_though_transforms_reach_below_
     assert not [g.name for g in groups if g.recomputed]
 
 
+def test_gradients_of_gradients_run_nothing_again_beside_a_pass_that_asks_for_none(tmp_path: Path) -> None:
+    """As torch records autograd.grad(create_graph=True) and then backward: what makes a tensor counts no node."""
+
+    def step(timeline: Timeline) -> None:
+        timeline.line(20)
+        timeline.leaf("aten::tanh", 9 * US, (8, 8), sequence=5)
+        timeline.line(30)
+        args = {"sequence": 5, "is_backward": True}
+        with timeline.backward(), timeline.op("autograd::engine::evaluate_function: TanhBackward0", **args):
+            with timeline.op("TanhBackward0", **args):
+                timeline.leaf("aten::zeros", US)
+                timeline.leaf("aten::tanh_backward", 9 * US, (8, 8), (8, 8), sequence=6)
+        timeline.line(40)
+        args = {"sequence": 6, "is_backward": True}
+        with timeline.backward(), timeline.op("autograd::engine::evaluate_function: TanhBackwardBackward0", **args):
+            with timeline.op("TanhBackwardBackward0", **args):
+                timeline.leaf("aten::mul", 9 * US, (8, 8), (8, 8))
+        timeline.boundary()
+
+    groups = calls(window_of(step), tmp_path).groups
+    assert {g.phase for g in groups if g.name == "aten::tanh_backward"} == {"backward"}
+    assert not [g.name for g in groups if g.recomputed]
+
+
 @pytest.mark.parametrize(("times", "counted"), [(0.9, True), (1.1, False)])
 def test_what_ran_far_above_its_ceiling_ran_elsewhere(times: float, counted: bool, tmp_path: Path) -> None:
     """A linear layer on the meta device takes as long as torch needs to look at the shapes."""

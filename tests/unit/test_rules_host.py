@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model import Account
-from gobrrr.recording.facts import Facts, Span
+from gobrrr.recording.facts import Facts, OptimizerFacts, Span
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, OTHER_LINE, Case, op
 from tests.unit.rule_lines import LOOP, host, line, lines
 from tests.unit.test_rules_overhead import recurrence
@@ -184,7 +184,7 @@ def test_without_samples_the_profiled_functions_name_the_cause():
 
 
 def collected(ms: float, at: Span | None = None, **extra) -> Case:
-    facts = Facts(gc_ns_per_step=ms * MS, gc_runs_per_step=1.0, gc_span=at)
+    facts = Facts(gc_ns_per_step=ms * MS, gc_runs_per_step=1.0, gc_span=at, gc_by_hand=1.0 if at else 0.0)
     return Case(facts=facts, accounts=(Account("gc", ms * MS, ms / 100),), extra=extra)
 
 
@@ -196,18 +196,47 @@ def test_collecting_by_hand_is_told_at_its_line():
     assert not both.raised("BRR302")
 
 
-def test_collections_that_were_not_sampled_at_the_call_are_automatic():
-    """gc.collect() after every epoch, and a step that makes many objects."""
-    elsewhere = Span("train.py", LOOP.line + 40, "main")
-    (found,) = collected(20, elsewhere, lines=(line(60, LOOP),)).raised("BRR306")
+def test_collections_that_came_by_themselves_are_told_though_the_program_has_a_call():
+    """gc.collect() after the run, and a step that makes many objects."""
+    case = collected(20, LOOP, lines=(line(60, LOOP),))
+    case.facts = replace(case.facts, gc_by_hand=0.1)
+    (found,) = case.raised("BRR306")
     assert found.where == () and "by itself" in found.message
+    assert found.evidence["collections"].value == 18 * MS
     assert collected(1, LOOP, lines=(line(23, LOOP),), host=(host(23, LOOP),)).raised("BRR302"), "not what it costs"
+
+
+def test_a_library_that_collects_is_named_and_cannot_be_told_to_leave_it():
+    case = collected(20, LOOP)
+    library = Span("/venv/lib/python3.11/site-packages/lib/training.py", 493, "epoch")
+    optimizer = OptimizerFacts(0, "Adam", span=LOOP)
+    case.facts = replace(case.facts, gc_span=None, gc_library=library, optimizers=(optimizer,))
+    (found,) = case.raised("BRR306")
+    assert found.message.startswith("gc.collect() at lib/training.py:493 runs 1.0 times per step and takes 20")
+    assert found.where == (LOOP,) and found.saving.expected_ns == pytest.approx(16 * MS)
+    assert "Remove" not in found.advice and "gc.freeze" in found.advice
+
+
+@pytest.mark.parametrize(("asked", "said"), [(1.0, "gc.collect() runs"), (0.0, "runs by itself")])
+def test_collections_of_few_steps_are_of_the_mean_step(asked, said):
+    """A quarter of 40 steps collects for 60 ms; the usual step does not."""
+    walls = (100 * MS,) * 30 + (160 * MS,) * 10
+    case = collected(13.04, LOOP if asked else None)
+    case.facts = replace(case.facts, gc_usual_ns=0.0, gc_runs_per_step=0.25)
+    case.accounts = ()
+    case.step = replace(case.step, mean_ns=115 * MS, walls=walls, waits=(0.0,) * 40)
+    (found,) = case.raised("BRR306")
+    assert found.rare and said in found.message and "once in 4 steps" in found.message
+    assert "15.0 ms (13.0 %) per step, on average" in found.message
+    assert found.evidence["collections"].value == pytest.approx(15 * MS, rel=1e-3)
+    case.step = replace(case.step, walls=(100 * MS,) * 30 + (104 * MS,) * 10, waits=(0.0,) * 40)
+    assert bool(case.raised("BRR306")) == bool(asked), "else they lie in the wait for a batch"
 
 
 @pytest.mark.parametrize(("runs", "said"), [(2.0, "2.0 times per step"), (0.02, "once in 50 steps"), (None, "again")])
 def test_how_often_it_runs_is_said_in_words_that_fit(runs, said):
     case = collected(20, LOOP)
-    case.facts = Facts(gc_ns_per_step=20 * MS, gc_runs_per_step=runs, gc_span=LOOP)
+    case.facts = Facts(gc_ns_per_step=20 * MS, gc_runs_per_step=runs, gc_span=LOOP, gc_by_hand=1.0)
     assert said in case.raised("BRR306")[0].message
 
 

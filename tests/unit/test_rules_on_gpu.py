@@ -88,7 +88,7 @@ def test_a_line_that_waits_for_the_device_does_not_stand_by_itself():
 
 
 def test_collecting_garbage_beside_kernels_is_free():
-    collecting = Case(facts=Facts(gc_span=LINE, gc_ns_per_step=20 * MS), extra={"host": (host(5),)})
+    collecting = Case(facts=Facts(gc_span=LINE, gc_ns_per_step=20 * MS, gc_by_hand=1.0), extra={"host": (host(5),)})
     assert collecting.raised("BRR306")[0].saving.expected_ns == pytest.approx(19 * MS)
     assert on_gpu(collecting, busy=60).raised("BRR306")[0].saving.expected_ns == pytest.approx(0.95 * 5 * MS)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gobrrr.capture import source
-from gobrrr.capture.source import call_line, collect_lines, growth_line
+from gobrrr.capture.source import call_line, collect_lines, collecting_around, growth_line
 
 
 def written(folder: Path, text: str | bytes, name: str = "train.py") -> str:
@@ -107,6 +108,37 @@ def test_collections_by_hand_are_told_from_other_methods_of_that_name(tmp_path: 
     other = written(tmp_path, "from sampling import collect\ncollect()\n", "d.py")
     found = [(plain, 2), (named, 3), (alone, 2)]
     assert collect_lines([plain, named, alone, other, str(tmp_path / "gone.py")]) == found
+
+
+def test_a_librarys_call_is_told_where_its_function_is_on_the_stack(tmp_path: Path) -> None:
+    text = """
+import gc
+import types
+
+def epoch(step):
+    step()
+    gc.collect()
+
+def elsewhere(step):
+    step()
+    types.SimpleNamespace(collect=len).collect(())
+
+def tidy():
+    gc.collect()
+"""
+    file, found = written(tmp_path, text, "library.py"), []
+    names: dict[str, Callable[[Callable[[], None]], None]] = {}
+    exec(compile(text, file, "exec"), names)
+
+    def step(user: bool) -> Callable[[], None]:
+        return lambda: found.append(collecting_around(sys._getframe(), lambda name: user and name == file))
+
+    names["epoch"](step(user=False))
+    names["epoch"](lambda: names["elsewhere"](step(user=False)))
+    names["elsewhere"](step(user=False))
+    names["epoch"](step(user=True))
+    told = {"file": file, "line": 7, "function": "epoch"}
+    assert found == [told, told, None, None]
 
 
 ODD = {

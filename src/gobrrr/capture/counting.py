@@ -75,16 +75,21 @@ class CountWindow(Window):
             "switches": counted.switches,
             "orphans": facts.orphans(session.recorder, None if self._unshown() else self._saved.reached),
             "held": session.growth(sys._getframe()),
-            "gc_span": self._collects(),
+            **self._collects(),
             "eval_span": source.call_line(session.user.sources(), ("eval",)),
         }
 
-    def _collects(self) -> dict[str, Any] | None:
-        """The line that calls gc.collect(): of several the last that the counted steps ran, where they ran any."""
+    def _collects(self) -> dict[str, Any]:
+        """The line that calls gc.collect(): of the user's the last that the counted steps ran; else that of a library's
+        function that runs them; else any."""
         lines = source.collect_lines(self.session.user.sources())
         ran = self._lines.ran() if lines and self._lines is not None else set()
-        found = [line for line in lines if line in ran] or lines
-        return {"file": found[-1][0], "line": found[-1][1], "function": ""} if found else None
+        found = [line for line in lines if line in ran]
+        library = None if found else source.collecting_around(sys._getframe(), self.session.user.is_user)
+        if found or (lines and not library):
+            file, line = (found or lines)[-1]
+            return {"gc_span": {"file": file, "line": line, "function": ""}}
+        return {"gc_library": library}
 
     def _kept(self) -> dict[str, Any]:
         """What was kept for backward; nothing at all where it was not counted whole."""

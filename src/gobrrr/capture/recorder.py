@@ -312,9 +312,9 @@ class Recorder:
 
     def _boundary(self, loop: tuple[int, int] | None, now: int) -> None:
         if self.collections.pending():
-            for ended, duration in self.collections.drain():
+            for ended, duration, by_hand in self.collections.drain():
                 if self.started:  # those of the imports, before the first step, say nothing
-                    self._buffer.extend((ended, ev.GC, 0, duration))
+                    self._buffer.extend((ended, ev.GC, int(by_hand), duration))
         if loop is not None:
             kind, number = loop
             self._stepped = True

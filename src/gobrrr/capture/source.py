@@ -7,6 +7,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 MAX_SOURCE = 4 << 20
@@ -88,6 +89,18 @@ def collect_lines(files: list[str]) -> list[tuple[str, int]]:
     method `collect` of another object is none."""
     named = {file: _names_of_collect(file) for file in files}
     return [(file, call.lineno) for file in files for call in _calls(file) if _dotted(call.func) in named[file]]
+
+
+def collecting_around(frame: FrameType | None, is_user: Callable[[str], bool]) -> dict[str, Any] | None:
+    """The innermost line that calls gc.collect() in the functions of libraries that `frame` was called from."""
+    while frame is not None:
+        code, frame = frame.f_code, frame.f_back
+        if "collect" in code.co_names and not is_user(code.co_filename):
+            of_it = {line for _, _, line in code.co_lines()}
+            for file, line in collect_lines([code.co_filename]):
+                if line in of_it:
+                    return {"file": file, "line": line, "function": code.co_name}
+    return None
 
 
 def _names_of_collect(file: str) -> set[str]:

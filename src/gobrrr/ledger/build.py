@@ -71,7 +71,7 @@ def build_ledger(recording: Recording, machine: Machine) -> Ledger:
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
         step=stats,
-        accounts=_accounts(scaled, device, data, stats, facts.gc_ns_per_step or 0.0),
+        accounts=_accounts(scaled, device, data, stats, facts.gc_usual_ns or 0.0),
         phases=()
         if device is not None  # the host's phases are not the device's
         else phases(scaled.ops, scaled.host, data, stats.plain_wall_ns)

@@ -150,8 +150,7 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     frozen: tuple[tuple[float, ...], ...] = ()
     """A few of those that do not train as they were looked at last: version, address, a number."""
     frozen_moved: bool | None = None
-    """Whether those that do not train changed between two looks, as an average that follows a student does; null where
-    there was one look."""
+    """Whether those that do not train changed between two looks, as a student's average does; null after one look."""
     buffer_bytes: int = 0
     training: bool = True
     grad_enabled: bool = True
@@ -300,7 +299,6 @@ class ChildFacts(msgspec.Struct, frozen=True):
     loaders_ns: int = 0
     """Of that the loader workers'."""
     own_ns: int = 0
-    """CPU time of the program's own process."""
 
     @property
     def others_ns(self) -> int:
@@ -327,9 +325,8 @@ class Settings(msgspec.Struct, frozen=True):
     trainer: str = ""
     """The library whose loop it is, of capture.trainers.KNOWN; empty where the program writes its own."""
     trainer_span: Span | None = None
-    """The user's line that runs it."""
     arguments_span: Span | None = None
-    """The user's line that makes it, or the object that holds its arguments."""
+    """The user's lines that run it, and that make it or the object that holds its arguments."""
     argument_lines: dict[str, int] = {}
     """The line of each argument that is given there."""
     padding_span: Span | None = None
@@ -364,10 +361,14 @@ class Facts(msgspec.Struct, frozen=True):
     saved_total: int | None = None
     gc_ns_per_step: float | None = None
     gc_runs_per_step: float | None = None
+    gc_usual_ns: float | None = None
+    gc_by_hand: float | None = None
+    """Of the usual step, without rare ones; the share that gc.collect() has. Runs are of the kind that took more."""
     eval_span: Span | None = None
     """The user's line that puts a model into evaluation mode, where one does."""
     gc_span: Span | None = None
-    """The user's line that calls gc.collect(), where one does."""
+    gc_library: Span | None = None
+    """The user's line that calls gc.collect(), where one does; or a library's, in a function that runs the loop."""
     rss_growth_per_step: float | None = None
     rss_bytes: int | None = None
     peak_rss_bytes: int | None = None
@@ -395,6 +396,5 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def main_loader(self) -> LoaderFacts | None:
-        """The loader that serves the main loop's steps: that of most of their batches, or of all where none is seen to
-        be theirs."""
+        """The loader that serves the main loop's steps: of most of their batches, or of all where none is known."""
         return max(self.loaders, key=lambda each: (each.step_batches, each.num_batches), default=None)

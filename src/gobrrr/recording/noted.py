@@ -45,6 +45,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "saved": _saved(counted),
         "saved_total": sum(s["num_bytes"] for s in _saved(counted)) if counted.get("saved") is not None else None,
         "gc_span": counted.get("gc_span"),
+        "gc_library": counted.get("gc_library"),
         "eval_span": counted.get("eval_span"),
         **{name: memory.get(name) for name in _MEMORY},
         **rates(recording, plain),

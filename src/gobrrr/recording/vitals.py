@@ -55,15 +55,22 @@ def plain_stretches(events: Ints, plain: list[Step]) -> list[tuple[int, int]]:
 
 def _collections(events: Ints, plain: list[Step], wall: float) -> dict[str, float | None]:
     """Collections that ended within plain steps. They are journalled at the next boundary, out of order. Their time is
-    their share of all plain time, at the length of the median step: a mean may be longer than that whole step."""
+    their share of all plain time, at the length of the median step: a mean may be longer than that whole step. Runs are
+    those of the kind that took most: full collections by hand are not as many as young ones are."""
     rows = events[events[:, 1] == marks.GC]
     starts = np.array([step.start for step in plain])
     ends = np.array([step.end for step in plain])
     at = np.searchsorted(starts, rows[:, 0], "left") - 1
     inside = (at >= 0) & (rows[:, 0] <= ends[np.maximum(at, 0)])
+    rows, at = rows[inside], at[inside]
+    asked = rows[:, 2] == 1
+    spent = float(rows[:, 3].sum())
+    by_hand = float(rows[asked, 3].sum()) / spent if spent else None
     return {
-        "gc_ns_per_step": float(rows[inside, 3].sum()) / sum(step.wall for step in plain) * wall,
-        "gc_runs_per_step": float(np.count_nonzero(inside)) / len(plain),
+        "gc_ns_per_step": spent / max(1, sum(step.wall for step in plain)) * wall,
+        "gc_usual_ns": float(np.median(np.bincount(at, rows[:, 3], len(plain)))),
+        "gc_by_hand": by_hand,
+        "gc_runs_per_step": float(np.count_nonzero(asked == ((by_hand or 0.0) >= 0.5))) / len(plain),
     }
 
 

@@ -23,8 +23,10 @@ from gobrrr.rules.lines import (
     below,
     body,
     brief_name,
+    by_hand,
     claimed,
     collecting,
+    loop_line,
     own_name,
     spent,
     telling,
@@ -37,6 +39,7 @@ from gobrrr.rules.shapes import Key, key, total
 from gobrrr.rules.standing import standing, stands
 from gobrrr.rules.sync import between_launches, launches
 from gobrrr.rules.views import idle_at
+from gobrrr.rules.waits_rare import rest_varies
 from gobrrr.units import duration, share
 
 IN_STEP = 0.05
@@ -289,30 +292,56 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python's collector inside the step: called by hand, or set off by what the step allocates."""
     facts = ledger.facts
     span = collecting(ledger)
-    cost = ledger.account("gc")
-    if span or "ops" not in ledger.signals:
-        cost = max(cost, facts.gc_ns_per_step or 0.0)  # else what runs inside the loader's wait is the loader's
+    cost, rare = _collections(ledger)
     at_line = at(ledger, span) if span else 0.0
     if ledger.device is not None and span and (idle := idle_at(ledger, span.place)) is not None:
         cost, at_line = min(cost, idle), min(at_line, idle)
     if not worth_telling(ledger, 0.8 * cost):
         return
-    who = "gc.collect() runs" if span else "the garbage collector runs by itself"
     runs = facts.gc_runs_per_step
+    whole = max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
+    takes = f"takes {duration(cost)} ({share(cost / whole)}) per step{', on average' if rare else ''}"
     yield finding(
         "BRR306",
         ledger,
         low=(0.6 if span else 0.2) * cost,
         expected=(0.95 if span else 0.8) * cost,
         ceiling=max((1 + SAMPLING) * cost, at_line),
-        message=f"{who} {_how_often(runs)} and takes {duration(cost)} ({share(cost / ledger.wall)}) per step",
-        advice="Remove gc.collect() from the loop: it frees cycles only, never a tensor that is still referenced."
-        if span
-        else "Call gc.freeze() before the loop, or collect every few hundred steps with the automatic collector off.",
-        where=(span,) if span else (),
+        message=f"{_who_collects(ledger)} {_how_often(runs)} and {takes}",
+        advice=_instead(ledger),
+        where=(span,) if span else loop_line(ledger) if by_hand(ledger) else (),
         evidence={"collections": time(cost)} | ({"runs_per_step": count(runs)} if runs is not None else {}),
         confidence="measured",
+        rare=rare,
     )
+
+
+def _collections(ledger: Ledger) -> tuple[float, bool]:
+    """ns per step in collections of the kind that takes more; whether they are rare: of the mean step then, as the
+    usual one shows few. What comes by itself while the loop waits for a batch is the loader's."""
+    facts, asked = ledger.facts, by_hand(ledger)
+    all_ns, usual, own = facts.gc_ns_per_step or 0.0, facts.gc_usual_ns, ledger.account("gc")
+    part = (facts.gc_by_hand or 0.0) if asked else 1 - (facts.gc_by_hand or 0.0)
+    if usual is not None and usual < 0.5 * all_ns:
+        mean = all_ns * max(1.0, ledger.step.mean_ns / ledger.wall)
+        return part * (mean if asked else min(mean, usual + rest_varies(ledger))), True
+    return part * (max(own, all_ns) if asked or "ops" not in ledger.signals else own), False
+
+
+def _who_collects(ledger: Ledger) -> str:
+    library = ledger.facts.gc_library
+    if not by_hand(ledger):
+        return "the garbage collector runs by itself"
+    at = f" at {library.file.rpartition('-packages/')[2]}:{library.line}" if library and not collecting(ledger) else ""
+    return f"gc.collect(){at} runs"
+
+
+def _instead(ledger: Ledger) -> str:
+    if collecting(ledger):
+        return "Remove gc.collect() from the loop: it frees cycles only, never a tensor that is still referenced."
+    if by_hand(ledger):
+        return "Call gc.freeze() before the loop: collections then leave out what is there already."
+    return "Call gc.freeze() before the loop, or collect every few hundred steps with the automatic collector off."
 
 
 def _how_often(runs: float | None) -> str:

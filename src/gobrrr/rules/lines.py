@@ -182,12 +182,13 @@ def at(ledger: Ledger, span: Span) -> float:
 
 
 def collecting(ledger: Ledger) -> Span | None:
-    """The line that calls gc.collect(), where it is what collects: collections in every step that were not sampled
-    there are the automatic collector's."""
-    facts = ledger.facts
-    every_step = body(ledger) and (facts.gc_runs_per_step or 0.0) >= 1
-    elsewhere = every_step and facts.gc_span and at(ledger, facts.gc_span) < 0.5 * (facts.gc_ns_per_step or 0.0)
-    return None if elsewhere else facts.gc_span
+    """The user's line that calls gc.collect(), where that is what collects."""
+    return ledger.facts.gc_span if by_hand(ledger) else None
+
+
+def by_hand(ledger: Ledger) -> bool:
+    """gc.collect() takes more than the collections that come by themselves."""
+    return (ledger.facts.gc_by_hand or 0.0) >= 0.5
 
 
 def loop_line(ledger: Ledger) -> tuple[Span, ...]:
