@@ -265,7 +265,7 @@ def test_on_a_device_its_own_figures_count(monkeypatch: pytest.MonkeyPatch) -> N
         def max_memory_allocated(self, device: int) -> int:
             return self.peaks[device]
 
-    monkeypatch.setattr(gauge, "_cuda", Cuda)
+    monkeypatch.setattr(gauge, "cuda_in_use", Cuda)
     monkeypatch.setattr(gauge, "reset", lambda: pytest.fail("no resident memory is asked for"))
     found = gauge.Peak()
     found.begin(True)

@@ -40,7 +40,7 @@ class Slow(Dataset):
 @pytest.fixture
 def children() -> Any:
     """Told by hooks that stand."""
-    recorder: Any = SimpleNamespace(thread=0, adopts=lambda: False)
+    recorder: Any = SimpleNamespace(thread=0, adopts=lambda trains: False)
     hooks = Hooks(recorder, lambda error: pytest.fail(str(error)))
     hooks._loaders()
     yield hooks.children
