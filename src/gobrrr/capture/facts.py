@@ -279,12 +279,7 @@ def memory(runtime: dict[str, Any] | None = None) -> dict[str, Any]:
     try:
         with open("/proc/self/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             status = dict(line.split(":", 1) for line in file if ":" in line)
-        for name, key in (
-            ("rss_bytes", "VmRSS"),
-            ("peak_rss_bytes", "VmHWM"),
-            ("swap_used", "VmSwap"),
-            ("mapped", "RssFile"),
-        ):
+        for name, key in _STATUS.items():
             if key in status:
                 found[name] = int(status[key].split()[0]) * 1024
         found["memory_limit"] = memory_limit()

@@ -59,10 +59,8 @@ class ChannelsLast(Remedy):
             return found if has_own else tree_map(plain, found)
 
         def lay_out(module: Any) -> None:
-            convolutions = [m for m in module.modules() if isinstance(m, torch.nn.Conv2d)]
-            if not convolutions or not all(
-                m.weight.is_contiguous() for m in convolutions
-            ):  # or has a layout of its own
+            weights = [m.weight for m in module.modules() if isinstance(m, torch.nn.Conv2d)]
+            if not weights or not all(weight.is_contiguous() for weight in weights):  # or has a layout of its own
                 return
             module.to(memory_format=torch.channels_last)
             seams.undo(lambda: module.to(memory_format=torch.contiguous_format))

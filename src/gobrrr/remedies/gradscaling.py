@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from gobrrr.capture.patches import Patches
+from gobrrr.remedies.groups import parameters_of
 
 FIRST_SCALE, GROWTH, DECAY, GROW_AFTER = 2.0**16, 2.0, 0.5, 2000
 """Defaults of torch.amp.GradScaler."""
@@ -65,7 +66,7 @@ class GradientScaling:
         self._patches.append(optimizer.register_step_pre_hook(self._before_step).remove)
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
         norms = torch._foreach_norm([p.grad for p in parameters]) if parameters else []
         if norms and not bool(torch.isfinite(torch.stack([n.float() for n in norms])).all()):
             for parameter in parameters:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.groups import at_each_group
+from gobrrr.remedies.groups import at_each_group, parameters_of
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
 
 
 def _parameters(optimizer: Any) -> set[int]:
-    return {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    return set(map(id, parameters_of(optimizer)))
 
 
 def _computes_the_same(optimizer: Any) -> bool:
