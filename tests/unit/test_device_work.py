@@ -90,6 +90,26 @@ def test_fp32_products_on_matrix_units_are_held_against_tf32(tmp_path: Path) -> 
     assert rates == {"fp32": pytest.approx(67e12), "tf32": pytest.approx(494.7e12)}
 
 
+@pytest.mark.parametrize("kernels", [("tf32f32", "f32f32"), ("f32f32", "tf32f32")])
+def test_tf32_is_allowed_to_convolutions_and_to_products_apart(kernels: tuple[str, str], tmp_path: Path) -> None:
+    """torch allows it to convolutions by default, to products not: an H100's ResNet had its convolutions "at peak"."""
+    timeline = Timeline()
+    timeline.op("aten::mm", 100, [[1024] * 2] * 2, "float", f"sm80_xmma_gemm_f32f32_{kernels[0]}_f32", 100)
+    shapes = [[64, 256, 14, 14], [1024, 256, 1, 1], [], [], [], [], [], [], []]
+    concrete = ["", "", "[0, 0]", "[1, 1]", "[1, 1]", "1", "False", "False", "True"]
+    kernel = f"sm80_xmma_fprop_implicit_gemm_f32f32_{kernels[1]}_f32"
+    timeline.op("aten::cudnn_convolution", 400, shapes, "float", kernel, 200,
+                **{"Concrete Inputs": concrete, "Input type": ["float"] * 2 + ["Scalar"] * 7})  # fmt: skip
+    work = timeline.ledger(tmp_path).device.work
+    formats = {row.name.removeprefix("aten::"): row.dtype for row in work.ops}
+    both = [{"tf32f32": "tf32", "f32f32": "fp32"}[kernel] for kernel in kernels]
+    assert formats == dict(zip(("mm", "cudnn_convolution"), both, strict=True))
+    assert {row.name: row.dtype for row in work.by_shape} == {row.name: row.dtype for row in work.ops}
+    for row in work.ops:
+        rate = {"tf32": 494.7e12, "fp32": 67e12}[row.dtype]
+        assert row.floor_ns == pytest.approx(max(row.flops / rate, row.bytes / 3350e9) * 1e9)
+
+
 def test_an_ops_work_is_counted_once_whoever_launches_for_it(tmp_path: Path) -> None:
     """Flash attention is an op inside the op that has the formula; its copies belong to it."""
     timeline, shapes = Timeline(), [[8, 16, 1024, 64]] * 3

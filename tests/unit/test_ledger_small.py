@@ -9,9 +9,9 @@ import pytest
 from gobrrr.ledger.counterparts import counterparts
 from gobrrr.ledger.hostops import HostOps, _updates
 from gobrrr.ledger.optimes import OpTime
-from gobrrr.ledger.pricing import Prices, dtype_of
+from gobrrr.ledger.pricing import Prices, dtype_of, in_tf32
 from gobrrr.ledger.serving import serving_classes
-from gobrrr.ledger.shapes import _shapes, in_tf32
+from gobrrr.ledger.shapes import _shapes
 from gobrrr.ledger.stepstats import _drift, levelled
 from gobrrr.ledger.work import Work
 from gobrrr.recording.serving import Iteration
@@ -122,12 +122,9 @@ def test_work_takes_at_least_what_the_tighter_ceiling_says() -> None:
     )
 
 
-def test_products_in_fp32_run_in_tf32_where_that_is_on() -> None:
-    assert in_tf32("aten::mm", "fp32", True) == "tf32"
-    assert [
-        in_tf32(*args)
-        for args in (("aten::mm", "fp32", False), ("aten::mm", "bf16", True), ("aten::conv2d", "fp32", True))
-    ] == ["fp32", "bf16", "fp32"]
+def test_what_may_run_in_tf32_does_so_in_fp32_alone() -> None:
+    args = (("aten::mm", "fp32", {"aten::mm"}), ("aten::mm", "fp32", ()), ("aten::mm", "bf16", {"aten::mm"}))
+    assert [in_tf32(*each) for each in args] == ["tf32", "fp32", "bf16"]
     assert _shapes(Signature(((32, 512), (), ((2, 3), (4,)), (512, 2048)))) == "32x512, 512x2048"
 
 

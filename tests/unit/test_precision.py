@@ -38,6 +38,7 @@ def switches() -> list[str]:
 @pytest.fixture(autouse=True)
 def as_it_was() -> Iterator[None]:
     before = switches()
+    torch.backends.mkldnn.matmul.fp32_precision = torch.backends.mkldnn.fp32_precision = "none"  # as torch starts
     yield
     torch.backends.fp32_precision = before[1]
     torch.backends.mkldnn.fp32_precision = before[1]

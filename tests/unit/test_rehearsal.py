@@ -11,7 +11,7 @@ import pytest
 from gobrrr.ledger.model import Ledger
 from gobrrr.recording.facts import Facts, OptimizerFacts
 from gobrrr.recording.run import Start
-from gobrrr.rehearsal import autocast, findings
+from gobrrr.rehearsal import autocast, findings, makers
 from gobrrr.rehearsal.findings import judged
 from gobrrr.rehearsal.outcome import ALIKE, APART, FAITHFUL, outcome, promised, unlike
 from gobrrr.rehearsal.parts import chosen, part
@@ -328,6 +328,32 @@ class TestScenes:
         assert found is not None
         assert [part.today["shapes"] for part in found.parts if part.today] == [[[64, 32], [32, 128]]]
         assert scene("bf16_autocast", Case(ops=(given,)).ledger, machine(), 3.0) is None
+
+    @pytest.mark.parametrize("name", ["native_batch_norm", "cudnn_batch_norm"])
+    def test_under_autocast_a_norm_keeps_its_weights_in_float32(self, name: str) -> None:
+        image = (8, 4, 6, 6)
+        ops = (op("cudnn_convolution", image, (4, 4, 3, 3), ms=9), op(name, image, (4,), (4,), (4,), (4,), ms=9))
+        found = scene("bf16_autocast", Case(ops=ops).ledger, machine(), 3.0)
+        assert found is not None
+        (norm,) = [each.then for each in found.parts if each.then and each.then.get("name") == f"aten::{name}"]
+        assert norm["dtypes"] == [LOW, *["float"] * 4]
+
+    def test_a_batch_norms_backward_is_given_what_cudnn_keeps_of_its_forward(self) -> None:
+        """The size of it is the library's own: with the recorded one it would read beyond its memory, or refuse."""
+        torch = pytest.importorskip("torch")
+        made = ("output", "mean", "deviation", "reserve")
+
+        class Ops:
+            @staticmethod
+            def cudnn_batch_norm(*inputs: object) -> tuple[str, ...]:
+                assert inputs == ("images", "weight", "weight", None, None, True, 0.1, 1e-5)
+                return made
+
+        fake = type("Torch", (), {"ops": type("_", (), {"aten": Ops}), "no_grad": torch.no_grad})
+        recorded = ["images", "gradient", "weight", "rm", "rv", "sm", "sv", 1e-5, "empty"]
+        name = "aten::cudnn_batch_norm_backward"
+        assert makers._with_what_forward_kept(fake, name, recorded) == [*recorded[:5], *made[1:3], 1e-5, made[3]]
+        assert makers._with_what_forward_kept(fake, "aten::native_batch_norm_backward", recorded) == recorded
 
     def test_a_lower_precision_of_products_is_played_on_attention_too(self) -> None:
         """Its kernel multiplies by the same setting: a step grew by half, no product had changed."""

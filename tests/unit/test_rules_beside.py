@@ -62,6 +62,16 @@ def test_what_the_host_of_a_file_does_beside_its_device_is_not_asked():
     assert not case.raised("BRR311")
 
 
+def test_a_device_that_idles_while_the_host_is_in_ops_is_bound_by_overhead():
+    """A metric of 180 small kernels: 2 ms of them, 7 of the device's idle time in ops, 3 in Python."""
+    at = {"phase": "other", "where": (METRIC, MAIN)}
+    kernels = op("sort", (8, 8), ms=2, **at)
+    case = training(op("sort", (8, 8), ms=7, **at), HostGroup((METRIC, MAIN), 3 * MS, "other"))
+    case.extra |= {"device": DeviceLedger("gpu", 60 * MS, 40 * MS, 0.7), "device_ops": (kernels,)}
+    (found,) = case.raised("BRR311")
+    assert found.bound == "overhead" and found.saving.ceiling_ns == pytest.approx(12 * MS)
+
+
 def test_any_line_may_be_the_update_where_no_optimizer_makes_it():
     by_hand = training(op("div", (8, 8), ms=30, phase="other", where=(METRIC, MAIN)))
     assert by_hand.raised("BRR311")
@@ -276,6 +286,22 @@ def test_what_another_rule_explains_is_not_blamed_as_well():
     assert unknown_only([blamed, found("BRR302", 5, METRIC)])[0] == blamed, "less than half of it"
     assert unknown_only([blamed, found("BRR302", 50, LOSS)])[0] == blamed, "elsewhere"
     assert unknown_only([blamed, found("BRR102", 50, METRIC)])[0] == blamed, "faster, and still there"
+
+
+def test_how_the_time_of_a_line_passes_is_not_told_where_it_should_not_be_there():
+    """A metric in every step of a GPU is late at launching: CUDA graphs for the model would not reach it."""
+
+    def found(code: str, expected: float, *where: Span) -> Finding:
+        return Finding(code, "x", "host", "warning", Saving(0, expected, 99), "", "", where)
+
+    blamed, launching = found("BRR311", 20, METRIC, MAIN), found("BRR504", 25, METRIC, MAIN)
+    assert unknown_only([launching, blamed]) == [blamed]
+    inside = found("BRR504", 25, Span("metrics.py", 3), METRIC, MAIN)
+    assert unknown_only([inside, blamed]) == [blamed]
+    for other in (found("BRR504", 25, LOSS, MAIN), found("BRR504", 50, METRIC, MAIN)):
+        assert unknown_only([other, blamed]) == [other, blamed], "elsewhere, or far more than that line"
+    known = found("BRR302", 15, METRIC, MAIN)
+    assert unknown_only([launching, blamed, known]) == [launching, known], "who says why says it of both"
 
 
 def test_nothing_of_it_fails_without_signals():

@@ -1,4 +1,4 @@
-"""BRR109 and BRR110: what a GPU's tensor cores want; on a ledger made by hand, as no GPU is at hand."""
+"""BRR102, BRR109, BRR110 and BRR204: what a GPU's tensor cores want; on a ledger made by hand, as no GPU is at hand."""
 
 from __future__ import annotations
 
@@ -110,6 +110,56 @@ def test_where_tf32_is_allowed_it_is_not_advised_again_and_where_matrices_are_fa
     assert "set_float32" not in allowed.advice and "matmul_precision" not in allowed.remedies
     case.ops = (*case.ops, op("linalg_cholesky_ex", (64, 64)))
     assert not case.raised("BRR110")
+
+
+IMAGES = (64, 256, 14, 14)
+RESNET = (
+    op("cudnn_convolution", IMAGES, (1024, 256, 1, 1), ms=40, where=(OTHER_LINE,), floor_ns=20 * MS),
+    op("cudnn_batch_norm", IMAGES, (256,), ms=20, floor_ns=10 * MS),
+    op("native_layer_norm", (64, 256), ms=10, floor_ns=8 * MS),
+    op("_foreach_add_", (64, 256), ms=10, phase="optimizer"), op("add_", (64,), dtype="long int", ms=1),
+)  # fmt: skip
+
+
+def resnet(**fields: object) -> Case:
+    """Convolutions in TF32, as torch has them by default, and norms in fp32 between them."""
+    case = on_gpu(*RESNET, **{"tensor_core_ns": 40 * MS, "capability": "9.0", **fields})
+    case.machine = msgspec.structs.replace(case.machine, device=H200)
+    return case
+
+
+def test_fp32_tensors_are_told_where_the_tensor_cores_are_used_already():
+    (found,) = resnet().raised("BRR102")
+    assert found.saving.expected_ns == pytest.approx(0.5 * (20 + 10) * 0.9 * MS), "neither norm of rows nor update"
+    assert found.saving.low_ns < found.saving.expected_ns < found.saving.ceiling_ns <= 60 * MS
+    assert found.where == (OTHER_LINE,) and 'torch.autocast("cuda"' in found.advice and "400 TFLOP/s" in found.message
+    assert not resnet(tensor_core_eligible_ns=50 * MS).raised("BRR102"), "that is BRR110's"
+    assert not resnet(tensor_core_ns=0.0).raised("BRR102"), "nothing says that they are used"
+
+
+def test_fp32_tensors_are_not_told_under_autocast_nor_where_bfloat16_is_no_faster():
+    case = resnet()
+    case.facts = Facts(settings=Settings(autocast="bfloat16"))
+    assert not case.raised("BRR102")
+    case = resnet()
+    slow = msgspec.structs.replace(H200, matmul={**H200.matmul, "bf16": measured(500e12)})
+    case.machine = msgspec.structs.replace(case.machine, device=slow)
+    assert not case.raised("BRR102")
+    case = resnet()
+    case.ops = (*case.ops, op("linalg_cholesky_ex", (64, 64)))
+    case.extra["device_ops"] = case.ops
+    assert not case.raised("BRR102")
+
+
+def test_what_cudnn_reorders_around_convolutions_is_a_copy_of_layout():
+    """4.1 of 42 ms of a ResNet in rows on an H100."""
+    names = ("void cudnn::engines_precompiled::nchwToNhwcKernel<float>", "cudnn::nhwcToNchwKernel<float>", "relu")
+    kernels = tuple((name, 10.0, ns * MS, "elementwise") for name, ns in zip(names, (8, 4, 50), strict=True))
+    (found,) = resnet(kernels=kernels).raised("BRR204")
+    assert found.saving.expected_ns == pytest.approx((0.8 * 12 + 0.1 * 40) * 0.9 * MS)
+    assert found.where == (OTHER_LINE,) and "12.0 ms of it within convolutions" in found.message
+    assert "channels_last" in found.remedies
+    assert not resnet().raised("BRR204")
 
 
 def test_rules_of_work_are_asked_of_kernels_at_the_devices_ceilings():

@@ -41,6 +41,7 @@ while len(sampler.t) < 3000 and time.monotonic() < until:
         deep(n)
 sampler.stop()
 print(sampler.error or "fine", gc.isenabled(), gc.get_threshold()[0])
+gc.disable()  # else torch's modules are torn down with a collection at every fifth object
 """
 
 

@@ -18,8 +18,8 @@ from gobrrr.ledger.launchers import launchers
 from gobrrr.ledger.model import OpGroup
 from gobrrr.ledger.optable import Grouping, op_groups
 from gobrrr.ledger.places import Places
-from gobrrr.ledger.pricing import Prices, RowPrices, dtype_of
-from gobrrr.ledger.shapes import PRODUCTS, by_shape, in_tf32
+from gobrrr.ledger.pricing import Prices, RowPrices, dtype_of, in_tf32
+from gobrrr.ledger.shapes import FAMILIES, by_shape
 from gobrrr.machine.model import Machine
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.recording.trace import KERNEL, Trace
@@ -35,10 +35,10 @@ def device_ops(
     device: Machine | None,
     updated: Mapping[str, float],
     grouping: Grouping | None = None,
-) -> tuple[list[OpGroup], float, bool, tuple[DeviceOp, ...], RowPrices]:
+) -> tuple[list[OpGroup], float, frozenset[str], tuple[DeviceOp, ...], RowPrices]:
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
-    first call; the time of all kernels, those whose op is not known among them; whether fp32 products ran in TF32;
-    products, convolutions and attention by their shapes; what each row must cost. Without a `device` no work is
+    first call; the time of all kernels, those whose op is not known among them; the names of ops whose fp32 runs in
+    TF32; products, convolutions and attention by their shapes; what each row must cost. Without a `device` no work is
     priced."""
     kernels = host.launched(trace.kernels.take(trace.kernels.kind == KERNEL), trace.runtime)
     row = launchers(kernels, trace.runtime, host.ops, host.parent)
@@ -54,20 +54,20 @@ def device_ops(
     return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped, calls.priced
 
 
-def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> bool:
-    """Whether an fp32 product has a kernel that by its name uses matrix units."""
-    if not len(rows):
-        return False
-    matrix = np.array([TENSOR_CORE.search(name) is not None for name in trace.names], bool)[names]
-    for row in np.unique(rows[matrix]).tolist():
-        number = int(host.ops.signature[row])
-        if number >= 0 and host.name(row) in PRODUCTS and trace.signatures[number].dtypes[:1] == ("float",):
-            return True
-    return False
+def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> frozenset[str]:
+    """The families of which an fp32 op has a kernel that by its name uses matrix units: torch allows TF32 to products
+    and to convolutions apart, and to the latter by default."""
+    matrix = np.array([TENSOR_CORE.search(name) is not None for name in trace.names], bool)
+    found: frozenset[str] = frozenset()
+    for row in np.unique(rows[matrix[names]]).tolist() if len(rows) else ():
+        number, name = int(host.ops.signature[row]), host.name(row)
+        if number >= 0 and name not in found and trace.signatures[number].dtypes[:1] == ("float",):
+            found |= next((family for family in FAMILIES if name in family), frozenset())
+    return found
 
 
 def device_work(
-    ops: Sequence[OpGroup], kernel_ns: float, tf32: bool, device: Machine, by_shape: tuple[DeviceOp, ...] = ()
+    ops: Sequence[OpGroup], kernel_ns: float, tf32: frozenset[str], device: Machine, by_shape: tuple[DeviceOp, ...] = ()
 ) -> DeviceWork | None:
     """The same by op and dtype, and those of `by_shape`. None where no work is known: no shapes were recorded."""
     counted = [op for op in ops if op.bound is not None]
@@ -105,8 +105,8 @@ def _owner(op: OpGroup, working: set[str]) -> str:
     return next((name for name in reversed(op.parents) if name in working), op.name)
 
 
-def _prices(device: Machine, tf32: bool) -> Prices:
-    return Prices(device, 1, "high" if tf32 else None)
+def _prices(device: Machine, tf32: frozenset[str]) -> Prices:
+    return Prices(device, 1, None, tf32)
 
 
 def _device_op(name: str, dtype: str, same: Sequence[OpGroup], prices: Prices) -> DeviceOp:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gobrrr.ledger.hostops import HostOps
@@ -40,11 +40,18 @@ def dtype_of(dtypes: Iterable[str]) -> str:
     return next((key for key in known if key in _PRICED), None) or next((key for key in known if key), "fp32")
 
 
-class Prices:
-    """Prices work by this machine's ceilings at the run's threads."""
+def in_tf32(name: str, dtype: str, tf32: Collection[str]) -> str:
+    """What an op in fp32 runs in, where those of these names run in TF32."""
+    return "tf32" if dtype == "fp32" and name in tf32 else dtype
 
-    def __init__(self, machine: Machine, threads: int, matmul_precision: str | None) -> None:
-        self._machine, self._threads = machine, threads
+
+class Prices:
+    """Prices work by this machine's ceilings at the run's threads; `tf32`: names of ops whose fp32 runs in TF32."""
+
+    def __init__(
+        self, machine: Machine, threads: int, matmul_precision: str | None, tf32: Collection[str] = ()
+    ) -> None:
+        self._machine, self._threads, self._tf32 = machine, threads, tf32
         self._fp32 = "fp32" if matmul_precision in (None, "highest") else "fp32_medium"
         self.priced = True
 
@@ -55,10 +62,10 @@ class Prices:
         prices.priced = False
         return prices
 
-    def floor(self, work: Work, dtypes: tuple[str, ...]) -> tuple[float, str]:
-        """Nanoseconds that the work takes at least, and which ceiling says so: compute or bandwidth."""
+    def floor(self, work: Work, dtypes: tuple[str, ...], name: str = "") -> tuple[float, str]:
+        """Nanoseconds that the work of an op takes at least, and which ceiling says so: compute or bandwidth."""
         by_bytes = 1e9 * work.bytes / self._machine.byte_rate(work.bytes, self._threads)
-        rate = self.flop_rate(dtype_of(dtypes)) if work.kind in BY_FLOPS else None
+        rate = self.flop_rate(in_tf32(name, dtype_of(dtypes), self._tf32)) if work.kind in BY_FLOPS else None
         by_flops = 1e9 * work.flops / rate if rate else 0.0
         return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
 
@@ -137,14 +144,15 @@ def _priced(
     host: HostOps, works: list[Work | None], recorded: list[Signature | None], prices: Prices
 ) -> tuple[list[float], list[str | None]]:
     """Floor and bound of every row by its own work; a wrapper has none, a view has one of no time."""
-    known: dict[tuple[Work, tuple[str, ...]], tuple[float, str]] = {}
+    known: dict[tuple[Work, tuple[str, ...], str], tuple[float, str]] = {}
     floors, bounds = [0.0] * len(works), [None] * len(works)  # type: list[float], list[str | None]
+    names = host.ops.name.tolist()
     for row, (work, call, leaf, is_op) in enumerate(
         zip(works, recorded, host.leaf.tolist(), host.is_op.tolist(), strict=True)
     ):
         if work is None or not is_op or (work.flops == work.bytes == 0 and not leaf):
             continue
-        key = (work, call.dtypes if call is not None else ())
+        key = (work, call.dtypes if call is not None else (), host.names[names[row]])
         if key not in known:
             known[key] = prices.floor(*key)
         floors[row], bounds[row] = known[key]

@@ -9,15 +9,18 @@ import numpy.typing as npt
 
 from gobrrr.ledger.devicemodel import DeviceOp
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.pricing import BY_FLOPS, Prices, RowPrices, dtype_of
+from gobrrr.ledger.pricing import BY_FLOPS, Prices, RowPrices, dtype_of, in_tf32
 from gobrrr.recording.trace import Signature, Trace
 
 PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_addmm_activation"))
+CONVOLUTIONS = frozenset(("aten::cudnn_convolution", "aten::cudnn_convolution_transpose", "aten::convolution_backward"))
+FAMILIES = (PRODUCTS, CONVOLUTIONS)
+"""Ops that torch allows TF32 together."""
 MAX_SHAPES = 200
 
 
 def by_shape(
-    host: HostOps, trace: Trace, ns: npt.NDArray[np.int64], priced: RowPrices, prices: Prices, tf32: bool
+    host: HostOps, trace: Trace, ns: npt.NDArray[np.int64], priced: RowPrices, prices: Prices, tf32: frozenset[str]
 ) -> tuple[DeviceOp, ...]:
     """Per step, the longest first, from `ns`, the kernel time of every row. An op has the kernels of those that it
     calls to do its work: a convolution's backward calls one for the weight and one for the input. Empty where nothing
@@ -43,11 +46,6 @@ def by_shape(
             bound, prices.ceiling(bound, dtype), _shapes(called),
         ))  # fmt: skip
     return tuple(sorted(found, key=lambda op: (-op.ns, op.name, op.shapes))[:MAX_SHAPES])
-
-
-def in_tf32(name: str, dtype: str, tf32: bool) -> str:
-    """What a product in fp32 runs in."""
-    return "tf32" if tf32 and dtype == "fp32" and name in PRODUCTS else dtype
 
 
 def _shapes(called: Signature) -> str:

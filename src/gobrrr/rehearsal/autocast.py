@@ -10,15 +10,14 @@ from collections import defaultdict
 from math import prod
 
 from gobrrr.ledger.model import Ledger, OpGroup
-from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, PASSES, PRODUCTS
+from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
 from gobrrr.rehearsal.parts import part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part
-from gobrrr.rules.shapes import result_elements
+from gobrrr.rules.shapes import KEPT_WIDE, result_elements
 
 LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION
 WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})
 """Losses stay in float32: what comes in the lower format is cast."""
-WIDE_ON_DEVICE = WIDE | {"aten::_softmax", "aten::native_layer_norm", "aten::pow", "aten::exp", "aten::sum"}
 WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::mkldnn_convolution": 1, "aten::cudnn_convolution": 1}
 """Which input is a parameter: cast once per forward, however the other one comes."""
 TENSORS = {"aten::mm": 2, "aten::mv": 2, "aten::bmm": 2, "aten::addmm": 3, "aten::baddbmm": 3}
@@ -31,7 +30,7 @@ _SUFFIXES = ("_backward_data", "_backward")
 def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     """All playable ops of the model under autocast to `low` with the casts, and the ns of those that stay as they are
     by our reading of the order, though their tensors may come in the lower format."""
-    flow = _Flow(low, WIDE_ON_DEVICE if ledger.device is not None else WIDE)
+    flow = _Flow(low, KEPT_WIDE if ledger.device is not None else WIDE)
     ops = [op for op in playable(ledger) if "float" in op.dtypes and not _is_given_its_output(op)]
     lowered = [op for op in ops if op.phase != "backward" and flow.forward(op)]
     lowered += [op for op in ops if op.phase == "backward" and flow.backward(op)]
@@ -42,8 +41,10 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
 
 
 def _lowered(op: OpGroup, low: str) -> list[str]:
-    """Its dtypes in the lower format."""
+    """Its dtypes in the lower format; weights and statistics of a norm stay in float32."""
     found, wide = with_dtype(op, "float", low), WIDE_INPUTS.get(op.name)
+    if op.name in NORMS:
+        return [new if len(shape) > 1 else old for shape, old, new in zip(op.shapes, op.dtypes, found, strict=True)]
     return found if wide is None else [*found[:wide], op.dtypes[wide], *found[wide + 1 :]]
 
 

@@ -20,6 +20,8 @@ BLAMED = ("BRR311", "BRR312")
 """What is told of a line because nothing else is known of it."""
 SAYS = ("BRR108", "BRR113")
 """Beside those of the host and of synchronisation, codes that say why a line should not be there."""
+HOW = ("BRR504",)
+"""Codes that say how the time of any line passes: where one has no part in training, that says more."""
 
 
 def load() -> dict[str, Rule]:
@@ -74,17 +76,21 @@ def _defect(error: Exception) -> str:
 
 
 def unknown_only(findings: list[Finding]) -> list[Finding]:
-    """Without lines that are blamed for being there where another rule says what is wrong at or below them."""
-    known = [f for f in findings if f.code not in BLAMED and (f.code in SAYS or f.code[:4] in ("BRR3", "BRR5"))]
-    return [
-        found
-        for found in findings
-        if found.code not in BLAMED
-        or not any(
-            other.saving.expected_ns >= 0.5 * found.saving.expected_ns > 0 and _at_or_below(other, found)
-            for other in known
-        )
-    ]
+    """Without lines that are blamed for being there where another rule says what is wrong at or below them, and without
+    how the time of such a line passes."""
+    known = [f for f in findings if f.code in SAYS or (f.code[:4] in ("BRR3", "BRR5") and f.code not in BLAMED + HOW)]
+    kept = [f for f in findings if f.code not in BLAMED or not _outdone(f, known)]
+    blamed = [f for f in kept if f.code in BLAMED]
+    return [f for f in kept if f.code not in HOW or not _outdone(f, blamed, upwards=True)]
+
+
+def _outdone(found: Finding, others: list[Finding], upwards: bool = False) -> bool:
+    """By another that expects half as much at or below its line; `upwards`: at or above it."""
+    return any(
+        other.saving.expected_ns >= 0.5 * found.saving.expected_ns > 0
+        and (_at_or_below(found, other) if upwards else _at_or_below(other, found))
+        for other in others
+    )
 
 
 def _at_or_below(other: Finding, found: Finding) -> bool:

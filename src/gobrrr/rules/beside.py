@@ -79,7 +79,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
             of=node.groups,
             holds=ns,
-            bound=_bound(node),
+            bound=_bound(ledger, node),
             both=True,
             level="note" if slowed(ledger) > SLOWED and ns < HOLDS * ledger.wall * slowed(ledger) else None,
         )
@@ -103,7 +103,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             evidence={"time": time(ns)},
             of=node.groups,
             holds=ns,
-            bound=_bound(node),
+            bound=_bound(ledger, node),
             both=True,
         )
     if not inside:
@@ -359,10 +359,13 @@ def _trains(ledger: Ledger, node: Node) -> bool:
     return ledger.step.kind == "training" and bool(called) and here and often <= max(1, ledger.step.backwards) + 0.5
 
 
-def _bound(node: Node) -> str:
-    """Where its time lies: in work that ops do, in torch's own cost for them, or between them."""
+def _bound(ledger: Ledger, node: Node) -> str:
+    """Where its time lies: in work that ops do, in torch's own cost for them, or between them. Where a device works, it
+    idles for as long as the host is in an op."""
     between = sum(group.ns for group in node.groups if isinstance(group, HostGroup))
-    dispatch = sum(group.dispatch_ns for group in node.groups if isinstance(group, OpGroup))
+    ops = [group for group in node.groups if isinstance(group, OpGroup)]
+    kernels = {id(op) for op in ledger.device_ops}
+    dispatch = sum(op.ns if kernels and id(op) not in kernels else op.dispatch_ns for op in ops)
     if between + dispatch >= 0.5 * node.ns:
         return "host" if between >= dispatch else "overhead"
     by_bytes = sum(g.ns for g in node.groups if isinstance(g, OpGroup) and g.bound == "bandwidth")

@@ -13,6 +13,7 @@ from gobrrr.rules.evidence import rate, ratio, time, worth_telling
 from gobrrr.rules.model import Finding, finding, rule
 from gobrrr.rules.shapes import (
     CONVOLUTIONS,
+    KEPT_WIDE,
     MATMULS,
     MODEL,
     costliest_line,
@@ -123,12 +124,43 @@ def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
     "compute",
     needs={"ops", "shapes"},
     remedies=("bf16_autocast", "matmul_precision", "float16_autocast"),
+    on_device=True,
 )
 def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """fp32 products on a CPU whose bf16 ceiling, measured here, is well above the fp32 one they run at. Not where the
-    model factorises matrices: what products feed into that must stay positive definite."""
-    if ledger.device is not None or any(factorises(op) for op in ledger.ops if op.phase in MODEL):
+    """fp32 where bf16, measured here, is well above it: products on a CPU, all that autocast lowers on a GPU whose
+    products take TF32 already. Not where the model factorises matrices: what products feed into that must stay positive
+    definite."""
+    if not any(factorises(op) for op in ledger.ops if op.phase in MODEL):
+        yield from _on_cpu(ledger, machine) if ledger.device is None else _on_device(ledger, machine)
+
+
+def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Kernels of a device whose matrix units work in TF32: 16 bits halve the bytes of each, and what a product takes, so
+    that their floor halves. Where those units are left alone it is BRR110's."""
+    now, then = machine.flop_rate("tf32", 1) or 0.0, machine.flop_rate("bf16", 1) or 0.0
+    taken = ledger.device is not None and ledger.device.tensor_core_ns > ledger.device.tensor_core_eligible_ns
+    if not (ledger.of_device and taken and 0 < WORTHWHILE * now <= then) or ledger.facts.settings.autocast:
         return
+    ops = [op for op in ledger.ops if op.phase in MODEL and float_dtype(op) == "float" and op.name not in KEPT_WIDE]
+    expected = 0.5 * sum(op.floor_ns for op in ops)
+    if not worth_telling(ledger, expected):
+        return
+    yield finding(
+        "BRR102",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=0.75 * total(ops),
+        message=f"{duration(total(ops))} per step goes into kernels on fp32 tensors, whose products take TF32 already: "
+        f"bfloat16 halves their bytes, and its products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
+        advice='Run forward and loss under torch.autocast("cuda", dtype=torch.bfloat16).',
+        where=costliest_line(ops),
+        evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
+        of=ops,
+    )
+
+
+def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     threads = ledger.threads
     then = machine.flop_rate("bf16", threads) or 0.0
     ops = _held_up(ledger, PRODUCTS, lambda op: _fp32_rate(op, ledger, machine), then)
