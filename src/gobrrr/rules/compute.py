@@ -135,8 +135,8 @@ def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Kernels of a device whose matrix units work in TF32: 16 bits halve the bytes of each, and what a product takes, so
-    that their floor halves. Where those units are left alone it is BRR110's."""
+    """Kernels of a device whose matrix units work in TF32: 16 bits halve the bytes of each and the time of a product,
+    and so their floor. Where those units are left alone it is BRR110's."""
     now, then = machine.flop_rate("tf32", 1) or 0.0, machine.flop_rate("bf16", 1) or 0.0
     taken = ledger.device is not None and ledger.device.tensor_core_ns > ledger.device.tensor_core_eligible_ns
     if not (ledger.of_device and taken and 0 < WORTHWHILE * now <= then) or ledger.facts.settings.autocast:
