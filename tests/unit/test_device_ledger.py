@@ -14,7 +14,7 @@ from gobrrr.ledger.accounts import device_accounts
 from gobrrr.ledger.device import device_ledger, exposed, kernel_class, union
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
-from gobrrr.ledger.kernelnames import TENSOR_CORE, VECTOR_UNITS
+from gobrrr.ledger.kernelnames import TENSOR_CORE, VECTOR_UNITS, readable
 from gobrrr.ledger.model import Account
 from gobrrr.ledger.places import NOWHERE, Place, Places
 from gobrrr.ledger.plainstep import at_plain_step, factors
@@ -418,3 +418,18 @@ def test_what_a_graph_launched_is_counted(tmp_path: Path) -> None:
     found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "H100") or (None, None)
     assert found is not None
     assert found.replayed_share == 0.75
+
+
+@pytest.mark.parametrize(("kernel", "read"), [
+    ("void cudnn::bn_bw_1C11_kernel_new<float, float2, 128>(float, float, cudnnTensorStruct, float const*)",
+     "cudnn::bn_bw_1C11_kernel_new<float, float2, 128>"),
+    ("void at::native::(anonymous namespace)::softmax_warp_forward<float>(float*, float const*, int)",
+     "softmax_warp_forward<float>"),
+    ("void cutlass::Kernel2<cutlass_80_simt_sgemm>(cutlass_80_simt_sgemm::Params)",
+     "cutlass::Kernel2<cutlass_80_simt_sgemm>"),
+    ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int>(int)",
+     "std::enable_if<!(false), void>::type internal::gemvx::kernel<int>"),
+    ("nvjet_tst_128x256", "nvjet_tst_128x256"), ("", ""),
+])  # fmt: skip
+def test_a_kernels_name_is_told_without_its_parameters(kernel: str, read: str) -> None:
+    assert readable(kernel) == read

@@ -50,3 +50,12 @@ VECTOR_UNITS = re.compile(r"sgemm_|_scudnn_|(engine|sgemm|winograd\w*)<float|_si
 def kernel_class(name: str) -> str:
     """matmul, convolution, attention, elementwise, reduction or other, by the kernel's name."""
     return next((label for label, pattern in _CLASSES if pattern.search(name)), "other")
+
+
+_NOISE = re.compile(r"^void |\(anonymous namespace\)::|at::native::")
+_PARAMETERS = re.compile(r"(?<=\w|>)\(.*$")
+
+
+def readable(kernel: str) -> str:
+    """A kernel's name without what nobody reads: its type, torch's own namespaces, and from its parameters on."""
+    return _PARAMETERS.sub("", _NOISE.sub("", kernel)) or kernel

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceOp
+from gobrrr.ledger.kernelnames import readable
 from gobrrr.ledger.serving import ServingClass
 from gobrrr.recording.escape import cleaned_command, is_plain
 from gobrrr.report.bars import finite
@@ -144,7 +145,7 @@ def _kernels(device: Device, page: Page) -> list[RenderableType]:
     dot = " | " if page.ascii_only else " · "
     kinds = dot.join(f"{page.clean(kind)} {units.share(share)}" for kind, share in device.classes if share >= 0.005)
     name, calls, share = device.longest[0]
-    longest = f"longest: {page.clip(name, page.body - 36)}, {calls:.3g} a step, {units.share(share)}"
+    longest = f"longest: {page.clip(readable(name), page.body - 36)}, {calls:.3g} a step, {units.share(share)}"
     lines = [Text(kinds), Text(longest, style="dim")]
     if len(device.phases) > 1:
         parts = dot.join(f"{name} {units.duration(ns)}" for name, ns in device.phases)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gobrrr import units
 from gobrrr.ledger.devicemodel import DeviceLedger
+from gobrrr.ledger.kernelnames import readable
 from gobrrr.ledger.model import Ledger
 from gobrrr.recording.escape import plain
 from gobrrr.rules.model import REGISTRY, WARNING, Finding
@@ -254,7 +255,7 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     largest = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
     busy = f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))} of the {_step(ledger)}"
     most = units.share(largest[2] / ledger.wall)
-    named = f"the longest kernel is {largest[0][:60]} with {most} of the {_noun(ledger)}"
+    named = f"the longest kernel is {readable(largest[0])[:60]} with {most} of the {_noun(ledger)}"
     part = arithmetic if arithmetic >= MAJORITY else 1 - arithmetic
     return _verdict(bound, f"{busy}, {units.share(part)} of its kernel time in {of}; {named}")
 
