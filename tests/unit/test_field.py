@@ -77,6 +77,17 @@ def test_one_that_can_not_be_started_anew_says_so_in_its_turn(tmp_path: Path) ->
     made.field.close()
 
 
+@pytest.mark.parametrize(("copies", "before", "alive"), [(0, 4, 1), (2, 1, 0), (3, 2, 0), (4, 3, 1), (9, 4, 1)])
+def test_a_device_holds_so_many_arms_and_no_more(copies: int, before: int, alive: int, tmp_path: Path) -> None:
+    """The machine's own memory may be overcommitted, a device's not: the third of two copies would fail for us."""
+    made, free = Made(tmp_path), 1 << 40
+    made.field = Field(made._side, tmp_path, 4, 1 << 30, lambda: free, copies)
+    assert made.field.places() == before, "beside the reference, which is not alive yet"
+    made.field.start(STACKS, 60, lambda stack: None)
+    assert made.field.places() == alive
+    made.field.close()
+
+
 def test_who_was_slow_to_come_warms_up_last_and_holds_nobody_up(tmp_path: Path) -> None:
     """One turn at a time: who compiles anew in each step of its warm-up is late, the others are there."""
     turn, killed = threading.Lock(), threading.Event()

@@ -10,15 +10,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gobrrr.errors import GobrrrError
 from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.schedule import FEWEST_TWINS, TWIN_STEPS, twin_steps
-from gobrrr.pipeline.tuning import between_ns
+from gobrrr.ledger.devicemodel import DeviceMemory
+from gobrrr.pipeline.tuning import between_ns, copies
 from gobrrr.remedies import registry
-from gobrrr.rules.verdict.model import OtherLoop, Report, Verdict
+from gobrrr.rules.verdict.model import Device, OtherLoop, Report, Verdict
 from gobrrr.rules.verdict.model import Step as Told
 from gobrrr.trial import guarding
 from gobrrr.trial.arm import SPENT, ArmError
+from gobrrr.trial.field import MOST
 from gobrrr.trial.guarding import PLAIN, Guarding, Watched
 from gobrrr.trial.referee import LiveReferee, Program
 
@@ -394,3 +397,35 @@ def test_packing_is_judged_at_real_tokens_and_without_dropout(means: Means, aske
     found = judged(means, tmp_path, ("packing",), EXACT)
     assert found.verdict == "equivalent" and guarding.AT_TOKENS in found.reasons
     assert {(each.without_dropout, each.real_tokens) for each in means.watched} == {(True, True)}
+
+
+@pytest.mark.parametrize(("reserved", "capacity", "fits"), [
+    (6 << 30, 80 << 30, 9), (22 << 30, 80 << 30, 2), (30 << 30, 80 << 30, 2), (32 << 30, 80 << 30, 1),
+    (70 << 30, 80 << 30, 1),
+])  # fmt: skip
+def test_arms_are_as_many_as_the_device_holds(reserved: int, capacity: int, fits: int, tmp_path: Path) -> None:
+    memory = DeviceMemory(reserved - 1, reserved, capacity=capacity, resident=1 << 20)
+    given = Report(
+        verdict=Verdict("compute", ""), step=Told(10, 100, 100), device=Device("gpu", 0.9, None, memory=memory)
+    )
+    if fits < 2:
+        with pytest.raises(GobrrrError, match="holds this program once"):
+            copies(given)
+        return
+    assert copies(given) == fits
+    program = Program(("python", "train.py"), tmp_path, 1e8, bytes=1 << 20, copies=fits)
+    referee = LiveReferee(program, tmp_path)
+    referee._cores = 64
+    referee.field._most = MOST
+    assert referee.at_once() == max(1, fits // 2) and referee.places() == min(fits - 1, MOST)
+    referee.close()
+
+
+def test_without_a_device_there_are_as_many_as_cores_and_memory_hold(tmp_path: Path) -> None:
+    given = Report(verdict=Verdict("compute", ""), step=Told(10, 100, 100))
+    assert copies(given) == 0
+    assert copies(replace(given, device=Device("gpu", 0.9, None))) == 2, "whose memory nobody knows"
+    referee = LiveReferee(Program(("python", "train.py"), tmp_path, 1e8, bytes=1 << 20), tmp_path)
+    referee._cores = 64
+    assert referee.at_once() == 64
+    referee.close()

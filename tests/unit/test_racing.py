@@ -179,6 +179,19 @@ def test_only_what_others_may_be_tried_on_stays_alive() -> None:
     assert referee.most <= 4 + 2, "places, the program as it is, and the one that leads"
 
 
+def test_on_a_device_that_holds_two_the_program_as_it_is_makes_room_for_who_is_held_against_another() -> None:
+    class Full(Mortal):
+        """Of a device with room for two."""
+
+        def places(self) -> int:
+            return 2 - max(1, len(self.alive))
+
+    referee = Full({"a": 1.3, "b": 1.2, "c": 1.1}, ("nobody",), at=1)
+    racing, race, kept = raced(referee, "a", "b", "c")
+    assert referee.most == 2 and not racing.broken
+    assert race.best() == ("a", "b", "c") and {result.verdict for result in kept} == {"faster"}
+
+
 class Late(FakeReferee):
     """Arms of `who` alone come up too late, after all of the time that they are given; others at once."""
 

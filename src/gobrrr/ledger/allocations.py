@@ -44,7 +44,7 @@ def _of_the_program(trace: Trace, host: HostOps, facts: Facts) -> DeviceMemory |
         return None
     return DeviceMemory(
         facts.device_peak_bytes, facts.device_reserved_bytes, growth_per_step=facts.device_growth_per_step,
-        driver_calls=_driver_calls(trace, host), capacity=facts.device_capacity_bytes,
+        driver_calls=_driver_calls(trace, host), capacity=facts.device_capacity_bytes, resident=facts.peak_rss_bytes,
     )  # fmt: skip
 
 

@@ -88,6 +88,8 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     capacity: int | None = None
     since_start: bool = False
     """No totals were recorded: the peak is above what was there when the recording began."""
+    resident: int | None = None
+    """Most that the process held of the machine's own memory beside it; null where nobody looked."""
 
 
 class SizedCalls(msgspec.Struct, frozen=True):

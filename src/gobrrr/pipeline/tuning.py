@@ -40,6 +40,7 @@ from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.family import adopted
 from gobrrr.trial.guarding import draws_otherwise
 from gobrrr.trial.limits import AT_HOME, Limits
+from gobrrr.trial.lockstep import ROOM
 from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
 from gobrrr.trial.receipt import Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.recipe import Fits, Ingredient, Recipe
@@ -47,6 +48,7 @@ from gobrrr.trial.referee import LiveReferee, Program
 from gobrrr.trial.settling import Family
 from gobrrr.trial.tuning import Journal, Tuning
 from gobrrr.trial.workspace import mark_output
+from gobrrr.units import size
 
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 """Raced on every program that they serve, beside what findings call for, as experts do: rules and ceilings miss what
@@ -60,6 +62,8 @@ LEAST_OWN = 0.01
 """Of the watched time, what the steps must have for the shares of others to say how long these take."""
 MOST_SHOWN = 400
 """Characters of a command line in a recipe, where it is for people alone."""
+CONTEXT = 600 << 20
+"""Bytes that CUDA takes of a device for each process, whatever that holds: 0.5 GiB on an H100."""
 LATE = 0.05
 """Share of a tuning's time by which the rest may be late before it is killed: half of what is promised, to clear up
 in."""
@@ -120,9 +124,8 @@ def tune(
         guests = [registry.remedy(name) for name in family.guests] if family else []
         chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
         program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
-                          report.threads, report.memory.peak or 0 if report.device is None else 0,
-                          options_of([c.name for c in chosen], report), (*wishes.named, *wishes.only),
-                          between_ns(report))  # fmt: skip
+                          report.threads, _resident(report), options_of([c.name for c in chosen], report),
+                          (*wishes.named, *wishes.only), between_ns(report), copies(report))  # fmt: skip
         receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
@@ -165,6 +168,30 @@ def _raced(
     receipt = tuning.receipt()
     places = {name: places for name, places in referee.taken().items() if name in receipt.kept}
     return msgspec.structs.replace(receipt, options=given, places=places, notes=(*receipt.notes, *referee.notes()))
+
+
+def _resident(report: Report) -> int:
+    """Most bytes that the program held of the machine's own memory; 0 where not known."""
+    if report.device is None:
+        return report.memory.peak or 0
+    return (report.device.memory.resident if report.device.memory is not None else None) or 0
+
+
+def copies(report: Report) -> int:
+    """Of the program that fit on its device at once; 0 without one, two where its memory is not known. Raises
+    GobrrrError where only one does: an arm with a remedy runs beside one without."""
+    memory = report.device.memory if report.device is not None else None
+    if memory is None or not memory.capacity:
+        return 0 if report.device is None else 2
+    held = memory.reserved or memory.peak
+    found = int(memory.capacity / (ROOM * held + CONTEXT))
+    if found < 2:
+        raise GobrrrError(
+            f"the device holds this program once ({size(held)} of {size(memory.capacity)}), and a tuning runs it "
+            "twice beside each other, as it is and with a remedy",
+            "tune it with a smaller batch, or on a device with more memory",
+        )
+    return found
 
 
 def _write_or_put_aside(file: Path, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,10 +37,11 @@ class Field:
 
     def __init__(
         self, make: Callable[[Path, Stack], Side], folder: Path, cores: int, usual_bytes: int = 0,
-        free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
+        free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available), copies: int = 0,
     ) -> None:  # fmt: skip
-        """`usual_bytes`: that an arm is thought to hold before any is alive; 0 where that is not known."""
-        self._usual, self._cores = usual_bytes, cores
+        """`usual_bytes`: that an arm is thought to hold before any is alive; 0 where that is not known. `copies`: arms
+        that a device holds at once; 0 without one."""
+        self._usual, self._cores, self._copies = usual_bytes, cores, copies
         self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
         self._sides: dict[Stack, Side] = {}
         self._num = 0
@@ -54,10 +56,16 @@ class Field:
         return self._sides[stack]
 
     def places(self) -> int:
-        """Arms that there is memory for beside those that are alive."""
+        """Arms that there is memory for beside those that are alive: at least one of the machine's, which can be
+        overcommitted, none of a full device's."""
         largest = max((side.resident() for side in self._sides.values()), default=self._usual)
         fitting = int(self._free() / (ROOM * largest)) if largest else 1  # of what nobody knows one by one
-        return max(1, min(self._most, fitting if self._sides or not largest else fitting - 1))  # one is the reference
+        fitting = max(1, min(self._most, fitting if self._sides or not largest else fitting - 1))  # of the reference
+        return min(fitting, self.copies_left(0 if self._sides else 1))
+
+    def copies_left(self, more: int = 0) -> int:
+        """Arms that a device has room for beside those that are alive and so many more; without one no limit."""
+        return max(0, self._copies - len(self._sides) - more) if self._copies else sys.maxsize
 
     def start(
         self, stacks: Iterable[Stack], seconds: float, kill: Callable[[Stack], None],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from statistics import median
 from typing import NamedTuple, Protocol
 
@@ -118,7 +118,8 @@ class Racing:
     def run(self) -> None:
         """All heats. What the program as it is cannot do ends them."""
         while (
-            not (self.broken or self._over) and (heat := self._race.next(self._arms.places(), self._fits)) is not None
+            not (self.broken or self._over)
+            and (heat := self._race.next(max(1, self._arms.places()), self._fits)) is not None
         ):
             self._heat(heat)
         self._arms.end()
@@ -187,6 +188,9 @@ class Racing:
         """
         began = self._clock()
         self._listener.heat(heat)
+        wanted = {heat.reference, *heat.contenders}
+        if len(wanted - self._alive) > self._arms.places():  # a device is full: who has no part in this heat goes
+            self._end(self._alive - wanted)
         failed = self._bring([heat.reference, *heat.contenders])
         if self.broken or self._over:
             return None
@@ -258,10 +262,12 @@ class Racing:
             self._lasted_s, self._stepped_s = self._lasted_s + lasted_s, self._stepped_s + block.ns / 1e9
 
     def _let_go(self, stacks: Iterable[Stack]) -> None:
-        gone = [stack for stack in stacks if stack in self._alive and stack]
-        self._alive.difference_update(gone)
+        self._end([stack for stack in stacks if stack in self._alive and stack])
+
+    def _end(self, gone: Collection[Stack]) -> None:
+        self._alive = self._alive.difference(gone)
         self._peaks.update({stack: self._arms.peak(stack) for stack in gone})
-        self._arms.end(gone)
+        self._arms.end(list(gone))
 
     def _result(
         self, heat: Heat, stack: Stack, failed: str, ran: Sequence[Sequence[Ran]], seconds: float, cut: bool

@@ -33,6 +33,8 @@ from gobrrr.trial.side import Side, clear
 TRIAL_SECONDS = 90.0
 HELD = 3.0
 """Times what an arm held that a watched one may need, for those that are watched beside each other."""
+WATCHED_COPIES = 2
+"""Of the program, that a watched run may take of a device: it keeps tensors of each step to look at them."""
 
 
 class Program(NamedTuple):
@@ -47,7 +49,7 @@ class Program(NamedTuple):
     threads: int = 0
     """Of its ops; 0 where not known, then as many as cores."""
     bytes: int = 0
-    """Most that it holds of this machine's memory; 0 where not known, or where a device holds its tensors."""
+    """Most that it holds of this machine's memory; 0 where not known."""
 
     options: registry.Options = registry.NO_OPTIONS
     """With which remedies are applied to it."""
@@ -55,6 +57,8 @@ class Program(NamedTuple):
     """Remedies that the user named."""
     between_ns: float = 0.0
     """What other loops take between two of its steps."""
+    copies: int = 0
+    """Of it that fit on its device at once; 0 without one."""
 
     def abreast(self, cores: int) -> int:
         """So many of it can compute at once without taking each other's cores."""
@@ -79,7 +83,8 @@ class LiveReferee:
         self._all: list[Arm] = []
         self._cores = schedule.cores()
         self._turn = threading.Semaphore(program.abreast(self._cores))
-        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores, program.bytes)
+        self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores, program.bytes,
+                           copies=program.copies)  # fmt: skip
         self.guarding = Guarding(self, folder, program.step_ns + program.between_ns, program.consented)
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
@@ -109,6 +114,7 @@ class LiveReferee:
         idle, the untouched program is watched for the guard, as the first contender will be held against it."""
         limits.mend(self._caches)
         room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
+        room = room and self.field.copies_left(len(stacks)) >= WATCHED_COPIES
         first = next((names for stack in stacks if (names := _remedies(stack))), ())
         ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, first)
         return self.field.start(stacks, seconds, self._kill, ahead if room and not self.guarding.seen else None)
@@ -188,11 +194,12 @@ class LiveReferee:
         return time.monotonic() > self._until
 
     def at_once(self) -> int:
-        """Watched runs that there are cores and memory for; one where it is not known what they hold, and where."""
+        """Watched runs that there are cores and memory for; one where it is not known what they hold."""
         if not self._program.bytes:
             return 1
         largest = max(self._program.bytes, *(arm.peak_bytes for arm in self._all), 0)
-        return int(max(1, min(self._cores, psutil.virtual_memory().available // (HELD * largest))))
+        here = psutil.virtual_memory().available // (HELD * largest)
+        return int(max(1, min(self._cores, here, self.field.copies_left() // WATCHED_COPIES)))
 
     def arm(self, folder: Path, stack: Stack) -> Arm:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
