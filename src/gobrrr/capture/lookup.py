@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from gobrrr.capture.unseen import is_the_programs
@@ -13,6 +15,37 @@ def plain(method: Any) -> Any:
     while hasattr(method, "function"):
         method = method.function
     return method
+
+
+def top_level() -> Callable[[FrameType | None], bool]:
+    """Says of a frame whether the program's own loop is what runs there: no module's call is at it or above it, and no
+    backward pass, whose recomputation is no forward of the program's."""
+    from torch.autograd import graph
+    from torch.nn import Module
+
+    outer, inner = plain(Module.__dict__["__call__"]).__code__, plain(Module.__dict__["_call_impl"]).__code__
+    backward = graph._engine_run_backward.__code__
+
+    def is_top_level(frame: FrameType | None) -> bool:
+        while frame is not None:
+            code = frame.f_code
+            if code is inner or code is outer or code is backward:
+                return False
+            frame = frame.f_back
+        return True
+
+    return is_top_level
+
+
+def at_top_level(seen: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Who is told of look-ups by the program's own loop alone, not by a compiled module say."""
+    is_top_level = top_level()
+
+    def lookup(instance: Any) -> None:
+        if is_top_level(sys._getframe(1).f_back):
+            seen(instance)
+
+    return lookup
 
 
 class Lookup:
