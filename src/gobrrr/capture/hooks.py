@@ -22,7 +22,7 @@ from typing import Any
 from gobrrr.capture.children import Children
 from gobrrr.capture.dynamo import called_from_compiled
 from gobrrr.capture.kept import KeptCalls
-from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, at_top_level, plain, top_level
+from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain, top_level, watch_replays
 from gobrrr.capture.parts import is_training
 from gobrrr.capture.patches import Patches
 from gobrrr.capture.recorder import Recorder
@@ -365,12 +365,8 @@ class Hooks:
     # graphs
 
     def _replays(self) -> None:
-        from torch import _C
-
-        owner: Any = getattr(_C, "_CUDAGraph", object)
-        if "replay" in vars(owner):  # not in a build without CUDA
-            seen = at_top_level(self._guarded(self.recorder.replay, standing=self._standing, trains=False))
-            self._standing.replace(owner, "replay", Lookup(vars(owner)["replay"], seen, self._on_error))
+        seen = self._guarded(self.recorder.replay, standing=self._standing, trains=False)
+        watch_replays(seen, self._standing, self._on_error)
 
     # backward passes
 

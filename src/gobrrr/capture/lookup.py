@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.patches import Patches
 from gobrrr.capture.unseen import is_the_programs
 
 
@@ -37,17 +38,6 @@ def top_level() -> Callable[[FrameType | None], bool]:
     return is_top_level
 
 
-def at_top_level(seen: Callable[[Any], object]) -> Callable[[Any], None]:
-    """Who is told of look-ups by the program's own loop alone, not by a compiled module say."""
-    is_top_level = top_level()
-
-    def lookup(instance: Any) -> None:
-        if is_top_level(sys._getframe(1).f_back):
-            seen(instance)
-
-    return lookup
-
-
 class Lookup:
     """A descriptor that calls `seen(instance)` whenever the method is looked up on an instance. What fails in
     there is told to `failed` and goes no further, unless it is the program's own; without `failed`, `seen` sees to that
@@ -72,6 +62,23 @@ class Lookup:
             if is_the_programs(error):
                 raise
         return self.function.__get__(instance, owner)
+
+
+def watch_replays(
+    seen: Callable[[Any], object], patches: Patches, failed: Callable[[BaseException], object] | None = None
+) -> None:
+    """`seen(graph)` whenever the program's own loop replays a CUDA graph, not a module of its, compiled say: torch's
+    replay() looks up that of its base class, which a build without CUDA does not have."""
+    from torch import _C
+
+    is_top_level, owner = top_level(), getattr(_C, "_CUDAGraph", object)
+
+    def lookup(graph: Any) -> None:
+        if is_top_level(sys._getframe(1).f_back):
+            seen(graph)
+
+    if "replay" in vars(owner):
+        patches.replace(owner, "replay", Lookup(vars(owner)["replay"], lookup, failed))
 
 
 class ModuleCall:
