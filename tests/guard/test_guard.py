@@ -23,7 +23,7 @@ from gobrrr.guard.float64 import in_float64
 from gobrrr.guard.observation import Observation
 from gobrrr.guard.schedule import TWIN_STEPS
 from gobrrr.guard.twins import observe
-from gobrrr.guard.witness import Witness
+from gobrrr.guard.witness import REPLAYED, Witness
 from tests.guard.training import STEPS, train
 
 WRONG = [
@@ -237,6 +237,34 @@ class Sine(torch.nn.Module):
 
 
 X, Y, SINE = torch.linspace(-1, 1, 12).reshape(3, 4), torch.linspace(0, 2, 4), Sine()
+
+
+@pytest.mark.parametrize("last", ["replay", "update"])
+def test_what_a_graph_computes_is_seen_in_what_comes_behind_it(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a training in a graph its warm-up alone is seen: that it is right says nothing."""
+
+    class Captured:
+        def replay(self) -> None:
+            """As torch's, in a build with CUDA."""
+
+    class Graph(Captured):
+        def replay(self) -> None:
+            super().replay()
+
+    monkeypatch.setattr(torch._C, "_CUDAGraph", Captured, raising=False)
+    own, model = vars(Captured)["replay"], torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with Witness() as witness:
+        for _ in range(3):
+            model(torch.ones(1, 4)).sum().backward()
+            if last == "replay":
+                optimizer.step()
+            Graph().replay()
+            if last == "update":
+                optimizer.step()
+    found = witness.observation()
+    assert len(found.steps) == 3 and found.remarks == ((REPLAYED,) if last == "replay" else ())
+    assert vars(Captured)["replay"] is own
 
 
 @pytest.mark.parametrize(

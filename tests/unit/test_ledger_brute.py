@@ -157,7 +157,7 @@ def test_what_nothing_hides(seed: int) -> None:
 
 
 def test_shares_of_kernels() -> None:
-    """Short is below 10 us, of what computes; a grid that leaves multiprocessors empty has under one block for each."""
+    """Short is below 10 us, of what computes and no graph launched; a grid that leaves multiprocessors empty has under one block for each."""
     held = kernels(
         (0, 9_999, 1, KERNEL),
         (20_000, 10_000, 2, KERNEL),
@@ -165,10 +165,11 @@ def test_shares_of_kernels() -> None:
         (90_000, 5, 0, MEMCPY),
         (95_000, 5, 0, MEMSET),
     )
-    assert _short(held) == pytest.approx(1 / 3)
+    launched = np.zeros(len(held), bool)
+    assert _short(held, launched) == pytest.approx(1 / 3) and _short(held, ~launched) == 0
     assert _underfilled(held) == pytest.approx(9_999 / 19_999)
     assert _underfilled(kernels((0, 5, 0, KERNEL))) is None
-    assert _short(kernels((0, 5, 0, MEMCPY))) == 0 and _overlap(kernels((0, 0, 0, KERNEL)), True) == 0
+    assert _short(kernels((0, 5, 0, MEMCPY)), launched[:1]) == 0 and _overlap(kernels((0, 0, 0, KERNEL)), True) == 0
     assert [may_overlap(c) for c in ("8.9", "9.0", "10.3", "", "gfx90a")] == [False, True, True, False, False]
     delays = np.array([-100] * 10 + [50] * 90)
     assert _ahead(delays) == 100 and _ahead(delays[6:]) == 0 and _ahead(np.zeros(0, np.int64)) == 0

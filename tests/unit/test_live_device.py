@@ -10,6 +10,8 @@ import pytest
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.pipeline.judging import judged
+from gobrrr.rules.verdict.model import Report
 from tests.unit.test_devicesteps import played
 from tests.unit.timelines import MS, OFFSET, PID, US, Timeline
 
@@ -35,6 +37,40 @@ def ledger(folder: Path, plain: list[float], host_ns: int, steps: int = 4, waits
             clock.run(host_ns)
             clock.boundary()
     return build_ledger(clock.recording(folder), UNKNOWN)
+
+
+def replayed(folder: Path, wall_us: int, kernel_us: int) -> tuple[Ledger, Report]:
+    """Steps that copy a batch and replay a graph of 20 kernels, and what is said of them."""
+    clock = Timeline(kind=6)
+    clock.plain_steps(*[wall_us * US] * 300)
+    with clock.window(), clock.frame("main"):
+        for number in range(8):
+            begun = clock.now
+            with clock.op("aten::copy_", (64, 64), (64, 64)):
+                clock.run(10 * US)
+            event(clock, "cuda_runtime", "cudaGraphLaunch", clock.now, 5 * US, number)
+            for kernel in range(20):
+                at = clock.now + (8 + kernel * kernel_us) * US
+                event(clock, "kernel", "gemm", at, kernel_us * US, number, device=0, stream=7)
+            clock.run(wall_us * US - (clock.now - begun))
+            clock.boundary()
+    return judged(clock.recording(folder), UNKNOWN)
+
+
+def test_what_binds_replayed_steps_is_how_much_the_device_works(tmp_path: Path) -> None:
+    """Which op its kernels belong to cannot be told; how long they and the step take can."""
+    ledger, report = replayed(tmp_path, 1000, 45)
+    assert ledger.step.kind == "replayed" and ledger.device is not None and ledger.device.replayed_share == 1
+    assert ledger.device.busy_ns == pytest.approx(900 * US) and ledger.account("uncounted") == pytest.approx(900 * US)
+    assert report.verdict.bound == "compute" and "works 900 us (90.0 %) of the 1.00 ms step" in report.verdict.sentence
+    assert [found.severity for found in report.findings if found.code == "BRR909"] == ["warning"]
+
+
+def test_short_kernels_of_a_graph_are_not_launched_one_by_one(tmp_path: Path) -> None:
+    """What the device idles for is the Python between two replays."""
+    ledger, report = replayed(tmp_path, 1000, 5)
+    assert ledger.device is not None and ledger.device.short_kernel_share == 0
+    assert report.verdict.bound == "host" and "BRR504" not in {found.code for found in report.findings}
 
 
 def event(clock: Timeline, cat: str, name: str, ts: int, dur: int, number: int, **args: Any) -> None:

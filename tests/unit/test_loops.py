@@ -19,6 +19,8 @@ from gobrrr.capture.loops import (
     PATIENCE_DATA,
     PATIENCE_INFERENCE,
     PATIENCE_TRAINING,
+    RECENT_FORWARDS,
+    REPLAY,
     RUNS,
     STALE,
     UPDATE,
@@ -168,8 +170,11 @@ def test_batches_are_steps_where_nothing_else_comes() -> None:
     assert after(loops.batch(0) for _ in range(200)) == {(DATA, 0): 200 - PATIENCE_DATA}
 
 
-@pytest.mark.parametrize("other", [lambda loops: loops.update(0), lambda loops: loops.forward(0, TRAINING)])
-def test_batches_are_no_steps_beside_updates_or_forwards(other: Callable[[Loops], object]) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [lambda loops: loops.update(0), lambda loops: loops.forward(0, TRAINING), lambda loops: loops.replay(0)],
+)
+def test_batches_are_no_steps_beside_updates_forwards_or_replays(other: Callable[[Loops], object]) -> None:
     loops = Loops()
     for _ in range(500):
         assert loops.batch(0) is None
@@ -196,6 +201,58 @@ def test_explicit_marks_silence_everything_else() -> None:
         assert loops.update(0) is None
         assert loops.forward(0, INFERENCE) is None
         assert loops.batch(0) is None
+        assert loops.replay(0) is None
+
+
+def test_replays_of_a_graph_are_steps_once_its_warm_up_is_over() -> None:
+    """Three updates before the capture, one in it, and a pass that the graph holds."""
+    loops = Loops()
+    updates(loops, [0] * 4)
+    assert after(loops.replay(0) for _ in range(6000)) == {(REPLAY, 0): 6000 - PATIENCE_TRAINING}
+
+
+def test_where_nothing_can_be_updated_replays_are_not_waited_for_long() -> None:
+    loops = Loops(optimizer_made=lambda: False)
+    assert not after(loops.forward(0, INFERENCE) for _ in range(PATIENCE_INFERENCE))
+    assert after(loops.replay(0) for _ in range(100)) == {(REPLAY, 0): 100 - PATIENCE_INFERENCE}
+
+
+@pytest.mark.parametrize("replays", [1, 2, 32, 300])
+def test_replays_between_updates_are_part_of_the_step(replays: int) -> None:
+    """A graph that computes gradients; a rollout of a policy: how long it is the first one tells."""
+    loops = Loops()
+    for number in range(20):
+        ends = after(loops.replay(0) for _ in range(replays))
+        assert not ends or not number
+        assert loops.update(0) == (UPDATE, 0)
+
+
+def test_an_update_after_very_many_replays_is_none_of_theirs() -> None:
+    """The last batch of an epoch, which is smaller and fits no graph."""
+    loops = Loops()
+    for _ in range(5):
+        ends = after(loops.replay(0) for _ in range(5000))
+        loops.update(0)
+    assert ends == {(REPLAY, 0): 5000 - RECENT_FORWARDS}
+
+
+def test_replays_beside_forwards_are_part_of_their_step() -> None:
+    loops = Loops(optimizer_made=lambda: False)
+    ends = [end for _ in range(50) for end in (loops.forward(0, INFERENCE), loops.replay(0), loops.replay(1))]
+    assert after(ends) == {(FORWARD, 0): 50 - PATIENCE_INFERENCE}
+
+
+def test_an_evaluation_between_replays_does_not_hide_them() -> None:
+    loops = Loops()
+    for _ in range(3):
+        assert after(loops.replay(0) for _ in range(500)) == {(REPLAY, 0): 500 - PATIENCE_TRAINING}
+        assert after(loops.forward(7, INFERENCE) for _ in range(20)).keys() == {(FORWARD, 7)}
+
+
+def test_several_graphs_in_turn_make_one_step_per_round() -> None:
+    loops = Loops()
+    ends = [loops.replay(graph) for _ in range(100) for graph in (0, 1, 2, 2)]
+    assert after(ends[4 * PATIENCE_TRAINING :]) == {(REPLAY, 0): 100 - PATIENCE_TRAINING}
 
 
 def test_turns_forget_what_is_old() -> None:

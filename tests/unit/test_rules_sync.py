@@ -91,6 +91,23 @@ def test_short_kernels_and_a_late_host_are_launch_bound():
     assert found.where == (), "4 % of it lies under the line"
 
 
+@pytest.mark.parametrize(
+    ("compiled", "fused", "remedies", "advice"),
+    [
+        (False, False, ("compile", "compile_reduce_overhead"), "torch.compile(model, "),
+        (True, False, (), 'mode="reduce-overhead" of the torch.compile that is there'),
+        (True, True, (), 'mode="reduce-overhead" of the torch.compile that is there'),
+    ],
+)
+def test_a_compiled_model_is_told_what_is_left(compiled, fused, remedies, advice):
+    """nanoGPT compiles itself: `tune` compiles nothing twice."""
+    model, optimizer = ModuleFacts(id=0, num_params=9, compiled=compiled), OptimizerFacts(id=0, fused=fused)
+    its = Case(facts=Facts(modules=(model,), optimizers=(optimizer,)), extra={"device": device(**LAUNCHING)})
+    (found,) = its.raised("BRR504")
+    assert found.remedies == remedies and found.advice.startswith(advice)
+    assert "a larger batch" in found.advice and ("fused" in found.advice) is not fused
+
+
 def test_a_stretch_of_a_millisecond_without_an_op_is_not_launching():
     assert not case(device(**LAUNCHING, held_ns=20 * MS), op("add", (8, 8), ms=5)).raised("BRR504")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from gobrrr.capture import session as module
-from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE, Loop
+from gobrrr.capture.loops import BACKWARD, FORWARD, PATIENCE_TRAINING, UPDATE, Loop
 from gobrrr.capture.session import ORDER, TRAINING_NS, Session
 from gobrrr.integrations import watch as api
 
@@ -95,6 +97,78 @@ def test_steps_that_end_before_anything_was_written_are_seen(again: int, tmp_pat
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
     assert watched.result.step.count == 9
+
+
+class Captured:
+    """What torch's CUDAGraph derives from, in a build with CUDA; this one runs on the CPU."""
+
+    def __init__(self, body: Callable[[], object]) -> None:
+        self.body = body
+
+    def replay(self) -> None:
+        self.body()
+
+
+class Graph(Captured):
+    def replay(self) -> None:
+        super().replay()
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Torch's class is that one, and in the end nothing of ours is left on it."""
+    own = vars(Captured)["replay"]
+    monkeypatch.setattr(torch._C, "_CUDAGraph", Captured, raising=False)
+    yield
+    assert vars(Captured)["replay"] is own and vars(Graph)["replay"] is Graph.replay
+
+
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_training_that_is_replayed_is_watched(kept: bool, tmp_path: Path) -> None:
+    """Three updates, a graph of all that follow, and windows over it; its method may be looked up once."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    graph = Graph(lambda: time.sleep(0.001))
+    with api.watch(tmp_path / "run", show=False) as watched:
+        for _ in range(3):
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        replay = graph.replay
+        for _ in range(400):
+            replay() if kept else graph.replay()
+    step = watched.result.step
+    assert (step.kind, step.loop, step.count) == ("replayed", "6:0", 400 - PATIENCE_TRAINING - 1)
+    assert step.profiled_count
+    assert [loop.name for loop in watched.result.loops] == ["updates of SGD"]
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_graph_for_every_shape_is_one_loop(tmp_path: Path) -> None:
+    """No optimizer's: a server that answers. Each replay is a step, whichever graph it is of."""
+    graphs = [Graph(lambda: None) for _ in range(3)]
+    with api.watch(tmp_path / "run", show=False) as watched:
+        for number in range(100):
+            graphs[number * number % 3].replay()
+    assert (watched.result.step.loop, watched.result.loops) == ("6:0", ())
+    assert watched.result.step.count >= 100 - PATIENCE_TRAINING - 1
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_graph_inside_a_module_is_part_of_its_forward(tmp_path: Path) -> None:
+    """torch.cuda.make_graphed_callables, torch.compile(mode="reduce-overhead")."""
+
+    class Graphed(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(2 * PATIENCE_TRAINING):
+                graph.replay()
+            return x @ self.weight
+
+    model, graph = Graphed(4, 4), Graph(lambda: None)
+    with api.watch(tmp_path / "run", show=False) as watched, torch.no_grad():
+        for _ in range(100):
+            model(torch.ones(2, 4))
+    assert (watched.result.step.loop, watched.result.loops) == ("2:0", ())
 
 
 def test_steps_alone_say_so_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,9 +23,11 @@ FILE = "train.py"
 
 
 class Timeline:
-    """One process, its main thread, one loop of updates of optimizer 0. Times are steady ns; the trace adds OFFSET."""
+    """One process, its main thread, one loop, of updates of optimizer 0 if nothing else is said. Times are steady ns;
+    the trace adds OFFSET."""
 
-    def __init__(self) -> None:
+    def __init__(self, kind: int = 1) -> None:
+        self.kind = kind
         self.now = 10 * MS
         self.trace: list[dict[str, Any]] = []
         self.events: list[tuple[int, int, int, int]] = []
@@ -45,7 +47,7 @@ class Timeline:
 
     def boundary(self) -> None:
         """A step ends."""
-        self.note(marks.BOUNDARY, 0, 1)
+        self.note(marks.BOUNDARY, 0, self.kind)
         self.num_steps += self._recorded
 
     def plain_steps(self, *walls: int, wait: int = 0) -> None:
@@ -186,7 +188,14 @@ class Timeline:
         columns = list(zip(*self.log, strict=True)) or [(), (), (), ()]
         lines = LineLog(tuple(self.codes), tuple(self.modules), *(list(column) for column in columns))
         return Window(
-            "profile", (1, 0), self.num_steps, self.began, self.ended, (OFFSET, 0), trace="trace.json", lines=lines
+            "profile",
+            (self.kind, 0),
+            self.num_steps,
+            self.began,
+            self.ended,
+            (OFFSET, 0),
+            trace="trace.json",
+            lines=lines,
         )
 
 

@@ -4,7 +4,8 @@
 - loader waits: torch wraps `next()` of every loader in a record_function; its enter and exit are watched;
 - top-level forwards and new loader iterators: the method is looked up through a descriptor that notes the look-up and
   hands out the very same method, so that tracebacks, identity checks and torch.compile see what they always see;
-- backward passes: whichever function starts one, torch looks up its engine; so is that look-up noted.
+- backward passes: whichever function starts one, torch looks up its engine; so is that look-up noted;
+- replays of CUDA graphs: torch's own method looks up that of its base class, which is noted.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from gobrrr.capture.children import Children
 from gobrrr.capture.dynamo import called_from_compiled
 from gobrrr.capture.kept import KeptCalls
-from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain
+from gobrrr.capture.lookup import EngineLookup, Lookup, ModuleCall, plain, top_level, watch_replays
 from gobrrr.capture.parts import is_training
 from gobrrr.capture.patches import Patches
 from gobrrr.capture.recorder import Recorder
@@ -116,6 +117,7 @@ class Hooks:
         self._standing = Patches()
         self._annotations()
         self._modules()
+        self._replays()
         self._backwards()
         self._fetchers()
 
@@ -331,22 +333,11 @@ class Hooks:
 
     def _modules(self) -> None:
         from torch import is_grad_enabled
-        from torch.autograd import graph
         from torch.nn import Module
 
         self._grad_enabled = is_grad_enabled
-
-        outer, inner = plain(Module.__dict__["__call__"]).__code__, plain(Module.__dict__["_call_impl"]).__code__
-        backward = graph._engine_run_backward.__code__  # recomputation in backward is no forward of the program's
+        outer, is_top_level = plain(Module.__dict__["__call__"]).__code__, top_level()
         seen = self._guarded(self._forward, standing=self._standing, trains=False)
-
-        def is_top_level(frame: FrameType | None) -> bool:
-            while frame is not None:
-                code = frame.f_code
-                if code is inner or code is outer or code is backward:
-                    return False
-                frame = frame.f_back
-            return True
 
         def lookup(module: Any) -> None:
             self.num_lookups += 1
@@ -371,23 +362,26 @@ class Hooks:
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.module(module), flags)
 
+    # graphs
+
+    def _replays(self) -> None:
+        seen = self._guarded(self.recorder.replay, standing=self._standing, trains=False)
+        watch_replays(seen, self._standing, self._on_error)
+
     # backward passes
 
     def _backwards(self) -> None:
         from torch.autograd import graph
-        from torch.nn import Module
 
-        inner, engine = plain(Module.__dict__["_call_impl"]).__code__, graph._engine_run_backward.__code__
+        engine, is_top_level = graph._engine_run_backward.__code__, top_level()
         seen = self._guarded(self.recorder.backward, standing=self._standing, trains=True)
 
         def lookup() -> None:
-            started = frame = sys._getframe(1).f_back
+            frame = sys._getframe(1).f_back
             if frame is None or frame.f_code is not engine:
                 return  # somebody who asks the engine for something else
-            while (frame := frame.f_back) is not None:
-                if frame.f_code is engine or frame.f_code is inner:
-                    return  # part of another pass, recomputed say, or of a model that differentiates
-            seen(started)
+            if is_top_level(frame.f_back):  # else part of another pass, or of a model that differentiates
+                seen(frame)
 
         self._standing.append(EngineLookup(lookup, self._on_error).remove)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
+from gobrrr.capture.patches import Patches
 from gobrrr.capture.unseen import is_the_programs
 
 
@@ -13,6 +16,26 @@ def plain(method: Any) -> Any:
     while hasattr(method, "function"):
         method = method.function
     return method
+
+
+def top_level() -> Callable[[FrameType | None], bool]:
+    """Says of a frame whether the program's own loop is what runs there: no module's call is at it or above it, and no
+    backward pass, whose recomputation is no forward of the program's."""
+    from torch.autograd import graph
+    from torch.nn import Module
+
+    outer, inner = plain(Module.__dict__["__call__"]).__code__, plain(Module.__dict__["_call_impl"]).__code__
+    backward = graph._engine_run_backward.__code__
+
+    def is_top_level(frame: FrameType | None) -> bool:
+        while frame is not None:
+            code = frame.f_code
+            if code is inner or code is outer or code is backward:
+                return False
+            frame = frame.f_back
+        return True
+
+    return is_top_level
 
 
 class Lookup:
@@ -39,6 +62,23 @@ class Lookup:
             if is_the_programs(error):
                 raise
         return self.function.__get__(instance, owner)
+
+
+def watch_replays(
+    seen: Callable[[Any], object], patches: Patches, failed: Callable[[BaseException], object] | None = None
+) -> None:
+    """`seen(graph)` whenever the program's own loop replays a CUDA graph, not a module of its, compiled say: torch's
+    replay() looks up that of its base class, which a build without CUDA does not have."""
+    from torch import _C
+
+    is_top_level, owner = top_level(), getattr(_C, "_CUDAGraph", object)
+
+    def lookup(graph: Any) -> None:
+        if is_top_level(sys._getframe(1).f_back):
+            seen(graph)
+
+    if "replay" in vars(owner):
+        patches.replace(owner, "replay", Lookup(vars(owner)["replay"], lookup, failed))
 
 
 class ModuleCall:

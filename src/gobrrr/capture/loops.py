@@ -1,4 +1,4 @@
-"""Which events end a step: loops are found from optimizer updates, backward passes, top-level forwards or marks."""
+"""Which events end a step: loops are found from updates, backward passes, forwards, replays of graphs, or marks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-UPDATE, FORWARD, EXPLICIT, DATA, BACKWARD = 1, 2, 3, 4, 5
+UPDATE, FORWARD, EXPLICIT, DATA, BACKWARD, REPLAY = 1, 2, 3, 4, 5, 6
 # Forwards in training mode with gradients may be micro-steps of an update still to come: so many must pass without
 # one before they count as steps themselves, or twice as many as the longest accumulation seen; backward passes too,
-# where the program has made an optimizer at all. Forwards without gradients cannot be followed by an update.
+# where the program has made an optimizer at all, and replays of graphs. Forwards without gradients cannot be followed
+# by an update.
 PATIENCE_TRAINING, PATIENCE_INFERENCE, PATIENCE_DATA = 32, 3, 64
 # What "lately" is: a loop that makes one step in more events than these is not found. Updates change in kind between
 # phases of a training, and must not wait long for it; a decoder makes hundreds of forwards per call of its encoder.
@@ -115,6 +116,8 @@ class Loops:
         self._computes = False  # a module with parameters has been called
         self._micro_steps: dict[int, int] = {}
         self._longest = 0
+        self._replays = Turns(RECENT_UPDATES)
+        self._replayed = self._most_replayed = 0  # graphs since anything else was seen, and between two updates
         self._passed = self._most_passed = 0  # backward passes since the last update, and between two of them
         self._trained = -1  # the first module of the backward pass to come; the pass itself, until its step ends
         self._pending: int | None = None
@@ -167,6 +170,7 @@ class Loops:
         self._batches = 0
         if not self._counts(module):
             return ended
+        self._replayed = 0
         self._forwards.add(module)
         if flags == 3:
             if self._trained < 0:
@@ -212,6 +216,20 @@ class Loops:
             return None
         return (DATA, self._data_loop)
 
+    def replay(self, graph: int) -> tuple[int, int] | None:
+        """A CUDA graph is replayed at top level: it begins a step where nothing else is seen, for the graph holds a
+        whole training step, say. Of graphs in turn, the one that comes least often does."""
+        self._batches = 0
+        self._replayed += 1
+        self._replays.add(graph)
+        if self._explicit or self._replayed <= max(PATIENCE_INFERENCE, min(2 * self._most_replayed, RECENT_FORWARDS)):
+            return None
+        if self._replayed <= PATIENCE_TRAINING and self._optimizer_made():
+            return None
+        if graph != self._replays.rarest(1)[0]:
+            return None
+        return (REPLAY, graph)
+
     def explicit(self) -> tuple[int, int]:
         """gobrrr.steps() says so: from now on nothing else does."""
         self._explicit = True
@@ -222,7 +240,8 @@ class Loops:
         self._longest = max(self._longest, *self._micro_steps.values(), 0)
         self._micro_steps.clear()
         self._forwards.clear()
-        self._batches = 0
+        self._most_replayed = max(self._most_replayed, self._replayed)
+        self._batches = self._replayed = 0
 
     def _next(self) -> tuple[int, int] | None:
         """Something begins behind a backward pass. A step without an optimizer ends there; with one it may be a

@@ -114,13 +114,15 @@ class Recorder:
         self._patience = 0  # so many forwards of other threads until one of them is the one to watch
         self.is_looked_at = False
         """A window is open, with instruments on the watched thread."""
-        self.modules, self.optimizers, self.loaders = Registry(), Registry(), Registry()
+        self.modules, self.optimizers, self.loaders, self.graphs = Registry(), Registry(), Registry(), Registry()
         self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.lengths, self.draws = Lengths(), Draws()
         self.update_spans: dict[int, Any] = {}
         self._first: dict[int, int] = {}
         self._first_at: dict[Any, int] = {}
+        self._first_graph: dict[int, int] = {}
+        self._first_graph_at: dict[Any, int] = {}
         self._ended: Counter[int] = Counter()
         self._num_updates: Counter[int] = Counter()
         self._sizes_of: dict[int, int] = {}
@@ -245,6 +247,20 @@ class Recorder:
         self._patience = PATIENCE_THREADS
         now = self.note(ev.FORWARD, number, flags)
         self._boundary(self.loops.forward(number, flags), now)
+
+    def replay(self, graph: Any) -> None:
+        """A CUDA graph is replayed by the program itself, not by a module of its."""
+        self._patience = PATIENCE_THREADS
+        self._boundary(self.loops.replay(self._first_replayed(self.graphs.number(graph))), perf_counter_ns())
+
+    def _first_replayed(self, number: int) -> int:
+        """The first graph that was replayed from the lines that replay this one: a graph for each shape of the input,
+        and one that is captured anew, are one loop."""
+        first = self._first_graph.get(number)
+        if first is None:
+            place = tuple((line["file"], line["line"]) for line in user_lines(sys._getframe())) or number
+            first = self._first_graph[number] = self._first_graph_at.setdefault(place, number)
+        return first
 
     def _nested(self, module: Any, number: int) -> None:
         """Tell the loops which of the modules met so far this one lies in, and which lie in it."""

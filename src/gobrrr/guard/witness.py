@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from gobrrr.capture.dynamo import hide_own_code
-from gobrrr.capture.lookup import ModuleCall, plain
+from gobrrr.capture.lookup import ModuleCall, plain, watch_replays
 from gobrrr.capture.patches import Patches
 from gobrrr.capture.unseen import is_functional
 from gobrrr.guard import dropout, functional
@@ -42,6 +42,7 @@ AfterStep = Callable[[int, int], None]
 _RUN_IN_COMPILED_CODE = ("gobrrr.guard.witness", "gobrrr.guard.seeds", "gobrrr.guard.modules", "gobrrr.guard.float64")
 """Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
 TRANSFORMED = "models are called inside a transform, where tensors have no numbers of their own"
+REPLAYED = "a CUDA graph was replayed in the end, and what it computed was not seen"
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
 
 
@@ -74,7 +75,7 @@ class Witness:
         self._backward = False
         self._thread = threading.get_ident()
         self.remarks: list[str] = []
-        self._applying = self._functional = self._transformed = False
+        self._applying = self._functional = self._transformed = self._replayed = False
         self.printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
         self.complete = False
 
@@ -88,6 +89,7 @@ class Witness:
             functional.watch(self._transforms, self._patches)
             self._watch_backward()
             self._watch_updates()
+            watch_replays(self._graph_replayed, self._patches)
             self._patches.append(self.book.writes.stop)
             self._dropout(self._patches)
             self._epochs.watch(self._patches)
@@ -124,6 +126,8 @@ class Witness:
         )
         if self._transformed and not training:
             self.remarks.append(TRANSFORMED)
+        if self._replayed:
+            self.remarks.append(REPLAYED)
         if self._seen_epochs is None:
             self._seen_epochs = self._epochs.read()
         return Observation(
@@ -178,6 +182,7 @@ class Witness:
 
     def _called(self, model: Any, call: Any, args: Any, kwargs: Any) -> Any:
         self._close()
+        self._replayed = False
         label, inside = self.book.label(model), self._inside
         cut, tokens = cut_of(args, kwargs), tokens_of(args, kwargs)
         before = data_of((args, kwargs), self._computed, cut=cut, tokens=tokens)
@@ -298,7 +303,14 @@ class Witness:
 
     def _update_ends(self, optimizer: Any, *_: Any) -> None:
         if threading.get_ident() == self._thread:
+            self._replayed = False
             self.book.update_ends(optimizer)
+
+    # graphs
+
+    def _graph_replayed(self, _: Any) -> None:
+        """What it computes is seen in the next call or update alone."""
+        self._replayed = True
 
 
 def _of_models(step: Step) -> Step:

@@ -51,17 +51,18 @@ def device_ledger(
     linked = rows >= 0
     matrix, cores = _matrix_ns(trace, kernels)
     unseen, captured = _lost(trace, begin, end)
+    by_graph = _by_graph(trace, kernels)
     ledger = DeviceLedger(
         name=name, busy_ns=busy / num_steps, idle_ns=(end - begin - busy) / num_steps,
         span_busy_share=_span_busy(kernels.take(linked) if np.any(linked) else kernels), idle_by_cause=causes,
         exposed_copy_ns=exposed(kernels, is_copy & ~named(trace, kernels.name, _INSIDE)) / num_steps,
         copies=_copies(trace, kernels.take(is_copy), num_steps),
-        kernels=_kernels(trace, kernels, num_steps), syncs=syncs, short_kernel_share=_short(kernels),
+        kernels=_kernels(trace, kernels, num_steps), syncs=syncs, short_kernel_share=_short(kernels, by_graph),
         underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
         transfers=transfers(trace, kernels, num_steps), within_a_host=within_a_host(trace, kernels),
-        unlinked_share=float(np.mean(~linked)), replayed_share=_replayed(trace, kernels),
+        unlinked_share=float(np.mean(~linked)), replayed_share=_part(kernels, by_graph),
         unseen_share=unseen, captured_share=captured, overlap_share=_overlap(kernels, may_overlap(capability)),
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         awaited_ns=awaited(trace, idle, host) / num_steps,
@@ -90,11 +91,16 @@ def _span_busy(kernels: Kernels) -> float:
     return _length(kernels) / max(1, last - first)
 
 
-def _replayed(trace: Trace, kernels: Kernels) -> float:
-    """Share of the device's work that a graph launched: its kernels cannot be charged to ops or lines."""
+def _by_graph(trace: Trace, kernels: Kernels) -> Flags:
+    """Which kernels a graph launched: they cannot be charged to ops or lines."""
     graphs = trace.runtime.correlation[named(trace, trace.runtime.name, _GRAPH)]
+    return np.isin(kernels.correlation, graphs)
+
+
+def _part(kernels: Kernels, chosen: Flags) -> float:
+    """Share of the device's work."""
     total = float(kernels.dur.sum())
-    return float(kernels.dur[np.isin(kernels.correlation, graphs)].sum()) / total if total else 0.0
+    return float(kernels.dur[chosen].sum()) / total if total else 0.0
 
 
 def _lost(trace: Trace, begin: int, end: int) -> tuple[float, float]:
@@ -176,9 +182,11 @@ def _kernels(trace: Trace, kernels: Kernels, num_steps: int) -> tuple[tuple[str,
     )  # fmt: skip
 
 
-def _short(kernels: Kernels) -> float:
+def _short(kernels: Kernels, by_graph: Flags) -> float:
+    """Share of the kernels that run shorter than a launch takes, and were launched each by itself."""
     working = (kernels.kind != MEMCPY) & (kernels.kind != MEMSET)
-    return float(np.mean(kernels.dur[working] < SHORT_KERNEL_NS)) if np.any(working) else 0.0
+    short = (kernels.dur < SHORT_KERNEL_NS) & ~by_graph
+    return float(np.mean(short[working])) if np.any(working) else 0.0
 
 
 def _underfilled(kernels: Kernels) -> float | None:

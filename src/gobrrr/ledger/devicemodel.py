@@ -163,6 +163,7 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     plain_syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] | None = None
     """The same of a plain step, by the window played again at its speed; null where it could not be."""
     short_kernel_share: float = 0.0
+    """Of the kernels, those that run under 10 us and were launched each by itself, not by a graph."""
     underfilled_share: float | None = None
     """Of kernel time, in kernels with less than one block per multiprocessor: a grid that leaves some of them without
     work. Null where the profiler did not say."""

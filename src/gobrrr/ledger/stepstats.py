@@ -32,7 +32,7 @@ MIN_OF_A_KIND, APART = 3, 0.10
 """Steps that make a kind, and by how much their medians differ: less is within what unsteady steps differ by."""
 BESIDE = 5
 """Plain steps on either side of the profiled ones that are held against them."""
-_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training"}
+_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training", 6: "replayed"}
 
 
 def plain_steps(recording: Recording) -> list[Step]:

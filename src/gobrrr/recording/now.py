@@ -30,7 +30,7 @@ class Process(msgspec.Struct, frozen=True):
     silent_ns: int | None = None
     """Since its recording was written last."""
     kind: str = ""
-    """What its steps are: updates, forwards, steps(), batches, backward passes."""
+    """What its steps are: updates, forwards, steps(), batches, backward passes, graph replays."""
     steps: int = 0
     late_steps: int = 0
     late_ns: float | None = None

@@ -16,7 +16,8 @@ Ints = npt.NDArray[np.int64]
 BACKWARDS = "backward passes"
 CUT_SHORT = ("left early", "stop-after")
 """Reasons of an end that we made before the program's own."""
-LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: BACKWARDS}
+REPLAYS = "graph replays"
+LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: BACKWARDS, 6: REPLAYS}
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ Loop = TypeVar("Loop", bound=Timed)
 
 @dataclass(frozen=True)
 class LoopSteps:
-    """The steps of a loop. `kind`: 1 optimizer updates, 2 top-level forwards, 3 explicit, 4 batches, 5 backwards."""
+    """The steps of a loop. `kind`: as in LOOP_NAMES."""
 
     kind: int
     number: int

@@ -195,9 +195,21 @@ def finding(
     lies = tuple((account, ns * part) for account, ns in lies)
     return Finding(
         code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, ledger.wall),
-        Saving(low, expected, ceiling), message, advice, where, evidence or {}, declared.remedies, cost_bytes,
-        confidence, lies, between=between, rare=rare,
+        Saving(low, expected, ceiling), message, advice, where, evidence or {}, _offered(declared.remedies, ledger),
+        cost_bytes, confidence, lies, between=between, rare=rare,
     )  # fmt: skip
+
+
+def is_compiled(ledger: Ledger) -> bool:
+    """Whether every model that the program calls is compiled."""
+    models = [module.compiled for module in ledger.facts.modules if module.num_params]
+    return bool(models) and all(models)
+
+
+def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
+    """What is compiled already no remedy compiles again."""
+    compiled = is_compiled(ledger)
+    return tuple(name for name in remedies if not (compiled and name.startswith("compile")))
 
 
 def device_share(ledger: Ledger) -> float:

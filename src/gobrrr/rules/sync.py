@@ -10,7 +10,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.lines import WHOLE
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, is_compiled, rule
 from gobrrr.rules.shapes import costliest_line, key
 from gobrrr.units import duration, share, size
 
@@ -150,8 +150,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             else f"while the host is inside {inside}, on its way to {calls:.0f} kernels"
         )
         + (f"; {duration(here)} of it under this line" if where and here < WHOLE * launching else ""),
-        advice='torch.compile(model, mode="reduce-overhead") (CUDA graphs), a larger batch'
-        + (", or fused optimizers." if ledger.step.kind == "training" else "."),
+        advice=_fewer_launches(ledger),
         where=where,
         evidence={
             "idle": time(device.starved_ns),
@@ -161,6 +160,16 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         }
         | ({"at_line": time(here)} if where else {}),
     )
+
+
+def _fewer_launches(ledger: Ledger) -> str:
+    """What is left to do: of a model that is compiled, its mode."""
+    graphs = 'torch.compile(model, mode="reduce-overhead") (CUDA graphs)'
+    if is_compiled(ledger):
+        graphs = 'mode="reduce-overhead" of the torch.compile that is there (CUDA graphs)'
+    fused = [optimizer.fused for optimizer in ledger.facts.optimizers]
+    unfused = ledger.step.kind == "training" and not (fused and all(fused))
+    return f"{graphs}, a larger batch" + (", or fused optimizers." if unfused else ".")
 
 
 def launches(ledger: Ledger) -> float:

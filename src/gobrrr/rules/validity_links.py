@@ -70,7 +70,7 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
     yield doubt(
         "BRR909",
         ledger,
-        "critical" if most >= MOSTLY else "note",
+        _level(most, by_graph=most == device.replayed_share and "offline" not in ledger.signals),
         what,
         advice,
         {
@@ -80,6 +80,13 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
             "captured": ratio(device.captured_share),
         },
     )
+
+
+def _level(most: float, by_graph: bool) -> str:
+    """What graphs launched in a run that was watched leaves its steps, busy and idle as they are: these are judged."""
+    if most < MOSTLY:
+        return "note"
+    return "warning" if by_graph else "critical"
 
 
 def _impossible(ledger: Ledger) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import OptimizerFacts
-from gobrrr.rules.model import REGISTRY, Finding, Rehearsed
+from gobrrr.rules.model import REGISTRY, Finding, Rehearsed, is_compiled
 from gobrrr.rules.verdict.lines import line_times
 from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.rules.verdict.place import short
@@ -84,7 +84,7 @@ def build(
         world_size=world_size,
         threads=ledger.threads,
         fusable=_fusable(ledger),
-        compiled=all(modules) if (modules := [m.compiled for m in ledger.facts.modules if m.num_params]) else False,
+        compiled=is_compiled(ledger),
         machine=describe(machine) if machine else "",
         host=host,
         versions=dict(versions or {}),
