@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger
 from gobrrr.recording.facts import Facts, OptimizerFacts
 from gobrrr.recording.run import Start
@@ -208,6 +209,15 @@ class TestFindings:
         kept, _ = judged([finding("a", "b")], known(a=-MS), self.ledger)
         assert kept[0].remedies == ("b",) and kept[0].basis == "estimated" and kept[0].saving.low_ns == 0
 
+    @pytest.mark.parametrize(("remedy", "expected"), [("channels_last", 12), ("fused_optimizer", 30)])
+    def test_on_a_device_shorter_kernels_bring_what_the_host_lets_them(self, remedy: str, expected: float) -> None:
+        """What spares launches as well is taken as it was timed."""
+        device = DeviceLedger("gpu", 80 * MS, 20 * MS, 0.8, lighter=((10 * MS, 9 * MS), (50 * MS, 15 * MS)))
+        ledger = Case(ms=100.0, extra={"device": device}).ledger
+        kept, _ = judged([finding(remedy)], known(**{remedy: 30 * MS}), ledger)
+        assert kept[0].saving.expected_ns == pytest.approx(expected * MS) and kept[0].basis == "rehearsed"
+        assert kept[0].saving.low_ns <= kept[0].saving.expected_ns <= kept[0].saving.ceiling_ns
+
     @pytest.mark.parametrize(
         ("expected", "failed", "basis"), [(3, ("a",), "estimated"), (3, (), "rehearsed"), (25, ("a",), "rehearsed"),
                                           (3, ("c",), "rehearsed")]
@@ -329,14 +339,32 @@ class TestScenes:
         assert [part.today["shapes"] for part in found.parts if part.today] == [[[64, 32], [32, 128]]]
         assert scene("bf16_autocast", Case(ops=(given,)).ledger, machine(), 3.0) is None
 
-    @pytest.mark.parametrize("name", ["native_batch_norm", "cudnn_batch_norm"])
-    def test_under_autocast_a_norm_keeps_its_weights_in_float32(self, name: str) -> None:
-        image = (8, 4, 6, 6)
+    def test_under_autocast_a_norm_keeps_its_weights_in_float32(self) -> None:
+        image, name = (8, 4, 6, 6), "native_batch_norm"
         ops = (op("cudnn_convolution", image, (4, 4, 3, 3), ms=9), op(name, image, (4,), (4,), (4,), (4,), ms=9))
         found = scene("bf16_autocast", Case(ops=ops).ledger, machine(), 3.0)
         assert found is not None
         (norm,) = [each.then for each in found.parts if each.then and each.then.get("name") == f"aten::{name}"]
         assert norm["dtypes"] == [LOW, *["float"] * 4]
+
+    def test_what_cudnn_refuses_in_bfloat16_is_torchs_own_batch_norm(self) -> None:
+        """As it was recorded on an H200; played here on the CPU, whose own takes both formats as well."""
+        torch = pytest.importorskip("torch")
+        image, weight = (8, 4, 6, 6), (4,)
+        norm = op("cudnn_batch_norm", image, *[weight] * 4, (), (), (), ms=9,
+                  concrete=("",) * 5 + ("True", "0.10000000000000001", "1.0000000000000001e-05"))  # fmt: skip
+        backward = op("cudnn_batch_norm_backward", image, image, *[weight] * 5, (), (0,), ms=9, phase="backward",
+                      concrete=("",) * 7 + ("1.0000000000000001e-05", ""))  # fmt: skip
+        ops = (op("cudnn_convolution", image, (4, 4, 3, 3), ms=9), norm, backward)
+        parts, _ = autocast.parts(Case(ops=ops).ledger, LOW)
+        played = {part.then["name"]: part.then for part in parts if part.today and part.then}
+        assert {"aten::native_batch_norm", "aten::native_batch_norm_backward"} < set(played)
+        for name in ("aten::native_batch_norm", "aten::native_batch_norm_backward"):
+            first, *others = makers.make(torch, played[name], "cpu")()
+            assert first.shape == image and first.dtype == torch.bfloat16
+            assert all(each.dtype == torch.float32 for each in others)
+        halves, _ = autocast.parts(Case(ops=ops).ledger, "c10::Half")
+        assert "aten::cudnn_batch_norm" in {part.then["name"] for part in halves if part.then and "name" in part.then}
 
     def test_a_batch_norms_backward_is_given_what_cudnn_keeps_of_its_forward(self) -> None:
         """The size of it is the library's own: with the recorded one it would read beyond its memory, or refuse."""

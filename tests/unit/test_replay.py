@@ -16,7 +16,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.hostops import HostOps
 from gobrrr.ledger.places import NOWHERE, Place, Places
 from gobrrr.ledger.plainstep import at_plain_step, factors
-from gobrrr.ledger.replay import waits_at_plain_speed
+from gobrrr.ledger.replay import LIGHTER, at_plain_speed
 from gobrrr.recording.facts import Span
 from gobrrr.recording.kineto import read_trace
 from gobrrr.recording.trace import CPU_OP, Trace
@@ -85,13 +85,13 @@ def told(folder: Path, program: Program, slower: float, steps: int = 8) -> tuple
     trace, host = read(folder, events)
     spans = np.linspace(0, host.end, steps + 1).astype(np.int64)
     host = replace(host, spans=np.stack((spans[:-1], spans[1:]), axis=1))
-    found = waits_at_plain_speed(trace, trace.kernels, host, PLACES, plain * 1000)
-    assert found is not None
+    played = at_plain_speed(trace, trace.kernels, host, PLACES, plain * 1000)
+    assert played is not None
     device, _ = device_ledger(trace, host, PLACES, steps, "gpu") or (None, None)
     assert device is not None
     in_window = at_plain_step(device, *factors(device, plain * 1000, alike=False))
     return (
-        sum(ns for _, _, ns, _ in found) / 1000,
+        sum(ns for _, _, ns, _ in played.syncs) / 1000,
         plain - play(program, 40, waits=False)[0],
         dict(in_window.idle_by_cause)["sync"] / 1000,
     )
@@ -122,10 +122,30 @@ def test_the_window_itself_would_not_show_it(tmp_path: Path) -> None:
     assert in_window < 0.5 * true and found > 0.9 * true
 
 
+@pytest.mark.parametrize("program", [PING_PONG, NUMBERS, AT_THE_END, OF_THE_STEP_BEFORE, FOR_NOTHING, WITH_DATA])
+@pytest.mark.parametrize("slower", [1.0, 3.0])
+def test_lighter_kernels_make_the_step_shorter_as_far_as_the_host_is_not_late(
+    program: Program, slower: float, tmp_path: Path
+) -> None:
+    plain, _ = play(program, 40)
+    trace, host = read(tmp_path, play(program, 8, slower)[1])
+    spans = np.linspace(0, host.end, 9).astype(np.int64)
+    host = replace(host, spans=np.stack((spans[:-1], spans[1:]), axis=1))
+    played = at_plain_speed(trace, trace.kernels, host, PLACES, plain * 1000)
+    assert played is not None
+    work = sum(length for kind, length in program if kind == "launch")
+    for share, (freed, ns) in zip(LIGHTER, played.lighter, strict=True):
+        lighter = [(kind, (1 - share) * length if kind == "launch" else length) for kind, length in program]
+        assert freed / 1000 == pytest.approx(share * work, rel=0.02)
+        assert ns / 1000 == pytest.approx(plain - play(lighter, 40)[0], abs=0.05 * plain), (
+            "a host that waits is of any speed"
+        )
+
+
 def test_each_call_has_its_part_and_its_line(tmp_path: Path) -> None:
     _, events = play(AT_THE_END, 8)
     trace, host = read(tmp_path, events)
-    ((name, calls, ns, where),) = waits_at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) or ()
+    ((name, calls, ns, where),), _ = at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) or ((), ())
     assert (name, calls, where) == ("cudaStreamSynchronize", 8, LINE.where) and ns > 0
 
 
@@ -134,18 +154,18 @@ def test_it_is_not_told_of_streams_side_by_side_nor_of_windows_that_begin_in_the
     for number, kernel in enumerate(e for e in events if e["cat"] == "kernel"):
         kernel["args"]["stream"] = 7 + number % 2
     trace, host = read(tmp_path, events)
-    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, 1e6) is None
+    assert at_plain_speed(trace, trace.kernels, host, PLACES, 1e6) is None
     _, events = play(AT_THE_END, 8)
     trace, host = read(tmp_path, events)
-    assert waits_at_plain_speed(trace, trace.kernels, replace(host, drained=False), PLACES, 1e6) is None
+    assert at_plain_speed(trace, trace.kernels, replace(host, drained=False), PLACES, 1e6) is None
 
 
 def test_it_is_not_told_where_no_speed_of_the_host_fits(tmp_path: Path) -> None:
     trace, host = read(tmp_path, play(AT_THE_END, 8)[1])
     whole = float(host.end)
-    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, whole) is not None
-    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, 0.3 * whole) is None, "less than the device's work"
-    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, 4 * whole) is None
+    assert at_plain_speed(trace, trace.kernels, host, PLACES, whole) is not None
+    assert at_plain_speed(trace, trace.kernels, host, PLACES, 0.3 * whole) is None, "less than the device's work"
+    assert at_plain_speed(trace, trace.kernels, host, PLACES, 4 * whole) is None
 
 
 def test_a_little_work_beside_the_main_stream_adds_no_time(tmp_path: Path) -> None:
@@ -154,13 +174,13 @@ def test_a_little_work_beside_the_main_stream_adds_no_time(tmp_path: Path) -> No
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     trace, host = read(tmp_path / "a", events)
     both, _ = read(tmp_path / "b", events + aside)
-    ((*_, alone, _),) = waits_at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) or ()
-    ((*_, beside, _),) = waits_at_plain_speed(both, both.kernels, host, PLACES, float(host.end)) or ()
+    ((*_, alone, _),), _ = at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) or ((), ())
+    ((*_, beside, _),), _ = at_plain_speed(both, both.kernels, host, PLACES, float(host.end)) or ((), ())
     assert beside == pytest.approx(alone, rel=0.02)
     for number, kernel in enumerate(e for e in events if e["cat"] == "kernel"):
         kernel["args"]["stream"] = 8 if number % 10 == 0 else 7
     trace, host = read(tmp_path, events)
-    assert waits_at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) is None, "a tenth is not a little"
+    assert at_plain_speed(trace, trace.kernels, host, PLACES, float(host.end)) is None, "a tenth is not a little"
 
 
 def test_idle_time_is_kept_whole_where_waits_cost_less_than_the_window_has() -> None:

@@ -63,6 +63,17 @@ def test_idle_tensor_cores_are_told_where_the_device_has_them():
     assert not on_gpu(**{**fields, "capability": ""}).raised("BRR110")
 
 
+def test_what_kernels_give_back_is_what_the_window_was_shorter_by_without_them():
+    fields = {"tensor_core_eligible_ns": 60 * MS, "capability": "8.0"}
+    played = ((10 * MS, 9 * MS), (50 * MS, 12 * MS))  # the host needs what is left
+    (found,) = on_gpu(op("mm", (64, 64), (64, 64)), **fields, lighter=played).raised("BRR110")
+    assert found.saving.expected_ns == pytest.approx((9 + 3 * (18 - 10) / 40) * MS)
+    assert found.saving.ceiling_ns <= 12.1 * MS
+    (little,) = on_gpu(op("mm", (64, 64), (64, 64)), **{**fields, "tensor_core_eligible_ns": 20 * MS},
+                       lighter=((10 * MS, 20 * MS),)).raised("BRR110")  # fmt: skip
+    assert little.saving.expected_ns == pytest.approx(0.6 * 20 * 0.5 * MS), "no more than what goes"
+
+
 H200 = DeviceCeilings(
     "gpu", 1 << 37, {"fp32": measured(50e12), "tf32": measured(400e12), "bf16": measured(700e12)},
     *[measured(1.0)] * 4, capability="9.0",

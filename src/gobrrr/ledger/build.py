@@ -26,7 +26,7 @@ from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.pricing import Prices
 from gobrrr.ledger.profiledwindow import profiled_window
-from gobrrr.ledger.replay import waits_at_plain_speed
+from gobrrr.ledger.replay import at_plain_speed
 from gobrrr.ledger.roofline import device_roofline, roofline
 from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
 from gobrrr.ledger.serving import serving_classes
@@ -147,9 +147,13 @@ def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts
         work = device_work(launched, kernel_ns, tf32, ceilings, shaped) if ceilings else None
         stats = stats if recording.offline else step_stats(recording, device.busy_ns)
         work_of_steps = host.launched(trace.kernels, trace.runtime)
-        syncs = waits_at_plain_speed(trace, work_of_steps, whole, places, stats.plain_wall_ns)
+        played = at_plain_speed(trace, work_of_steps, whole, places, stats.plain_wall_ns)
         device = msgspec.structs.replace(
-            device, work=work, memory=device_memory(trace, host, places, facts), plain_syncs=syncs
+            device,
+            work=work,
+            memory=device_memory(trace, host, places, facts),
+            plain_syncs=played.syncs if played else None,
+            lighter=played.lighter if played else (),
         )
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
     frames = Frames.of(trace, np.unique(host.ops.thread).tolist(), places) if recording.offline else None

@@ -162,6 +162,8 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """(call, calls per step, idle ns it causes, user lines)."""
     plain_syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] | None = None
     """The same of a plain step, by the window played again at its speed; null where it could not be."""
+    lighter: tuple[tuple[float, float], ...] = ()
+    """(ns of kernels that go, ns by which the plain step gets shorter) where the window was played again so."""
     short_kernel_share: float = 0.0
     """Of the kernels, those that run under 10 us and were launched each by itself, not by a graph."""
     underfilled_share: float | None = None

@@ -44,6 +44,7 @@ def at_plain_step(device: DeviceLedger, working: float, idling: float) -> Device
         exposed_communication_ns=device.exposed_communication_ns * working,
         transfers=tuple(_transfer(one, working) for one in device.transfers),
         awaited_ns=device.awaited_ns * working,
+        lighter=tuple((freed * working, ns) for freed, ns in device.lighter),
         start_up_ns=device.start_up_ns * idling, held_ns=device.held_ns * idling,
         work=_work(device.work, working) if device.work else None,
     )  # fmt: skip

@@ -1,15 +1,17 @@
-"""What do waits for the device cost the plain step? The window again, at the speed at which the program runs alone.
+"""What do waits for the device cost the plain step, and by how much is it shorter where kernels are? The window again,
+at the speed at which the program runs alone.
 
 A profiler makes the host twice as slow and the device not, so that in the window the host is late anyway, and a wait
 hardly costs. So the window is played again as a queue: the host works, launches, and waits; the device does what was
 launched, one thing after the other, each as long as it took. The host's work is made shorter by one factor until a step
 takes as long as the plain one. Then it is played once more without the waits and what fetching a number takes the host
-besides; the difference is what they cost.
+besides; the difference is what they cost. And with lighter kernels: a host that is late anyway has little of those.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,8 @@ us."""
 ONE_QUEUE = 0.95
 """Share of the work that must be on one stream: several wait for each other in ways that nobody recorded. Proposed."""
 NUMBER = "aten::item"
+LIGHTER = (0.1, 0.25, 0.5, 0.75, 0.9)
+"""Shares of the kernels' time that are played as gone; between them it is a line."""
 FASTEST, SLOWEST, ROUNDS = 0.02, 2.0, 24
 """Lengths of the host's work over the window's own that are tried, and halvings: 1e-5 of it is left."""
 
@@ -47,9 +51,9 @@ class Queue:
     call: list[int]
     until: list[int]
 
-    def played(self, factor: float, waits: bool) -> tuple[float, dict[int, float]]:
-        """ns of the window, once it follows on itself, with the host's work times `factor`; and how long each call had
-        the host wait."""
+    def played(self, factor: float, waits: bool = True, lighter: float = 0.0) -> tuple[float, dict[int, float]]:
+        """ns of the window, once it follows on itself, with the host's work times `factor`, its kernels `lighter` by
+        that share; and how long each call had the host wait."""
         ends, waited, host, device = [0.0], dict[int, float](), 0.0, 0.0
         for _ in range(2):
             begun, blocked = host, 0.0
@@ -59,7 +63,7 @@ class Queue:
             ):
                 host = begun + (work if waits else work - fetching) * factor + fixed + blocked
                 if service:
-                    device = max(device + GAP_NS, host + BEGIN_NS) + service
+                    device = max(device + GAP_NS, host + BEGIN_NS) + (1 - lighter) * service
                 done.append(device)
                 if waits and call >= 0 and until >= 0 and (late := done[until] + RETURN_NS - host) > 0:
                     waited[call] = waited.get(call, 0.0) + late
@@ -69,12 +73,18 @@ class Queue:
         return ends[2] - ends[1], waited
 
 
-def waits_at_plain_speed(
-    trace: Trace, kernels: Kernels, host: HostOps, places: Places, plain: float
-) -> tuple[Sync, ...] | None:
-    """The calls that wait for the device with the ns per plain step that the step would be shorter without them. None
-    where it cannot be told: without plain steps, where streams run side by side, or where no speed of the host makes
-    the window as long as those."""
+class AtPlainSpeed(NamedTuple):
+    """Per plain step."""
+
+    syncs: tuple[Sync, ...]
+    """The calls that wait for the device with the ns that the step would be shorter without them."""
+    lighter: tuple[tuple[float, float], ...]
+    """(ns of kernels that go, ns by which the step is shorter), in order."""
+
+
+def at_plain_speed(trace: Trace, kernels: Kernels, host: HostOps, places: Places, plain: float) -> AtPlainSpeed | None:
+    """None where it cannot be told: without plain steps, where streams run side by side, or where no speed of the host
+    makes the window as long as those."""
     if not host.drained or not plain or not _in_one_queue(kernels):
         return None
     calls, names = waits_for_device(trace, host)
@@ -86,7 +96,11 @@ def waits_at_plain_speed(
     saved = max(0.0, with_waits - queue.played(factor, waits=False)[0])
     total = sum(waited.values())
     each = np.array([saved * waited.get(i, 0.0) / total if total else 0.0 for i in range(len(calls))])
-    return told_syncs(trace, host, places, names, calls.start, each)
+    lighter = ((share * sum(queue.service), with_waits - queue.played(factor, lighter=share)[0]) for share in LIGHTER)
+    return AtPlainSpeed(
+        told_syncs(trace, host, places, names, calls.start, each),
+        tuple((freed / host.num_steps, max(0.0, ns) / host.num_steps) for freed, ns in lighter),
+    )
 
 
 def _in_one_queue(kernels: Kernels) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from math import prod
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
-from gobrrr.rehearsal.parts import part, playable, trains, with_dtype
+from gobrrr.rehearsal.parts import playable, side, trains, with_dtype
 from gobrrr.rehearsal.script import Part
 from gobrrr.rules.shapes import KEPT_WIDE, result_elements
 
@@ -34,10 +36,27 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     ops = [op for op in playable(ledger) if "float" in op.dtypes and not _is_given_its_output(op)]
     lowered = [op for op in ops if op.phase != "backward" and flow.forward(op)]
     lowered += [op for op in ops if op.phase == "backward" and flow.backward(op)]
-    found = [part(op, dtypes=_lowered(op, low)) for op in lowered]
+    found = [Part(side(op), side(_run_in(op, low)), op.calls, op.ns) for op in lowered]
     same = {id(op) for op in lowered}
     unsure = sum(op.ns for op in ops if id(op) not in same and op.name in PASSES - flow.wide)
     return found + flow.cast_parts(trains(ledger)), unsure
+
+
+def _run_in(op: OpGroup, low: str) -> OpGroup:
+    run = replace(op, dtypes=tuple(_lowered(op, low)))
+    return _by_torch(run) if low == "c10::BFloat16" and "cudnn_batch_norm" in op.name else run
+
+
+def _by_torch(norm: OpGroup) -> OpGroup:
+    """cuDNN refuses bfloat16 with weights in float32, and torch runs its own batch norm."""
+    if norm.name == "aten::cudnn_batch_norm":
+        return replace(norm, name="aten::native_batch_norm")
+    order, inputs = (1, 0, 2, 3, 4, 5, 6), (norm.shapes, norm.dtypes, norm.strides)  # the gradient comes first
+    shapes, dtypes, strides = (tuple(each[i] for i in order) for each in inputs)
+    return replace(
+        norm, name="aten::native_batch_norm_backward", shapes=(*shapes, (), (), ()), dtypes=(*dtypes, "", "", ""),
+        strides=(*strides, (), (), ()), concrete=(*[""] * 7, "True", norm.concrete[7], "[True, True, True]"),
+    )  # fmt: skip
 
 
 def _lowered(op: OpGroup, low: str) -> list[str]:

@@ -218,10 +218,22 @@ def device_share(ledger: Ledger) -> float:
 
 
 def off_the_step(ledger: Ledger, freed: float) -> float:
-    """By how much the step gets shorter where kernels of `freed` ns go: in full as long as the host waits for the
-    device, by the share that the device works beyond that."""
+    """By how much the step gets shorter where kernels of `freed` ns go: as the window was played without them; else in
+    full as long as the host waits for the device, by the share that the device works beyond that."""
+    if ledger.device is not None and ledger.device.lighter:
+        return min(freed, _between(ledger.device.lighter, freed))
     waited = min(freed, ledger.device.awaited_ns) if ledger.device else 0.0
     return waited + (freed - waited) * device_share(ledger)
+
+
+def _between(points: tuple[tuple[float, float], ...], at: float) -> float:
+    """On the line through (0, 0) and these points; beyond the last as much as there."""
+    x = y = 0.0
+    for gone, shorter in points:
+        if at <= gone:
+            return y + (shorter - y) * (at - x) / (gone - x)
+        x, y = gone, shorter
+    return y
 
 
 def slack(ledger: Ledger) -> float:
