@@ -945,6 +945,20 @@ def test_a_fused_update_takes_a_parameter_whose_first_gradient_is_late(make: Any
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("given", [(), (None,)], ids=["nothing", "no closure"])
+@pytest.mark.parametrize("dampening", [0.0, 0.5])
+def test_a_fused_update_leaves_alone_what_gets_no_gradient(dampening: float, given: tuple[None, ...]) -> None:
+    used, unused = nn.Linear(4, 1), nn.Linear(4, 1)
+    parameters = [*used.parameters(), *unused.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=dampening)
+    with applied("fused_optimizer"):
+        for _ in range(3):
+            optimizer.zero_grad()
+            used(torch.ones(2, 4)).sum().backward()
+            optimizer.step(*given)
+        assert optimizer.param_groups[0]["fused"] and not any(each in optimizer.state for each in unused.parameters())
+
+
 @pytest.mark.parametrize(("name", "key"), [("fused_optimizer", "fused"), ("foreach_optimizer", "foreach")])
 def test_a_checkpoint_does_not_say_that_a_remedy_was_on(name: str, key: str) -> None:
     model = nn.Linear(3, 3)
