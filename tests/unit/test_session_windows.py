@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from gobrrr.capture import session as module
 from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE, Loop
 from gobrrr.capture.session import ORDER, TRAINING_NS, Session
+from gobrrr.capture.window import LATE_STEPS, Window
 from gobrrr.integrations import watch as api
 
 NOW = 100_000_000_000
@@ -84,6 +86,39 @@ def test_a_training_step_ends_the_window_of_an_evaluation(
     session.loops[TRAINS] = loop(1)
     session._in_window(INFERS, session.loops[INFERS], NOW)
     assert not ends, "an evaluation ends nothing"
+
+
+class Idle(Window):
+    """Without instruments."""
+
+    def start(self) -> bool:
+        return True
+
+    def off(self) -> None: ...
+
+
+@pytest.fixture
+def idle() -> Idle:
+    """Of a loop whose steps take a second."""
+    session: Any = SimpleNamespace(
+        config=SimpleNamespace(budget_ns=0), overdue=lambda: None, recorder=SimpleNamespace(is_looked_at=False)
+    )
+    return Idle(session, TRAINS, 1e9)
+
+
+def test_a_window_is_late_by_its_last_step_and_by_how_long_steps_take(
+    idle: Idle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: NOW)
+    idle.step_over()
+    due = NOW + LATE_STEPS * 1_000_000_000 + Window.late_ns
+    assert not idle.is_late(due) and idle.is_late(due + 1)
+
+
+def test_the_watched_thread_stays_the_same_while_a_window_is_open(idle: Idle) -> None:
+    assert idle.open() and idle.session.recorder.is_looked_at
+    idle.release()
+    assert not idle.session.recorder.is_looked_at
 
 
 @pytest.mark.parametrize("again", range(3))
