@@ -245,27 +245,52 @@ def test_a_hook_that_comes_later_has_the_gradients_of_a_body_that_is_not_trained
     assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
+@pytest.mark.parametrize(("before", "emptied"), [(1, False), (3, False), (3, True)])
 @pytest.mark.parametrize("how", ["clipped", "added"])
-def test_gradients_that_would_have_added_up_are_not_left_out_in_silence(how: str) -> None:
-    """The optimizer's zero_grad() empties the head's alone, so that all that came since the beginning counts."""
+def test_gradients_that_would_have_added_up_are_not_left_out_in_silence(how: str, before: int, emptied: bool) -> None:
+    """The optimizer's zero_grad() empties the head's alone, so that all counts that came since the beginning, or since
+    the model's."""
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
 
-    def steps(clips: bool) -> None:
-        for _ in range(3):
-            model(torch.ones(2, 3)).square().sum().backward()
-            if clips:
-                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
-            optimizer.zero_grad()
+    def trained(clips: bool = False) -> None:
+        model(torch.ones(2, 3)).square().sum().backward()
+        if clips:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
 
     with applied("freeze_unused") as said:
-        steps(clips=False)
+        for number in range(before):
+            trained()
+            if emptied and not number:
+                model.zero_grad()
         if how == "added":
             optimizer.add_param_group({"params": model[0].parameters()})
         with pytest.raises(GobrrrError, match="not computed"):
-            steps(clips=how == "clipped")
+            trained(clips=how == "clipped")
     assert said
+
+
+def test_an_evaluation_has_no_gradients_that_would_have_added_up() -> None:
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), torch.ones(2, 3)
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+        for number in range(4):
+            model.zero_grad()
+            with torch.no_grad():
+                model(x)
+            if number == 2:
+                optimizer.add_param_group({"params": model[0].parameters()})
+            model(x).square().sum().backward()
+            optimizer.step()
+        return [p.detach() for p in model.parameters()]
+
+    plain = trained()
+    with applied("freeze_unused") as said:
+        found = trained()
+    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
 class Checkpointed(nn.Sequential):

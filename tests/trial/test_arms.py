@@ -253,6 +253,14 @@ def test_an_arm_tells_at_which_lines_a_remedy_took_what_it_met(tmp_path: Path) -
     assert one.places == {"one_worker": {"train.py:14": False, "train.py:16": False, "train.py:17": True}}
 
 
+def test_a_line_at_which_a_remedy_once_left_something_is_none_that_it_took(tmp_path: Path) -> None:
+    one = Arm([sys.executable, "train.py"], tmp_path / "arm", ("one_worker",), source=tmp_path / "work")
+    for kind in ("applied", "declined", "applied"):
+        line = {"file": str(tmp_path / "work" / "train.py"), "line": 3}
+        one._placed({"kind": kind, "remedy": "one_worker", "line": line})
+    assert one.places == {"one_worker": {"train.py:3": False}}
+
+
 COMPUTES = """
 import time, torch
 from torch.utils.data import DataLoader, Dataset
