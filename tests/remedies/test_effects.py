@@ -591,6 +591,19 @@ def test_who_reads_the_gradient_of_an_embedding_later_finds_it_dense(how: str) -
     torch.testing.assert_close(found, plain)
 
 
+def test_gradients_that_the_program_wants_sparse_stay_so() -> None:
+    theirs, ours = nn.Embedding(20, 4, sparse=True), nn.Embedding(20, 4)
+    optimizer = torch.optim.SGD([theirs.weight, ours.weight], lr=0.1)
+    with applied("sparse_gradient") as said:
+        for _ in range(4):
+            optimizer.zero_grad()
+            for each in (theirs, ours):
+                each(torch.tensor([1, 2, 2])).square().mean().backward()
+            optimizer.step()
+        assert said and gradient_of(ours.weight).is_sparse
+        assert [each.weight.grad.is_sparse for each in (theirs, ours) if each.weight.grad is not None] == [True, False]
+
+
 def test_float64_becomes_float32() -> None:
     model = nn.Linear(3, 3).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
