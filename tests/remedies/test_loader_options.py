@@ -258,7 +258,7 @@ def test_the_patch_changes_the_loaders_that_were_measured_with_workers(
     for name in ("loader_workers", "pin_memory"):
         places = {name: (*(f"train.py:{line}" for line in lines), "no line")}
         text = by_hand(receipt(kept=(name,), places=places), ["python", "train.py"], tmp_path, report())
-        added = [each[1:] for each in text.splitlines() if each.startswith("+ ") or each.startswith("+t")]
+        added = [each[1:] for each in text.splitlines() if each.startswith("+") and not each.startswith("+++")]
         assert len(added) == len(patched) and "more.py" not in text
         kept = [each for number, each in enumerate(LOADERS.splitlines(), 1) if number in patched]
         assert all(new.startswith(old[:-1]) for new, old in zip(added, kept, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from gobrrr.capture.loops import (
     Loops,
     Turns,
 )
-from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.recorder import PATIENCE_THREADS, Recorder
 
 Loop = tuple[int, int]
 INFERENCE, TRAINING = 1, 3  # flags: training mode; with gradients
@@ -363,3 +364,28 @@ def test_models_that_come_one_behind_the_other_are_not_one() -> None:
     del again
     assert recorder.module(torch.nn.ReLU()) == 2
     assert recorder.module(kept) == 0
+
+
+def adopted(recorder: Recorder, trains: bool | None, times: int) -> list[bool]:
+    """Whether another thread becomes the watched one, each time that it makes something."""
+    found: list[bool] = []
+    other = threading.Thread(target=lambda: found.extend(recorder.adopts(trains) for _ in range(times)))
+    other.start()
+    other.join()
+    return found
+
+
+def test_who_infers_keeps_the_role_until_another_thread_alone_has_for_long() -> None:
+    recorder, _ = recorded()
+    recorder.thread = threading.get_ident()
+    for _ in range(2):
+        recorder.forward(0, INFERENCE)
+        assert not any(adopted(recorder, False, PATIENCE_THREADS))
+    assert adopted(recorder, False, 1) == [True]
+
+
+@pytest.mark.parametrize("trains", [True, None])
+def test_no_thread_of_a_forked_child_is_watched_nor_one_that_makes_no_step(trains: bool | None) -> None:
+    recorder, _ = recorded()
+    recorder.thread = 0 if trains else threading.get_ident()
+    assert adopted(recorder, trains, 2) == [False, False]

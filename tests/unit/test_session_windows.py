@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +68,45 @@ def test_no_window_opens_or_closes_inside_a_backward_pass(monkeypatch: pytest.Mo
     session._in_window(TRAINS, loop(1), NOW)
     assert told == [False, True]
     assert may_open(TRAINS, monkeypatch, infers=loop(1), trains=loop(1))
+
+
+def test_an_overdue_window_is_closed_by_its_own_thread_outside_of_backward_passes() -> None:
+    told: list[bool] = []
+    session: Any = object.__new__(Session)
+    session._window, session._close, session._busy = SimpleNamespace(steps=2), told.append, False
+    session.recorder = SimpleNamespace(thread=threading.get_ident())
+    weight = torch.ones(1, requires_grad=True)
+    weight.register_hook(lambda _: session.overdue())
+    weight.sum().backward()
+    another = threading.Thread(target=session.overdue)
+    another.start()
+    another.join()
+    assert told == []
+    session.overdue()
+    session._window.steps = 0
+    session.overdue()
+    assert told == [True, False], "whole, or nothing of it"
+
+
+@pytest.mark.parametrize(("error", "passes"), [(KeyboardInterrupt(), True), (ValueError("ours"), False)])
+def test_what_the_program_is_sent_while_an_overdue_window_is_closed_reaches_it(
+    error: BaseException, passes: bool
+) -> None:
+    def fails(_: bool) -> None:
+        raise error
+
+    told: list[BaseException] = []
+    session: Any = object.__new__(Session)
+    session._window, session._close, session._failed, session._busy = (
+        SimpleNamespace(steps=1),
+        fails,
+        told.append,
+        False,
+    )
+    session.recorder = SimpleNamespace(thread=threading.get_ident())
+    with pytest.raises(KeyboardInterrupt) if passes else contextlib.nullcontext():
+        session.overdue()
+    assert told == [error] and not session._busy
 
 
 @pytest.mark.parametrize(("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, 3, False), ((BACKWARD, 1), 0, True)])
