@@ -78,6 +78,11 @@ def test_a_write_that_the_profiled_steps_had_not_may_hide_behind_kernels():
     assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(9.5 * MS)
 
 
+def test_what_the_host_does_beside_kernels_brings_back_the_idle_time_at_most():
+    (found,) = on_gpu(lines(line(40, LINE, torch__serialization__save=40.0)), busy=95).raised("BRR304")
+    assert found.saving.ceiling_ns == 5 * MS and found.saving.expected_ns <= 5 * MS
+
+
 def test_a_line_that_waits_for_the_device_does_not_stand_by_itself():
     waits = lines(line(50, LINE, waiting=True), facts=Facts(other_load=0.0))
     waits.extra["host"] = (host(30, LINE),)

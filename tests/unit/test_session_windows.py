@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from gobrrr.capture import overdue
 from gobrrr.capture import session as module
 from gobrrr.capture.loops import BACKWARD, FORWARD, UPDATE, Loop
 from gobrrr.capture.session import ORDER, TRAINING_NS, Session
@@ -160,6 +161,12 @@ def test_the_watched_thread_stays_the_same_while_a_window_is_open(idle: Idle) ->
     assert idle.open() and idle.session.recorder.is_looked_at
     idle.release()
     assert not idle.session.recorder.is_looked_at
+
+
+def test_a_window_that_is_closed_leaves_neither_its_thread_nor_its_bell(idle: Idle) -> None:
+    assert idle.open() and idle._overdue._thread.alive and overdue._bell.close is not None
+    idle.release()
+    assert not idle._overdue._thread.alive and overdue._bell.close is None
 
 
 @pytest.mark.parametrize("again", range(3))
