@@ -117,6 +117,11 @@ def test_threads_of_a_host_that_only_launches_are_nobodys_business():
     assert case.raised("BRR309") and not on_gpu(case, busy=10).raised("BRR309")
 
 
+def test_denormals_slow_no_unit_of_an_accelerator():
+    case = overhead.subnormal()
+    assert case.raised("BRR310") and not on_gpu(case, busy=10).raised("BRR310")
+
+
 def test_fresh_memory_is_filled_by_kernels_there():
     case = overhead.deterministic()
     ms = case.raised("BRR308")[0].saving.ceiling_ns
