@@ -252,6 +252,16 @@ def test_where_an_optimizer_steps_outside_too_that_is_the_step() -> None:
     assert after(ends) == {(UPDATE, 0): 20}
 
 
+def test_where_an_optimizer_steps_outside_later_too_passes_are_accumulation() -> None:
+    loops, ends = Loops(), []
+    for number in range(80):
+        ends += [loops.forward(0, TRAINING), loops.backward()]
+        loops.updated_inside()
+        if number % 4 == 3:
+            ends += [loops.update(0)]
+    assert after(ends) == {(UPDATE, 0): 20, (BACKWARD, 0): 3}, "the first passes were steps as far as was known"
+
+
 @pytest.mark.parametrize("loader", [False, True])
 def test_backward_passes_are_steps_where_no_optimizer_was_made(loader: bool) -> None:
     assert after(trained_by_hand(Loops(lambda: False), 100, loader)) == {(BACKWARD, 0): 99}
