@@ -259,6 +259,8 @@ def test_what_is_no_single_memory_is_not_marked() -> None:
     """The computing's stream has moved it; and torch marks no sparse tensors."""
     for tensor in (torch.ones(2).to_sparse(), torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])):
         assert ahead._used_by(FakeStream([], "computing"), tensor) is tensor
+        lane: Any = object.__new__(ahead.CudaLane)
+        assert lane._copied(tensor) is tensor
 
 
 def test_what_is_not_there_is_said() -> None:

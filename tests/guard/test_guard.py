@@ -17,7 +17,7 @@ import torch
 from gobrrr import guard
 from gobrrr.capture.patches import Patches
 from gobrrr.errors import TorchMissing
-from gobrrr.guard import observation
+from gobrrr.guard import book, observation
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.float64 import in_float64
 from gobrrr.guard.observation import Observation
@@ -342,3 +342,11 @@ def test_without_torch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(TorchMissing, match="torch is not installed"):
         guard.observe(lambda: None)
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_stands_in_a_parameters_place_and_was_computed_has_no_gradient() -> None:
+    """torch warns of its .grad, on the program's stderr."""
+    weight = torch.ones(2, requires_grad=True)
+    weight.sum().backward()
+    assert book._has_gradient(weight) and not book._has_gradient(weight * 2)

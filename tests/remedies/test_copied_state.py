@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
 from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, TooMuch  # noqa: E402
-from gobrrr.remedies.renewed import MOST_KEPT, Renewed  # noqa: E402
+from gobrrr.remedies.renewed import MOST_KEPT, Renewed, _in_own_memory, _next_descriptor, is_short  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 LEVEL = 0
@@ -262,6 +262,38 @@ def test_loaders_go_without_workers_where_descriptors_are_short(monkeypatch: pyt
         monkeypatch.setattr("gobrrr.remedies.renewed.is_short", lambda: True)
         assert torch.cat(list(ours))[:, 2].unique().tolist() == [os.getpid()]
         assert os.getpid() not in torch.cat(list(theirs))[:, 2]
+        assert next(iter(theirs)).is_shared(), "batches of workers that the program asked for stay as they are"
+        assert ours.num_workers == 1, "for this time only"
+
+
+def test_a_pinned_batch_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobrrr.remedies.renewed.is_short", lambda: True)
+    (alone := Renewed(True)).alone = True
+    plain, pinned = (types.SimpleNamespace(_persistent_workers=alone, _pin_memory=each) for each in (False, True))
+    batch = torch.ones(1)
+    assert _in_own_memory(pinned, batch) is batch is not _in_own_memory(plain, batch)
+
+
+def test_a_look_at_descriptors_takes_none() -> None:
+    assert _next_descriptor() == _next_descriptor()
+
+
+@pytest.mark.parametrize(("free", "short"), [(4, True), (5, False)])
+def test_memory_for_what_processes_share_is_short_from_half_of_it_on(
+    free: int, short: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "statvfs", lambda _: types.SimpleNamespace(f_bavail=free, f_blocks=10))
+    monkeypatch.setattr("gobrrr.remedies.renewed.descriptors", lambda: float("inf"))
+    assert is_short() == short
+
+
+def test_workers_begin_as_the_program_says_now() -> None:
+    level = 0
+    with applied("persistent_workers"):
+        data = Curriculum()
+        loader = DataLoader(data, num_workers=1, worker_init_fn=lambda _: setattr(data, "epoch", level))
+        for level in (3, 3, 4):
+            assert torch.cat(list(loader))[0, 0] == level
 
 
 def test_what_cannot_be_looked_at_is_made_anew() -> None:

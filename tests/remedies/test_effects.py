@@ -245,27 +245,52 @@ def test_a_hook_that_comes_later_has_the_gradients_of_a_body_that_is_not_trained
     assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
+@pytest.mark.parametrize(("before", "emptied"), [(1, False), (3, False), (3, True)])
 @pytest.mark.parametrize("how", ["clipped", "added"])
-def test_gradients_that_would_have_added_up_are_not_left_out_in_silence(how: str) -> None:
-    """The optimizer's zero_grad() empties the head's alone, so that all that came since the beginning counts."""
+def test_gradients_that_would_have_added_up_are_not_left_out_in_silence(how: str, before: int, emptied: bool) -> None:
+    """The optimizer's zero_grad() empties the head's alone, so that all counts that came since the beginning, or since
+    the model's."""
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
 
-    def steps(clips: bool) -> None:
-        for _ in range(3):
-            model(torch.ones(2, 3)).square().sum().backward()
-            if clips:
-                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-            optimizer.step()
-            optimizer.zero_grad()
+    def trained(clips: bool = False) -> None:
+        model(torch.ones(2, 3)).square().sum().backward()
+        if clips:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        optimizer.zero_grad()
 
     with applied("freeze_unused") as said:
-        steps(clips=False)
+        for number in range(before):
+            trained()
+            if emptied and not number:
+                model.zero_grad()
         if how == "added":
             optimizer.add_param_group({"params": model[0].parameters()})
         with pytest.raises(GobrrrError, match="not computed"):
-            steps(clips=how == "clipped")
+            trained(clips=how == "clipped")
     assert said
+
+
+def test_an_evaluation_has_no_gradients_that_would_have_added_up() -> None:
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), torch.ones(2, 3)
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+        for number in range(4):
+            model.zero_grad()
+            with torch.no_grad():
+                model(x)
+            if number == 2:
+                optimizer.add_param_group({"params": model[0].parameters()})
+            model(x).square().sum().backward()
+            optimizer.step()
+        return [p.detach() for p in model.parameters()]
+
+    plain = trained()
+    with applied("freeze_unused") as said:
+        found = trained()
+    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
 class Checkpointed(nn.Sequential):
@@ -564,6 +589,19 @@ def test_who_reads_the_gradient_of_an_embedding_later_finds_it_dense(how: str) -
         found = trained()
     assert said and "grad" not in vars(torch.Tensor)
     torch.testing.assert_close(found, plain)
+
+
+def test_gradients_that_the_program_wants_sparse_stay_so() -> None:
+    theirs, ours = nn.Embedding(20, 4, sparse=True), nn.Embedding(20, 4)
+    optimizer = torch.optim.SGD([theirs.weight, ours.weight], lr=0.1)
+    with applied("sparse_gradient") as said:
+        for _ in range(4):
+            optimizer.zero_grad()
+            for each in (theirs, ours):
+                each(torch.tensor([1, 2, 2])).square().mean().backward()
+            optimizer.step()
+        assert said and gradient_of(ours.weight).is_sparse
+        assert [each.weight.grad.is_sparse for each in (theirs, ours) if each.weight.grad is not None] == [True, False]
 
 
 def test_float64_becomes_float32() -> None:
@@ -943,6 +981,20 @@ def test_a_fused_update_takes_a_parameter_whose_first_gradient_is_late(make: Any
         assert said and bool(optimizer.param_groups[0]["fused"]) == stays
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("given", [(), (None,)], ids=["nothing", "no closure"])
+@pytest.mark.parametrize("dampening", [0.0, 0.5])
+def test_a_fused_update_leaves_alone_what_gets_no_gradient(dampening: float, given: tuple[None, ...]) -> None:
+    used, unused = nn.Linear(4, 1), nn.Linear(4, 1)
+    parameters = [*used.parameters(), *unused.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9, dampening=dampening)
+    with applied("fused_optimizer"):
+        for _ in range(3):
+            optimizer.zero_grad()
+            used(torch.ones(2, 4)).sum().backward()
+            optimizer.step(*given)
+        assert optimizer.param_groups[0]["fused"] and not any(each in optimizer.state for each in unused.parameters())
 
 
 @pytest.mark.parametrize(("name", "key"), [("fused_optimizer", "fused"), ("foreach_optimizer", "foreach")])

@@ -413,6 +413,11 @@ def test_looking_writes_nothing_into_memory_that_processes_share(make: Callable[
     assert int(getattr(data.held, "value", data.held)) == 12 == 4 * len(first)
 
 
+def test_memory_that_processes_share_and_nobody_writes_to_is_fetched_by_a_worker() -> None:
+    loader, why, _ = made("one_worker", TensorDataset(torch.zeros(16, 2).share_memory_()))
+    assert loader.num_workers == 1 and not why
+
+
 def pandas_rows(tmp_path: Path) -> Any:
     pandas = pytest.importorskip("pandas")
 

@@ -211,3 +211,30 @@ def test_a_copy_has_its_own_forward_and_training_goes_on() -> None:
         net(X).sum().backward()
         assert net[1].weight.grad is not None
     assert said
+
+
+@pytest.mark.parametrize("uncounted", [False, True])
+def test_weights_that_are_put_in_the_place_of_others_count(uncounted: bool) -> None:
+    net = Net(lambda n, x: n.b(n.a(x)), a=conv(), b=nn.BatchNorm2d(4)).eval()
+    with torch.inference_mode():
+        other = conv().weight
+    with torch.no_grad(), applied("fold_batch_norm") as said:
+        net(X)
+        if uncounted:
+            net.a.weight = other
+        else:
+            net.a.weight.data = torch.ones_like(net.a.weight)
+        found = net(X)
+    assert said
+    with torch.no_grad():
+        torch.testing.assert_close(found, net(X), rtol=1e-4, atol=1e-5)
+
+
+def test_a_net_that_counts_no_writes_is_not_folded() -> None:
+    with torch.inference_mode():
+        net = Net(lambda n, x: n.b(n.a(x)), a=conv(), b=nn.BatchNorm2d(4)).eval()
+        with applied("fold_batch_norm") as said:
+            net(X)
+            net.a.weight.mul_(2.0)
+            found = net(X)
+        assert torch.equal(found, net(X)) and not said

@@ -301,6 +301,39 @@ def test_logits_that_are_read_after_a_step_are_those_of_its_beginning(watched: b
         torch.testing.assert_close(ours, theirs)
 
 
+def weights_gradient_of_logits_read_after_a_step() -> torch.Tensor:
+    model, x, y = large_head()
+    head, x = model[2], x.repeat(1, 2)
+    optimizer = torch.optim.SGD(head.parameters(), 1.0)
+    logits = head(x)
+    F.cross_entropy(logits, y).backward(retain_graph=True)
+    with torch.no_grad():
+        optimizer.step()
+    optimizer.zero_grad()
+    logits.square().sum().backward()
+    assert head.weight.grad is not None
+    return head.weight.grad
+
+
+def test_logits_that_are_read_after_a_step_still_lead_to_their_weights() -> None:
+    expected = weights_gradient_of_logits_read_after_a_step()
+    with applied("chunked_loss") as said:
+        found = weights_gradient_of_logits_read_after_a_step()
+    assert "chunked_loss" in said
+    torch.testing.assert_close(found, expected)
+
+
+def test_logits_that_outlive_the_remedy_are_those_of_their_forward() -> None:
+    model, x, y = large_head()
+    expected = model(x).detach().clone()
+    with applied("chunked_loss") as said:
+        logits = model(x)
+        F.cross_entropy(logits, y).backward()
+    torch.optim.SGD(model.parameters(), 1.0).step()
+    assert "chunked_loss" in said
+    torch.testing.assert_close(logits.detach().clone(), expected)
+
+
 def test_who_looks_on_computes_nothing_for_the_program() -> None:
     logits = LazyLogits.of(*given(), lambda: None)
     part = logits[:, 2:]
@@ -315,6 +348,7 @@ def test_logits_of_a_head_that_nobody_kept_are_refused() -> None:
     read.argmax(-1)
     with torch.no_grad():
         weight.mul_(2.0)
+    lazylogits.keep_heads()  # an update that comes too late
     first = F.cross_entropy(F.linear(*given()).flatten(0, 1), target().flatten())
     torch.testing.assert_close(F.cross_entropy(read, target().flatten()), first)
     for use in (lambda: late.argmax(-1), lambda: F.cross_entropy(late, target().flatten())):

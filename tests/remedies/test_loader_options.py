@@ -258,7 +258,14 @@ def test_the_patch_changes_the_loaders_that_were_measured_with_workers(
     for name in ("loader_workers", "pin_memory"):
         places = {name: (*(f"train.py:{line}" for line in lines), "no line")}
         text = by_hand(receipt(kept=(name,), places=places), ["python", "train.py"], tmp_path, report())
-        added = [each[1:] for each in text.splitlines() if each.startswith("+ ") or each.startswith("+t")]
+        added = [each[1:] for each in text.splitlines() if each.startswith("+") and not each.startswith("+++")]
         assert len(added) == len(patched) and "more.py" not in text
         kept = [each for number, each in enumerate(LOADERS.splitlines(), 1) if number in patched]
         assert all(new.startswith(old[:-1]) for new, old in zip(added, kept, strict=True))
+
+
+def test_the_patch_changes_an_optimizer_wherever_it_was_met(tmp_path: Path) -> None:
+    """The remedy takes hold at its first step, which is another line than the one that makes it."""
+    (tmp_path / "train.py").write_text("import torch\n\noptimizer = torch.optim.AdamW(weights)\noptimizer.step()\n")
+    said = receipt(kept=("fused_optimizer",), places={"fused_optimizer": ("train.py:4",)})
+    assert "AdamW(weights, fused=True)" in by_hand(said, ["python", "train.py"], tmp_path, report())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -269,6 +270,7 @@ def test_tools_take_the_diff_whatever_ends_a_line(source: str, name: str, tool: 
     done = subprocess.run(tool, cwd=tmp_path, input=text.encode(), capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert script.read_bytes() == wanted.encode() and "fused=True" in wanted
+    assert wanted[0] == source[0], "the mark before the text stays"
     if "\n" not in source.replace("\r\n", ""):
         assert "\n" not in wanted.replace("\r\n", "")
 
@@ -277,6 +279,14 @@ def test_one_file_is_changed_once_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("o = AdamW(p)\n")
     (tmp_path / "other.py").symlink_to("train.py")
     assert diff([tmp_path / "train.py", tmp_path / "other.py"], [FUSED], tmp_path).count("+++") == 1
+
+
+def test_calls_that_are_known_are_those_of_their_own_file(tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("more.py", "train.py")]
+    for file in files:
+        file.write_text(LINES)
+    edit = replace(FUSED, seen=((files[1].resolve(), 8),))
+    assert diff(files, [edit], tmp_path).count("+++") == 1 and "b/train.py" in diff(files, [edit], tmp_path)
 
 
 def test_a_name_that_would_break_the_diff_is_left_alone(tmp_path: Path) -> None:

@@ -268,6 +268,26 @@ def test_who_trains_keeps_the_role_as_long_as_its_thread_lives(tmp_path: Path) -
         assert session.recorder.thread == thread != threading.get_ident()
 
 
+def test_who_infers_keeps_the_role_from_a_thread_that_does_so_once(tmp_path: Path) -> None:
+    with watched(tmp_path) as session:
+        assert session is not None
+        model = torch.nn.Linear(4, 4)
+        for _ in range(8):
+            model(torch.ones(1, 4))
+        with beside(lambda: model(torch.ones(1, 4))):
+            assert session.recorder.thread == threading.get_ident()
+
+
+def test_a_thread_that_trains_does_not_take_the_role_while_a_window_is_open(tmp_path: Path) -> None:
+    """Its instruments are on the other one."""
+    with watched(tmp_path) as session:
+        assert session is not None
+        session.recorder.is_looked_at = True
+        with beside(train):
+            assert session.recorder.thread == threading.get_ident()
+        session.recorder.is_looked_at = False
+
+
 # a loop that goes on no more
 
 

@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr.errors import GobrrrError
-from gobrrr.trial import kernel
+from gobrrr.trial import inside, kernel
 from gobrrr.trial.arm import SPENT, Arm, ArmError, require_hold
 from gobrrr.trial.handshake import Phase
 from gobrrr.trial.lockstep import measure
@@ -251,6 +251,26 @@ def test_an_arm_tells_at_which_lines_a_remedy_took_what_it_met(tmp_path: Path) -
     finally:
         one.end()
     assert one.places == {"one_worker": {"train.py:14": False, "train.py:16": False, "train.py:17": True}}
+
+
+def test_a_line_at_which_a_remedy_once_left_something_is_none_that_it_took(tmp_path: Path) -> None:
+    one = Arm([sys.executable, "train.py"], tmp_path / "arm", ("one_worker",), source=tmp_path / "work")
+    for kind in ("applied", "declined", "applied"):
+        line = {"file": str(tmp_path / "work" / "train.py"), "line": 3}
+        one._placed({"kind": kind, "remedy": "one_worker", "line": line})
+    assert one.places == {"one_worker": {"train.py:3": False}}
+
+
+@pytest.mark.parametrize("device", [None, "cuda"])
+def test_what_comes_once_stays_in_where_a_device_works_meanwhile(
+    device: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_aside: list[int] = []
+    monkeypatch.setattr(inside, "cuda_in_use", lambda: device)
+    arm = object.__new__(inside.Inside)
+    arm._thread, arm._once_ns, arm._side = threading.get_ident(), 0, SimpleNamespace(put_aside=put_aside.append)
+    arm._put_aside(5)
+    assert put_aside == ([5] if device is None else [])
 
 
 COMPUTES = """

@@ -54,6 +54,12 @@ def test_who_takes_a_batch_of_indices(loader: Any, one_by_one: bool) -> None:
     assert (found["one_by_one"], found["batch_size"]) == (one_by_one, 8)
 
 
+def test_a_data_set_and_collate_function_of_torchs_own_are_no_lines_of_the_users() -> None:
+    theirs, torchs = (loader_facts(iter(DataLoader(data)), sys._getframe()) for data in (Batched(), TABLE))
+    assert theirs["dataset_span"]["function"] == "__getitem__" and theirs["dataset_span"]["file"] == __file__
+    assert torchs["dataset_span"] is torchs["collate_span"] is None
+
+
 def test_a_program_that_counts_its_calls_counts_none_of_ours() -> None:
     lengths: list[str] = []
     iterator = iter(DataLoader(Batched(), batch_size=8))
@@ -87,6 +93,11 @@ class Frozen(Base):
     pass
 
 
+class Trainer:
+    def act(self, look: Callable[[], Any]) -> Any:
+        return look()
+
+
 def evaluate(model: torch.nn.Module) -> Any:
     return looks()
 
@@ -104,6 +115,7 @@ def looks() -> Any:
         (lambda: looks(), "<lambda>"),
         (lambda: evaluate(Agent()), "evaluate"),
         (lambda: Frozen().act(looks), "<lambda>"),
+        (lambda: Trainer().act(looks), "act"),
         (lambda: functools.singledispatch(Agent().act)(looks), "act"),
     ],
     ids=[
@@ -113,6 +125,7 @@ def looks() -> Any:
         "no module",
         "a function of a model",
         "a decorated method of a base class",
+        "a method of no module",
         "called by a library",
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from gobrrr.capture.loops import (
     Loops,
     Turns,
 )
-from gobrrr.capture.recorder import Recorder
+from gobrrr.capture.recorder import PATIENCE_THREADS, Recorder
 
 Loop = tuple[int, int]
 INFERENCE, TRAINING = 1, 3  # flags: training mode; with gradients
@@ -308,6 +309,16 @@ def test_where_an_optimizer_steps_outside_too_that_is_the_step() -> None:
     assert after(ends) == {(UPDATE, 0): 20}
 
 
+def test_where_an_optimizer_steps_outside_later_too_passes_are_accumulation() -> None:
+    loops, ends = Loops(), []
+    for number in range(80):
+        ends += [loops.forward(0, TRAINING), loops.backward()]
+        loops.updated_inside()
+        if number % 4 == 3:
+            ends += [loops.update(0)]
+    assert after(ends) == {(UPDATE, 0): 20, (BACKWARD, 0): 3}, "the first passes were steps as far as was known"
+
+
 @pytest.mark.parametrize("loader", [False, True])
 def test_backward_passes_are_steps_where_no_optimizer_was_made(loader: bool) -> None:
     assert after(trained_by_hand(Loops(lambda: False), 100, loader)) == {(BACKWARD, 0): 99}
@@ -420,3 +431,28 @@ def test_models_that_come_one_behind_the_other_are_not_one() -> None:
     del again
     assert recorder.module(torch.nn.ReLU()) == 2
     assert recorder.module(kept) == 0
+
+
+def adopted(recorder: Recorder, trains: bool | None, times: int) -> list[bool]:
+    """Whether another thread becomes the watched one, each time that it makes something."""
+    found: list[bool] = []
+    other = threading.Thread(target=lambda: found.extend(recorder.adopts(trains) for _ in range(times)))
+    other.start()
+    other.join()
+    return found
+
+
+def test_who_infers_keeps_the_role_until_another_thread_alone_has_for_long() -> None:
+    recorder, _ = recorded()
+    recorder.thread = threading.get_ident()
+    for _ in range(2):
+        recorder.forward(0, INFERENCE)
+        assert not any(adopted(recorder, False, PATIENCE_THREADS))
+    assert adopted(recorder, False, 1) == [True]
+
+
+@pytest.mark.parametrize("trains", [True, None])
+def test_no_thread_of_a_forked_child_is_watched_nor_one_that_makes_no_step(trains: bool | None) -> None:
+    recorder, _ = recorded()
+    recorder.thread = 0 if trains else threading.get_ident()
+    assert adopted(recorder, trains, 2) == [False, False]

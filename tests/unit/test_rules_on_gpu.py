@@ -78,6 +78,11 @@ def test_a_write_that_the_profiled_steps_had_not_may_hide_behind_kernels():
     assert found.saving.low_ns == 0 and found.saving.expected_ns == pytest.approx(9.5 * MS)
 
 
+def test_what_the_host_does_beside_kernels_brings_back_the_idle_time_at_most():
+    (found,) = on_gpu(lines(line(40, LINE, torch__serialization__save=40.0)), busy=95).raised("BRR304")
+    assert found.saving.ceiling_ns == 5 * MS and found.saving.expected_ns <= 5 * MS
+
+
 def test_a_line_that_waits_for_the_device_does_not_stand_by_itself():
     waits = lines(line(50, LINE, waiting=True), facts=Facts(other_load=0.0))
     waits.extra["host"] = (host(30, LINE),)
@@ -110,6 +115,11 @@ def test_a_step_of_tiny_ops_is_launch_bound_there_and_not_told_twice():
 def test_threads_of_a_host_that_only_launches_are_nobodys_business():
     case = overhead.threads(16)
     assert case.raised("BRR309") and not on_gpu(case, busy=10).raised("BRR309")
+
+
+def test_denormals_slow_no_unit_of_an_accelerator():
+    case = overhead.subnormal()
+    assert case.raised("BRR310") and not on_gpu(case, busy=10).raised("BRR310")
 
 
 def test_fresh_memory_is_filled_by_kernels_there():

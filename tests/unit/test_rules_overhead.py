@@ -390,6 +390,7 @@ def test_one_sample_per_call_is_told_at_the_call():
         op("add", (1, 16, 768, 768), ms=60, floor_ns=20 * MS, bound="bandwidth"),
         op("mkldnn_convolution", (1, 3, 768, 768), (16, 3, 3, 3), ms=60, floor_ns=20 * MS, bound="compute"),
         op("mm", (4096, 64), (64, 64), ms=60, floor_ns=20 * MS, bound="bandwidth"),
+        op("mm", (64, 512), (512, 512), ms=60, floor_ns=20 * MS, bound="compute"),
         op("bmm", (8, 1, 64), (8, 64, 512), ms=60, floor_ns=20 * MS, bound="bandwidth"),  # each sample has its own
     ],
     ids=lambda each: each.name,

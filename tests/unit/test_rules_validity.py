@@ -68,6 +68,8 @@ def test_a_good_measurement_raises_no_doubt():
         (Case(extra={"missing": ("the program was cut short: its last moments are gone",)}), ("BRR906", "note")),
         (step(overhead_share=0.02), ("BRR907", "note")),
         (step(overhead_share=0.08), ("BRR907", "warning")),
+        (step(lingering=0.11), ("BRR907", "note")),
+        (step(attached=True), ("BRR907", "note")),
         (Case(accounts=(Account("unattributed", 15 * MS, 0.15),)), ("BRR908", "note")),
         (Case(accounts=(Account("unattributed", 30 * MS, 0.30),)), ("BRR908", "warning")),
         (step(outlier_ns=60 * MS, mean_ns=160 * MS), ("BRR908", "note")),

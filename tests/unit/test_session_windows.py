@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 
+from gobrrr.capture import overdue
 from gobrrr.capture import session as module
 from gobrrr.capture.loops import BACKWARD, FORWARD, PATIENCE_TRAINING, UPDATE, Loop
 from gobrrr.capture.session import ORDER, TRAINING_NS, Session
+from gobrrr.capture.window import LATE_STEPS, Window
 from gobrrr.integrations import watch as api
 
 NOW = 100_000_000_000
@@ -68,6 +72,45 @@ def test_no_window_opens_or_closes_inside_a_backward_pass(monkeypatch: pytest.Mo
     assert may_open(TRAINS, monkeypatch, infers=loop(1), trains=loop(1))
 
 
+def test_an_overdue_window_is_closed_by_its_own_thread_outside_of_backward_passes() -> None:
+    told: list[bool] = []
+    session: Any = object.__new__(Session)
+    session._window, session._close, session._busy = SimpleNamespace(steps=2), told.append, False
+    session.recorder = SimpleNamespace(thread=threading.get_ident())
+    weight = torch.ones(1, requires_grad=True)
+    weight.register_hook(lambda _: session.overdue())
+    weight.sum().backward()
+    another = threading.Thread(target=session.overdue)
+    another.start()
+    another.join()
+    assert told == []
+    session.overdue()
+    session._window.steps = 0
+    session.overdue()
+    assert told == [True, False], "whole, or nothing of it"
+
+
+@pytest.mark.parametrize(("error", "passes"), [(KeyboardInterrupt(), True), (ValueError("ours"), False)])
+def test_what_the_program_is_sent_while_an_overdue_window_is_closed_reaches_it(
+    error: BaseException, passes: bool
+) -> None:
+    def fails(_: bool) -> None:
+        raise error
+
+    told: list[BaseException] = []
+    session: Any = object.__new__(Session)
+    session._window, session._close, session._failed, session._busy = (
+        SimpleNamespace(steps=1),
+        fails,
+        told.append,
+        False,
+    )
+    session.recorder = SimpleNamespace(thread=threading.get_ident())
+    with pytest.raises(KeyboardInterrupt) if passes else contextlib.nullcontext():
+        session.overdue()
+    assert told == [error] and not session._busy
+
+
 @pytest.mark.parametrize(("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, 3, False), ((BACKWARD, 1), 0, True)])
 def test_a_training_step_ends_the_window_of_an_evaluation(
     key: tuple[int, int], done: int, closed: bool, monkeypatch: pytest.MonkeyPatch
@@ -86,6 +129,45 @@ def test_a_training_step_ends_the_window_of_an_evaluation(
     session.loops[TRAINS] = loop(1)
     session._in_window(INFERS, session.loops[INFERS], NOW)
     assert not ends, "an evaluation ends nothing"
+
+
+class Idle(Window):
+    """Without instruments."""
+
+    def start(self) -> bool:
+        return True
+
+    def off(self) -> None: ...
+
+
+@pytest.fixture
+def idle() -> Idle:
+    """Of a loop whose steps take a second."""
+    session: Any = SimpleNamespace(
+        config=SimpleNamespace(budget_ns=0), overdue=lambda: None, recorder=SimpleNamespace(is_looked_at=False)
+    )
+    return Idle(session, TRAINS, 1e9)
+
+
+def test_a_window_is_late_by_its_last_step_and_by_how_long_steps_take(
+    idle: Idle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: NOW)
+    idle.step_over()
+    due = NOW + LATE_STEPS * 1_000_000_000 + Window.late_ns
+    assert not idle.is_late(due) and idle.is_late(due + 1)
+
+
+def test_the_watched_thread_stays_the_same_while_a_window_is_open(idle: Idle) -> None:
+    assert idle.open() and idle.session.recorder.is_looked_at
+    idle.release()
+    assert not idle.session.recorder.is_looked_at
+
+
+def test_a_window_that_is_closed_leaves_neither_its_thread_nor_its_bell(idle: Idle) -> None:
+    assert idle.open() and idle._overdue._thread.alive and overdue._bell.close is not None
+    idle.release()
+    assert not idle._overdue._thread.alive and overdue._bell.close is None
 
 
 @pytest.mark.parametrize("again", range(3))

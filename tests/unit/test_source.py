@@ -7,12 +7,15 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gobrrr.capture import source
+from gobrrr.capture.counting import CountWindow
 from gobrrr.capture.source import call_line, collect_lines, collecting_around, growth_line
 
 
@@ -139,6 +142,31 @@ def tidy():
     names["epoch"](step(user=True))
     told = {"file": file, "line": 7, "function": "epoch"}
     assert found == [told, told, None, None]
+
+
+def test_of_several_lines_that_collect_the_one_is_told_that_ran(tmp_path: Path) -> None:
+    """The program's own may be of an earlier phase, and a library's run the loop."""
+    users = written(tmp_path, "import gc\ngc.collect()\ngc.collect()\n")
+    file = written(tmp_path, "import gc\n\ndef epoch(step):\n    step()\n    gc.collect()\n", "library.py")
+    names: dict[str, Any] = {}
+    exec(compile(Path(file).read_text(), file, "exec"), names)
+    ran: set[tuple[str, int]] = {(users, 2)}
+    window: Any = object.__new__(CountWindow)
+    window.session = SimpleNamespace(user=SimpleNamespace(sources=lambda: [users], is_user=lambda name: name == users))
+    window._lines, found = SimpleNamespace(ran=lambda: ran), []
+
+    def step() -> None:
+        found.append(window._collects())
+
+    names["epoch"](step)
+    ran.clear()
+    names["epoch"](step)
+    step()
+    assert found == [
+        {"gc_span": {"file": users, "line": 2, "function": ""}},
+        {"gc_library": {"file": file, "line": 5, "function": "epoch"}},
+        {"gc_span": {"file": users, "line": 3, "function": ""}},
+    ]
 
 
 ODD = {

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import pytest
 
+from gobrrr.capture import stacklook
 from gobrrr.capture.stacklook import frames_of
 
 PROGRAM = """
@@ -87,6 +88,18 @@ def test_it_sees_the_stack_and_leaves_the_collector_as_it_was(parked: threading.
     assert all(one.f_back is other for one, other in pairwise(frames)) and frames[-1].f_back is None
     assert all(line == frame.f_lineno for frame, _, line in found)
     assert [frame for frame, _, _ in frames_of(parked.ident, 2)] == frames[:2]
+
+
+def test_nothing_is_collected_from_the_first_frame_to_the_last(
+    parked: threading.Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled: list[bool] = []
+    current, place = sys._current_frames, stacklook._place
+    monkeypatch.setattr(sys, "_current_frames", lambda: (enabled.append(gc.isenabled()), current())[1])
+    monkeypatch.setattr(stacklook, "_place", lambda frame: (enabled.append(gc.isenabled()), place(frame))[1])
+    assert parked.ident is not None
+    found = frames_of(parked.ident, 100)
+    assert enabled == [False] * (1 + len(found)) and gc.isenabled()
 
 
 def test_of_a_thread_that_has_ended_there_is_nothing() -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gobrrr.capture import recorder as recorder_module
 from gobrrr.capture.journal import JournalWriter
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
@@ -221,6 +222,16 @@ def test_memory_grows_by_the_step_and_a_closer_look_is_not_growth(monkeypatch: p
     program.train(72, wait=100)  # in the middle of it
     written(run, program.events)
     assert seen(watching(run, here)).processes[0].rss_growth is None
+
+
+def test_files_that_are_mapped_are_no_memory_that_grows(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, here: Path
+) -> None:
+    monkeypatch.setattr(recorder_module, "vitals", lambda: [*program._vitals(), (marks.OWN, 1 << 29)])
+    program.rss_per_step = 1 << 20
+    program.train(150, wait=100)
+    run = written(tmp_path / "run", start(), program.events)
+    assert seen(watching(run, here)).processes[0].rss_growth == 0.0
 
 
 def test_samples_are_those_of_the_batches_of_a_usual_step(program: Program, tmp_path: Path, here: Path) -> None:

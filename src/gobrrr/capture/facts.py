@@ -12,6 +12,7 @@ from gobrrr.capture import devicememory, parts, schedule, source, trainers
 from gobrrr.capture.records import noted
 from gobrrr.capture.unseen import is_tracing, unseen
 from gobrrr.capture.window import is_plain
+from gobrrr.machine import processes
 from gobrrr.machine.precision import matmul_precision
 from gobrrr.machine.probe import memory_limit
 
@@ -277,11 +278,8 @@ def memory(runtime: dict[str, Any] | None = None) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     try:
-        with open("/proc/self/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            status = dict(line.split(":", 1) for line in file if ":" in line)
-        for name, key in _STATUS.items():
-            if key in status:
-                found[name] = int(status[key].split()[0]) * 1024
+        told = processes.sizes(*_STATUS.values())
+        found |= {name: told[key] for name, key in _STATUS.items() if key in told}
         found["memory_limit"] = memory_limit()
     except (OSError, ValueError, IndexError):
         pass

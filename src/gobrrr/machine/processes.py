@@ -33,15 +33,22 @@ def stat(pid: int | str = "self", proc: str = PROC) -> list[bytes]:
         return file.read().rpartition(b")")[2].split()
 
 
+def sizes(*names: str, proc: str = PROC) -> dict[str, int]:
+    """Bytes of this process by their names in /proc/PID/status (man 5 proc), of which some may be missing. Raises
+    OSError, ValueError or IndexError where the system does not tell."""
+    wanted = {name.encode(): name for name in names}
+    with open(f"{proc}/self/status", "rb") as file:  # noqa: PTH123  (hot path)
+        lines = [line.partition(b":") for line in file.read().splitlines()]
+    return {wanted[name]: int(value.split()[0]) * 1024 for name, _, value in lines if name in wanted}
+
+
 def own_bytes(proc: str = PROC) -> int | None:
     """Resident bytes of this process that are no mapped file's; None where the system does not tell."""
     try:
-        with open(f"{proc}/self/status", "rb") as file:  # noqa: PTH123  (hot path)
-            lines = file.read().splitlines()
-        sizes = [int(line.split()[1]) for line in lines if line.startswith((b"RssAnon:", b"RssShmem:"))]
+        found = sizes("RssAnon", "RssShmem", proc=proc)
     except (OSError, ValueError, IndexError):
         return None
-    return sum(sizes) * 1024 if len(sizes) == 2 else None
+    return sum(found.values()) if len(found) == 2 else None
 
 
 def began(pid: int | str = "self", proc: str = PROC) -> int | None:

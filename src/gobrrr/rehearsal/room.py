@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from gobrrr.machine import processes
 from gobrrr.machine.probe import free_memory
 from gobrrr.rehearsal import layout
 from gobrrr.rehearsal.dtypes import DTYPES
@@ -87,11 +88,10 @@ def confine(device: str, root: Path = Path("/")) -> None:
     """From now on this process gets so much memory and no more: where our sums err, torch says so, and no other
     process is killed. On the host alone: a device's driver maps what it likes."""
     there = free_memory(root) if device == "cpu" else None
-    with contextlib.suppress(ImportError, OSError, ValueError, StopIteration, IndexError):
+    with contextlib.suppress(ImportError, OSError, ValueError, KeyError, IndexError):
         import resource
 
-        lines = (root / "proc/self/status").read_text().splitlines()
-        held = next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmData"))
+        held = processes.sizes("VmData", proc=str(root / "proc"))["VmData"]
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         if there is not None:
             most = held + int(SHARE * there)

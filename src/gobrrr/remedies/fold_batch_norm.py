@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.apart import TriedApart, apart
+from gobrrr.remedies.changed import counts
 from gobrrr.remedies.folded import Folded
 from gobrrr.remedies.model import Remedy
 
@@ -38,8 +39,13 @@ class FoldBatchNorm(Remedy):
         def first_call(module: Any, args: Any, kwargs: Any) -> None:
             import torch
 
+            from gobrrr.remedies.graph_later import insides
+
             if torch.is_grad_enabled():
                 seams.declined(self.name, "gradients are recorded: infer under torch.inference_mode()")
+                return
+            if not all(map(counts, insides(module).tensors)):
+                seams.declined(self.name, "weights made under inference_mode() do not say when they are changed")
                 return
             parts = list(module.modules())
             try:

@@ -81,11 +81,12 @@ class _Fused(Groups):
         self._same = self._same + 1 if strides == self._strides else 0
         self._strides = strides
         states = self.optimizer.state if self._same < NEW else {}
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # the first is the optimizer
         for each in self.switched:
             if each.is_on and not all(_alike(parameter, states) for parameter in each.group["params"]):
                 each.back()
             if each.is_on and each.group.get("momentum"):
-                self._begin_late(each, has_closure=bool(args or kwargs))
+                self._begin_late(each, has_closure=closure is not None)
 
     def _begin_late(self, each: Switched, has_closure: bool) -> None:
         """Buffers of SGD's momentum for parameters that get their first gradient after others: its kernel wants all of

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 from gobrrr.capture.devicememory import cuda_in_use
 from gobrrr.errors import GobrrrError
+from gobrrr.machine import processes
 
-CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
 RESET = "5"
 """Linux, proc_pid_clear_refs(5): the most that was resident becomes what is resident now (4.0 and later)."""
 HINT = "tune for memory on Linux, or on a GPU"
@@ -149,8 +150,7 @@ def reset() -> None:
 
 def resident_peak() -> int:
     """Bytes that were resident at most since the last reset. Raises OSError."""
-    line = next(each for each in STATUS.read_text().splitlines() if each.startswith("VmHWM:"))
-    return int(line.split()[1]) << 10
+    return processes.sizes("VmHWM")["VmHWM"]
 
 
 def give_back() -> None:
