@@ -352,8 +352,10 @@ class TestScenes:
         torch = pytest.importorskip("torch")
         image, weight = (8, 4, 6, 6), (4,)
         norm = op("cudnn_batch_norm", image, *[weight] * 4, (), (), (), ms=9,
+                  dtypes=("float",) * 5 + ("Scalar",) * 3,
                   concrete=("",) * 5 + ("True", "0.10000000000000001", "1.0000000000000001e-05"))  # fmt: skip
         backward = op("cudnn_batch_norm_backward", image, image, *[weight] * 5, (), (0,), ms=9, phase="backward",
+                      dtypes=("float",) * 7 + ("Scalar", "unsigned char"),
                       concrete=("",) * 7 + ("1.0000000000000001e-05", ""))  # fmt: skip
         ops = (op("cudnn_convolution", image, (4, 4, 3, 3), ms=9), norm, backward)
         parts, _ = autocast.parts(Case(ops=ops).ledger, LOW)
