@@ -30,7 +30,7 @@ def look(tensor: torch.Tensor, whole: bool = True) -> Seen:
 
     with torch.no_grad(), unseen():
         dense = _dense(tensor)
-        flat = dense.reshape(-1) if whole else sampled(dense)
+        flat = (dense.reshape(-1) if whole else sampled(dense)).to("cpu")  # once: it is read twice, piece by piece
         norm, num_bad, sketch = _summed(flat)
         return Seen(
             tuple(dense.shape) if whole else (flat.numel(),), str(tensor.dtype).removeprefix("torch."), digest(flat),
