@@ -143,6 +143,13 @@ def test_device_rank_exit_and_loops_are_shown_where_they_say_something() -> None
     assert "exit" not in render(samples.starved())
 
 
+def test_where_no_step_was_timed_none_is_said_to_take_0_ns() -> None:
+    report = samples.unreliable()
+    step = msgspec.structs.replace(report.step, count=1, plain_count=0, plain_wall_ns=0, low_ns=0, high_ns=0)
+    text = render(msgspec.structs.replace(report, step=step), width=100)
+    assert "none was timed: 1 seen (training), of which the first do not count" in text and "0 ns median" not in text
+
+
 def test_many_skipped_rules_of_one_reason_are_counted() -> None:
     skipped = tuple((f"BRR70{i}", "one rank only") for i in range(5))
     assert "5 rules (one rank only)" in render(msgspec.structs.replace(samples.starved(), skipped_rules=skipped))

@@ -14,7 +14,7 @@ from gobrrr.report import charts, optables
 from gobrrr.report.charts import Part, Point
 from gobrrr.report.money import sentences
 from gobrrr.report.resources import CONVENTION, MEMORY, saver
-from gobrrr.report.sections import SLOW_STEPS, pace_of, serving, several, watching
+from gobrrr.report.sections import SLOW_STEPS, UNTIMED, pace_of, serving, several, watching
 from gobrrr.rules.verdict.model import OpShare, Report
 from gobrrr.rules.verdict.place import short
 
@@ -49,6 +49,8 @@ def facts(report: Report) -> list[tuple[str, list[str]]]:
     lines = [f"{units.duration(step.plain_wall_ns)}, {count}{interval}{warm}"]
     if step.unmarked:
         lines = [f"{units.duration(step.plain_wall_ns)}: all of the file, which does not say where a step ends"]
+    if not step.plain_wall_ns:
+        lines = [UNTIMED.format(step.count, step.kind)]
     lines += [told] if (told := pace_of(report)) else []
     lines += [serving(each) for each in report.serving]
     lines += [f"a step is {', '.join(several(*part) for part in step.holds)}"] if step.holds else []

@@ -36,6 +36,10 @@ SLOW_STEPS = 0.01
 """Rare slow steps are mentioned where they add a percent to the step."""
 
 
+UNTIMED = "none was timed: {} seen ({}), of which the first do not count"
+"""Where a program ends so soon."""
+
+
 def verdict(report: Report, page: Page) -> list[RenderableType]:
     """The sentence, its bound coloured."""
     sentence = page.clean(report.verdict.sentence)
@@ -55,6 +59,8 @@ def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType
     steps = ", all of the file: it does not say where a step ends" if step.unmarked else steps
     warm = f", {step.warmup_count} warm-up steps dropped" if step.warmup_count else ""
     lines = [phrase((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{'' if brief else warm}")]
+    if not step.plain_wall_ns:
+        lines = [Text(UNTIMED.format(step.count, page.clean(step.kind)))]
     lines += [Text(told)] if (told := pace_of(report)) else []
     lines += [Text(serving(each)) for each in report.serving]
     if step.holds:

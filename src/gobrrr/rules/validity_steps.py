@@ -50,7 +50,7 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR901",
         ledger,
         "critical" if steps < UNTRUSTED_STEPS else "note",
-        f"only {steps} steady steps were timed without the profiler",
+        f"{f'only {steps} steady steps were' if steps else 'no steady step was'} timed without the profiler",
         "Let the program run for more steps (more epochs, more data, a larger --steps).",
         {"plain_steps": count(steps), "all_steps": count(ledger.step.count), "warmup": count(ledger.step.warmup_count)},
     )
