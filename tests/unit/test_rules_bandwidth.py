@@ -275,6 +275,9 @@ def test_layout_copies_are_summed_and_shown_at_the_costliest_line():
     assert found.where == (OTHER_LINE,)
     assert found.saving.expected_ns == pytest.approx(0.8 * 26 * MS)
     assert found.evidence["lines"].value == 2
+    assert "channels_last" not in found.remedies, "no convolution wants them so"
+    (beside,) = Case(ops=(*ops, op("mkldnn_convolution", (8, 8, 4, 4), ms=1))).raised("BRR204")
+    assert "channels_last" in beside.remedies
 
 
 @pytest.mark.parametrize(
