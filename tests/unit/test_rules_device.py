@@ -171,6 +171,12 @@ def test_what_cudnn_reorders_around_convolutions_is_a_copy_of_layout():
     assert found.where == (OTHER_LINE,) and "12.0 ms of it within convolutions" in found.message
     assert "channels_last" in found.remedies
     assert not resnet().raised("BRR204")
+    case, copied = resnet(kernels=kernels), op("copy_", IMAGES, IMAGES, ms=20, parents=("aten::clone",))
+    case.ops = (*case.ops, msgspec.structs.replace(copied, strides=(copied.strides[0], (50176, 1, 3584, 256))))
+    case.extra["device_ops"] = case.ops
+    (both,) = case.raised("BRR204")
+    assert both.where == (LINE,) and "64 x 256 x 14 x 14 most of all" in both.message, "the program's own are more"
+    assert both.evidence["within_convolutions"].value == 12 * MS
 
 
 def test_rules_of_work_are_asked_of_kernels_at_the_devices_ceilings():
