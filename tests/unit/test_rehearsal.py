@@ -223,6 +223,14 @@ class TestFindings:
         assert kept[0].saving.low_ns <= kept[0].saving.expected_ns <= kept[0].saving.ceiling_ns
         assert kept[0].severity == ("critical" if expected == 30 else "warning")
 
+    def test_on_a_device_the_best_remedy_is_the_one_that_makes_the_step_shortest(self) -> None:
+        """Not the one that makes its kernels shortest, of which a host that is late anyway has little."""
+        device = DeviceLedger("gpu", 80 * MS, 20 * MS, 0.8, lighter=((10 * MS, 9 * MS), (50 * MS, 15 * MS)))
+        ledger = Case(ms=100.0, extra={"device": device}).ledger
+        names = ("bf16_autocast", "fused_optimizer")
+        kept, _ = judged([finding(*names)], known(**dict(zip(names, (30 * MS, 25 * MS), strict=True))), ledger)
+        assert kept[0].saving.expected_ns == pytest.approx(25 * MS)
+
     @pytest.mark.parametrize(
         ("expected", "failed", "basis"), [(3, ("a",), "estimated"), (3, (), "rehearsed"), (25, ("a",), "rehearsed"),
                                           (3, ("c",), "rehearsed")]
