@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model import Ledger
 from gobrrr.ledger.replay import LIGHTER
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.pipeline.judging import judged
+from gobrrr.rules import judge
 from gobrrr.rules.verdict.model import Report
 from tests.unit.test_devicesteps import played
 from tests.unit.timelines import MS, OFFSET, PID, US, Timeline
@@ -76,6 +78,9 @@ def test_what_binds_replayed_steps_is_how_much_the_device_works(tmp_path: Path) 
     assert report.verdict.bound == "compute" and "works 900 us (90.0 %) of the 1.00 ms step" in report.verdict.sentence
     assert "the longest kernel is gemm<float> with" in report.verdict.sentence
     assert [found.severity for found in report.findings if found.code == "BRR909"] == ["warning"]
+    elsewhere = replace(ledger, signals=ledger.signals | {"offline"})
+    found, _ = judge(elsewhere, UNKNOWN, strict=True)
+    assert [each.severity for each in found if each.code == "BRR909"] == ["critical"], "what its steps are is not known"
 
 
 def test_short_kernels_of_a_graph_are_not_launched_one_by_one(tmp_path: Path) -> None:
