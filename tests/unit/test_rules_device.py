@@ -128,6 +128,7 @@ RESNET = (
     op("cudnn_convolution", IMAGES, (1024, 256, 1, 1), ms=40, where=(OTHER_LINE,), floor_ns=20 * MS),
     op("cudnn_batch_norm", IMAGES, (256,), ms=20, floor_ns=10 * MS),
     op("native_layer_norm", (64, 256), ms=10, floor_ns=8 * MS),
+    op("native_layer_norm_backward", (64, 256), ms=5, floor_ns=4 * MS, phase="backward"),
     op("_foreach_add_", (64, 256), ms=10, phase="optimizer"), op("add_", (64,), dtype="long int", ms=1),
 )  # fmt: skip
 

@@ -112,6 +112,7 @@ def test_where_one_model_of_two_is_not_compiled_it_still_can_be():
     models = tuple(ModuleFacts(id=n, num_params=9, compiled=bool(n)) for n in range(2))
     (found,) = Case(facts=Facts(modules=models), extra={"device": device(**LAUNCHING)}).raised("BRR504")
     assert "compile" in found.remedies and found.advice.startswith("torch.compile(model, ")
+    assert "fused" in found.advice, "nothing is known of its optimizer"
 
 
 def test_a_stretch_of_a_millisecond_without_an_op_is_not_launching():
