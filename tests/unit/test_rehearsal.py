@@ -230,6 +230,8 @@ class TestFindings:
         names = ("bf16_autocast", "fused_optimizer")
         kept, _ = judged([finding(*names)], known(**dict(zip(names, (30 * MS, 25 * MS), strict=True))), ledger)
         assert kept[0].saving.expected_ns == pytest.approx(25 * MS)
+        (found,), _ = judged([finding("a", "bf16_autocast")], known(bf16_autocast=30 * MS), ledger, ("a",))
+        assert found.basis == "estimated" and found.saving.expected_ns == 20 * MS, "12 are no measure of the first"
 
     @pytest.mark.parametrize(
         ("expected", "failed", "basis"), [(3, ("a",), "estimated"), (3, (), "rehearsed"), (25, ("a",), "rehearsed"),

@@ -97,7 +97,7 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
         saving = replace(finding.saving, low_ns=0.0)  # others may help; the first choice does not
         return replace(finding, remedies=left, rehearsed=here, saving=saving)
     unknown = any(name in failed for name in left[: left.index(best.remedy)])
-    if unknown and best.saving.expected_ns < finding.saving.expected_ns:
+    if unknown and _off_the_step(best, best.saving.expected_ns, ledger) < finding.saving.expected_ns:
         saving = replace(finding.saving, low_ns=min(finding.saving.low_ns, best.saving.low_ns))
         return replace(finding, remedies=left, rehearsed=here, saving=saving)
     if not worth_telling(ledger, best.saving.ceiling_ns) and not finding.cost_bytes:
