@@ -239,7 +239,7 @@ class Sine(torch.nn.Module):
 X, Y, SINE = torch.linspace(-1, 1, 12).reshape(3, 4), torch.linspace(0, 2, 4), Sine()
 
 
-@pytest.mark.parametrize("last", ["replay", "update"])
+@pytest.mark.parametrize("last", ["replay", "update", "call"])
 def test_what_a_graph_computes_is_seen_in_what_comes_behind_it(last: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a training in a graph its warm-up alone is seen: that it is right says nothing."""
 
@@ -257,13 +257,15 @@ def test_what_a_graph_computes_is_seen_in_what_comes_behind_it(last: str, monkey
     with Witness() as witness:
         for _ in range(3):
             model(torch.ones(1, 4)).sum().backward()
-            if last == "replay":
+            if last != "update":
                 optimizer.step()
             Graph().replay()
             if last == "update":
                 optimizer.step()
+        if last == "call":
+            model(torch.ones(1, 4))
     found = witness.observation()
-    assert len(found.steps) == 3 and found.remarks == ((REPLAYED,) if last == "replay" else ())
+    assert len(found.steps) == 3 + (last == "call") and found.remarks == ((REPLAYED,) if last == "replay" else ())
     assert vars(Captured)["replay"] is own
 
 

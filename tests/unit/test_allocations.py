@@ -103,14 +103,15 @@ def test_calls_to_the_driver_in_every_step_stall_it(tmp_path: Path) -> None:
 def test_without_the_profilers_record_the_allocator_itself_is_believed(tmp_path: Path) -> None:
     """A run that is watched here does not record allocations: of the program's peak it said the process's own."""
     facts = Facts(
-        device_peak_bytes=700, device_reserved_bytes=900, device_capacity_bytes=1000, device_growth_per_step=3.0
-    )
+        device_peak_bytes=700, device_reserved_bytes=900, device_capacity_bytes=1000, device_growth_per_step=3.0,
+        peak_rss_bytes=500,
+    )  # fmt: skip
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [
         event("cpu_op", "aten::mm", 0, 90), event("cuda_runtime", "cudaMalloc", 20, 5)]}))  # fmt: skip
     trace = read_trace(path)
     found = device_memory(trace, host(trace, 0, 100), places(), facts)
-    assert found == DeviceMemory(700, 900, growth_per_step=3.0, driver_calls=1.0, capacity=1000)
+    assert found == DeviceMemory(700, 900, growth_per_step=3.0, driver_calls=1.0, capacity=1000, resident=500)
     assert device_memory(trace, host(trace, 0, 100), places(), Facts()) is None
 
 

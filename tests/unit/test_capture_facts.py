@@ -134,6 +134,21 @@ def test_memory_is_what_the_kernel_says_of_this_process() -> None:
     assert found["peak_rss_bytes"] >= 0.99 * found["rss_bytes"] and found["swap_used"] >= 0
 
 
+@pytest.mark.parametrize(
+    ("told", "own"),
+    [
+        ("RssAnon:\t   3 kB\nRssShmem:\t1 kB\nRssFile:\t9 kB\n", 4096),
+        ("RssAnon:\t   3 kB\n", None),
+        ("RssAnon:\n", None),
+    ],
+)
+def test_own_memory_is_told_in_full_or_not_at_all(told: str, own: int | None, tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    assert processes.own_bytes(str(tmp_path)) is None
+    (tmp_path / "self" / "status").write_text("Name:\tpython\n" + told)
+    assert processes.own_bytes(str(tmp_path)) == own
+
+
 def test_files_that_are_mapped_are_not_memory_that_is_held(tmp_path: Path) -> None:
     (file := tmp_path / "rows").write_bytes(b"1" * (64 << 20))
     before, own = facts.memory(), processes.own_bytes()

@@ -110,6 +110,15 @@ def test_tf32_is_allowed_to_convolutions_and_to_products_apart(kernels: tuple[st
         assert row.floor_ns == pytest.approx(max(row.flops / rate, row.bytes / 3350e9) * 1e9)
 
 
+def test_a_whole_family_runs_in_tf32_and_other_formats_say_nothing_of_it(tmp_path: Path) -> None:
+    """A kernel's name need not tell: cuBLAS has products of TF32 that are called after no unit."""
+    for first, wanted in (("float", {"tf32"}), ("c10::BFloat16", {"bf16", "fp32"})):
+        timeline = Timeline()
+        timeline.op("aten::mm", 100, [[1024] * 2] * 2, first, "sm80_xmma_gemm_f32f32_tf32f32_f32", 100)
+        timeline.op("aten::addmm", 400, [[1024]] + [[1024] * 2] * 2, "float", "splitKreduce_kernel", 100)
+        assert {row.dtype for row in timeline.ledger(tmp_path).device.work.ops} == wanted
+
+
 def test_an_ops_work_is_counted_once_whoever_launches_for_it(tmp_path: Path) -> None:
     """Flash attention is an op inside the op that has the formula; its copies belong to it."""
     timeline, shapes = Timeline(), [[8, 16, 1024, 64]] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from gobrrr.guard.model import Guarded
 from gobrrr.guard.observation import Call, Data, Observation, Step
 from gobrrr.guard.schedule import FEWEST_TWINS, TWIN_STEPS, twin_steps
 from gobrrr.ledger.devicemodel import DeviceMemory
+from gobrrr.ledger.model import MemoryLedger
+from gobrrr.pipeline import tuning
 from gobrrr.pipeline.tuning import between_ns, copies
 from gobrrr.remedies import registry
 from gobrrr.rules.verdict.model import Device, OtherLoop, Report, Verdict
@@ -404,7 +407,7 @@ def test_packing_is_judged_at_real_tokens_and_without_dropout(means: Means, aske
     (70 << 30, 80 << 30, 1),
 ])  # fmt: skip
 def test_arms_are_as_many_as_the_device_holds(reserved: int, capacity: int, fits: int, tmp_path: Path) -> None:
-    memory = DeviceMemory(reserved - 1, reserved, capacity=capacity, resident=1 << 20)
+    memory = DeviceMemory(1 << 30, reserved, capacity=capacity, resident=1 << 20)
     given = Report(
         verdict=Verdict("compute", ""), step=Told(10, 100, 100), device=Device("gpu", 0.9, None, memory=memory)
     )
@@ -419,6 +422,39 @@ def test_arms_are_as_many_as_the_device_holds(reserved: int, capacity: int, fits
     referee.field._most = MOST
     assert referee.at_once() == max(1, fits // 2) and referee.places() == min(fits - 1, MOST)
     referee.close()
+
+
+@pytest.mark.parametrize(("copies", "ahead"), [(0, True), (5, True), (4, False)])
+def test_nothing_is_watched_ahead_on_a_device_that_the_arms_fill(
+    copies: int, ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[bool] = []
+    referee = LiveReferee(Program(("python", "train.py"), tmp_path, 1e8, bytes=1 << 20, copies=copies), tmp_path)
+    monkeypatch.setattr(referee.field, "start", lambda *given: told.append(given[-1] is not None) or {})
+    referee.start([(), ("a",), ("b",)], 60)
+    referee.close()
+    assert told == [ahead]
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_arms_are_told_what_the_program_holds_here_and_on_its_device(
+    device: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced: list[Program] = []
+    memory = DeviceMemory(1 << 30, 6 << 30, capacity=80 << 30, resident=3 << 20)
+    told = Report(verdict=Verdict("compute", ""), step=Told(10, 100, 100), memory=MemoryLedger(peak=5 << 20),
+                  device=Device("gpu", 0.9, None, memory=memory) if device else None)  # fmt: skip
+
+    def stops(_: object, program: Program, *rest: object) -> None:
+        raced.append(program)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tuning.firstrun, "diagnosed", lambda *_: told)
+    monkeypatch.setattr(tuning, "unable", lambda *_: {})
+    monkeypatch.setattr(tuning, "_raced", stops)
+    with pytest.raises(KeyboardInterrupt):
+        tuning.tune(["python", "train.py"], tmp_path, tmp_path / "out", tuning.Wishes(), io.StringIO())
+    assert [(each.bytes, each.copies) for each in raced] == [(3 << 20, 9) if device else (5 << 20, 0)]
 
 
 def test_without_a_device_there_are_as_many_as_cores_and_memory_hold(tmp_path: Path) -> None:

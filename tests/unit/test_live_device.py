@@ -6,16 +6,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.replay import LIGHTER
 from gobrrr.machine.unknown import UNKNOWN
 from gobrrr.pipeline.judging import judged
+from gobrrr.rules import judge
 from gobrrr.rules.verdict.model import Report
 from tests.unit.test_devicesteps import played
 from tests.unit.timelines import MS, OFFSET, PID, US, Timeline
 
 KERNEL = 22_500 * US
+GEMM = "void at::native::gemm<float>(float*)"
 
 
 def ledger(folder: Path, plain: list[float], host_ns: int, steps: int = 4, waits: bool = False) -> Ledger:
@@ -51,7 +55,16 @@ def replayed(folder: Path, wall_us: int, kernel_us: int) -> tuple[Ledger, Report
             event(clock, "cuda_runtime", "cudaGraphLaunch", clock.now, 5 * US, number)
             for kernel in range(20):
                 at = clock.now + (8 + kernel * kernel_us) * US
-                event(clock, "kernel", "gemm", at, kernel_us * US, number, device=0, stream=7)
+                event(
+                    clock,
+                    "kernel",
+                    GEMM,
+                    at,
+                    kernel_us * US,
+                    number,
+                    device=0,
+                    stream=7,
+                )
             clock.run(wall_us * US - (clock.now - begun))
             clock.boundary()
     return judged(clock.recording(folder), UNKNOWN)
@@ -63,7 +76,11 @@ def test_what_binds_replayed_steps_is_how_much_the_device_works(tmp_path: Path) 
     assert ledger.step.kind == "replayed" and ledger.device is not None and ledger.device.replayed_share == 1
     assert ledger.device.busy_ns == pytest.approx(900 * US) and ledger.account("uncounted") == pytest.approx(900 * US)
     assert report.verdict.bound == "compute" and "works 900 us (90.0 %) of the 1.00 ms step" in report.verdict.sentence
+    assert "the longest kernel is gemm<float> with" in report.verdict.sentence
     assert [found.severity for found in report.findings if found.code == "BRR909"] == ["warning"]
+    elsewhere = replace(ledger, signals=ledger.signals | {"offline"})
+    found, _ = judge(elsewhere, UNKNOWN, strict=True)
+    assert [each.severity for each in found if each.code == "BRR909"] == ["critical"], "what its steps are is not known"
 
 
 def test_short_kernels_of_a_graph_are_not_launched_one_by_one(tmp_path: Path) -> None:
@@ -100,3 +117,6 @@ def test_waits_are_priced_at_the_speed_of_the_plain_step(tmp_path: Path) -> None
     found = ledger(tmp_path, [32.5] * 30, 30 * MS, steps=8, waits=True)
     assert found.device is not None
     assert dict(found.device.idle_by_cause)["sync"] == pytest.approx(10 * MS, rel=0.05)
+    freed, shorter = zip(*found.device.lighter, strict=True)
+    assert freed == pytest.approx([share * 22.5 * MS for share in LIGHTER], rel=0.01)
+    assert shorter == pytest.approx(freed, rel=0.05), "the host waits for all of it"

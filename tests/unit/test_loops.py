@@ -433,6 +433,9 @@ def test_models_that_come_one_behind_the_other_are_not_one() -> None:
     assert recorder.module(kept) == 0
 
 
+GRAPH = SimpleNamespace()
+
+
 def adopted(recorder: Recorder, trains: bool | None, times: int) -> list[bool]:
     """Whether another thread becomes the watched one, each time that it makes something."""
     found: list[bool] = []
@@ -442,11 +445,12 @@ def adopted(recorder: Recorder, trains: bool | None, times: int) -> list[bool]:
     return found
 
 
-def test_who_infers_keeps_the_role_until_another_thread_alone_has_for_long() -> None:
+@pytest.mark.parametrize("infers", [lambda one: one.forward(0, INFERENCE), lambda one: one.replay(GRAPH)])
+def test_who_infers_keeps_the_role_until_another_thread_alone_has_for_long(infers: Callable[[Recorder], None]) -> None:
     recorder, _ = recorded()
     recorder.thread = threading.get_ident()
     for _ in range(2):
-        recorder.forward(0, INFERENCE)
+        infers(recorder)
         assert not any(adopted(recorder, False, PATIENCE_THREADS))
     assert adopted(recorder, False, 1) == [True]
 

@@ -192,6 +192,20 @@ def test_on_a_device_that_holds_two_the_program_as_it_is_makes_room_for_who_is_h
     assert race.best() == ("a", "b", "c") and {result.verdict for result in kept} == {"faster"}
 
 
+def test_where_there_is_room_nobody_makes_any() -> None:
+    """The program as it is stays for the next remedy, though a heat was held against another."""
+
+    class Roomy(Mortal):
+        def end(self, stacks=None):
+            ended.append([*self.alive] if stacks is None else [*stacks])
+            super().end(stacks)
+
+    ended: list[list[Stack]] = []
+    racing, race, _ = raced(Roomy({"a": 1.3, "b": 1.2, "c": 1.1}, ("nobody",), at=1), "a", "b", "c")
+    assert race.best() == ("a", "b", "c") and not racing.broken
+    assert [() in each for each in ended] == [False] * (len(ended) - 1) + [True]
+
+
 class Late(FakeReferee):
     """Arms of `who` alone come up too late, after all of the time that they are given; others at once."""
 

@@ -209,14 +209,29 @@ class TestFindings:
         kept, _ = judged([finding("a", "b")], known(a=-MS), self.ledger)
         assert kept[0].remedies == ("b",) and kept[0].basis == "estimated" and kept[0].saving.low_ns == 0
 
-    @pytest.mark.parametrize(("remedy", "expected"), [("channels_last", 12), ("fused_optimizer", 30)])
+    @pytest.mark.parametrize(("remedy", "expected"), [
+        ("channels_last", 12), ("bf16_autocast", 12), ("float16_autocast", 12), ("matmul_precision", 12),
+        ("float32", 12), ("fused_optimizer", 30),
+    ])  # fmt: skip
     def test_on_a_device_shorter_kernels_bring_what_the_host_lets_them(self, remedy: str, expected: float) -> None:
         """What spares launches as well is taken as it was timed."""
         device = DeviceLedger("gpu", 80 * MS, 20 * MS, 0.8, lighter=((10 * MS, 9 * MS), (50 * MS, 15 * MS)))
         ledger = Case(ms=100.0, extra={"device": device}).ledger
-        kept, _ = judged([finding(remedy)], known(**{remedy: 30 * MS}), ledger)
+        sure = {remedy: Rehearsed(remedy, Saving(20 * MS, 30 * MS, 36 * MS), -30 * MS, 50 * MS)}
+        kept, _ = judged([finding(remedy)], sure, ledger)
         assert kept[0].saving.expected_ns == pytest.approx(expected * MS) and kept[0].basis == "rehearsed"
         assert kept[0].saving.low_ns <= kept[0].saving.expected_ns <= kept[0].saving.ceiling_ns
+        assert kept[0].severity == ("critical" if expected == 30 else "warning")
+
+    def test_on_a_device_the_best_remedy_is_the_one_that_makes_the_step_shortest(self) -> None:
+        """Not the one that makes its kernels shortest, of which a host that is late anyway has little."""
+        device = DeviceLedger("gpu", 80 * MS, 20 * MS, 0.8, lighter=((10 * MS, 9 * MS), (50 * MS, 15 * MS)))
+        ledger = Case(ms=100.0, extra={"device": device}).ledger
+        names = ("bf16_autocast", "fused_optimizer")
+        kept, _ = judged([finding(*names)], known(**dict(zip(names, (30 * MS, 25 * MS), strict=True))), ledger)
+        assert kept[0].saving.expected_ns == pytest.approx(25 * MS)
+        (found,), _ = judged([finding("a", "bf16_autocast")], known(bf16_autocast=30 * MS), ledger, ("a",))
+        assert found.basis == "estimated" and found.saving.expected_ns == 20 * MS, "12 are no measure of the first"
 
     @pytest.mark.parametrize(
         ("expected", "failed", "basis"), [(3, ("a",), "estimated"), (3, (), "rehearsed"), (25, ("a",), "rehearsed"),
@@ -367,6 +382,30 @@ class TestScenes:
             assert all(each.dtype == torch.float32 for each in others)
         halves, _ = autocast.parts(Case(ops=ops).ledger, "c10::Half")
         assert "aten::cudnn_batch_norm" in {part.then["name"] for part in halves if part.then and "name" in part.then}
+
+    def test_torchs_own_batch_norm_takes_its_inputs_in_another_order(self) -> None:
+        """The gradient before the image; what follows stays."""
+        given = op("cudnn_batch_norm_backward", *[(n,) for n in range(1, 8)], (), (0,),
+                   dtypes=(*"abcdefg", "Scalar", "unsigned char"), concrete=("",) * 7 + ("1e-5", ""))  # fmt: skip
+        found = autocast._by_torch(given)
+        order = [2, 1, 3, 4, 5, 6, 7]
+        assert found.shapes == (*((n,) for n in order), (), (), ())
+        assert found.dtypes == (*("abcdefg"[n - 1] for n in order), "", "", "")
+        assert len(found.strides) == 10 and found.concrete[7:] == ("True", "1e-5", "[True, True, True]")
+
+    def test_an_op_is_called_with_what_its_forward_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        torch = pytest.importorskip("torch")
+        told: list[str] = []
+
+        def kept(_: Any, name: str, inputs: list[Any]) -> list[Any]:
+            told.append(name)
+            return [torch.ones(2, 3), torch.ones(3, 4)]
+
+        monkeypatch.setattr(makers, "_with_what_forward_kept", kept)
+        played = part(op("mm", (64, 32), (32, 128)), dtypes=["float", "float"]).then
+        assert played is not None
+        found = makers.make(torch, played, "cpu")()
+        assert told == ["aten::mm"] and torch.equal(found, torch.full((2, 4), 3.0))
 
     def test_a_batch_norms_backward_is_given_what_cudnn_keeps_of_its_forward(self) -> None:
         """The size of it is the library's own: with the recorded one it would read beyond its memory, or refuse."""

@@ -209,6 +209,11 @@ def test_at_the_plain_step_waits_keep_their_cost_and_the_rest_its_proportions() 
     assert found.syncs[0][2] == pytest.approx(25.0), "no more than there is"
 
 
+def test_at_the_plain_step_less_goes_of_kernels_that_are_shorter_and_the_step_is_its_own() -> None:
+    device = DeviceLedger("gpu", busy_ns=100.0, idle_ns=60.0, span_busy_share=0.5, lighter=((10.0, 5.0),))
+    assert at_plain_step(device, *factors(device, 80.0, alike=False)).lighter == ((8.0, 5.0),)
+
+
 def replace_waits(device: DeviceLedger, ns: float) -> DeviceLedger:
     import msgspec
 

@@ -72,6 +72,20 @@ def test_a_device_that_idles_while_the_host_is_in_ops_is_bound_by_overhead():
     assert found.bound == "overhead" and found.saving.ceiling_ns == pytest.approx(12 * MS)
 
 
+@pytest.mark.parametrize(("with_device", "bound"), [(False, "compute"), (True, "compute")])
+def test_what_works_beside_training_is_bound_by_its_work(with_device, bound):
+    """On a CPU an op's time is its own; on a device that of its kernels is no wait for the host."""
+    work = op("mm", (8, 8), ms=20, bound="compute", phase="other", where=(METRIC, MAIN), dispatch_ns=1.0)
+    case = training(work)
+    if with_device:
+        host = (op("mm", (8, 8), ms=3, phase="other", where=(METRIC, MAIN)), *training().ops)
+        case = training()
+        case.ops = host
+        case.extra |= {"device": DeviceLedger("gpu", 90 * MS, 10 * MS, 0.7), "device_ops": (work,)}
+    (found,) = case.raised("BRR311")
+    assert found.bound == bound
+
+
 def test_any_line_may_be_the_update_where_no_optimizer_makes_it():
     by_hand = training(op("div", (8, 8), ms=30, phase="other", where=(METRIC, MAIN)))
     assert by_hand.raised("BRR311")

@@ -128,6 +128,7 @@ RESNET = (
     op("cudnn_convolution", IMAGES, (1024, 256, 1, 1), ms=40, where=(OTHER_LINE,), floor_ns=20 * MS),
     op("cudnn_batch_norm", IMAGES, (256,), ms=20, floor_ns=10 * MS),
     op("native_layer_norm", (64, 256), ms=10, floor_ns=8 * MS),
+    op("native_layer_norm_backward", (64, 256), ms=5, floor_ns=4 * MS, phase="backward"),
     op("_foreach_add_", (64, 256), ms=10, phase="optimizer"), op("add_", (64,), dtype="long int", ms=1),
 )  # fmt: skip
 
@@ -144,6 +145,7 @@ def test_fp32_tensors_are_told_where_the_tensor_cores_are_used_already():
     assert found.saving.expected_ns == pytest.approx(0.5 * (20 + 10) * 0.9 * MS), "neither norm of rows nor update"
     assert found.saving.low_ns < found.saving.expected_ns < found.saving.ceiling_ns <= 60 * MS
     assert found.where == (OTHER_LINE,) and 'torch.autocast("cuda"' in found.advice and "400 TFLOP/s" in found.message
+    assert found.remedies == ("bf16_autocast", "float16_autocast"), "TF32 brings no more"
     assert not resnet(tensor_core_eligible_ns=50 * MS).raised("BRR102"), "that is BRR110's"
     assert not resnet(tensor_core_ns=0.0).raised("BRR102"), "nothing says that they are used"
 
@@ -171,6 +173,12 @@ def test_what_cudnn_reorders_around_convolutions_is_a_copy_of_layout():
     assert found.where == (OTHER_LINE,) and "12.0 ms of it within convolutions" in found.message
     assert "channels_last" in found.remedies
     assert not resnet().raised("BRR204")
+    case, copied = resnet(kernels=kernels), op("copy_", IMAGES, IMAGES, ms=20, parents=("aten::clone",))
+    case.ops = (*case.ops, msgspec.structs.replace(copied, strides=(copied.strides[0], (50176, 1, 3584, 256))))
+    case.extra["device_ops"] = case.ops
+    (both,) = case.raised("BRR204")
+    assert both.where == (LINE,) and "64 x 256 x 14 x 14 most of all" in both.message, "the program's own are more"
+    assert both.evidence["within_convolutions"].value == 12 * MS
 
 
 def test_rules_of_work_are_asked_of_kernels_at_the_devices_ceilings():

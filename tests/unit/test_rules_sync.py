@@ -108,6 +108,13 @@ def test_a_compiled_model_is_told_what_is_left(compiled, fused, remedies, advice
     assert "a larger batch" in found.advice and ("fused" in found.advice) is not fused
 
 
+def test_where_one_model_of_two_is_not_compiled_it_still_can_be():
+    models = tuple(ModuleFacts(id=n, num_params=9, compiled=bool(n)) for n in range(2))
+    (found,) = Case(facts=Facts(modules=models), extra={"device": device(**LAUNCHING)}).raised("BRR504")
+    assert "compile" in found.remedies and found.advice.startswith("torch.compile(model, ")
+    assert "fused" in found.advice, "nothing is known of its optimizer"
+
+
 def test_a_stretch_of_a_millisecond_without_an_op_is_not_launching():
     assert not case(device(**LAUNCHING, held_ns=20 * MS), op("add", (8, 8), ms=5)).raised("BRR504")
 

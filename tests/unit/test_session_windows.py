@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import torch
 
 from gobrrr.capture import overdue
 from gobrrr.capture import session as module
+from gobrrr.capture.lookup import top_level
 from gobrrr.capture.loops import BACKWARD, FORWARD, PATIENCE_TRAINING, UPDATE, Loop
 from gobrrr.capture.session import ORDER, TRAINING_NS, Session
 from gobrrr.capture.window import LATE_STEPS, Window
@@ -234,6 +236,23 @@ def test_a_graph_for_every_shape_is_one_loop(tmp_path: Path) -> None:
             graphs[number * number % 3].replay()
     assert (watched.result.step.loop, watched.result.loops) == ("6:0", ())
     assert watched.result.step.count >= 100 - PATIENCE_TRAINING - 1
+
+
+def test_the_programs_own_loop_runs_in_no_model_and_no_backward_pass() -> None:
+    is_top_level, told = top_level(), list[bool]()
+
+    def looks(x: torch.Tensor) -> torch.Tensor:
+        told.append(is_top_level(sys._getframe()))
+        return x
+
+    class Looks(torch.nn.Module):
+        forward = staticmethod(looks)
+
+    x = torch.ones(1, requires_grad=True)
+    Looks()(looks(x))
+    x.register_hook(looks)
+    x.sum().backward()
+    assert told == [True, False, False] and is_top_level(None)
 
 
 @pytest.mark.usefixtures("captured")

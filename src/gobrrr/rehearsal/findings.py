@@ -90,26 +90,30 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
     winners = [r for r in here if r.saving.expected_ns > 0]
     losers = {r.remedy for r in here} - {r.remedy for r in winners}
     left = tuple(name for name in finding.remedies if name not in losers)
-    best = max(winners, key=lambda r: r.saving.expected_ns, default=None)
+    best = max(winners, key=lambda r: _off_the_step(r, r.saving.expected_ns, ledger), default=None)
     if best is None:
         if not left and not finding.cost_bytes:
             return None
         saving = replace(finding.saving, low_ns=0.0)  # others may help; the first choice does not
         return replace(finding, remedies=left, rehearsed=here, saving=saving)
     unknown = any(name in failed for name in left[: left.index(best.remedy)])
-    if unknown and best.saving.expected_ns < finding.saving.expected_ns:
+    if unknown and _off_the_step(best, best.saving.expected_ns, ledger) < finding.saving.expected_ns:
         saving = replace(finding.saving, low_ns=min(finding.saving.low_ns, best.saving.low_ns))
         return replace(finding, remedies=left, rehearsed=here, saving=saving)
     if not worth_telling(ledger, best.saving.ceiling_ns) and not finding.cost_bytes:
         return None
     saving = promised(best, ledger.wall)
-    if ledger.device is not None and best.remedy in LIGHTENING:  # a host that is late anyway has little of it
-        low, expected = (off_the_step(ledger, ns) for ns in (saving.low_ns, saving.expected_ns))
-        saving = replace(saving, low_ns=low, expected_ns=expected)
+    low, expected = (_off_the_step(best, ns, ledger) for ns in (saving.low_ns, saving.expected_ns))
+    saving = replace(saving, low_ns=low, expected_ns=expected)
     level = severity(saving.expected_ns, ledger.wall)
     return replace(
         finding, saving=saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed", confidence="measured"
     )
+
+
+def _off_the_step(of: Rehearsed, ns: float, ledger: Ledger) -> float:
+    """What the step has of ns that its ops save: of shorter kernels little, where the host is late anyway."""
+    return off_the_step(ledger, ns) if ledger.device is not None and of.remedy in LIGHTENING else ns
 
 
 def _loss(rehearsed: Rehearsed) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
@@ -145,19 +147,20 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = 0.5 * sum(op.floor_ns for op in ops)
     if not worth_telling(ledger, expected):
         return
-    yield finding(
+    found = finding(
         "BRR102",
         ledger,
         low=0.4 * expected,
         expected=expected,
         ceiling=0.75 * total(ops),
-        message=f"{duration(total(ops))} per step goes into kernels on fp32 tensors, whose products take TF32 already: "
+        message=f"{duration(total(ops))} per step goes into kernels on fp32 tensors, products mostly in TF32 already: "
         f"bfloat16 halves their bytes, and its products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
         advice='Run forward and loss under torch.autocast("cuda", dtype=torch.bfloat16).',
         where=costliest_line(ops),
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
         of=ops,
     )
+    yield replace(found, remedies=tuple(name for name in found.remedies if name != "matmul_precision"))
 
 
 def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:

@@ -149,7 +149,7 @@ def reset() -> None:
 
 
 def resident_peak() -> int:
-    """Bytes that were resident at most since the last reset. Raises OSError."""
+    """Bytes that were resident at most since the last reset. Raises OSError or KeyError."""
     return processes.sizes("VmHWM")["VmHWM"]
 
 
