@@ -19,7 +19,7 @@ from gobrrr.rules.model import Finding, Rehearsed, off_the_step, severity
 from gobrrr.units import duration
 
 LIGHTENING = ("bf16_autocast", "float16_autocast", "matmul_precision", "float32", "channels_last")
-"""Remedies with which a device's kernels are shorter, and as many: what the host does for them stays."""
+"""Remedies with which a device's kernels are shorter: what the host does to launch them stays about the same."""
 
 
 class Rehearsal:

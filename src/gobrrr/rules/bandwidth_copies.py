@@ -33,7 +33,8 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between tensors of one dtype and shape whose strides differ: contiguous(), reshape(), clone(); and those
     that a GPU's convolutions make for themselves, whose matrix units want the channels last."""
     copies = [op for op in ledger.ops if op.phase in MODEL and _changes_layout(op)]
-    within = sum(ns for name, _, ns, _ in ledger.device.kernels if REORDERING.search(name)) if ledger.device else 0.0
+    kernels = ledger.device.kernels if ledger.device is not None and ledger.of_device else ()
+    within = sum(ns for name, _, ns, _ in kernels if REORDERING.search(name))
     cost = total(copies) + within
     if not worth_telling(ledger, 0.8 * cost):
         return
@@ -42,6 +43,10 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     # twice on a step of small ones.
     convolutions = [op for op in ledger.ops if op.name in CONVOLUTIONS]
     expected = 0.8 * cost + 0.1 * total(convolutions)
+    if within > total(copies):
+        most = f"{duration(within)} of it within convolutions, which want the channels last"
+    else:
+        most = f"{_shape(next(iter(lines.values()))[0])} most of all"
     found = finding(
         "BRR204",
         ledger,
@@ -49,11 +54,7 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=expected,
         ceiling=1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in convolutions),
         message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into copies that only change a layout, "
-        + (
-            f"{duration(within)} of it within convolutions, which want the channels last"
-            if within > total(copies)
-            else f"{_shape(next(iter(lines.values()))[0])} most of all"
-        ),
+        + most,
         advice="Keep one layout through the model: drop the permute and contiguous() pair, or use einsum, "
         "channels_last or a view where the next op takes strides.",
         where=costliest_line(convolutions if within > total(copies) else copies),

@@ -35,6 +35,8 @@ WORTHWHILE = 1.3
 REALISED = 0.7
 # oneDNN's fp32 product under "medium" had an error 2.3 times the default's; real bf16 has 10,000 times.
 COMPARABLE_ERROR = 4.0
+# Of what matrix units do, what may be left that leaves them alone: with more of it the same remedy is BRR110's.
+HARDLY = 0.1
 # Below this share of its time at the ceiling, something else than the format holds a product up.
 COMPUTE_BOUND = 0.2
 
@@ -140,7 +142,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Kernels of a device whose matrix units work in TF32: 16 bits halve the bytes of each and the time of a product,
     and so their floor. Where those units are left alone it is BRR110's."""
     now, then = machine.flop_rate("tf32", 1) or 0.0, machine.flop_rate("bf16", 1) or 0.0
-    taken = ledger.device is not None and ledger.device.tensor_core_ns > ledger.device.tensor_core_eligible_ns
+    taken = ledger.device is not None and ledger.device.tensor_core_eligible_ns < HARDLY * ledger.device.tensor_core_ns
     if not (ledger.of_device and taken and 0 < WORTHWHILE * now <= then) or ledger.facts.settings.autocast:
         return
     ops = [op for op in ledger.ops if op.phase in MODEL and float_dtype(op) == "float" and op.name not in KEPT_WIDE]

@@ -231,7 +231,7 @@ def _between(points: tuple[tuple[float, float], ...], at: float) -> float:
     x = y = 0.0
     for gone, shorter in points:
         if at <= gone:
-            return y + (shorter - y) * (at - x) / (gone - x)
+            return y + (shorter - y) * (at - x) / ((gone - x) or 1.0)
         x, y = gone, shorter
     return y
 
