@@ -203,6 +203,14 @@ def test_texts_that_grow_in_turns_are_each_held_against_all_that_came_before() -
     assert [each["extends"] for each in given] == [None, None, True, True]
 
 
+@pytest.mark.parametrize("shape", [(0,), (0, 8), (4, 0)])
+@pytest.mark.usefixtures("untraced")
+def test_an_input_of_nothing_costs_no_count(shape: tuple[int, ...]) -> None:
+    """A step without labels lost the whole window."""
+    nothing = torch.zeros(shape, dtype=torch.int64)
+    assert [each["extends"] for each in called(torch.nn.Identity(), nothing, nothing.clone()).inputs] == [None, None]
+
+
 @pytest.mark.parametrize("first", [torch.ones(4, 8).long(), torch.arange(8).repeat(4, 1), torch.zeros(4, 8).bool()])
 @pytest.mark.usefixtures("untraced")
 def test_masks_and_positions_say_nothing_of_a_text(first: Any) -> None:

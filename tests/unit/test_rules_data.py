@@ -708,7 +708,7 @@ def test_a_usual_wait_is_the_ledgers_even_where_few_waits_are_known():
 def test_one_wait_is_told_where_batches_come_in_bursts():
     """The accounts have the median wait: a mean beside it is called one, of the mean step."""
     from gobrrr.recording.facts import LoaderFacts
-    from gobrrr.rules.data import told
+    from gobrrr.rules.data import is_of_few, told
     from gobrrr.rules.waits import Wait
 
     step = StepStats(count=60, plain_count=50, mean_ns=130 * MS)
@@ -716,6 +716,18 @@ def test_one_wait_is_told_where_batches_come_in_bursts():
     burst, usual = (Wait(LoaderFacts(0), ns * MS, None, None, None, ()) for ns in (26, 2.1))
     assert "26.0 ms per step on average (20.0 % of the mean step; the median one waits 2.00 ms)" in told(burst, ledger)
     assert "2.00 ms (2.0 %) of every step" in told(usual, ledger)
+    assert is_of_few(burst, ledger) and not is_of_few(usual, ledger)
+
+
+def test_what_few_steps_wait_for_is_given_back_to_the_mean_step() -> None:
+    """TSLib: 54.6 of the usual step's 54.6 ms were to come back, of which 0.2 ms are a wait."""
+    case = transform()
+    waits = (0.2 * MS,) * 35 + (120 * MS,) * 25
+    case.step = StepStats(count=60, plain_count=60, mean_ns=176 * MS, waits=waits)
+    case.accounts = (Account("data_wait", 0.2 * MS, 0.002),)
+    (found,) = case.raised("BRR401")
+    assert found.rare and "of the mean step" in found.message
+    assert not transform().raised("BRR401")[0].rare
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,20 @@ def test_the_python_of_the_loop_is_part_of_its_cost_and_its_ceiling():
     assert found.evidence["python_time"].value == pytest.approx(6.0 * MS - 3 * 256 * 4000)
 
 
+def test_a_line_beside_the_loop_that_works_is_no_part_of_it() -> None:
+    """snntorch's tutorial: 50 ms in products two lines above made 17 ms of tiny ops a loop of 264."""
+    header, above = (Span(LINE.file, LINE.line - before, LINE.function) for before in (1, 2))
+    sampled = (line(4.0, LINE, phase="forward"), line(1.0, header, phase="forward"), line(3.0, above, phase="forward"))
+    case = recurrence(extra={"lines": sampled})
+    (all_three,) = case.raised("BRR301")
+    case.ops += (product(1024, 1024, 1024, where=(above,)),)
+    (two,) = case.raised("BRR301")
+    assert all_three.saving.ceiling_ns - two.saving.ceiling_ns == pytest.approx(3.0 * MS)
+    case.ops += (tiny("select", 4, where=(header,)),)
+    (found,) = case.raised("BRR301")
+    assert found.saving.ceiling_ns == two.saving.ceiling_ns, "a header may have a small op of its own"
+
+
 def test_a_loop_holds_no_more_than_the_step():
     sampled = (line(4.0, LINE, phase="forward"), line(2.0, BELOW, phase="forward"))
     (found,) = recurrence(ms=6.0, extra={"lines": sampled}).raised("BRR301")

@@ -108,7 +108,9 @@ class Counted:
         none did, or what it holds (a mask, positions) would be so anyway."""
         import torch
 
-        if tensor.is_floating_point() or tensor.is_complex() or not 0 < tensor.dim() <= 2 or tensor.numel() > MAX_IDS:
+        if tensor.is_floating_point() or tensor.is_complex() or not 0 < tensor.dim() <= 2:
+            return None
+        if not 0 < tensor.numel() <= MAX_IDS:
             return None
         rows = tensor.detach().reshape(-1, tensor.shape[-1])
         positions = torch.arange(rows.shape[1], device=rows.device)

@@ -77,6 +77,11 @@ def told(found: Wait, ledger: Ledger) -> str:
     )
 
 
+def is_of_few(found: Wait, ledger: Ledger) -> bool:
+    """Most of the mean wait is of few steps: the median step does not have it to give back."""
+    return found.ns > 2 * ledger.account("data_wait")
+
+
 def num_workers(found: Wait, ledger: Ledger) -> int | None:
     """Those of the loader. A trace tells none from some; how many, where waits recur with every round of them."""
     if "offline" not in ledger.signals or not found.loader.num_workers:
@@ -125,6 +130,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
         low=low,
         expected=expected,
         ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
         advice=advice(
             kept,
@@ -158,6 +164,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=gain.low,
         expected=gain.expected,
         ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)}, {share(found.idle_share or 0.0)} of it with the processor idle: the samples "
         "are being read",
         advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
@@ -184,6 +191,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)),
         expected=expected,
         ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)}, {share(found.collate_share or 0.0)} of it for "
         f"{found.loader.collate or 'collate'}",
         advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
@@ -288,6 +296,7 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=loading.lacks(HALF_AT_ONCE),
         expected=expected,
         ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
         f"({duration(found.item_ns or 0.0)} each) and stacked again",
         advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "

@@ -18,7 +18,7 @@ from gobrrr.rules.cores import (
     recovers,
     rest_recovers,
 )
-from gobrrr.rules.data import num_workers, quantities, told
+from gobrrr.rules.data import is_of_few, num_workers, quantities, told
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.formats import with_formats
 from gobrrr.rules.keeping import keeping, offered
@@ -111,6 +111,7 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         low=gain.low if (why == "BRR405" or idle >= SURELY_IDLE) and workers <= loading.advised else 0.0,
         expected=gain.expected,
         ceiling=found.ns + recovers(ledger, machine, found.ns),
+        rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
         + (ONE_BY_ONE if why == "BRR405" else f"while {_cores(idle)} idle")
         + _path(found),
@@ -144,6 +145,7 @@ def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
         low=0.4 * gain,
         expected=UNSEEN_GAIN * gain,
         ceiling=found.ns + recovers(ledger, machine, found.ns),
+        rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}{_path(found)}",
         advice=f"DataLoader(..., num_workers={UNSEEN_WORKERS}, persistent_workers=True).",
         where=first_span(found.loader.created_span) or found.where,

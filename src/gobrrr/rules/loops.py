@@ -79,13 +79,14 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     updates = max([1, *(count for _, count in ledger.step.updates)])  # a critic's five times for a generator's once
     repeats = REPEATS * updates * (micro if micro <= MICRO_STEPS else 1.0)
     found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
+    working = frozenset(place for place, ops in by_line.items() if place not in found and _works(ops, machine))
     own = _own_weights(ledger, repeats / REPEATS) if found else frozenset()
     by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for place, ops in found.items():
         by_function[(place[0], ops[0].where[0].function)].append(place)
     made: dict[Key | None, Loop] = {}
     for places in by_function.values():
-        loop = _loop(ledger, frozenset(places), found, own)
+        loop = _loop(ledger, frozenset(places), found, own, working)
         known = made.get(key(loop.where))
         made[key(loop.where)] = _together(known, loop) if known else loop
     whole = [loop._replace(ns=min(loop.ns, ledger.wall)) for loop in made.values()]  # lines and ops are of other steps
@@ -112,6 +113,11 @@ def _is_loop(ops: list[OpGroup], machine: Machine, repeats: float) -> bool:
     return repeated > 0 and repeated >= MOSTLY * sum(op.ns for op in ops)
 
 
+def _works(ops: list[OpGroup], machine: Machine) -> bool:
+    """Much of the line's op time is work, in ops that are not tiny."""
+    return sum(op.ns for op in ops if not is_tiny(op, machine)) > (1 - MOSTLY) * total(ops)
+
+
 def _own_weights(ledger: Ledger, passes: float) -> frozenset[tuple[int, ...]]:
     """Shapes of weights that a product or convolution takes once each: in the whole step no more of these than there
     are weights of the shape, in so many forwards."""
@@ -135,8 +141,9 @@ def _weighted(ops: Iterable[OpGroup]) -> dict[tuple[int, ...], float]:
 
 
 def _loop(
-    ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]], own: frozenset[tuple[int, ...]]
-) -> Loop:
+    ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]], own: frozenset[tuple[int, ...]],
+    working: frozenset[Key],
+) -> Loop:  # fmt: skip
     ops = [op for op in ledger.ops if key(op.where) in lines and op.phase not in ("optimizer", "data")]
     busiest = max(sorted(lines), key=lambda place: sum(op.calls for op in by_line[place]))
     name, calls = _costliest(by_line[busiest])
@@ -147,7 +154,7 @@ def _loop(
         name,
         calls,
         sum(op.calls for op in ops),
-        max(forward, _at_lines(ledger, lines, ops, forward)) + _backward(ledger, ops),
+        max(forward, _at_lines(ledger, lines, ops, forward, working)) + _backward(ledger, ops),
         forward + backward,
         sum(op.floor_ns for op in ops),
         lines,
@@ -198,14 +205,16 @@ def _costliest(ops: list[OpGroup]) -> tuple[str, float]:
     return name, calls[name]
 
 
-def _at_lines(ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup], forward: float) -> float:
-    """Ops and Python at the loop's lines and beside them: as sampled, else ops and host time as profiled: where a
-    device works its idle time, of which samples know nothing."""
+def _at_lines(
+    ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup], forward: float, working: frozenset[Key]
+) -> float:
+    """Ops and Python at the loop's lines and beside them, but for lines that work: as sampled, else ops and host time
+    as profiled: where a device works its idle time, of which samples know nothing."""
     functions = {(op.where[0].file, op.where[0].function) for op in ops if op.phase in BODY}
 
     def of_loop(group: LineGroup | HostGroup) -> bool:
         at = group.where[0] if group.where else None
-        if at is None or group.phase not in BODY or (at.file, at.function) not in functions:
+        if at is None or group.phase not in BODY or (at.file, at.function) not in functions or at.place in working:
             return False
         return any(abs(at.line - line) <= NEAR for file, line in lines if file == at.file)
 
