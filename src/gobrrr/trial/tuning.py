@@ -25,6 +25,7 @@ from gobrrr.trial.measured import Measured
 from gobrrr.trial.objective import SETTLED, THROUGHPUT, TIME, Objective
 from gobrrr.trial.racing import Arms, Racing
 from gobrrr.trial.receipt import MAX_BYTES, Headspace, Receipt, Speedup, TrialResult, is_of
+from gobrrr.trial.rounds import SETTLES
 from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
 from gobrrr.trial.search import Race
 from gobrrr.trial.settling import Family, Settled, Settling
@@ -341,8 +342,8 @@ class Tuning:
         if start and self._open and not any(result.speedup for result in self.results):
             enough = (1 + LEAST_HEATS) * start + proof
             yield f"a start takes {start:.0f} s here: {math.ceil(enough / 60)} minutes after the diagnosis would do"
-        elif self._likely and not self.kept:
-            enough = self._raced + proof
+        elif self._likely and not self.kept and not any(SETTLES in result.reason for result in self.results):
+            enough = self._raced + proof  # as others were; rounds that have begun know better by how they scatter
             yield (f"the race took {self._raced:.0f} s, and checking and confirming is thought to take {proof:.0f}: "
                    f"{math.ceil(enough / 60)} minutes after the diagnosis would do")  # fmt: skip
         reasons = {**dict.fromkeys(self._left_open(), "the time was spent before"), **self.race.skipped}
