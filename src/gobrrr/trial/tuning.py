@@ -342,8 +342,8 @@ class Tuning:
         if start and self._open and not any(result.speedup for result in self.results):
             enough = (1 + LEAST_HEATS) * start + proof
             yield f"a start takes {start:.0f} s here: {math.ceil(enough / 60)} minutes after the diagnosis would do"
-        elif self._likely and not self.kept and not any(SETTLES in result.reason for result in self.results):
-            enough = self._raced + proof  # as others were; rounds that have begun know better by how they scatter
+        elif self._likely and not self.kept and not any(map(_wants_more, self.results)):
+            enough = self._raced + proof
             yield (f"the race took {self._raced:.0f} s, and checking and confirming is thought to take {proof:.0f}: "
                    f"{math.ceil(enough / 60)} minutes after the diagnosis would do")  # fmt: skip
         reasons = {**dict.fromkeys(self._left_open(), "the time was spent before"), **self.race.skipped}
@@ -354,3 +354,8 @@ class Tuning:
         """Remedies that there was no time for, not as a setting of a loader either."""
         tried = {name for result in self.results for name in result.remedies}
         return tuple(name for name in self.race.left() if name not in tried)
+
+
+def _wants_more(result: TrialResult) -> bool:
+    """Its rounds scatter, so that it says how long they would take: longer than a proof is thought to."""
+    return SETTLES in result.reason and f" {FEWEST_ROUNDS} {SETTLES}" not in result.reason
