@@ -228,6 +228,16 @@ def test_replays_between_updates_are_part_of_the_step(replays: int) -> None:
         assert loops.update(0) == (UPDATE, 0)
 
 
+@pytest.mark.parametrize("replays", [40, 128])
+def test_replays_before_the_forward_of_an_update_are_part_of_the_step_too(replays: int) -> None:
+    """A rollout of a graphed policy, which is then trained as it is: the forward is behind the replays."""
+    loops, ends = Loops(), list[Loop | None]()
+    for _ in range(50):
+        ends += [loops.replay(0) for _ in range(replays)]
+        ends += [loops.forward(0, TRAINING), loops.backward(), loops.update(0)]
+    assert after(ends) == {(REPLAY, 0): replays - PATIENCE_TRAINING, (UPDATE, 0): 50}
+
+
 def test_an_update_after_very_many_replays_is_none_of_theirs() -> None:
     """The last batch of an epoch, which is smaller and fits no graph."""
     loops = Loops()

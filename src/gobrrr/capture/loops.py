@@ -117,7 +117,8 @@ class Loops:
         self._micro_steps: dict[int, int] = {}
         self._longest = 0
         self._replays = Turns(RECENT_UPDATES)
-        self._replayed = self._most_replayed = 0  # graphs since anything else was seen, and between two updates
+        self._replayed = 0  # graphs since anything else was seen
+        self._longest_row = self._most_replayed = 0  # the most of those since the last update, and between two of them
         self._passed = self._most_passed = 0  # backward passes since the last update, and between two of them
         self._trained = -1  # the first module of the backward pass to come; the pass itself, until its step ends
         self._pending: int | None = None
@@ -170,7 +171,7 @@ class Loops:
         self._batches = 0
         if not self._counts(module):
             return ended
-        self._replayed = 0
+        self._end_row()
         self._forwards.add(module)
         if flags == 3:
             if self._trained < 0:
@@ -240,8 +241,14 @@ class Loops:
         self._longest = max(self._longest, *self._micro_steps.values(), 0)
         self._micro_steps.clear()
         self._forwards.clear()
-        self._most_replayed = max(self._most_replayed, self._replayed)
-        self._batches = self._replayed = 0
+        self._end_row()
+        self._most_replayed = max(self._most_replayed, self._longest_row)
+        self._batches = self._longest_row = 0
+
+    def _end_row(self) -> None:
+        """Something else than a replay is seen."""
+        self._longest_row = max(self._longest_row, self._replayed)
+        self._replayed = 0
 
     def _next(self) -> tuple[int, int] | None:
         """Something begins behind a backward pass. A step without an optimizer ends there; with one it may be a
