@@ -41,7 +41,7 @@ OUTSIDE = {
 }  # fmt: skip
 """Modules that work before the program's first line, or in another process; the rest is called from hooks."""
 GUARDS = {
-    "hooks.Hooks._guarded", "hooks._is_loaders",
+    "hooks.Hooks._guarded", "hooks._is",
     "hooks.Hooks._timed", "lookup.Lookup.__get__", "lookup.EngineLookup.__get__",
     "unseen.is_the_programs", "unseen._code",
     "session.Session.begin", "session.Session._failed", "session.Session.mark", "records.complaint",

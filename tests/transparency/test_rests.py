@@ -98,16 +98,16 @@ def num_steps(folder: Path) -> int:
 def test_hooks_go_and_come_back_as_the_very_same(tmp_path: Path) -> None:
     from torch.autograd.profiler import record_function
 
-    plain, seen = (nn.Module.__dict__["__call__"], record_function.__enter__), []
+    plain, seen = (vars(nn.Module)["__call__"], vars(record_function)["__enter__"]), []
 
     def look(_: int) -> None:
-        mine = (nn.Module.__dict__["__call__"], record_function.__enter__)
+        mine = (vars(nn.Module)["__call__"], vars(record_function)["__enter__"])
         seen.append("rest" if mine == plain else "watch")
 
     with watched(tmp_path):
         train(12, look)
     assert {"rest", "watch"} == set(seen)
-    assert (nn.Module.__dict__["__call__"], record_function.__enter__) == plain
+    assert (vars(nn.Module)["__call__"], vars(record_function)["__enter__"]) == plain
 
 
 @pytest.mark.usefixtures("restful")

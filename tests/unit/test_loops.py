@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -228,6 +229,16 @@ def test_replays_between_updates_are_part_of_the_step(replays: int) -> None:
         assert loops.update(0) == (UPDATE, 0)
 
 
+@pytest.mark.parametrize("replays", [40, 128])
+def test_replays_before_the_forward_of_an_update_are_part_of_the_step_too(replays: int) -> None:
+    """A rollout of a graphed policy, which is then trained as it is: the forward is behind the replays."""
+    loops, ends = Loops(), list[Loop | None]()
+    for _ in range(50):
+        ends += [loops.replay(0) for _ in range(replays)]
+        ends += [loops.forward(0, TRAINING), loops.backward(), loops.update(0)]
+    assert after(ends) == {(REPLAY, 0): replays - PATIENCE_TRAINING, (UPDATE, 0): 50}
+
+
 def test_an_update_after_very_many_replays_is_none_of_theirs() -> None:
     """The last batch of an epoch, which is smaller and fits no graph."""
     loops = Loops()
@@ -254,6 +265,41 @@ def test_several_graphs_in_turn_make_one_step_per_round() -> None:
     loops = Loops()
     ends = [loops.replay(graph) for _ in range(100) for graph in (0, 1, 2, 2)]
     assert after(ends[4 * PATIENCE_TRAINING :]) == {(REPLAY, 0): 100 - PATIENCE_TRAINING}
+
+
+def rounds_of(graphs: Iterable[int]) -> Counter[Loop]:
+    """Ends of steps where one line replays these, and nothing can be updated."""
+    loops = Loops(optimizer_made=lambda: False)
+    return after(loops.replay(0, graph) for graph in graphs)
+
+
+@pytest.mark.parametrize("count", [2, 3, 100, LONGEST])
+def test_graphs_of_one_place_in_a_fixed_order_are_one_step_per_round(count: int) -> None:
+    """Layers in a for loop, or three graphs on a line; two shapes that take turns too: nothing tells them apart."""
+    rounds = 4 * PATIENCE_INFERENCE
+    assert 0 <= rounds - rounds_of([*range(count)] * rounds)[REPLAY, 0] <= PATIENCE_INFERENCE
+
+
+@pytest.mark.parametrize("others", [0.01, 0.5])
+@pytest.mark.parametrize("count", [2, 3, 20])
+def test_graphs_of_one_place_in_no_order_are_steps_each(count: int, others: float) -> None:
+    """One for every shape of the input, some of them rare."""
+    draws = random.Random(0)
+    graphs = [draws.randrange(count) if draws.random() < others else 0 for _ in range(1000)]
+    assert 1000 - rounds_of(graphs)[REPLAY, 0] <= 2 * count + PATIENCE_INFERENCE
+
+
+@pytest.mark.parametrize("before", [
+    [0, 0, 0, 1, 1, 1, 2, 2, 2],  # a warm-up of each
+    [3, 4, 5, 3, 4, 5],  # captured anew
+    [0, 1, 2, 0, 1, 2, 0],  # an exception cut the round short
+])  # fmt: skip
+def test_rounds_of_one_place_are_told_after_what_is_none_of_them(before: list[int]) -> None:
+    assert rounds_of([*before, *[0, 1, 2] * 100])[REPLAY, 0] - rounds_of(before)[REPLAY, 0] in range(98, 101)
+
+
+def test_graphs_that_never_come_again_are_steps_in_the_end() -> None:
+    assert rounds_of(range(2 * LONGEST)) == {(REPLAY, 0): LONGEST}
 
 
 def test_turns_forget_what_is_old() -> None:

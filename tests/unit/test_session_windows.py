@@ -238,6 +238,33 @@ def test_a_graph_for_every_shape_is_one_loop(tmp_path: Path) -> None:
     assert watched.result.step.count >= 100 - PATIENCE_TRAINING - 1
 
 
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("count", [3, 100])
+def test_a_graph_for_every_layer_is_one_step_for_all(count: int, tmp_path: Path) -> None:
+    graphs = [Graph(lambda: None) for _ in range(count)]
+    with api.watch(tmp_path / "run", show=False) as watched:
+        for _ in range(60):
+            for graph in graphs:
+                graph.replay()
+    assert (watched.result.step.loop, watched.result.loops) == ("6:0", ())
+    assert 60 - PATIENCE_TRAINING <= watched.result.step.count <= 60
+
+
+@pytest.mark.usefixtures("captured")
+def test_replays_between_updates_are_no_steps(tmp_path: Path) -> None:
+    """A rollout of a graphed policy, and a step that trains it."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    graph = Graph(lambda: time.sleep(0.0005))
+    with api.watch(tmp_path / "run", show=False) as watched:
+        for _ in range(30):
+            for _ in range(PATIENCE_TRAINING + 8):
+                graph.replay()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+    assert (watched.result.step.kind, watched.result.step.loop, watched.result.step.count) == ("training", "1:0", 29)
+
+
 def test_the_programs_own_loop_runs_in_no_model_and_no_backward_pass() -> None:
     is_top_level, told = top_level(), list[bool]()
 

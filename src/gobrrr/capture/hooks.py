@@ -32,7 +32,7 @@ from gobrrr.recording import marks as ev
 
 _RECEIVED = "_rcvd_idx"
 """What an iterator of workers has from its first epoch on: it begins another one, and is not being made."""
-_LOADER_PREFIX = "enumerate(DataLoader)"
+_LOADER_PREFIX, _UPDATE_PREFIX = "enumerate(DataLoader)", "Optimizer.step#"
 _TIMED_EVERY = 31  # prime: in step with no loop
 _LONGEST_HOOK, _MAX_TIMINGS = 5_000_000, 8192  # ns
 
@@ -226,30 +226,32 @@ class Hooks:
     def _annotations(self) -> None:
         from torch.autograd.profiler import record_function
 
-        enter: Any = record_function.__enter__
         leave: Any = record_function.__exit__
+        enter_there, leave_there = (vars(record_function)[name] for name in ("__enter__", "__exit__"))
         standing = self._standing
         begin = self._guarded(self._next_begin, standing=standing)
         end = self._guarded(self._next_end)
         hooks = self
 
-        @wraps(enter)  # TorchScript compiles this class from its source, which must be torch's
-        def __enter__(self: Any) -> Any:
-            if _is_loaders(self):
-                begin(sys._getframe(0).f_back)
-            return enter(self)
+        def entered(annotation: Any) -> None:
+            if _is(annotation, _LOADER_PREFIX):
+                begin(sys._getframe(1).f_back)
 
         @wraps(leave)
         def __exit__(self: Any, *exc: Any) -> Any:
             result = leave(self, *exc)
             if hooks._late:  # torch wraps an optimizer's step, its hooks included, in a record_function
                 hooks._step_over()
-            elif _is_loaders(self):
+            elif _is(self, _LOADER_PREFIX):
                 end(exc[0] if exc else None, sys._getframe(0).f_back)
             return result
 
-        self._standing.replace(record_function, "__enter__", __enter__)
-        self._standing.replace(record_function, "__exit__", __exit__)
+        def leaves(annotation: Any) -> Any:
+            """All others' exits have no frame of ours below them, where the stack may be full."""
+            return __exit__ if hooks._late or _is(annotation, _LOADER_PREFIX, _UPDATE_PREFIX) else None
+
+        standing.replace(record_function, "__enter__", Lookup(enter_there, entered, self._on_error))
+        standing.replace(record_function, "__exit__", Lookup(leave_there, leaves, self._on_error))
 
     def _next_begin(self, frame: Any) -> None:
         iterator = frame.f_locals.get("self") if frame is not None else None
@@ -386,9 +388,9 @@ class Hooks:
         self._standing.append(EngineLookup(lookup, self._on_error).remove)
 
 
-def _is_loaders(annotation: Any) -> bool:
-    """Whether an annotation is that of a loader's next(). Its name may be anything, and may raise."""
+def _is(annotation: Any, *prefixes: str) -> bool:
+    """Whether an annotation's name begins so. It may be anything, and may raise."""
     try:
-        return type(annotation.name) is str and annotation.name.startswith(_LOADER_PREFIX)
+        return type(annotation.name) is str and annotation.name.startswith(prefixes)
     except Exception:
         return False

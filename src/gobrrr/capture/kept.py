@@ -19,7 +19,7 @@ class KeptCalls:
     """From `begin()` on Module._call_impl, which every call looks up, stands behind a Lookup. torch.compile looks there
     too and would trace it: before it does, the method is put back for good."""
 
-    def __init__(self, seen: Callable[[Any, FrameType], object], failed: Callable[[BaseException], object]) -> None:
+    def __init__(self, seen: Callable[[Any, FrameType], None], failed: Callable[[BaseException], object]) -> None:
         """`seen(module, frame)`: a module is called; the frame is that of torch's own __call__."""
         self._seen, self._failed = seen, failed
         self._plain: Any = None

@@ -39,20 +39,24 @@ def top_level() -> Callable[[FrameType | None], bool]:
 
 
 class Lookup:
-    """A descriptor that calls `seen(instance)` whenever the method is looked up on an instance. What fails in
-    there is told to `failed` and goes no further, unless it is the program's own; without `failed`, `seen` sees to that
-    itself."""
+    """A descriptor that calls `seen(instance)` whenever the method is looked up on an instance; a function that it
+    returns is the method of this instance. What fails in there is told to `failed` and goes no further, unless it is
+    the program's own; without `failed`, `seen` sees to that itself."""
 
     def __init__(
-        self, function: Any, seen: Callable[[Any], object], failed: Callable[[BaseException], object] | None = None
+        self,
+        function: Any,
+        seen: Callable[[Any], Callable[..., Any] | None],
+        failed: Callable[[BaseException], object] | None = None,
     ) -> None:
         self.function, self.seen, self.failed = function, seen, failed
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return plain(self.function)
+        function: Any = None
         try:
-            self.seen(instance)
+            function = self.seen(instance)
         except RecursionError:
             pass  # the stack is full: the program will find out by itself
         except BaseException as error:
@@ -61,7 +65,7 @@ class Lookup:
             self.failed(error)
             if is_the_programs(error):
                 raise
-        return self.function.__get__(instance, owner)
+        return (function or self.function).__get__(instance, owner)
 
 
 def watch_replays(

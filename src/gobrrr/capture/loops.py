@@ -102,6 +102,35 @@ class Turns:
         return len(self._turns) == self._size
 
 
+class Round:
+    """Graphs that the same lines replay. In a fixed order, as for the layers of a model, all of them are one round;
+    else each replay is one of its own, as with a graph for every shape of the input."""
+
+    def __init__(self) -> None:
+        self._order: list[int] = []
+        self._at = -1
+        self._whole = False  # the first has come again
+        self._fixed = True
+
+    def begins(self, graph: int) -> bool:
+        """`graph` has its turn: whether a round begins with it."""
+        self._at += 1
+        if self._order[:1] == [graph]:
+            self._whole, self._at = True, 0
+        elif self._fixed and self._order[self._at : self._at + 1] != [graph]:
+            self._unexpected(graph)
+        return self._at == 0 or not self._fixed
+
+    def _unexpected(self, graph: int) -> None:
+        """One that did not follow the last one before: a new one, or out of order."""
+        if self._at != len(self._order) or graph in self._order or self._at == LONGEST:
+            self._fixed = False
+        elif self._whole:  # behind whole rounds: another set of graphs, captured anew say
+            self._order, self._at, self._whole = [graph], 0, False
+        else:
+            self._order.append(graph)
+
+
 class Loops:
     """Says for every event whether it ends a step, and of which loop. A loop is a pair (kind, id)."""
 
@@ -117,7 +146,9 @@ class Loops:
         self._micro_steps: dict[int, int] = {}
         self._longest = 0
         self._replays = Turns(RECENT_UPDATES)
-        self._replayed = self._most_replayed = 0  # graphs since anything else was seen, and between two updates
+        self._rounds: dict[int, Round] = defaultdict(Round)
+        self._replayed = 0  # graphs since anything else was seen
+        self._longest_row = self._most_replayed = 0  # the most of those since the last update, and between two of them
         self._passed = self._most_passed = 0  # backward passes since the last update, and between two of them
         self._trained = -1  # the first module of the backward pass to come; the pass itself, until its step ends
         self._pending: int | None = None
@@ -170,7 +201,7 @@ class Loops:
         self._batches = 0
         if not self._counts(module):
             return ended
-        self._replayed = 0
+        self._end_row()
         self._forwards.add(module)
         if flags == 3:
             if self._trained < 0:
@@ -216,19 +247,22 @@ class Loops:
             return None
         return (DATA, self._data_loop)
 
-    def replay(self, graph: int) -> tuple[int, int] | None:
-        """A CUDA graph is replayed at top level: it begins a step where nothing else is seen, for the graph holds a
-        whole training step, say. Of graphs in turn, the one that comes least often does."""
+    def replay(self, place: int, graph: int = 0) -> tuple[int, int] | None:
+        """A CUDA graph is replayed at top level, `graph` of those that one place in the program replays: it begins a
+        step where nothing else is seen, for it holds a whole training step, say, or the first part of one. Of places in
+        turn, the one that comes least often does."""
         self._batches = 0
         self._replayed += 1
-        self._replays.add(graph)
+        if not self._rounds[place].begins(graph):
+            return None
+        self._replays.add(place)
         if self._explicit or self._replayed <= max(PATIENCE_INFERENCE, min(2 * self._most_replayed, RECENT_FORWARDS)):
             return None
         if self._replayed <= PATIENCE_TRAINING and self._optimizer_made():
             return None
-        if graph != self._replays.rarest(1)[0]:
+        if place != self._replays.rarest(1)[0]:
             return None
-        return (REPLAY, graph)
+        return (REPLAY, place)
 
     def explicit(self) -> tuple[int, int]:
         """gobrrr.steps() says so: from now on nothing else does."""
@@ -240,8 +274,14 @@ class Loops:
         self._longest = max(self._longest, *self._micro_steps.values(), 0)
         self._micro_steps.clear()
         self._forwards.clear()
-        self._most_replayed = max(self._most_replayed, self._replayed)
-        self._batches = self._replayed = 0
+        self._end_row()
+        self._most_replayed = max(self._most_replayed, self._longest_row)
+        self._batches = self._longest_row = 0
+
+    def _end_row(self) -> None:
+        """Something else than a replay is seen."""
+        self._longest_row = max(self._longest_row, self._replayed)
+        self._replayed = 0
 
     def _next(self) -> tuple[int, int] | None:
         """Something begins behind a backward pass. A step without an optimizer ends there; with one it may be a

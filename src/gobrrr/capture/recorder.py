@@ -251,11 +251,12 @@ class Recorder:
     def replay(self, graph: Any) -> None:
         """A CUDA graph is replayed by the program itself, not by a module of its."""
         self._patience = PATIENCE_THREADS
-        self._boundary(self.loops.replay(self._first_replayed(self.graphs.number(graph))), perf_counter_ns())
+        number = self.graphs.number(graph)
+        self._boundary(self.loops.replay(self._first_replayed(number), number), perf_counter_ns())
 
     def _first_replayed(self, number: int) -> int:
-        """The first graph that was replayed from the lines that replay this one: a graph for each shape of the input,
-        and one that is captured anew, are one loop."""
+        """The first graph that was replayed from the lines that replay this one: those of a model's layers, one for
+        each shape of the input, and one that is captured anew, are one loop."""
         first = self._first_graph.get(number)
         if first is None:
             place = tuple((line["file"], line["line"]) for line in user_lines(sys._getframe())) or number
