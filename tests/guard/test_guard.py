@@ -312,6 +312,19 @@ def test_an_observation_survives_its_file(runs: Runs, tmp_path: Path) -> None:
     assert observation.read(tmp_path / "seen") == runs.plain
 
 
+def test_no_part_of_a_watched_model_is_hooked_while_it_runs() -> None:
+    """Remedies ask whether the program listens there."""
+
+    class Asks(torch.nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert not any(part._forward_hooks or part._forward_pre_hooks for part in self.modules())
+            return super().forward(x)
+
+    with Witness() as witness:
+        Asks(torch.nn.Linear(4, 2), torch.nn.ReLU())(torch.ones(1, 4))
+    assert list(witness.observation().steps[0].calls[0].inside) == ["Asks#0.0", "Asks#0.1"]
+
+
 def test_the_witness_leaves_nothing_behind_and_changes_nothing() -> None:
     from torch.nn import Module
     from torch.optim import optimizer

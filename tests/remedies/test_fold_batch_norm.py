@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
+from gobrrr.guard.witness import Witness
 from tests.remedies.test_effects import applied
 
 
@@ -146,12 +149,6 @@ def normed(width: int) -> nn.BatchNorm2d:
     return norm
 
 
-def calls_a_childs_layer() -> nn.Module:
-    """Its own forward depends on values; that of the child does not."""
-    inner = nn.Sequential(conv(), normed(4))
-    return Net(lambda n, x: n.inner(x) + n.inner[0](x) if x.sum() > -1e9 else x, inner=inner)
-
-
 def keeps_what_a_layer_made() -> nn.Module:
     def forward(net: Net, x: torch.Tensor) -> torch.Tensor:
         net.kept = net.a(x)
@@ -171,10 +168,9 @@ def test_a_layer_under_two_names_is_folded_where_it_is_used(net: nn.Module) -> N
     [
         Gated(),
         Net(lambda n, x: n.b(n.a(x)) + nn.functional.conv2d(x, n.a.weight, padding=1), a=conv(), b=normed(4)),
-        calls_a_childs_layer(),
         keeps_what_a_layer_made(),
     ],
-    ids=["default", "weight read", "called by the parent", "kept"],
+    ids=["default", "weight read", "kept"],
 )
 def test_what_only_a_call_shows_is_not_folded(net: nn.Module) -> None:
     assert folded(net) == {}
@@ -238,3 +234,136 @@ def test_a_net_that_counts_no_writes_is_not_folded() -> None:
             net.a.weight.mul_(2.0)
             found = net(X)
         assert torch.equal(found, net(X)) and not said
+
+
+def test_the_guard_sees_the_folded_model_and_no_layers_output_that_is_already_normed() -> None:
+    net = nn.Sequential(conv(), normed(4), nn.ReLU()).eval()
+    with torch.no_grad(), applied("fold_batch_norm") as said, Witness() as witness:
+        net(X)
+    assert said == {"fold_batch_norm": "1 layers"}
+    assert list(witness.observation().steps[0].calls[0].inside) == ["Sequential#0.1", "Sequential#0.2"]
+
+
+class Wrapped(nn.Module):
+    """A layer in a module of its own, whose hooks are given the layer's output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm = nn.Sequential(conv()), normed(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.stem(x))
+
+
+def hook_everywhere(net: Wrapped, hook: Callable[..., None]) -> RemovableHandle:
+    return nn.modules.module.register_module_forward_hook(lambda m, *given: hook(m, *given) if m is net.stem else None)
+
+
+@pytest.mark.parametrize(
+    "listen",
+    [
+        lambda net, hook: net.stem[0].register_forward_hook(hook),
+        lambda net, hook: net.stem.register_forward_hook(hook),
+        lambda net, hook: net.norm.register_forward_pre_hook(lambda m, given: hook(m, (), *given)), hook_everywhere,
+    ],
+    ids=["layer", "around it", "norm", "everywhere"],
+)  # fmt: skip
+@pytest.mark.parametrize("late", [True, False])
+def test_who_listens_between_is_given_what_the_layer_makes(
+    listen: Callable[[Wrapped, Callable[..., None]], RemovableHandle], late: bool
+) -> None:
+    net, heard = Wrapped().eval(), list[torch.Tensor]()
+    with torch.no_grad():
+        expected = net.stem(X)
+        with applied("fold_batch_norm") as said:
+            if late:
+                net(X)
+            handle = listen(net, lambda _module, _given, output: heard.append(output))
+            net(X)
+        handle.remove()
+    assert bool(said) is late
+    assert torch.equal(heard[0], expected)
+
+
+def test_a_layer_that_is_called_alone_makes_what_it_always_does() -> None:
+    net = nn.Sequential(conv(), normed(4)).eval()
+    with torch.no_grad():
+        expected = net[0](X)
+        with applied("fold_batch_norm") as said:
+            net(X)
+            assert torch.equal(net[0](X), expected)
+    assert said
+
+
+def test_a_layer_that_a_parent_calls_alone_is_folded_in_the_forward_that_was_followed() -> None:
+    """Its own forward depends on values; that of the child does not."""
+    inner = nn.Sequential(conv(), normed(4))
+    net = Net(lambda n, x: n.inner(x) + n.inner[0](x) if x.sum() > -1e9 else x, inner=inner)
+    assert folded(net) == {"fold_batch_norm": "1 layers"}
+
+
+def test_a_layer_that_only_some_calls_use_alone_is_folded_in_its_own_forward() -> None:
+    inner = nn.Sequential(conv(), normed(4))
+    net = Net(lambda n, x: n.inner(x) + (n.inner[0](x) if x.mean() > 5 else 0), inner=inner).eval()
+    large = X + 10
+    with torch.no_grad():
+        expected = net(large)
+        with applied("fold_batch_norm") as said:
+            net(X)
+            torch.testing.assert_close(net(large), expected, rtol=1e-4, atol=1e-4)
+    assert said
+
+
+def drop_statistics(net: nn.Sequential) -> None:
+    net[1].running_mean = net[1].running_var = None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: setattr(net[1], "eps", 10.0), lambda net: net.__setitem__(1, nn.Identity()),
+        lambda net: net.__setitem__(1, nn.BatchNorm2d(4).eval()), lambda net: net.insert(1, nn.ReLU()),
+        lambda net: nn.utils.parametrizations.weight_norm(net[0]), drop_statistics,
+    ],
+    ids=["eps", "no norm", "other norm", "between", "parametrized", "statistics"],
+)  # fmt: skip
+def test_what_is_changed_later_counts(change: Callable[[nn.Sequential], object]) -> None:
+    net = nn.Sequential(conv(), normed(4)).eval()
+    with torch.no_grad():
+        with applied("fold_batch_norm") as said:
+            net(X)
+            change(net)
+            found = net(X)
+        torch.testing.assert_close(found, net(X), rtol=1e-4, atol=1e-5)
+    assert said
+
+
+def test_another_thread_is_not_in_the_forward_of_this_one() -> None:
+    net = nn.Sequential(conv(), normed(4)).eval()
+    found = list[torch.Tensor]()
+
+    def alone() -> None:
+        with torch.no_grad():
+            found.append(net[0](X))
+
+    def meanwhile(*_: object) -> None:
+        thread = threading.Thread(target=alone)
+        thread.start()
+        thread.join()
+
+    net.append(nn.ReLU())
+    with torch.no_grad():
+        expected = net[0](X)
+        with applied("fold_batch_norm") as said:
+            net(X)
+            net[2].register_forward_hook(meanwhile)
+            net(X)
+    assert said and torch.equal(found[0], expected)
+
+
+def test_a_compiled_model_is_left_to_the_compiler() -> None:
+    net = nn.Sequential(conv(), normed(4)).eval()
+    net.compile(backend="eager")
+    with torch.no_grad(), applied("fold_batch_norm") as said:
+        net(X)
+    assert not said

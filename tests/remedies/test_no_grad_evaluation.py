@@ -232,12 +232,17 @@ def test_gradients_of_an_input() -> None:
     same_with_it(run, holds=True)
 
 
-def test_gradients_of_what_a_hook_was_given() -> None:
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_gradients_of_what_a_hook_was_given(everywhere: bool) -> None:
     def run() -> list[Any]:
         model, _ = trained_and_evaluated()
         seen: list[Any] = []
-        model.up.register_forward_hook(lambda module, args, output: seen.append(output))
-        return list(torch.autograd.grad(model(X).exp().sum(), seen))
+        listen = nn.modules.module.register_module_forward_hook if everywhere else model.up.register_forward_hook
+        handle = listen(lambda module, args, output: seen.append(output) if module is model.up else None)
+        try:
+            return list(torch.autograd.grad(model(X).exp().sum(), seen))
+        finally:
+            handle.remove()
 
     same_with_it(run, holds=True)
 

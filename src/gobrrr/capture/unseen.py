@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
+UNFINISHED = "_gobrrr_unfinished"
+"""Attribute of a layer's output in which a remedy has what the next layer computes: who is it for. The guard does not
+take it for the output."""
 _SHARED_LOCALS = sys.version_info < (3, 13)
 """Until PEP 667, all who ask for a function's variables get one and the same dict, and asking rewrites it."""
 _TRACING_ASKS = sys.version_info < (3, 11)

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gobrrr.capture.unseen import UNFINISHED
 from gobrrr.guard.look import look
 from gobrrr.guard.rows import tensors_of
 from gobrrr.guard.seen import Seen
 
 
-@contextlib.contextmanager
-def watching(model: Any, label: str, inside: dict[str, Seen] | None) -> Iterator[None]:
-    """In the first call of a plain model, every module's output too: they say where a difference begins."""
-    if inside is None or hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None):
-        yield
-        return
+class Parts:
+    """Outputs of a model's parts in its first call, unless it is compiled: they say where a difference begins. They are
+    looked at where a part is called, by no hook: whoever asks whether the program listens finds none of ours."""
 
-    def noted(name: str) -> Callable[[Any, Any, Any], None]:
-        def hook(_module: Any, _args: Any, output: Any) -> None:
+    def __init__(self, model: Any, label: str) -> None:
+        compiled = hasattr(model, "_orig_mod") or getattr(model, "_compiled_call_impl", None)
+        parts = () if compiled else model.named_modules()
+        self._names = {id(part): f"{label}.{plain_name(name)}" for name, part in parts if name}
+        self.seen: dict[str, Seen] = {}
+
+    def watched(self, part: Any, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, and what it gives the first time is kept."""
+        name = self._names.get(id(part))
+        if name is None:
+            return call
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            output = call(*args, **kwargs)
             found = tensors_of(output)
-            if found and name not in inside:
-                inside[name] = look(found[0])
+            if found and name not in self.seen and not hasattr(output, UNFINISHED):
+                self.seen[name] = look(found[0])
+            return output
 
-        return hook
-
-    handles = [m.register_forward_hook(noted(f"{label}.{plain_name(n)}")) for n, m in model.named_modules() if n]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+        return called
 
 
 def plain_name(name: str) -> str:

@@ -28,13 +28,12 @@ from gobrrr.capture.unseen import is_functional
 from gobrrr.guard import dropout, functional
 from gobrrr.guard.book import Book
 from gobrrr.guard.epochs import Epochs
-from gobrrr.guard.modules import watching
+from gobrrr.guard.modules import Parts
 from gobrrr.guard.observation import Call, Epoch, Given, Observation, Step
 from gobrrr.guard.padding import cut_of, tokens_of
 from gobrrr.guard.pixels import given_of
 from gobrrr.guard.rows import Computed, data_of, own_of, tensors_of
 from gobrrr.guard.schedule import TWIN_STEPS
-from gobrrr.guard.seen import Seen
 from gobrrr.guard.states import States
 
 Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any, Any]]]
@@ -70,7 +69,8 @@ class Witness:
         self._seen_epochs: tuple[Epoch, ...] | None = None
         self._computed = Computed()
         self._scaled: dict[int, tuple[weakref.ref[Any], float]] = {}
-        self._inside: dict[str, Seen] | None = {}
+        self._parts: Parts | None = None
+        self._first = True
         self._depth = 0
         self._backward = False
         self._thread = threading.get_ident()
@@ -158,9 +158,9 @@ class Witness:
             def __get__(self, instance: Any, owner: type | None = None) -> Any:
                 if instance is None:
                     return plain(self.function)
-                bound = self.function.__get__(instance, owner)
-                if not witness._is_the_programs(instance, sys._getframe(0).f_back):
-                    return bound
+                bound, caller = self.function.__get__(instance, owner), sys._getframe(0).f_back
+                if not witness._is_the_programs(instance, caller):
+                    return witness._part(instance, bound, caller)
                 return lambda *args, **kwargs: witness._called(instance, bound, args, kwargs)
 
         self._module_call = ModuleCall(Calls)
@@ -175,33 +175,41 @@ class Witness:
         if is_functional():
             self._transformed = True
             return False
-        if caller is None or not caller.f_globals.get("__name__", "").startswith(_COMPILER):
+        if caller is None or not _compiles(caller):
             return True
         # A model that the program itself has compiled hands its call on, from the compiler's own code.
         return hasattr(model, "_orig_mod") and caller.f_code is getattr(type(model).__call__, "__code__", None)
 
+    def _part(self, part: Any, call: Any, caller: FrameType | None) -> Any:
+        """Of the first call, the parts are looked at too."""
+        if self._parts is None or threading.get_ident() != self._thread or is_functional() or _compiles(caller):
+            return call
+        return self._parts.watched(part, call)
+
     def _called(self, model: Any, call: Any, args: Any, kwargs: Any) -> Any:
         self._close()
         self._replayed = False
-        label, inside = self.book.label(model), self._inside
+        label = self.book.label(model)
         cut, tokens = cut_of(args, kwargs), tokens_of(args, kwargs)
         before = data_of((args, kwargs), self._computed, cut=cut, tokens=tokens)
         if self._pictures:
             before = msgspec.structs.replace(before, given=given_of(own_of((args, kwargs), self._computed), batch=True))
-        self._depth += 1
+        parts = Parts(model, label) if self._first else None
+        self._depth, self._parts = self._depth + 1, parts
         try:
-            with self._prepared(model, args, kwargs) as (given, named), watching(model, label, inside):
+            with self._prepared(model, args, kwargs) as (given, named):
                 result = call(*given, **named)
         finally:
-            self._depth -= 1
+            self._depth, self._parts = self._depth - 1, None
             self._module_call.again()
         self.book.name(model, label)
         found = [tokens(each) if self._real_tokens else cut(each) for each in tensors_of(result)]
         after = data_of((args, kwargs), self._computed, rows=False, cut=cut)
         self._computed.add(found)
         data = before if after.digest == before.digest else msgspec.structs.replace(before, mutated=True)
-        self.book.calls.append(Call(label, bool(model.training), data, self.book.outputs(found), dict(inside or {})))
-        self._inside = None
+        inside = parts.seen if parts else {}
+        self.book.calls.append(Call(label, bool(model.training), data, self.book.outputs(found), inside))
+        self._first = False
         if self._after_step is not None:
             self._after_step(len(self.book.steps), len(self.book.calls))
         return result
@@ -311,6 +319,10 @@ class Witness:
     def _graph_replayed(self, _: Any) -> None:
         """What it computes is seen in the next call or update alone."""
         self._replayed = True
+
+
+def _compiles(caller: FrameType | None) -> bool:
+    return caller is not None and caller.f_globals.get("__name__", "").startswith(_COMPILER)
 
 
 def _of_models(step: Step) -> Step:

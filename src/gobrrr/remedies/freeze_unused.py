@@ -128,12 +128,12 @@ def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
     called by another name."""
     import torch
 
-    from gobrrr.remedies.graph_later import is_hooked, modules_of
+    from gobrrr.remedies.graph_later import are_hooked, modules_of
 
     def asleep(of: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or is_distributed() or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        if any(map(is_hooked, modules_of(of))):
+        if are_hooked(modules_of(of)):
             return forward(*args, **kwargs)
         with _asleep(found.sleep()):
             return forward(*args, **kwargs)

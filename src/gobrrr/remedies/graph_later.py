@@ -26,9 +26,8 @@ class Insides(NamedTuple):
     @property
     def are_quiet(self) -> bool:
         """All are in eval() mode, and nobody has hooked himself in, who would miss the graph or be called twice."""
-        return not any(m.training or is_hooked(m) for m in self.modules) and not any(
-            t._backward_hooks for t in self.asking
-        )
+        trains = any(module.training for module in self.modules)
+        return not trains and not are_hooked(self.modules) and not any(t._backward_hooks for t in self.asking)
 
     def keep_a_graph(self) -> bool:
         """Whether a module has put away a tensor that a backward may go through."""
@@ -36,9 +35,11 @@ class Insides(NamedTuple):
         return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None for leaf in tree_leaves(list(kept)))
 
 
-def is_hooked(module: Any) -> bool:
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
+def are_hooked(modules: Iterable[Any]) -> bool:
+    """Whether somebody listens at one of them, or at all that there are. gobrrr itself puts no hooks on modules."""
+    everywhere: Callable[[], bool] = torch.nn.modules.module._has_any_global_hook
+    return everywhere() or any(
+        m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in modules
     )
 
 
