@@ -8,7 +8,7 @@ import functools
 import gc
 import os
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +153,30 @@ def test_gradients_that_share_a_buffer_are_zeroed_in_it(detached: bool) -> None:
     with applied("set_to_none") as said:
         found = trained()
     assert not said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
+@pytest.mark.parametrize("kept", [
+    lambda gradient: gradient, lambda gradient: gradient.data, lambda gradient: gradient.view(-1),
+    lambda gradient: gradient.numpy(),
+])  # fmt: skip
+def test_gradients_that_the_program_keeps_are_zeroed_and_filled_as_ever(kept: Callable[[Any], Any]) -> None:
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(3, 3)
+        optimizer, held = torch.optim.SGD(model.parameters(), lr=0.1), []
+        for _ in range(4):
+            optimizer.zero_grad(set_to_none=False)
+            model(torch.ones(2, 3)).square().mean().backward()
+            held = held or [kept(p.grad) for p in model.parameters()]
+            for each in held:
+                each.clip(-0.01, 0.01, out=each) if hasattr(each, "ctypes") else each.clamp_(-0.01, 0.01)
+            optimizer.step()
+        return [p.detach() for p in model.parameters()]
+
+    plain = trained()
+    with applied("set_to_none"):
+        found = trained()
+    assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
 
 
 def test_a_zero_grad_that_the_program_has_wrapped_fills_with_zeros_once_the_remedy_is_gone() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -14,7 +15,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils import checkpoint as checkpointing  # noqa: E402
 
-from gobrrr.remedies import keep_activations, registry  # noqa: E402
+from gobrrr.errors import GobrrrError  # noqa: E402
+from gobrrr.remedies import moved, registry  # noqa: E402
 from gobrrr.remedies.patch import patched  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
@@ -37,10 +39,9 @@ class Layers(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.ModuleList(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.3), nn.Tanh()) for _ in range(3))
-        self.recompute, self.calls = recompute, 0
+        self.recompute = recompute
 
     def run(self, layer: nn.Module, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
-        self.calls += 1
         return layer(x) * scale
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -50,14 +51,24 @@ class Layers(nn.Module):
 
 
 def gradients(recompute: Callable[..., Any], asks: bool = True) -> tuple[list[Any], int]:
-    model = Layers(recompute)
+    """Of a second step, and how often its layers ran."""
+    model, calls = Layers(recompute), 0
+
+    def counts(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    for layer in model.layers:
+        layer[0].register_forward_hook(counts)
     torch.manual_seed(1)
-    x = torch.randn(4, 8, requires_grad=asks)
-    loss = model(x).square().sum()
-    if loss.requires_grad:
-        loss.backward()
+    for _ in range(2):
+        calls = 0
+        x = torch.randn(4, 8, requires_grad=asks)
+        loss = model(x).square().sum()
+        if loss.requires_grad:
+            loss.backward()
     torch.manual_seed(0)
-    return [loss.detach(), *(p.grad for p in model.parameters())], model.calls
+    return [loss.detach(), *(p.grad for p in model.parameters())], calls
 
 
 ONCE = [
@@ -144,6 +155,12 @@ def normed(x: torch.Tensor) -> torch.Tensor:
     return nn.functional.relu(NORM(x))
 
 
+def twice(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Computed again the first time."""
+    for _ in range(2):
+        checkpointing.checkpoint(function, *args, use_reentrant=False, **kwargs).sum().backward()
+
+
 def attended(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return nn.functional.multi_head_attention_forward(
         x, x, x, 8, 2, weight, None, None, None, False, 0.0, weight[:8], None
@@ -152,40 +169,138 @@ def attended(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 def test_a_norm_that_a_function_names_goes_on_moving_twice() -> None:
     with applied() as said:
-        checkpointing.checkpoint(partial(normed), torch.ones(4, 8), use_reentrant=False).sum().backward()
-    assert not said and NORM.num_batches_tracked == 2
+        twice(partial(normed), torch.ones(4, 8))
+    assert not said and NORM.num_batches_tracked == 4
 
 
 def test_a_function_of_the_program_is_looked_into_and_not_those_of_packages() -> None:
-    looked_at: list[str] = []
+    looked_at: set[str] = set()
 
-    def asked(function: Any) -> list[Any]:
-        found = plain(function)
-        looked_at.append(function.__name__)
-        return found
+    def asked(function: Any) -> Any:
+        looked_at.add(function.__name__)
+        return plain(function)
 
-    plain = keep_activations._named_by
+    plain = moved._named_by
     with applied() as said, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keep_activations, "_named_by", asked)
+        patch.setattr(moved, "_named_by", asked)
         x, weight = torch.ones(3, 1, 8), torch.ones(24, 8, requires_grad=True)
-        checkpointing.checkpoint(attended, x, weight, use_reentrant=False).sum().backward()
-    assert said and looked_at == ["attended"]
+        twice(attended, x, weight)
+    assert said and looked_at == {"attended"}
 
 
 def test_a_closure_that_is_not_filled_yet_is_no_obstacle() -> None:
     def layer(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if x.numel() else later(x)
+        return x.tanh() if x.numel() else later(x)
 
     with applied() as said:
-        checkpointing.checkpoint(layer, torch.ones(4, 8), use_reentrant=False)
+        twice(layer, torch.ones(4, 8, requires_grad=True))
     later = layer
     assert said and later
 
 
 def test_a_norm_in_eval_mode_is_no_reason_to_compute_again() -> None:
+    model = Normed("closure").eval()
     with applied() as said:
-        Normed("closure").eval()(torch.ones(4, 8))
+        for _ in range(2):
+            model(torch.ones(4, 8)).sum().backward()
     assert said
+
+
+class Averaged(nn.Module):
+    """Its average moves in each forward, early or late in it; it may begin to only later."""
+
+    def __init__(self, how: str, since: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.before, self.after = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("centre", torch.zeros(8))
+        self.seen, self.losses, self.calls, self.how, self.since = torch.zeros(8), [], 0, how, [since]
+
+    def forward(self, x: torch.Tensor) -> Any:
+        if self.how == "last":
+            x = self.after(self.before(x).tanh()).tanh()
+        with torch.no_grad():
+            if self.since[0] <= 0:
+                self.move(x)
+        return x if self.how == "last" else self.after(self.before(x).tanh()).tanh()
+
+    def move(self, x: torch.Tensor) -> None:
+        if self.how == "counter":
+            self.calls += 1
+        elif self.how == "list":
+            self.losses.append(1.0)
+        elif self.how == "attribute":
+            self.seen.lerp_(x.mean(0), 0.1)
+        elif self.how == "data":
+            self.centre.data.lerp_(x.mean(0), 0.1)
+        elif self.how == "new":
+            self.centre = self.centre.lerp(x.mean(0), 0.1)
+        elif self.how == "random":
+            self.drawn = None if random.random() < 2 else x
+        else:
+            self.centre.lerp_(x.mean(0), 0.1)
+
+    def state(self) -> list[Any]:
+        return [*self.parameters(), self.centre, self.seen, torch.tensor([self.calls, len(self.losses)])]
+
+
+def averaged(model: Averaged, reentrant: bool, steps: int = 3) -> list[Any]:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    random.seed(0)
+    for number in range(steps):
+        x = torch.linspace(0, 1 + number, 32).view(4, 8).requires_grad_()
+        optimizer.zero_grad()
+        checkpointing.checkpoint(model, x, use_reentrant=reentrant).square().sum().backward()
+        optimizer.step()
+        model.since[0] -= 1
+    return [*model.state(), torch.tensor(random.random())]
+
+
+HOW = ["first", "last", "counter", "list", "attribute", "data", "new", "random"]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_moves_in_each_forward_goes_on_doing_so_as_often(how: str, reentrant: bool) -> None:
+    expected = averaged(Averaged(how), reentrant)
+    with applied() as said:
+        found = averaged(Averaged(how), reentrant)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert bool(said) is (how == "last" and not reentrant)  # torch stops before it comes to it again
+
+
+def test_an_average_that_begins_to_move_later_takes_the_remedy_away() -> None:
+    with applied() as said, pytest.raises(GobrrrError, match="begun to change"):
+        averaged(Averaged("first", since=2), True, 4)
+    assert said
+
+
+class Strange:
+    def __init__(self) -> None:
+        self.inner = [0]
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_moves_within_an_object_that_a_function_closes_over_goes_on_doing_so(reentrant: bool, early: bool) -> None:
+    def moved_so_often() -> int:
+        strange = Strange()
+
+        def layer(x: torch.Tensor) -> torch.Tensor:
+            strange.inner[0] += early
+            y = x.tanh()
+            strange.inner[0] += not early
+            return y
+
+        x = torch.ones(4, 8, requires_grad=True)
+        for _ in range(3):
+            checkpointing.checkpoint(layer, x, use_reentrant=reentrant).sum().backward()
+        return strange.inner[0]
+
+    expected = moved_so_often()
+    with applied() as said:
+        assert moved_so_often() == expected
+    assert bool(said) is not (reentrant or early)
 
 
 def test_a_library_that_keeps_the_function_recomputes_again_afterwards() -> None:
@@ -220,6 +335,15 @@ def test_layers_that_are_marked_forget_it_until_it_is_over(compiled: bool) -> No
         assert torch.equal(gradient(), expected)
         assert said == ["keep_activations"] and not model[0].gradient_checkpointing
     assert model[0].gradient_checkpointing and model[1].gradient_checkpointing and torch.equal(gradient(), expected)
+
+
+@pytest.mark.parametrize("part", [nn.BatchNorm1d(8), Averaged("first")])
+def test_layers_that_may_move_something_stay_marked(part: nn.Module) -> None:
+    model = Marked(nn.Sequential(nn.Linear(8, 8), part))
+    model[0].gradient_checkpointing = True
+    with applied() as said:
+        model(torch.rand(4, 8)).sum().backward()
+    assert not said
 
 
 def test_compiled_calls_stay_as_they_are() -> None:

@@ -433,3 +433,10 @@ def test_what_a_graph_launched_is_counted(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_a_kernels_name_is_told_without_its_parameters(kernel: str, read: str) -> None:
     assert readable(kernel) == read
+
+
+def test_endless_names_are_read_once() -> None:
+    """Where each beginning were read to the end, this would not end."""
+    assert readable("a(" * 500_000 + "\n") == "a"
+    assert not VECTOR_UNITS.search("winograd" * 100_000) and TENSOR_CORE.search("xmma" * 500_000)
+    assert not TENSOR_CORE.search("xmmaf32f32_f32f32_f32" * 20_000)

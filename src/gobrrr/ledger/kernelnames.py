@@ -38,12 +38,15 @@ _CLASSES = tuple(
     )
 )  # fmt: skip
 TENSOR_CORE = re.compile(
-    r"tensorop|[shi]\d{3,6}(gemm|cudnn|fprop|dgrad|wgrad)|hmma|imma|wgmma|gmma|xmma(?!\w*f32f32_f32f32_f32)|mfma|_MI\d+x|_tc|bf16gemm|nvjet|tcgen05"
+    r"tensorop|[shi]\d{3,6}(gemm|cudnn|fprop|dgrad|wgrad)|hmma|imma|wgmma|gmma|xmma(?!\w{0,80}f32f32_f32f32_f32)|mfma|_MI\d+x|_tc|bf16gemm|nvjet|tcgen05"
     r"|\bsage_fwd|E[2345]M[0123]|flash|attn_fwd|fmha|triton_mm|triton_tem",
     re.I,
 )
-VECTOR_UNITS = re.compile(r"sgemm_|_scudnn_|(engine|sgemm|winograd\w*)<float|_simt_|_ffma_|f32f32_f32f32_f32", re.I)
-"""fp32 products and convolutions that say by their names that they leave the matrix units alone."""
+VECTOR_UNITS = re.compile(
+    r"sgemm_|_scudnn_|(engine|sgemm|winograd\w{0,80})<float|_simt_|_ffma_|f32f32_f32f32_f32", re.I
+)
+"""fp32 products and convolutions that say by their names that they leave the matrix units alone. Repeats are bounded: a
+name made of nothing but their beginnings would be read once for each."""
 
 
 @cache
@@ -53,9 +56,11 @@ def kernel_class(name: str) -> str:
 
 
 _NOISE = re.compile(r"^void |\(anonymous namespace\)::|at::native::")
-_PARAMETERS = re.compile(r"(?<=\w|>)\(.*$")
+_PARAMETERS = re.compile(r"[\w>]\(")
 
 
 def readable(kernel: str) -> str:
     """A kernel's name without what nobody reads: its type, torch's own namespaces, and from its parameters on."""
-    return _PARAMETERS.sub("", _NOISE.sub("", kernel)) or kernel
+    name = _NOISE.sub("", kernel)
+    found = _PARAMETERS.search(name)
+    return (name[: found.start() + 1] if found else name) or kernel

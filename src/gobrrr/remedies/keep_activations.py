@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Hashable
+from itertools import count
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gobrrr.capture.userfiles import UserFiles
+from gobrrr.errors import GobrrrError
 from gobrrr.remedies.model import Remedy, SetKeyword
 
 if TYPE_CHECKING:
@@ -21,22 +21,30 @@ ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOC
 OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
 """Of checkpoint itself; all other keyword arguments are the function's."""
 
-_FILES = UserFiles()
+MOVES_LATER = "a checkpointed function has begun to change what it holds, and did so once instead of twice"
+MOST = 10_000
+"""Ways of calls that are remembered."""
 
 
 class KeepActivations(Remedy):
     """Layers of transformers forget that they are to be checkpointed, and torch.utils.checkpoint.checkpoint calls its
     function and no more. Calls that do something else beside are left alone: other contexts, random numbers that are
-    not to be the same, buffers that move in each forward (a batch norm's statistics move twice), and inputs of which
-    none asks for a gradient, which reentrant checkpointing lets through without one. In code that is compiled only the
-    layers are reached: dynamo knows torch's function by its place."""
+    not to be the same, and inputs of which none asks for a gradient, which reentrant checkpointing lets through without
+    one. The first call of each function is computed again as ever, and looked at: where that moves something (a batch
+    norm's statistics, an average, a counter), it goes on moving twice. In code that is compiled only the layers are
+    reached: dynamo knows torch's function by its place."""
 
     name = "keep_activations"
     title = "keeps activations for backward where memory has room, instead of computing them again"
     safety = "exact"
     place = "model"
+    late = True
     codes = ("BRR111",)
     conflicts: ClassVar[tuple[str, ...]] = ("activation_checkpointing",)
+    unseen = (
+        "what a checkpointed function changes outside of its modules' attributes and tensors, its closure and the "
+        "globals that it names (in a hook, deep within an object, on disk) changes once a step instead of twice"
+    )
     by_hand = "TrainingArguments(..., gradient_checkpointing=False)  # or layer(x) for checkpoint(layer, x)"
     edit = SetKeyword(ARGUMENTS, "gradient_checkpointing", "False", of=("transformers", "trl"))
 
@@ -46,6 +54,7 @@ class KeepActivations(Remedy):
 
     def _layers(self, model: Any, seams: Seams) -> None:
         marked = [part for part in model.modules() if part.__dict__.get("gradient_checkpointing") is True]
+        marked = [part for part in marked if not any(map(_may_move, part.modules()))]
         for part in marked:
             seams.replace(part, "gradient_checkpointing", False)
         if marked:
@@ -57,15 +66,28 @@ class KeepActivations(Remedy):
         plain = module.checkpoint
         put_back: list[bool] = []
         told: list[bool] = []
+        ways = _Ways(functools.partial(seams.declined, self.name))
 
         @functools.wraps(plain)  # dynamo reads its signature
         def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            if put_back or not _only_recomputes(function, args, kwargs):
+            if put_back or not _only_recomputes(args, kwargs):
                 return plain(function, *args, **kwargs)
+            from gobrrr.remedies.moved import Glance, can_be_known, reached_by
+
+            things = reached_by(function, args, kwargs)
+            way = ways.of(things, kwargs)
+            if way.moves or (kwargs.get("use_reentrant") is not False and not can_be_known(things)):
+                return plain(function, *args, **kwargs)
+            if not way.may_be_kept:
+                return plain(way.looked_at(function, things), *args, **kwargs)
             if not told:
                 told.append(True)
                 seams.applied(self.name, "in torch.utils.checkpoint")
-            return function(*args, **{name: given for name, given in kwargs.items() if name not in OPTIONS})
+            before = Glance(things)
+            result = function(*args, **{name: given for name, given in kwargs.items() if name not in OPTIONS})
+            if way.has_new(before.moved(Glance(things))):
+                seams.give_up(GobrrrError(f"{self.name}: {MOVES_LATER}", f"gobrrr tune --without {self.name}"))
+            return result
 
         def undo() -> None:
             put_back.append(True)  # libraries that imported the function have it for good
@@ -75,61 +97,95 @@ class KeepActivations(Remedy):
         seams.undo(undo)
 
 
-def _only_recomputes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _may_move(module: Any) -> bool:
+    """Whether a forward in train() mode may change the module: those of batch norms and of spectral ones do, and nobody
+    has looked at those of the program's own classes, whose calls of checkpoint are."""
+    from gobrrr.remedies.reached import is_own
+
+    return is_own(module) or any(getattr(module, kind, False) for kind in ("track_running_stats", "n_power_iterations"))
+
+
+def _only_recomputes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call differs from one of its function by nothing but when activations are computed."""
     import torch
     from torch.utils.checkpoint import noop_context_fn
 
     if not kwargs.get("preserve_rng_state", True) or kwargs.get("context_fn", noop_context_fn) is not noop_context_fn:
         return False
-    if any(_moves(module) for module in _modules_of(function, args, kwargs)):
-        return False
     asks = any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
     return kwargs.get("use_reentrant") is False or asks
 
 
-def _moves(module: Any) -> bool:
-    """Whether a forward in train() mode writes to a buffer: those of batch norms and of spectral ones are."""
-    kinds = ("track_running_stats", "n_power_iterations")
-    holding = (each for each in module.modules() if each.training and each._buffers)
-    return any(getattr(each, kind, False) for each in holding for kind in kinds)
+class _Ways:
+    """Calls that are checkpointed, by the modules that they may run, the code of functions, and their options."""
+
+    def __init__(self, declined: Callable[[str], None]) -> None:
+        self._declined = declined
+        self._known: dict[Hashable, _Way] = {}
+
+    def of(self, things: list[Any], kwargs: dict[str, Any]) -> _Way:
+        """The one of a call that reaches these."""
+        from torch.nn import Module
+
+        modules = [each for each in things if isinstance(each, Module)]
+        codes = tuple(each.__code__ for each in things if isinstance(each, FunctionType))
+        options = tuple(kwargs.get(option) for option in OPTIONS)
+        key = tuple((id(each), each.training) for each in modules), codes, options
+        found = self._known.get(key)
+        if found is None or not found.is_of(modules):
+            if len(self._known) >= MOST:  # made anew for each call: those before are gone
+                self._known.clear()
+            found = self._known[key] = _Way(modules, self._declined)
+        return found
 
 
-def _modules_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Those that a call may run: what it is given, what its function holds, is a method of, closes over or names."""
-    from torch.nn import Module
+class _Way:
+    """What is known of calls of one way. One of which a backward has come tells: where computing it again has changed
+    nothing, leaving that out does not either."""
 
-    todo: list[Any] = [function, *args, *kwargs.values()]
-    found: list[Any] = []
-    met: dict[int, Any] = {}
-    while todo:
-        each = todo.pop()
-        if id(each) in met:
-            continue
-        met[id(each)] = each  # held, so that no other has its id
-        if isinstance(each, Module):
-            found.append(each)
-        elif isinstance(each, (list, tuple)):
-            todo += each
-        elif isinstance(each, functools.partial):
-            todo += [each.func, *each.args, *each.keywords.values()]
-        elif inspect.ismethod(each):
-            todo += [each.__func__, each.__self__, *getattr(each.__self__, "__dict__", {}).values()]
-        elif inspect.isfunction(each):
-            todo += _named_by(each)
-    return found
+    def __init__(self, modules: list[Any], declined: Callable[[str], None]) -> None:
+        self._modules, self._declined = [weakref.ref(each) for each in modules], declined
+        self._came = self.moves = False
+        self._moved: set[int] = set()
+        """In forward, and not again in backward."""
 
+    def is_of(self, modules: list[Any]) -> bool:
+        """An id may be another module's by now."""
+        return all(ref() is each for ref, each in zip(self._modules, modules, strict=True))
 
-def _named_by(function: FunctionType) -> list[Any]:
-    """What it closes over, and the globals that it names, which in packages are no modules that train."""
-    values: list[Any] = []
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # nothing is in it yet
-            values.append(cell.cell_contents)
-    code, known = function.__code__, function.__globals__
-    if code.co_filename.startswith("<") or _FILES.is_user(code.co_filename):
-        values += [known[name] for name in code.co_names if name in known]
-    return values
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether it was computed again, and nothing changed by that."""
+        return self._came and not self.moves
+
+    def looked_at(self, function: Callable[..., Any], things: list[Any]) -> Callable[..., Any]:
+        """The function for checkpoint to call, at first and again in backward."""
+        from gobrrr.remedies.moved import Glance, Look
+
+        calls = count()
+
+        def looked(*args: Any, **kwargs: Any) -> Any:
+            again = next(calls) > 0
+            look, glance = Look(things) if again else None, Glance(things)
+            try:
+                return function(*args, **kwargs)
+            finally:  # torch may stop it by an error once it has what it needs
+                if look is None:
+                    self._moved |= glance.moved(Glance(things))
+                else:
+                    self._is_computed_again(look.is_still(Look(things)))
+
+        return looked
+
+    def _is_computed_again(self, is_still: bool) -> None:
+        self._came = True
+        if not is_still and not self.moves:
+            self.moves = True
+            self._declined("what a checkpointed function holds changes whenever it is computed again")
+
+    def has_new(self, moved: set[int]) -> bool:
+        """Whether something moves of which it is not known whether it would have moved again in backward."""
+        return bool(moved - self._moved)
 
 
 REMEDY = KeepActivations()

@@ -27,6 +27,10 @@ class SetToNone(Remedy):
     serves = "training"
     codes = ("BRR207",)
     by_hand = "optimizer.zero_grad(set_to_none=True)"
+    unseen = (
+        "who keeps the bare storage or the address (data_ptr) of a gradient reads memory there that is no gradient's "
+        "any more; a tensor, view or array that is kept is seen, and those gradients keep their zeros"
+    )
 
     def apply(self, seams: Seams) -> None:
         from torch.nn import Module
@@ -62,10 +66,12 @@ class _Dropped:
 
     def note(self, holder: Any) -> bool:
         """Those of an optimizer or a module that have a gradient now. Not where that is sparse, of which an empty one
-        still counts as a step, or lies in a buffer that the program may hold, nor inside of an optimizer's step, whose
-        closure is called after what `fill` does."""
+        still counts as a step, lies in a larger buffer, or is held by somebody else, who would read it after zeros were
+        written to it; nor inside of an optimizer's step, whose closure is called after what `fill` does."""
         found = [p for p in parameters_of(holder) if p.grad is not None]
-        if self._over or any(p.grad.is_sparse or _is_part(p.grad) for p in found) or _is_inside_a_step():
+        if self._over or any(p.grad.is_sparse or _is_part(p.grad) or _is_held(p) for p in found):
+            return False
+        if _is_inside_a_step():
             return False
         self._known.update((id(p), weakref.ref(p)) for p in found)
         return True
@@ -93,6 +99,30 @@ class _Dropped:
 def _is_part(gradient: Any) -> bool:
     """Of a larger tensor: backward adds to it in place."""
     return bool(gradient._is_view()) or gradient.untyped_storage().nbytes() > gradient.nbytes
+
+
+def _is_held(parameter: Any) -> bool:
+    """Whether a name, a list, a view or an array keeps its gradient, or memory of it, beside the parameter."""
+    return _holders(parameter) != _alone()
+
+
+def _holders(parameter: Any) -> tuple[int, int, int]:
+    """Of its gradient: how many refer to the Python object, to torch's tensor, and to its memory."""
+    import torch
+
+    gradient = parameter.grad
+    memory = torch._C._storage_Use_Count(gradient.untyped_storage()._cdata)
+    return sys.getrefcount(gradient), gradient._use_count(), memory
+
+
+@functools.cache
+def _alone() -> tuple[int, int, int]:
+    """The same where only the parameter has it: interpreters and builds of torch count differently."""
+    import torch
+
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    return _holders(parameter)
 
 
 def _is_inside_a_step() -> bool:

@@ -1,0 +1,189 @@
+"""What does a call change beside its output, in what it can be seen to hold?"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import Module
+
+from gobrrr.capture.userfiles import UserFiles
+from gobrrr.remedies.changed import mark
+from gobrrr.remedies.copied_state import LONG, CopiedState
+
+PLAIN = (type(None), bool, int, float, complex, str, bytes)
+CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+CALLED = (FunctionType, BuiltinFunctionType, MethodType, functools.partial, type, ModuleType)
+_KINDS = ("_parameters", "_buffers", "_modules")
+_TORCHS_OWN = frozenset(vars(Module())) - {"training"}
+"""Attributes of every module: tensors and parts are asked for one by one, hooks are not looked at."""
+_SIMPLE = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+"""Classes of tensors that have an address and can be compared."""
+_FILES = UserFiles()
+
+
+def reached_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What a call may read or run: what it is given, what its function holds, is a method of, closes over or names, and
+    the same of the forwards of modules among these."""
+    todo: list[Any] = [function, *args, *kwargs.values()]
+    met: dict[int, Any] = {}
+    while todo:
+        each = todo.pop()
+        if id(each) in met or isinstance(each, PLAIN):
+            continue
+        met[id(each)] = each  # held, so that no other has its id
+        if isinstance(each, Module):
+            todo += [part for part in each._modules.values() if part is not None]
+            todo.append(type(each).forward)
+        elif isinstance(each, CONTAINERS):
+            todo += () if len(each) > LONG else each.values() if isinstance(each, dict) else each
+        elif isinstance(each, functools.partial):
+            todo += [each.func, *each.args, *each.keywords.values()]
+        elif inspect.ismethod(each):
+            todo += [each.__func__, each.__self__]
+            todo += [] if isinstance(each.__self__, Module) else getattr(each.__self__, "__dict__", {}).values()
+        elif inspect.isfunction(each):
+            todo += [value for _, value in _named_by(each)]
+    return list(met.values())
+
+
+def _named_by(function: FunctionType) -> Iterator[tuple[Hashable, Any]]:
+    """What it closes over, and the globals that it names, which in packages are no modules that train."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            yield id(cell), cell.cell_contents
+    code, known = function.__code__, function.__globals__
+    if code.co_filename.startswith("<") or _FILES.is_user(code.co_filename):
+        yield from (((id(known), name), known[name]) for name in code.co_names if name in known)
+
+
+def can_be_known(things: list[Any]) -> bool:
+    """Whether nothing is among them that may change within, where nobody looks."""
+    return all(map(_is_known, things))
+
+
+def _is_known(thing: Any) -> bool:
+    if isinstance(thing, CONTAINERS):
+        return len(thing) <= LONG
+    if isinstance(thing, (Module, *CALLED)) or type(thing).__module__.partition(".")[0] == "torch":
+        return True
+    own = getattr(thing, "__dict__", None)
+    return own is not None and all(isinstance(value, PLAIN) for value in own.values())
+
+
+class _Held(NamedTuple):
+    thing: Any
+    """Kept, so that no other has its id."""
+    mark: Any
+    copy: Any = None
+
+    def is_still(self, later: _Held) -> bool:
+        if self.mark != later.mark:
+            return False
+        return self.copy is None or torch.equal(self.copy, later.copy)
+
+
+class Glance:
+    """A quick look, before and after each call: tensors by torch's count of writes, plain values by what they are,
+    containers by their length, all else by which it is."""
+
+    def __init__(self, things: list[Any]) -> None:
+        held: list[Any] = []
+        for thing in things:
+            if isinstance(thing, Module):
+                own = vars(thing)
+                for kind in _KINDS:
+                    held += own[kind].values()
+                held += own.values()
+            else:
+                held += (value for _, value in _parts(thing))
+        self._held, self._counts = held, [_count(value) for value in held]
+
+    def moved(self, later: Glance) -> set[int]:
+        """The places where a later one found something else; -1 where there are more or fewer."""
+        if len(self._held) != len(later._held):
+            return {-1}
+        pairs = zip(self._held, later._held, self._counts, later._counts, strict=True)
+        return {at for at, (a, b, m, n) in enumerate(pairs) if m != n or not (a is b or _is_same(a, b))}
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, CONTAINERS):
+        return len(value)
+    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    return isinstance(one, PLAIN) and type(one) is type(other) and repr(one) == repr(other)
+
+
+class Look:
+    """A thorough one, which finds as well what is written through `.data` to tensors that are not trained, random
+    numbers that Python or NumPy draw, and what changes within objects that are not known."""
+
+    def __init__(self, things: list[Any]) -> None:
+        self._held: dict[Hashable, _Held] = {key: _held(value) for thing in things for key, value in _parts(thing)}
+        self._held["random"] = _Held(None, _drawn())
+        self._within = _within([thing for thing in things if not _is_known(thing)])
+
+    def is_still(self, later: Look) -> bool:
+        """Whether a later one found the same."""
+        mine, others = self._held, later._held
+        if mine.keys() != others.keys() or not self._is_still_within(later):
+            return False
+        return all(held.is_still(others[key]) for key, held in mine.items())
+
+    def _is_still_within(self, later: Look) -> bool:
+        if self._within is None or later._within is None:
+            return False
+        return all(one.is_still(other) for one, other in zip(self._within, later._within, strict=True))
+
+
+def _parts(thing: Any) -> Iterator[tuple[Hashable, Any]]:
+    if isinstance(thing, Module):
+        for kind in _KINDS:
+            for name, value in thing.__dict__[kind].items():
+                yield (id(thing), kind, name), value
+        for name, value in vars(thing).items():
+            if name not in _TORCHS_OWN:
+                yield (id(thing), name), value
+    elif isinstance(thing, FunctionType):
+        yield from _named_by(thing)
+    elif isinstance(thing, (*CONTAINERS, torch.Tensor, torch.Generator)):
+        yield id(thing), thing
+    elif not isinstance(thing, CALLED):
+        for name, value in getattr(thing, "__dict__", {}).items():
+            yield (id(thing), name), value
+
+
+def _held(value: Any) -> _Held:
+    if isinstance(value, PLAIN):
+        return _Held(value, repr(value))
+    if isinstance(value, torch.Tensor):
+        if type(value) not in _SIMPLE or value.layout is not torch.strided or value.is_meta:
+            return _Held(value, (id(value), None if value.is_inference() else value._version))
+        return _Held(value, mark(value), None if value.requires_grad else value.detach().clone())
+    if isinstance(value, torch.Generator):
+        return _Held(value, bytes(value.get_state().numpy()))
+    return _Held(value, (id(value), len(value)) if isinstance(value, CONTAINERS) else id(value))
+
+
+def _within(strangers: list[Any]) -> list[CopiedState] | None:
+    """Null where it is too much to be looked at."""
+    try:
+        return [CopiedState(strangers)]
+    except Exception:  # TooMuch, or the program's own objects, asked in a way that they did not foresee
+        return None
+
+
+def _drawn() -> Any:
+    numpy = sys.modules.get("numpy")
+    return random.getstate(), None if numpy is None else repr(numpy.random.get_state(legacy=False)["state"])
