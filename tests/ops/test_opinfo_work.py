@@ -139,7 +139,7 @@ def samples(op: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(
-    scope="module", params=[pytest.param(24, id="sampled"), pytest.param(1, id="full", marks=pytest.mark.slow)]
+    scope="module", params=[pytest.param(12, id="sampled"), pytest.param(1, id="full", marks=pytest.mark.slow)]
 )
 def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
     threads = torch.get_num_threads()
