@@ -41,6 +41,14 @@ def applied(name: str) -> Iterator[dict[str, str]]:
         seams.remove()
 
 
+def with_and_without(name: str, trained: Callable[[], list[torch.Tensor]]) -> tuple[dict[str, str], bool]:
+    """What the remedy said that it did, and whether the tensors came out bit for bit as without it."""
+    plain = trained()
+    with applied(name) as said:
+        found = trained()
+    return said, all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+
+
 def step(model: nn.Module, optimizer: Any, x: torch.Tensor, **zero: Any) -> None:
     optimizer.zero_grad(**zero)
     model(x).square().mean().backward()
@@ -85,10 +93,8 @@ def test_what_backward_does_not_reach_decays_as_it_would_with_zeros() -> None:
             optimizer.step()
         return [p.detach() for p in model.parameters()]
 
-    plain = trained()
-    with applied("set_to_none") as said:
-        found = trained()
-    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+    said, same = with_and_without("set_to_none", trained)
+    assert said and same
 
 
 def decayed(how: str) -> list[torch.Tensor]:
@@ -149,10 +155,8 @@ def test_gradients_that_share_a_buffer_are_zeroed_in_it(detached: bool) -> None:
             optimizer.step()
         return [p.detach() for p in model.parameters()]
 
-    plain = trained()
-    with applied("set_to_none") as said:
-        found = trained()
-    assert not said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+    said, same = with_and_without("set_to_none", trained)
+    assert not said and same
 
 
 @pytest.mark.parametrize("kept", [
@@ -173,10 +177,8 @@ def test_gradients_that_the_program_keeps_are_zeroed_and_filled_as_ever(kept: Ca
             optimizer.step()
         return [p.detach() for p in model.parameters()]
 
-    plain = trained()
-    with applied("set_to_none"):
-        found = trained()
-    assert all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+    _, same = with_and_without("set_to_none", trained)
+    assert same
 
 
 def test_a_zero_grad_that_the_program_has_wrapped_fills_with_zeros_once_the_remedy_is_gone() -> None:
@@ -311,10 +313,8 @@ def test_an_evaluation_has_no_gradients_that_would_have_added_up() -> None:
             optimizer.step()
         return [p.detach() for p in model.parameters()]
 
-    plain = trained()
-    with applied("freeze_unused") as said:
-        found = trained()
-    assert said and all(torch.equal(a, b) for a, b in zip(plain, found, strict=True))
+    said, same = with_and_without("freeze_unused", trained)
+    assert said and same
 
 
 class Checkpointed(nn.Sequential):

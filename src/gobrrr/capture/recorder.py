@@ -9,7 +9,7 @@ import threading
 import weakref
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 from types import FrameType
@@ -201,7 +201,7 @@ class Recorder:
         if first is None:
             lines = tuple(user_lines(sys._getframe()))
             self.update_spans[number] = lines[0] if lines else None
-            place = tuple((line["file"], line["line"]) for line in lines) or number
+            place = _place(lines) or number
             before = self._first_at.get(place, number)
             first = before if self._ended[before] > 1 else number
             self._first[number] = self._first_at[place] = first
@@ -259,7 +259,7 @@ class Recorder:
         each shape of the input, and one that is captured anew, are one loop."""
         first = self._first_graph.get(number)
         if first is None:
-            place = tuple((line["file"], line["line"]) for line in user_lines(sys._getframe())) or number
+            place = _place(user_lines(sys._getframe())) or number
             first = self._first_graph[number] = self._first_graph_at.setdefault(place, number)
         return first
 
@@ -358,6 +358,11 @@ class Recorder:
                 self._last_flush = perf_counter_ns()
         finally:
             self._lock.release()
+
+
+def _place(lines: Iterable[dict[str, Any]]) -> tuple[tuple[str, int], ...]:
+    """Where the program stands, to be held against where it stood: files and lines, the innermost first."""
+    return tuple((line["file"], line["line"]) for line in lines)
 
 
 def vitals() -> list[tuple[int, int]]:

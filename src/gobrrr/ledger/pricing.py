@@ -109,7 +109,7 @@ def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str
     recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
     works = assign(names, parents, recorded, updated)
     owner = owners(names, parents, recorded)
-    spare, bound = _priced(host, works, recorded, prices)
+    spare, bound = _priced(host, names, works, recorded, prices)
     elsewhere = _elsewhere(host, owner, spare, bound)
     for row in elsewhere:
         works[row], bound[row], spare[row] = None, None, 0.0
@@ -141,18 +141,17 @@ def _elsewhere(host: HostOps, owner: list[int], floors: list[float], bound: list
 
 
 def _priced(
-    host: HostOps, works: list[Work | None], recorded: list[Signature | None], prices: Prices
+    host: HostOps, names: list[str], works: list[Work | None], recorded: list[Signature | None], prices: Prices
 ) -> tuple[list[float], list[str | None]]:
     """Floor and bound of every row by its own work; a wrapper has none, a view has one of no time."""
     known: dict[tuple[Work, tuple[str, ...], str], tuple[float, str]] = {}
     floors, bounds = [0.0] * len(works), [None] * len(works)  # type: list[float], list[str | None]
-    names = host.ops.name.tolist()
-    for row, (work, call, leaf, is_op) in enumerate(
-        zip(works, recorded, host.leaf.tolist(), host.is_op.tolist(), strict=True)
+    for row, (name, work, call, leaf, is_op) in enumerate(
+        zip(names, works, recorded, host.leaf.tolist(), host.is_op.tolist(), strict=True)
     ):
         if work is None or not is_op or (work.flops == work.bytes == 0 and not leaf):
             continue
-        key = (work, call.dtypes if call is not None else (), host.names[names[row]])
+        key = (work, call.dtypes if call is not None else (), name)
         if key not in known:
             known[key] = prices.floor(*key)
         floors[row], bounds[row] = known[key]

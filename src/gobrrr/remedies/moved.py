@@ -16,7 +16,7 @@ import torch
 from torch.nn import Module
 
 from gobrrr.capture.userfiles import UserFiles
-from gobrrr.remedies.changed import mark
+from gobrrr.remedies.changed import counts, mark
 from gobrrr.remedies.copied_state import LONG, CopiedState
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
@@ -118,7 +118,7 @@ class Glance:
 def _count(value: Any) -> int:
     if isinstance(value, CONTAINERS):
         return len(value)
-    return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
+    return value._version if isinstance(value, torch.Tensor) and counts(value) else 0
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -169,7 +169,7 @@ def _held(value: Any) -> _Held:
         return _Held(value, repr(value))
     if isinstance(value, torch.Tensor):
         if type(value) not in _SIMPLE or value.layout is not torch.strided or value.is_meta:
-            return _Held(value, (id(value), None if value.is_inference() else value._version))
+            return _Held(value, (id(value), value._version if counts(value) else None))
         return _Held(value, mark(value), None if value.requires_grad else value.detach().clone())
     if isinstance(value, torch.Generator):
         return _Held(value, bytes(value.get_state().numpy()))

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.compile import COMPILED
 from gobrrr.rules.evidence import rate, ratio, time, worth_telling
-from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.model import Finding, finding, rule, without
 from gobrrr.rules.shapes import (
     CONVOLUTIONS,
     KEPT_WIDE,
@@ -162,7 +160,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
         of=ops,
     )
-    yield replace(found, remedies=tuple(name for name in found.remedies if name != "matmul_precision"))
+    yield without(found, "matmul_precision")
 
 
 def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ import msgspec
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import size, time, worth_telling
-from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.model import Finding, finding, rule, without
 from gobrrr.rules.shapes import CEILINGS, FLOATS, MODEL, factors, float_dtype, inside, total
 from gobrrr.units import duration
 from gobrrr.units import size as bytes_text
@@ -122,8 +122,7 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
         },
         cost_bytes=round(held * calls * 2),
     )
-    others = tuple(name for name in found.remedies if name != "sdpa_attention")
-    yield msgspec.structs.replace(found, remedies=others) if drawn else found
+    yield without(found, "sdpa_attention") if drawn else found
 
 
 def _flops(product: OpGroup) -> float:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.compute import COMPUTE_BOUND
 from gobrrr.rules.evidence import count, rate, ratio, time, worth_telling
-from gobrrr.rules.model import Finding, device_share, finding, off_the_step, rule
+from gobrrr.rules.model import Finding, device_share, finding, off_the_step, rule, without
 from gobrrr.rules.shapes import (
     CONVOLUTIONS,
     MATMULS,
@@ -119,8 +117,7 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         holds=eligible,
         both=True,
     )
-    remedies = found.remedies if _may_take_tf32(ledger, device) else found.remedies[:-1]
-    yield replace(found, remedies=remedies)
+    yield found if _may_take_tf32(ledger, device) else without(found, "matmul_precision")
 
 
 def _may_take_tf32(ledger: Ledger, device: DeviceLedger) -> bool:

@@ -212,6 +212,11 @@ def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in remedies if not (compiled and name.startswith("compile")))
 
 
+def without(found: Finding, remedy: str) -> Finding:
+    """The same, and this remedy is not offered."""
+    return msgspec.structs.replace(found, remedies=tuple(name for name in found.remedies if name != remedy))
+
+
 def device_share(ledger: Ledger) -> float:
     """Share of the step that the device works: freed kernels shorten the step by that much at least."""
     return min(1.0, ledger.device.busy_ns / ledger.wall) if ledger.device and ledger.wall else 0.0
