@@ -64,6 +64,17 @@ def test_runs_of_one_expression_in_several_layers_are_one_chain():
     assert found.evidence["backward"].value == 20 * MS, "not once per layer"
 
 
+def test_chains_on_one_line_share_their_backward():
+    """Two lengths of chain over tensors of one size, all in a trainer's one line: 60 ms of backward, not 120."""
+    between = op("mm", (8, 8), (8, 8), ms=1)
+    pair = [op(name, TENSOR, TENSOR, ms=30, where=(LINE,)) for name in ("mul", "sub")]
+    back = replace(op("mul", TENSOR, TENSOR, ms=60, calls=6), phase="backward")
+    (found,) = Case(ops=(*gelu_by_hand(), between, *pair, back), ms=200).raised("BRR201")
+    assert found.evidence["chains"].value == 2
+    assert found.evidence["backward"].value == pytest.approx(60 * MS)
+    assert found.saving.ceiling_ns < (48 + 60 + 60) * MS
+
+
 def test_a_short_chain_is_told_where_it_alone_is_worth_it():
     """(a - b).square().mean(): of three ops one pass stays, 10.07 ms by the copy rate, 1.2 to 2 of the slowest."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import HostGroup, LineGroup, OpGroup, StepStats
+from gobrrr.ledger.model import LineGroup, OpGroup, StepStats
 from gobrrr.recording.facts import Facts, ModuleFacts, OptimizerFacts, OrphanFacts, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, op
 
@@ -252,15 +252,18 @@ def test_activations_computed_again_with_room_for_them():
 
 
 def test_the_python_between_them_runs_again_too() -> None:
-    """Half as many ops as forward has, with half of its Python; no more than all of it."""
-    forward = tuple(op("mm", (64, 64), (64, 64), ms=1, calls=calls, where=(OTHER_LINE,)) for calls in (30.0, 10.0))
-    host = HostGroup((OTHER_LINE,), 6 * MS, "forward"), HostGroup((OTHER_LINE,), 6 * MS, "backward")
-    for calls, python in ((20.0, 3), (80.0, 6)):
-        case = Case(
-            ops=(*forward, again(10, 12, calls=calls)), facts=Facts(peak_rss_bytes=1 << 30), extra={"host": host}
-        )
-        (found,) = case.raised("BRR111")
-        assert found.saving.expected_ns == pytest.approx(0.9 * (10 + python) * MS)
+    """What the node that calls them takes beyond its dispatch; not the engine, nor a node that calls nothing again."""
+    engine = "autograd::engine::evaluate_function: MmBackward0"
+    nodes = tuple(
+        op(name, ms=ms, phase="backward", dispatch_ns=1 * MS) for name, ms in
+        ((engine, 3), ("MmBackward0", 5), ("MulBackward0", 9))
+    )  # fmt: skip
+    nodes = tuple(replace(node, name=node.name.removeprefix("aten::")) for node in nodes)
+    within = again(10, 12, parents=(engine, "MmBackward0", "aten::linear"))
+    linear = again(2, 12, parents=(engine, "MmBackward0"))
+    case = Case(ops=(*nodes, within, replace(linear, name="aten::linear")), facts=Facts(peak_rss_bytes=1 << 30))
+    (found,) = case.raised("BRR111")
+    assert found.saving.expected_ns == pytest.approx(0.9 * (12 + 4) * MS)
 
 
 def test_recomputation_that_memory_asks_for_is_no_waste():

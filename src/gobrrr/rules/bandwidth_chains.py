@@ -90,7 +90,7 @@ class Spent(msgspec.Struct, frozen=True):
 )
 def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Elementwise ops in a row, each of which reads and writes the whole tensor."""
-    every = [_spent(chain, ledger, machine) for chain in _chains(ledger)]
+    every = _all_spent(ledger, machine)
     chains = [
         spent for spent in every
         if spent.saved > 0 and (spent.chain.length >= EXPRESSION or worth_telling(ledger, 0.8 * spent.saved))
@@ -120,10 +120,22 @@ def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-def _spent(chain: Chain, ledger: Ledger, machine: Machine) -> Spent:
-    backward = [op for op in ledger.ops if op.phase == "backward" and _undoes(op, chain)]
-    fused = _fused(chain.ops, chain, ledger, machine) + _fused(backward, chain, ledger, machine)
-    return Spent(chain, total(chain.ops), total(backward), fused)
+def _all_spent(ledger: Ledger, machine: Machine) -> list[Spent]:
+    """Of every chain. Those over tensors of one size on one line (of a whole trainer) have the same ops in backward:
+    each has its part of their time, as of forward's, and needs a pass of its own."""
+    chains = list(_chains(ledger))
+    shared = [0.0] * len(ledger.ops)
+    undone = [[at for at, op in enumerate(ledger.ops) if _undoes(op, chain)] for chain in chains]
+    for chain, rows in zip(chains, undone, strict=True):
+        for at in rows:
+            shared[at] += total(chain.ops)
+    found = []
+    for chain, rows in zip(chains, undone, strict=True):
+        forward, ops = total(chain.ops), [ledger.ops[at] for at in rows]
+        backward = sum(ledger.ops[at].ns * forward / shared[at] for at in rows)
+        fused = _fused(chain.ops, chain, ledger, machine) + _fused(ops, chain, ledger, machine)
+        found.append(Spent(chain, forward, backward, fused))
+    return found
 
 
 def _chains(ledger: Ledger) -> Iterable[Chain]:
@@ -189,7 +201,7 @@ def _part_of_library_op(op: OpGroup) -> bool:
 
 def _undoes(op: OpGroup, chain: Chain) -> bool:
     span = line(op)
-    here = span is not None and span.place in chain.lines()
+    here = op.phase == "backward" and span is not None and span.place in chain.lines()
     return here and num_elements(op) == chain.elements and kind(op) in (*FUSIBLE, "copy")
 
 
