@@ -16,8 +16,6 @@ from gobrrr.rules.model import Finding
 from gobrrr.rules.views import device_view
 
 MS = 1e6
-OF_THE_MEAN = {"BRR405", "BRR407", "BRR410"}
-"""Rules that may speak of what the mean step holds and the median one does not."""
 ALL_SIGNALS = frozenset({"ops", "shapes", "stacks", "samples", "plain", "device", "workers", "facts"})
 LINE = Span("train.py", 42, "forward")
 OTHER_LINE = Span("train.py", 99, "main")
@@ -122,7 +120,7 @@ class Case:
         for each in found:
             assert each.code == code
             saving = each.saving
-            most = max(ledger.wall, ledger.step.mean_ns) if code in OF_THE_MEAN else ledger.wall
+            most = max(ledger.wall, ledger.step.mean_ns) if each.rare else ledger.wall
             most = math.inf if each.between else most
             assert 0 <= saving.low_ns <= saving.expected_ns <= saving.ceiling_ns <= most
             assert saving.ceiling_ns > 0 or each.cost_bytes, "no finding without a cost in time or bytes"

@@ -106,6 +106,20 @@ def test_what_is_sampled_in_plain_steps_counts():
     assert found.saving.ceiling_ns == pytest.approx(12 * MS)
 
 
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_what_only_long_steps_do_is_of_the_mean_step(evaluates):
+    """Rollouts before every third update: the median step of 100 ms has none of them, the mean one of 250 has 120."""
+    phase, code = ("forward", "BRR312") if evaluates else ("other", "BRR311")
+    rollout = op("addmm", (8, 8), ms=40, phase=phase, where=(INSIDE, EVALUATE, MAIN))
+    line = LineGroup((INSIDE, EVALUATE, MAIN), 48 * MS, phase, usual_share=0.1)
+    for share, rare in ((0.1, True), (0.9, False)):
+        case = training(rollout, lines=(replace(line, usual_share=share),))
+        case.step = replace(case.step, mean_ns=250 * MS)
+        (found,) = case.raised(code)
+        assert found.rare == rare and found.saving.ceiling_ns == (120 if rare else 48) * MS
+        assert ("120 ms (48.0 %" in found.message and "of the mean step" in found.message) == rare
+
+
 def test_the_models_own_lines_are_training_though_some_get_no_gradient():
     frozen = Span("model.py", 9, "forward")
     case = training(op("conv2d", (8, 8), ms=30, where=(frozen, FORWARD, MAIN)))

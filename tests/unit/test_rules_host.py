@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import Account
+from gobrrr.ledger.model import Account, StepStats
 from gobrrr.recording.facts import Facts, OptimizerFacts, Span
 from tests.unit.handmade import ALL_SIGNALS, LINE, MS, OTHER_LINE, Case, op
 from tests.unit.rule_lines import LOOP, host, line, lines
@@ -129,6 +129,17 @@ def test_clones_of_a_state_dict_are_priced_by_the_clones():
 def test_writing_every_step_is_told_whoever_writes(function):
     (found,) = lines(line(20, LOOP, **{function.replace(".", "__"): 19.0})).raised("BRR304")
     assert function in found.message and found.where == (LOOP,) and found.severity == "warning"
+
+
+@pytest.mark.parametrize(("usual", "rare"), [(0.2, True), (0.4, False), (None, False)])
+def test_what_only_long_steps_write_is_of_the_mean_step(usual, rare):
+    """A checkpoint in every tenth step, scaled to the median one of 100 ms: of the mean one, 150 ms, it has 30."""
+    saved = replace(line(20, LOOP, torch__serialization__save=20.0), usual_share=usual)
+    case = lines(saved, step=StepStats(count=100, plain_count=50, mean_ns=150 * MS))
+    (found,) = case.raised("BRR304")
+    ms = 30 if rare else 20
+    assert found.rare == rare and found.evidence["time"].value == ms * MS and f"{ms}.0 ms (20.0 %)" in found.message
+    assert found.message.endswith("on average") == rare and found.saving.expected_ns == pytest.approx(0.95 * ms * MS)
 
 
 def test_reading_batches_through_a_progress_bar_is_not_writing():

@@ -471,6 +471,17 @@ def test_distributions_that_check_their_arguments_are_told_where_most_of_it_is()
     assert found.remedies == ("unchecked_distributions",)
 
 
+def test_checks_of_long_steps_alone_are_of_the_mean_step():
+    case = checked(step=StepStats(count=100, plain_count=50, mean_ns=300 * MS))
+    made, asked = case.extra["lines"]
+    case.extra = {"lines": (replace(made, usual_share=0.1), replace(asked, usual_share=0.9))}
+    (found,) = case.raised("BRR316")
+    assert found.rare and "in some steps: 22.0 ms (7.3 %) per step, on average" in found.message  # 3 times 6, and 4
+    case.extra = {"lines": (replace(made, usual_share=0.9), replace(asked, usual_share=0.9))}
+    (found,) = case.raised("BRR316")
+    assert not found.rare and "40 times per step: 10.0 ms (10.0 %) per step" in found.message
+
+
 def test_distributions_without_checks_or_cheap_ones_are_silent():
     assert not checked(checks=0).raised("BRR316"), "what __init__ does beside its checks is no illness"
     assert not checked(made=0.2, asked=0.1).raised("BRR316")

@@ -59,6 +59,17 @@ def test_the_time_of_the_sampled_steps_is_given_out_whole(spans: list[list[int]]
     assert sum(g.ns for g in found) * len(spans) == sum(end - begin for begin, end in spans)
 
 
+def test_what_the_usual_step_has_of_a_line() -> None:
+    """Steps of 10, 10 and 40: a line of each of them, and one of the long step alone."""
+    rows = [(5, TRAIN), (10, LOSS), (15, TRAIN), (20, LOSS), (50, TRAIN), (55, LOSS), (60, TRAIN)]
+    spans = [[0, 10], [10, 20], [20, 60]]
+    found = {g.where[0].line: g for g in groups(*((t, (frame,), t) for t, frame in rows), spans=spans)}
+    assert found[20].ns == 5 and found[20].usual_share == 1
+    assert found[10].usual_share == 5 / ((5 + 5 + 35) / 3)
+    (rare,) = (g for g in groups((20, (LOSS,), 20), (60, (TRAIN,), 60), spans=spans) if g.where[0].line == 10)
+    assert rare.ns == 40 / 3 and rare.usual_share == 0
+
+
 def test_samples_of_before_and_after_count_for_what_lies_inside() -> None:
     found = groups((5, (LOSS,), 5), (50, (TRAIN,), 50), (150, (LOSS,), 150), (160, (TRAIN,), 160), spans=[[20, 100]])
     assert {g.where[0].line: g.ns for g in found} == {10: 30.0, 20: 50.0}

@@ -121,6 +121,9 @@ class LineGroup(msgspec.Struct, frozen=True):
     that a worker has ready); empty for all else."""
     cpu_share: float | None = None
     """Of `ns`, on a processor; null where nobody looked."""
+    usual_share: float | None = None
+    """What it takes in a step of usual length (twice the median at most), of `ns`: near 0 where it is in the long steps
+    alone; null where nobody looked."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):

@@ -23,6 +23,8 @@ _HOOKS = re.compile(r"/gobrrr/(?:capture|inside)/")
 MAX_LIBRARIES = 24
 # Below this share of CPU the thread was waiting (sleep, I/O, a queue), not working.
 WAITING = 0.2
+LONG = 2.0
+"""Times the median from which a step is no usual one."""
 
 
 class Sample(NamedTuple):
@@ -35,6 +37,8 @@ class Sample(NamedTuple):
     held: int = marks.UNKNOWN
     wrote: float = 0.0
     """Bytes until the next sample: a long call is counted when it ends."""
+    usual: float = 0.0
+    """Of `ns`, in steps of usual length."""
 
 
 @dataclass
@@ -48,6 +52,7 @@ class Sum:
     inclusive: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     held: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     wrote: float = 0.0
+    usual: float = 0.0
 
     def add(self, stack: Stack, sample: Sample) -> None:
         """Take in one sample."""
@@ -55,6 +60,7 @@ class Sum:
         self.ns += ns
         self.held[sample.held] += ns
         self.wrote += sample.wrote
+        self.usual += sample.usual
         self.num_samples += 1
         self.cpu += cpu if cpu >= 0 else ns
         self.innermost[stack.libraries] += ns
@@ -95,17 +101,27 @@ def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGrou
         if stack.watches:
             continue  # our own hooks: the plain step has them not
         sums[(stack.where, stack.phase, stack.stage)].add(stack, sample)
-    groups = [_line_group(*key, total, len(spans)) for key, total in sums.items()]
+    steps = len(spans), len(_usual(spans))
+    groups = [_line_group(*key, total, *steps) for key, total in sums.items()]
     return sorted(groups, key=lambda g: -g.ns)
 
 
-def _line_group(where: tuple[Span, ...], phase: str, stage: str, total: Sum, num_steps: int) -> LineGroup:
+def _usual(spans: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The steps of usual length, half of them at least."""
+    ns = spans[:, 1] - spans[:, 0]
+    return spans[ns <= LONG * np.median(ns)] if len(spans) else spans
+
+
+def _line_group(
+    where: tuple[Span, ...], phase: str, stage: str, total: Sum, num_steps: int, num_usual: int
+) -> LineGroup:
     top = max(total.innermost.items(), key=lambda item: item[1])[0]
     waiting = total.cpu < WAITING * total.ns
     libraries = total.libraries(num_steps)
     cpu_share = min(1.0, total.cpu / total.ns) if total.ns else None
     group = LineGroup(where, total.ns / num_steps, phase, top, libraries, waiting, total.num_samples, stage=stage,
-                      cpu_share=cpu_share, own_share=total.own_share)  # fmt: skip
+                      cpu_share=cpu_share, own_share=total.own_share,
+                      usual_share=total.usual / num_usual / (total.ns / num_steps))  # fmt: skip
     if total.held[marks.UNKNOWN] > 0:
         return group
     held, writing = (total.held[kind] / num_steps for kind in (marks.WAITS, marks.WRITES))
@@ -118,16 +134,16 @@ def weighted(samples: Samples, spans: npt.NDArray[np.int64]) -> list[Sample]:
     if not samples.t or not len(spans):
         return []
     times = np.array([spans[0, 0], *samples.t[:-1], max(samples.t[-1], int(spans[-1, 1]))])
-    ns = np.diff(elapsed(times, spans))
+    ns, usual = np.diff(elapsed(times, spans)), np.diff(elapsed(times, _usual(spans)))
     whole = np.diff(np.array([spans[0, 0], *samples.t]))
     cpu = np.array(samples.cpu)
     worked = np.concatenate(([-1], np.where((cpu[1:] >= 0) & (cpu[:-1] >= 0), np.diff(cpu), -1)))
     known = (worked >= 0) & (whole > 0)
     worked_share = np.where(known, np.minimum(1.0, worked / np.maximum(whole, 1)), -1.0)
     held = samples.held or [marks.UNKNOWN] * len(samples.t)
-    rows = zip(samples.stack, ns.tolist(), worked_share.tolist(), held, _wrote(samples), strict=True)
+    rows = zip(samples.stack, ns.tolist(), worked_share.tolist(), held, _wrote(samples), usual.tolist(), strict=True)
     count = len(samples.stacks)
-    return [Sample(n, t, t * s if s >= 0 else -1.0, h, w) for n, t, s, h, w in rows if t > 0 and 0 <= n < count]
+    return [Sample(n, t, t * s if s >= 0 else -1.0, h, w, u) for n, t, s, h, w, u in rows if t > 0 and 0 <= n < count]
 
 
 def _wrote(samples: Samples) -> list[float]:

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from gobrrr.ledger.model import HostGroup, Ledger, OpGroup, OtherLoop
+from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, OpGroup, OtherLoop
 from gobrrr.ledger.otherloops import own_share
 from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import SLOWED, ratio, slowed, time
-from gobrrr.rules.lines import Functions, body, own_name
+from gobrrr.rules.lines import Functions, body, is_rare, own_name
 from gobrrr.rules.loops import NEAR
-from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.model import Finding, finding, rule, whole
 from gobrrr.rules.views import everything
 from gobrrr.units import duration, share
 
@@ -64,13 +64,16 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             continue
         if ledger.step.kind != "training" and ns > ALL * ledger.wall:
             continue  # beside nothing: it is what the loop is for
+        rare = is_rare(_sampled(ledger, node))
+        step, of = whole(ledger, rare), "the mean step" if rare else "the step"
+        ns *= step / ledger.wall
         yield finding(
             "BRR311",
             ledger,
             low=0.0,
             expected=0.5 * ns,
             ceiling=ns,
-            message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) go into this line and what it calls: "
+            message=f"{duration(ns)} ({share(ns / step)} of {of}) go into this line and what it calls: "
             f"{'what gets no gradient' if node.forward > 0.5 * node.ns else 'it'} "
             "has no part in forward, backward, update or loading",
             advice=(MODEL_ADVICE if node.forward > 0.5 * node.ns else "")
@@ -81,7 +84,8 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             holds=ns,
             bound=_bound(ledger, node),
             both=True,
-            level="note" if slowed(ledger) > SLOWED and ns < HOLDS * ledger.wall * slowed(ledger) else None,
+            rare=rare,
+            level="note" if slowed(ledger) > SLOWED and ns < HOLDS * step * slowed(ledger) else None,
         )
 
 
@@ -90,14 +94,17 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Evaluation in every step, or so much of it between steps that training waits for it."""
     inside = [(node, ns) for node, ns in _beside(ledger) if _evaluates(ledger, node)] if _looked(ledger) else []
     for node, ns in inside:
+        rare = is_rare(_sampled(ledger, node))
+        step, of = whole(ledger, rare), "the mean step" if rare else "every step"
+        ns *= step / ledger.wall
         yield finding(
             "BRR312",
             ledger,
             low=0.3 * ns,
             expected=0.75 * ns,
             ceiling=ns,
-            message=f"{duration(ns)} ({share(ns / ledger.wall)}) of every step are forwards of the model that no "
-            "backward follows, at this line and below",
+            message=f"{duration(ns)} ({share(ns / step)}) of {of} are forwards of the model that no backward follows, "
+            "at this line and below",
             advice="Evaluate every few hundred steps or once an epoch, on a part of the data, and in larger batches.",
             where=node.where,
             evidence={"time": time(ns)},
@@ -105,6 +112,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             holds=ns,
             bound=_bound(ledger, node),
             both=True,
+            rare=rare,
         )
     if not inside:
         yield from _between_steps(ledger)
@@ -323,9 +331,14 @@ def _time(ledger: Ledger, node: Node) -> float:
     meanwhile no sample says."""
     if ledger.device is not None:
         return node.ns
-    lines = node.children.values() if node.children else ()
-    sampled = sum(line.ns for line in body(ledger) if line.phase != "optimizer" and _within(line.where, (*lines, node)))
+    sampled = sum(line.ns for line in _sampled(ledger, node))
     return min(sampled, ledger.wall) if sampled else node.ns
+
+
+def _sampled(ledger: Ledger, node: Node) -> list[LineGroup]:
+    """Sampled lines at a node and below it."""
+    lines = node.children.values() if node.children else ()
+    return [line for line in body(ledger) if line.phase != "optimizer" and _within(line.where, (*lines, node))]
 
 
 def _within(where: tuple[Span, ...], nodes: Iterable[Node]) -> bool:

@@ -20,7 +20,7 @@ from gobrrr.rules.keeping import advice, also_kept, keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.known_calls import with_libraries
 from gobrrr.rules.loading import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, rule, whole
 from gobrrr.rules.pictures import with_pictures, with_transforms
 from gobrrr.rules.pixels_told import pixels, with_pixels
 from gobrrr.rules.waits import Wait, cause, wait
@@ -70,10 +70,9 @@ def told(found: Wait, ledger: Ledger) -> str:
     usual = ledger.account("data_wait")
     if found.ns <= (1 + ALIKE) * usual:
         return f"{duration(usual)} ({share(usual / ledger.wall)}) of every step is spent waiting for a batch"
-    whole = max(ledger.step.mean_ns, ledger.wall)
     return (
-        f"{duration(found.ns)} per step on average ({share(found.ns / whole)} of the mean step; the median one waits "
-        f"{duration(usual)}) is spent waiting for a batch"
+        f"{duration(found.ns)} per step on average ({share(found.ns / whole(ledger))} of the mean step; the median one "
+        f"waits {duration(usual)}) is spent waiting for a batch"
     )
 
 

@@ -13,7 +13,7 @@ from gobrrr.rules.cores import batches_per_step, crowded, made_at, recovers, wor
 from gobrrr.rules.evidence import count, time, worth_telling
 from gobrrr.rules.lines import Functions, below
 from gobrrr.rules.loading import EXPECTED_BY, Loading
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, rule, whole
 from gobrrr.rules.waits import HALF, Wait, cause, cpu_share, staged_lines, wait
 from gobrrr.rules.waits_rare import steady_wait
 from gobrrr.units import duration, share
@@ -38,14 +38,13 @@ def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, expected):
         return
     rare = found.sampling_ns > found.ns
-    whole = max(ledger.step.mean_ns, ledger.wall) if rare else ledger.wall
     yield finding(
         "BRR410",
         ledger,
         low=SOME * expected,
         expected=expected,
         ceiling=found.sampling_ns + recovers(ledger, machine, found.sampling_ns),
-        message=f"{duration(found.sampling_ns)} ({share(found.sampling_ns / whole)}) of "
+        message=f"{duration(found.sampling_ns)} ({share(found.sampling_ns / whole(ledger, rare))}) of "
         f"{'the mean' if rare else 'every'} step the main process draws the indices of a batch, most of it at this "
         f"line, and {_who_waits(found)}",
         advice="Prepare once what does not change (sorted lengths, cumulative weights, indices of each class), and "
@@ -67,7 +66,8 @@ def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     if not worth_telling(ledger, expected):
         return
     said, advice = _way(ledger, found)
-    whole = max(found.ns, steady_wait(ledger, machine))  # of crowded cores a part of it is left out of what is expected
+    # Of crowded cores a part of it is left out of what is expected.
+    most = max(found.ns, steady_wait(ledger, machine))
     spent = f"{duration(found.receiving_ns)} ({share(found.receiving_ns / ledger.wall)}) of every step"
     if found.receiving_ns < HALF * found.ns:
         spent = f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) of every step is waited for batches, and "
@@ -78,7 +78,7 @@ def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         ledger,
         low=SOME * expected,
         expected=expected,
-        ceiling=whole + recovers(ledger, machine, whole),
+        ceiling=most + recovers(ledger, machine, most),
         message=f"{spent} goes into {said}",
         advice=advice,
         where=_maker(ledger, found),

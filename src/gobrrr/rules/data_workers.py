@@ -25,7 +25,7 @@ from gobrrr.rules.keeping import keeping, offered
 from gobrrr.rules.keeping import quantities as kept_samples
 from gobrrr.rules.lines import WHOLE, told_path
 from gobrrr.rules.loading import WORKERS, Loading, evidence
-from gobrrr.rules.model import Finding, finding, rule
+from gobrrr.rules.model import Finding, finding, rule, whole
 from gobrrr.rules.waits import SATURATED, Wait, cause, wait
 from gobrrr.rules.waits_rare import fetches, refill_cost, start_cost
 from gobrrr.units import duration, share
@@ -158,12 +158,12 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
     parallel, so that w of them bring w / (w + x) of what w + x bring, where cores and disk allow."""
     asked = len(fetches(ledger))
     every = len(ledger.step.waits) / asked if asked else 1.0  # steps per batch
-    whole = every * max(ledger.step.mean_ns, ledger.wall)
-    needs = whole - every * found.ns
+    step = every * whole(ledger)
+    needs = step - every * found.ns
     if needs <= 0 or not worth_telling(ledger, UNSEEN_GAIN * found.ns):
         return
     workers = num_workers(found, ledger)
-    enough = ceil(workers * whole / needs) if workers else None
+    enough = ceil(workers * step / needs) if workers else None
     recurs = f"; the wait recurs every {workers} steps, with every round of {workers} workers" if workers else ""
     yield finding(
         "BRR405",
@@ -171,14 +171,14 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
         low=0.0,
         expected=UNSEEN_GAIN * found.ns,
         ceiling=found.ns,
-        message=f"{told(found, ledger)}: workers deliver one every {duration(whole)} where the loop could take one "
+        message=f"{told(found, ledger)}: workers deliver one every {duration(step)} where the loop could take one "
         f"every {duration(needs)}{recurs}{_path(found)}",
         advice=f"DataLoader(..., num_workers={enough}, persistent_workers=True), if as many cores are idle."
         if enough
-        else f"{whole / needs:.1f} times as many workers, if as many cores are idle; else a cheaper transform.",
+        else f"{step / needs:.1f} times as many workers, if as many cores are idle; else a cheaper transform.",
         where=found.where,
         evidence=quantities(found, ledger)
-        | {"delivers": time(whole), "needs": time(needs)}
+        | {"delivers": time(step), "needs": time(needs)}
         | ({"workers_needed": count(enough)} if enough else {}),
         confidence="derived",
         rare=found.ns > ledger.account("data_wait"),

@@ -20,6 +20,7 @@ from gobrrr.rules.lines import (
     Functions,
     Spent,
     at,
+    averaged,
     below,
     body,
     brief_name,
@@ -34,7 +35,7 @@ from gobrrr.rules.lines import (
     writes,
 )
 from gobrrr.rules.loops import NEAR, loops
-from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
+from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule, whole
 from gobrrr.rules.shapes import Key, key, total
 from gobrrr.rules.standing import standing, stands
 from gobrrr.rules.sync import between_launches, launches
@@ -206,13 +207,13 @@ def _neighbours(one: Span, other: Span) -> bool:
 @rule("BRR303", "deep-copy-every-step", "host", needs={"plain"})
 def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """copy.deepcopy of a model or its state, or clones of a state_dict."""
-    for line in telling(ledger, _copies(ledger)):
+    for line in averaged(ledger, telling(ledger, _copies(ledger))):
         yield _rare(
             "BRR303",
             ledger,
             machine,
             line,
-            message=f"{own_name(line.function)} copies {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step",
+            message=f"{own_name(line.function)} copies {_average(ledger, line)}",
             advice="Copy when the copy is used: on a better score, every few hundred steps, or at the end.",
         )
 
@@ -230,23 +231,22 @@ def _copies(ledger: Ledger) -> list[Spent]:
 @rule("BRR304", "write-every-step", "host", needs={"plain"})
 def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A checkpoint, a log, a plot or another write in every step."""
-    for line in telling(ledger, writes(ledger)):
+    for line in averaged(ledger, telling(ledger, writes(ledger))):
         yield _rare(
             "BRR304",
             ledger,
             machine,
             line,
-            message=f"{line.function} takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step, on average",
+            message=f"{line.function} takes {_average(ledger, line)}",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
-    for line in telling(ledger, [each.line for each in standing(ledger, machine) if each.writes]):
+    for line in averaged(ledger, telling(ledger, [each.line for each in standing(ledger, machine) if each.writes])):
         yield _rare(
             "BRR304",
             ledger,
             machine,
             line,
-            message=f"the loop writes for {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here, and no "
-            "op runs",
+            message=f"the loop writes for {_average(ledger, line)} here, and no op runs",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
 
@@ -254,13 +254,13 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR305", "formatting-tensors", "host", needs={"plain"})
 def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """print or f-string of a tensor in every step."""
-    for line in telling(ledger, spent(ledger, FORMATTING)):
+    for line in averaged(ledger, telling(ledger, spent(ledger, FORMATTING))):
         yield _rare(
             "BRR305",
             ledger,
             machine,
             line,
-            message=f"turning a tensor into text takes {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step",
+            message=f"turning a tensor into text takes {_average(ledger, line)}",
             advice="Print every few hundred steps, and only numbers: loss.item(), x.mean().item().",
         )
 
@@ -284,7 +284,14 @@ def _rare(
         where=line.where,
         evidence=evidence,
         confidence=confidence,
+        rare=line.rare,
     )
+
+
+def _average(ledger: Ledger, line: Spent) -> str:
+    """'5.00 ms (12.0 %) per step, on average'."""
+    average = ", on average" if line.rare else ""
+    return f"{duration(line.ns)} ({share(line.ns / whole(ledger, line.rare))}) per step{average}"
 
 
 @rule("BRR306", "garbage-collection", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
@@ -299,8 +306,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, 0.8 * cost):
         return
     runs = facts.gc_runs_per_step
-    whole = max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
-    takes = f"takes {duration(cost)} ({share(cost / whole)}) per step{', on average' if rare else ''}"
+    takes = f"takes {duration(cost)} ({share(cost / whole(ledger, rare))}) per step{', on average' if rare else ''}"
     yield finding(
         "BRR306",
         ledger,

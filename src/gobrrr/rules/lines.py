@@ -8,6 +8,7 @@ from typing import NamedTuple
 from gobrrr.ledger.model import HostGroup, Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.facts import Span
 from gobrrr.rules.evidence import worth_telling
+from gobrrr.rules.model import whole
 from gobrrr.rules.shapes import Key, key
 from gobrrr.rules.views import idle_at
 from gobrrr.units import duration, share
@@ -39,6 +40,8 @@ class Spent(NamedTuple):
     line_ns: float
     sure: bool = True
     """False where a device works, and nobody saw whether it idles meanwhile."""
+    rare: bool = False
+    """It is in steps far longer than the usual one."""
 
 
 FORMATTING = (
@@ -77,6 +80,18 @@ WAITING = (
 """Libraries that talk to another thread, process or machine: what they do is wait for it."""
 TRACEBACKS = (Functions(("traceback.", "linecache.", "torch.fx.traceback.", "torch.utils._traceback.")),)
 LOADING = (Functions(("torch.utils.data.",)),)
+
+
+def is_rare(lines: Iterable[LineGroup]) -> bool:
+    """Most of their time is in steps far longer than the usual one, which has not a third of it."""
+    seen = [(line.ns, line.usual_share) for line in lines if line.usual_share is not None]
+    return sum(ns * usual for ns, usual in seen) < sum(ns for ns, _ in seen) / 3
+
+
+def averaged(ledger: Ledger, found: Iterable[Spent]) -> list[Spent]:
+    """Lines are scaled to the median step; what is rare costs so much more per step as the mean one is longer."""
+    longer = whole(ledger) / ledger.wall if ledger.wall > 0 else 1.0
+    return [each._replace(ns=each.ns * longer, line_ns=each.line_ns * longer) if each.rare else each for each in found]
 
 
 def own_name(function: str) -> str:
@@ -131,7 +146,13 @@ def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] 
             continue
         known = lines.get(place, Spent(group.where, 0.0, name, 0.0))
         lines[place] = Spent(known.where, known.ns + ns, known.function, known.line_ns + group.ns)
-    return sorted((_idling(ledger, line) for line in lines.values()), key=lambda s: -s.ns)
+    every = [line._replace(rare=rare_at(ledger, place)) for place, line in lines.items()]
+    return sorted((_idling(ledger, line) for line in every), key=lambda s: -s.ns)
+
+
+def rare_at(ledger: Ledger, place: Key) -> bool:
+    """Whether what runs at a line is rare."""
+    return is_rare(line for line in body(ledger) if key(line.where) == place)
 
 
 def _idling(ledger: Ledger, found: Spent) -> Spent:

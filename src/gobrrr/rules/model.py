@@ -176,7 +176,7 @@ def finding(
     says otherwise. Where an accelerator works, `both`: it counts its kernels and the idle time.
     """
     declared = REGISTRY[code]
-    most = max(ledger.wall, ledger.step.mean_ns) if rare else ceiling if between else ledger.wall
+    most = ceiling if between else whole(ledger, rare)
     if ledger.device is not None and not both:
         if ledger.of_device:
             most, low, expected = ledger.device.busy_ns, low * device_share(ledger), off_the_step(ledger, expected)
@@ -198,6 +198,11 @@ def finding(
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, _offered(declared.remedies, ledger),
         cost_bytes, confidence, lies, between=between, rare=rare,
     )  # fmt: skip
+
+
+def whole(ledger: Ledger, rare: bool = True) -> float:
+    """ns of the step that shares are of: the mean one where a finding is about slow steps, which only that holds."""
+    return max(ledger.wall, ledger.step.mean_ns) if rare else ledger.wall
 
 
 def is_compiled(ledger: Ledger) -> bool:

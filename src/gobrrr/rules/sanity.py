@@ -14,7 +14,7 @@ from statistics import mean
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import ratio, time
-from gobrrr.rules.model import Finding, Quantity, finding, rule, slack
+from gobrrr.rules.model import Finding, Quantity, finding, rule, slack, whole
 from gobrrr.units import duration, share
 
 TOLERANCE = 0.05
@@ -42,28 +42,28 @@ def against(ledger: Ledger, findings: Iterable[Finding]) -> Iterator[Finding]:
     """Findings that hold more than there is: each against the accounts, those of one code together against the step."""
     if ledger.wall <= 0:
         return
-    whole = max(ledger.wall, ledger.step.mean_ns)
+    step = whole(ledger)
     sums: dict[str, float] = defaultdict(float)
     for found in findings:
         if found.between:
             continue  # its time lies between the steps, in no account of theirs
         saving = found.saving.expected_ns
         sums[found.code] += saving
-        most = min(whole, _account(ledger, found))
+        most = min(step, _account(ledger, found))
         if saving > (1 + TOLERANCE) * most + slack(ledger):
             message = f"{found.code} expects {duration(saving)} of the {duration(most)} that its account has"
             yield _doubt(ledger, message, REPORT, {"expected": time(saving), "account": time(most)})
     for code, total in sums.items():
-        if total > (1 + TOLERANCE) * whole:
-            message = f"the findings of {code} expect {duration(total)} together, of a step of {duration(whole)}"
-            yield _doubt(ledger, message, REPORT, {"expected": time(total), "step": time(whole)})
+        if total > (1 + TOLERANCE) * step:
+            message = f"the findings of {code} expect {duration(total)} together, of a step of {duration(step)}"
+            yield _doubt(ledger, message, REPORT, {"expected": time(total), "step": time(step)})
 
 
 def _account(ledger: Ledger, found: Finding) -> float:
     """ns per step that a finding can be about at most: the wait for data, or what is neither that nor nobody's."""
     step = ledger.step
     if not ledger.accounts or ledger.device is not None or "ops" not in ledger.signals:
-        return max(ledger.wall, step.mean_ns)  # a device's findings are capped as they are made
+        return whole(ledger)  # a device's findings are capped as they are made
     waits = max(ledger.account("data_wait"), mean(step.waits) if step.waits else 0.0)
     rare = max(0.0, step.mean_ns - ledger.wall)
     if found.code.startswith("BRR4") and found.bound == "data" and found.lies[:1] and found.lies[0][0] == "data_wait":

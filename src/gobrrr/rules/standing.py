@@ -9,10 +9,10 @@ from gobrrr.ledger.model import Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import crowded, recovers
 from gobrrr.rules.evidence import time
-from gobrrr.rules.lines import SAMPLING, WAITING, Spent, below, claimed, telling
+from gobrrr.rules.lines import SAMPLING, WAITING, Spent, averaged, below, claimed, is_rare, telling
 from gobrrr.rules.lines import body as outside_the_loader
 from gobrrr.rules.loops import NEAR
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, rule, whole
 from gobrrr.rules.shapes import key, total
 from gobrrr.rules.views import idle_at, waits_for_device
 from gobrrr.units import duration, share
@@ -88,7 +88,7 @@ def standing(ledger: Ledger, machine: Machine) -> list[Standing]:
         seen = ledger.device is None or idle_at(ledger, place) is not None
         if ledger.device is not None and seen:
             held = min(held, between)  # beside its kernels it costs nothing
-        spent = Spent(line.where, max(0.0, held - ops), below(line, WAITING)[1], line.ns, seen)
+        spent = Spent(line.where, max(0.0, held - ops), below(line, WAITING)[1], line.ns, seen, is_rare([line]))
         found.append(Standing(spent, known and _writes(line, ledger), known))
     return sorted(found, key=lambda each: -each.line.ns)
 
@@ -98,8 +98,9 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A sleep, a lock, a queue, a request or another process that the loop waits for in every step."""
     waits = [each for each in standing(ledger, machine) if not each.writes]
     sure = {key(each.line.where) for each in waits if each.sure}
-    for line in telling(ledger, [each.line for each in waits]):
-        beside = min(line.ns, max(0.0, ledger.wall - line.ns))
+    for line in averaged(ledger, telling(ledger, [each.line for each in waits])):
+        step = whole(ledger, line.rare)
+        beside = min(line.ns, max(0.0, step - line.ns))
         what = (
             f"for {line.function}"
             if line.function
@@ -111,7 +112,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             low=0.3 * beside if line.sure else 0.0,
             expected=max(beside, 0.5 * line.ns),
             ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
-            message=f"the loop waits {duration(line.ns)} ({share(line.ns / ledger.wall)}) per step here {what}, "
+            message=f"the loop waits {duration(line.ns)} ({share(line.ns / step)}) per step here {what}, "
             "and the loop's thread computes nothing",
             advice="Take it out of the step, or wait beside it: begin it in a thread or a process before the step "
             "computes, and fetch what it gives in the next one. Where it has a thread or a process already, ask it for "

@@ -11,6 +11,7 @@ from gobrrr.ledger.loadermodel import HANDOVER_NS
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import batches_per_step, crowded, worker_groups
+from gobrrr.rules.model import whole
 
 WAIT = 0.05
 """Share of the step from which a data wait is told (tb_plugin 5 %, XProf 5 %, gpuprof 15 %)."""
@@ -52,8 +53,8 @@ def period(waits: Sequence[float]) -> int | None:
     at = [i for i, wait in enumerate(waits) if wait > max(least, 0.5 * most)]
     apart = {b - a for a, b in pairwise(at)}
     found = apart.pop() if len(at) >= RECURS and len(apart) == 1 else 0
-    whole = found > 1 and at[0] < found and len(waits) - at[-1] <= found
-    return found if whole else None
+    throughout = found > 1 and at[0] < found and len(waits) - at[-1] <= found
+    return found if throughout else None
 
 
 def _every_round(ledger: Ledger) -> bool:
@@ -68,7 +69,7 @@ def steady_wait(ledger: Ledger, machine: Machine) -> float:
     """ns per step without the rare ones. The mean where workers deliver in bursts, of which a median sees nothing."""
     usual = ledger.account("data_wait")
     if ledger.device is not None:  # of the mean step already, and only while the device idles
-        rare = tail(ledger, machine)[0] * ledger.wall / max(ledger.step.mean_ns, ledger.wall)
+        rare = tail(ledger, machine)[0] * ledger.wall / whole(ledger)
         return max(0.0, usual - rare)
     waits, asked = ledger.step.waits, fetches(ledger)
     if rare_waits(ledger, machine):

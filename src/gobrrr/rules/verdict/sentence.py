@@ -9,7 +9,7 @@ from gobrrr.ledger.devicemodel import DeviceLedger
 from gobrrr.ledger.kernelnames import readable
 from gobrrr.ledger.model import Ledger
 from gobrrr.recording.escape import plain
-from gobrrr.rules.model import REGISTRY, WARNING, Finding
+from gobrrr.rules.model import REGISTRY, WARNING, Finding, whole
 from gobrrr.rules.verdict.largest import OPS, is_unjudged, largest
 from gobrrr.rules.verdict.model import Verdict
 from gobrrr.rules.verdict.place import short
@@ -201,7 +201,7 @@ def _step(ledger: Ledger) -> str:
 
 def _mean(ledger: Ledger) -> str:
     """Beside the usual step, which the table divides and which has none of what is rare."""
-    mean = max(ledger.step.mean_ns, ledger.wall)
+    mean = whole(ledger)
     usual = f" (the usual one takes {units.duration(ledger.wall)})" if mean > ledger.wall else ""
     return f"{units.duration(mean)}{usual}"
 
