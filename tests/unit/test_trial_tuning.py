@@ -18,7 +18,6 @@ from gobrrr.trial.guarding import WITHOUT_DROPOUT
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.receipt import Speedup
-from gobrrr.trial.rounds import SETTLES
 from gobrrr.trial.tuning import Journal, Listener, Tuning
 from tests.unit.race_clock import MS, FakeReferee, tuned
 
@@ -229,8 +228,7 @@ def test_rounds_that_have_begun_say_how_long_and_nothing_else_does(tmp_path: Pat
 
     class Open(FakeReferee):
         def measure(self, plan, seconds):
-            said = f"time for 2 of the 3 starts; 114 {SETTLES}, about 19.6 min for this trial"
-            return Measured(verdict="inconclusive", reason=said, speedup=Speedup(1.1, 0.8, 1.5))
+            return Measured(verdict="inconclusive", starts_needed=114, speedup=Speedup(1.1, 0.8, 1.5))
 
     receipt = tuned(Open({"fused": 1.5}), CANDIDATES[:1], tmp_path, seconds=150).receipt()
     assert receipt.likely == ("fused",) and not any("would do" in note for note in receipt.notes)

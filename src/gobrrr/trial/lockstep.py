@@ -102,6 +102,7 @@ def _measured(
         verdict=objective.word(found.verdict), speedup=_clocked(samples) if objective is MEMORY else compared,
         memory=compared if objective is MEMORY else None, p_value=found.p_value,
         reason="; ".join(reasons), blocks_needed=4 * rounds.quadruples * found.needed if found.needed else None,
+        starts_needed=found.needed,
         step_ns=per_step, start_up=StartUp(start, statistics.break_even(start, *per_step), baseline.program_steps),
         compiled=candidate.compiled, peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
         step_peak_bytes=(samples.peak(0), samples.peak(1)), samples=samples,

@@ -16,6 +16,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     memory: Speedup | None = None
     p_value: float | None = None
     blocks_needed: int | None = None
+    starts_needed: int | None = None
     step_ns: tuple[float | None, float | None] = (None, None)
     start_up: StartUp = StartUp()
     compiled: Compiled | None = None

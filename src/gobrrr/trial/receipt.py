@@ -117,6 +117,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     p_value: float | None = None
     blocks_needed: int | None = None
     """For inconclusive: how many blocks would settle it."""
+    starts_needed: int | None = None
+    """And in how many starts of each arm; null where pairs of processes were not compared."""
     guard: Guarded = Guarded()
     predicted: Saving | None = None
     realised_ns: float | None = None

@@ -34,8 +34,6 @@ SHARE = 0.5
 
 SLACK = 0.85
 """Of the seconds, what the fewest rounds are planned to take: a later one may take longer than the first."""
-SETTLES = "would settle it"
-"""In the reason of a measurement that was not settled."""
 
 
 class Rounds:
@@ -147,7 +145,7 @@ class Rounds:
         needed = self.result().needed
         if needed is None:
             return ""
-        settles = f"{SETTLES}, about {max(0.1, needed * self._round_s / 60):.1f} min for this trial"
+        settles = f"would settle it, about {max(0.1, needed * self._round_s / 60):.1f} min for this trial"
         if (num := self.result().num) < FEWEST_ROUNDS:
             return f"time for {num} of the {FEWEST_ROUNDS} starts of each arm that a verdict takes; {needed} {settles}"
         return f"{needed} starts of each arm {settles}"

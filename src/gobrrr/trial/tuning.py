@@ -25,7 +25,6 @@ from gobrrr.trial.measured import Measured
 from gobrrr.trial.objective import SETTLED, THROUGHPUT, TIME, Objective
 from gobrrr.trial.racing import Arms, Racing
 from gobrrr.trial.receipt import MAX_BYTES, Headspace, Receipt, Speedup, TrialResult, is_of
-from gobrrr.trial.rounds import SETTLES
 from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
 from gobrrr.trial.search import Race
 from gobrrr.trial.settling import Family, Settled, Settling
@@ -286,10 +285,10 @@ class Tuning:
         realised = before * (1 - 1 / found.speedup.median) if before and found.speedup is not None else None
         self._keep(TrialResult(
             remedies=stack, purpose="final", verdict=found.verdict, reason=found.reason, speedup=found.speedup,
-            p_value=found.p_value, blocks_needed=found.blocks_needed, guard=guarded, baseline_step_ns=before,
-            realised_ns=realised if found.verdict in SETTLED else None, start_up=found.start_up,
-            compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples, memory=found.memory,
-            step_peak_bytes=found.step_peak_bytes, seconds=self._clock() - began,
+            p_value=found.p_value, blocks_needed=found.blocks_needed, starts_needed=found.starts_needed, guard=guarded,
+            baseline_step_ns=before, realised_ns=realised if found.verdict in SETTLED else None,
+            start_up=found.start_up, compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples,
+            memory=found.memory, step_peak_bytes=found.step_peak_bytes, seconds=self._clock() - began,
         ))  # fmt: skip
         figure = found.memory or found.speedup
         if found.verdict == self._objective.better:
@@ -358,4 +357,4 @@ class Tuning:
 
 def _wants_more(result: TrialResult) -> bool:
     """Its rounds scatter, so that it says how long they would take: longer than a proof is thought to."""
-    return SETTLES in result.reason and f" {FEWEST_ROUNDS} {SETTLES}" not in result.reason
+    return (result.starts_needed or 0) > FEWEST_ROUNDS
