@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
@@ -22,6 +24,7 @@ from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.effects import printed
 from gobrrr.guard.epochs import Epochs
 from gobrrr.guard.observation import Call, Data, Observation, Step
+from gobrrr.guard.randomness import begin
 from gobrrr.guard.states import States
 from gobrrr.guard.twins import observe
 
@@ -552,3 +555,20 @@ def test_items_of_a_data_set_that_gives_batches_in_one_piece_are_digested() -> N
     (found,) = watched.read()
     patches.take_out()
     assert found.num == found.unique == 12 and len(found.items) == 8
+
+
+def test_random_streams_begin_as_the_program_would_begin_them_and_no_device_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch.manual_seed leaves its seed to every kind of device that is used later: the program's own would be gone."""
+
+    def all_three() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)
+    plain = all_three()
+    monkeypatch.setattr(torch.cuda.random, "_lazy_call", lambda *args, **kwargs: pytest.fail("a device was told"))
+    begin(5)
+    assert all_three() == plain

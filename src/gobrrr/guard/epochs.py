@@ -20,7 +20,7 @@ from gobrrr.capture.patches import Patches
 from gobrrr.guard.observation import Epoch
 from gobrrr.guard.padding import cut_of
 from gobrrr.guard.pixels import given_of
-from gobrrr.guard.randomness import restore, streams
+from gobrrr.guard.randomness import begin, restore, streams
 from gobrrr.guard.rows import fingerprint
 
 MOST_LOADERS, MOST_INDICES = 8, 20_000_000
@@ -100,7 +100,7 @@ def _indices(loader: Any) -> list[Any]:
     """An epoch of a sampler that begins from a fixed random state. Raises ValueError where it does not end."""
     from torch.utils.data import BatchSampler
 
-    _seed(0)
+    begin(0)
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     if type(sampler) is BatchSampler and sampler.drop_last:  # what that leaves out is another sample in another order
         sampler = sampler.sampler
@@ -134,10 +134,10 @@ def _items(fetch: Callable[[Any], Any], drawn: list[Any]) -> tuple[list[Any], di
     found: list[Any] = []
     digests: dict[str, str] = {}
     for number, index in enumerate(drawn):
-        _seed(1 + number)
+        begin(1 + number)
         found.append(fetch(index))
         digests[str(index)] = fingerprint(found[-1])
-        _seed(1 + number)
+        begin(1 + number)
         if fingerprint(fetch(index)) != digests[str(index)]:
             return found, None
         if time.monotonic() > until:
@@ -148,14 +148,5 @@ def _items(fetch: Callable[[Any], Any], drawn: list[Any]) -> tuple[list[Any], di
 def _collated(loader: Any, items: list[Any]) -> Any:
     if not items or loader.collate_fn is None:
         return None
-    _seed(1000)
+    begin(1000)
     return loader.collate_fn(items)
-
-
-def _seed(number: int) -> None:
-    import numpy as np
-    import torch
-
-    torch.manual_seed(number)
-    random.seed(number)
-    np.random.seed(number)

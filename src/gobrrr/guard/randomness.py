@@ -38,6 +38,19 @@ def streams() -> Streams:
     return Streams(random.getstate(), numpy, _bytes(torch.get_rng_state()), tuple(_bytes(each) for each in devices))
 
 
+def begin(seed: int) -> None:
+    """Begin all of them anew. torch.manual_seed would leave its seed to devices that are used later, and it formats the
+    stack for each kind of device."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if (cuda := cuda_in_use()) is not None:
+        cuda.manual_seed_all(seed)
+
+
 def restore(found: Streams) -> None:
     """Put all of them back."""
     import numpy as np
