@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gobrrr.capture.descriptors import Held
 from gobrrr.capture.sampler import Sampler
 from gobrrr.capture.threadcalls import ThreadCalls
-from gobrrr.ledger.model import LineGroup
+from gobrrr.ledger.model import LineGroup, StepStats
 from gobrrr.recording.facts import Facts, Span
 from gobrrr.recording.marks import RUNS, UNKNOWN, WAITS, WRITES
 from tests.unit.handmade import MS, Case, op
@@ -115,6 +115,18 @@ def test_a_wait_promises_no_more_than_the_rest_of_the_step_can_hide() -> None:
     assert found.saving.expected_ns == pytest.approx(40 * MS)
     (short,) = Case(ms=100, extra={"lines": (seen(20, held=20),)}).raised("BRR315")
     assert short.saving.expected_ns == pytest.approx(20 * MS)
+
+
+@pytest.mark.parametrize(("usual", "rare"), [(0.2, True), (0.4, False), (None, False)])
+def test_what_only_long_steps_wait_for_is_of_the_mean_step(usual: float | None, rare: bool) -> None:
+    """A sleep in every fourth step, scaled to the median one of 100 ms: of the mean one, 300 ms, it has 180."""
+    slept = replace(seen(60, held=60), usual_share=usual)
+    case = Case(ms=100, step=StepStats(count=100, plain_count=50, mean_ns=300 * MS), extra={"lines": (slept,)})
+    (found,) = case.raised("BRR315")
+    ms, beside = (180, 120) if rare else (60, 40)
+    assert found.rare == rare and f"waits {ms}" in found.message and "(60.0 %) per step" in found.message
+    assert ("on average" in found.message) == rare
+    assert found.saving.expected_ns == pytest.approx(beside * MS)
 
 
 def kinds(work: Callable[[], object]) -> list[int]:

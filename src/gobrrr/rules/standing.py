@@ -99,7 +99,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     waits = [each for each in standing(ledger, machine) if not each.writes]
     sure = {key(each.line.where) for each in waits if each.sure}
     for line in averaged(ledger, telling(ledger, [each.line for each in waits])):
-        step = whole(ledger, line.rare)
+        step, average = whole(ledger, line.rare), ", on average" if line.rare else ""
         beside = min(line.ns, max(0.0, step - line.ns))
         what = (
             f"for {line.function}"
@@ -112,7 +112,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             low=0.3 * beside if line.sure else 0.0,
             expected=max(beside, 0.5 * line.ns),
             ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
-            message=f"the loop waits {duration(line.ns)} ({share(line.ns / step)}) per step here {what}, "
+            message=f"the loop waits {duration(line.ns)} ({share(line.ns / step)}) per step{average} here {what}, "
             "and the loop's thread computes nothing",
             advice="Take it out of the step, or wait beside it: begin it in a thread or a process before the step "
             "computes, and fetch what it gives in the next one. Where it has a thread or a process already, ask it for "
@@ -121,4 +121,5 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             evidence={"time": time(line.ns), "line": time(line.line_ns)}
             | ({"function": Quantity(line.function)} if line.function else {}),
             confidence="derived" if key(line.where) in sure else "inferred",
+            rare=line.rare,
         )
