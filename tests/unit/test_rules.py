@@ -79,6 +79,15 @@ def test_what_is_rare_may_cost_the_mean_step_and_what_is_usual_the_median_one():
     assert most(rare=True) == 230 * MS and most() == 100 * MS
 
 
+def test_how_severe_is_what_is_rare_goes_by_the_mean_step():
+    """15 of 230 ms are a note, though more than a tenth of the usual step."""
+    case = Case(ms=100)
+    case.step = replace(case.step, mean_ns=230 * MS)
+    said = {"low": 0.0, "expected": 15 * MS, "ceiling": 20 * MS, "message": "late", "advice": "none"}
+    assert finding("BRR404", case.ledger, **said, rare=True).severity == "note"
+    assert finding("BRR404", case.ledger, **said).severity == "warning"
+
+
 @pytest.mark.parametrize(("waiting", "least"), [(None, 20 * MS), (0.0, 20 * MS), (3.0, 5 * MS)])
 def test_less_is_sure_to_come_back_where_threads_wait_for_cores(waiting: float | None, least: float) -> None:
     """Three quarters of the time that they wanted a core: of so much of a step nobody knows what it would be."""

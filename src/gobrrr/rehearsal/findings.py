@@ -15,7 +15,7 @@ from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Played, Scene, Script
 from gobrrr.rules import Skipped
 from gobrrr.rules.evidence import worth_telling
-from gobrrr.rules.model import Finding, Rehearsed, off_the_step, severity
+from gobrrr.rules.model import Finding, Rehearsed, off_the_step, severity, whole
 from gobrrr.units import duration
 
 LIGHTENING = ("bf16_autocast", "float16_autocast", "matmul_precision", "float32", "channels_last")
@@ -105,7 +105,7 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
     saving = promised(best, ledger.wall)
     low, expected = (_off_the_step(best, ns, ledger) for ns in (saving.low_ns, saving.expected_ns))
     saving = replace(saving, low_ns=low, expected_ns=expected)
-    level = severity(saving.expected_ns, ledger.wall)
+    level = severity(saving.expected_ns, whole(ledger, finding.rare))
     return replace(
         finding, saving=saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed", confidence="measured"
     )

@@ -194,7 +194,7 @@ def finding(
         part *= holds / total
     lies = tuple((account, ns * part) for account, ns in lies)
     return Finding(
-        code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, ledger.wall),
+        code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, whole(ledger, rare)),
         Saving(low, expected, ceiling), message, advice, where, evidence or {}, _offered(declared.remedies, ledger),
         cost_bytes, confidence, lies, between=between, rare=rare,
     )  # fmt: skip
