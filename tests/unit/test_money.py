@@ -53,6 +53,14 @@ def test_what_a_step_costs_is_its_part_of_an_hour() -> None:
     assert waste.remedies == (("bf16_autocast", pytest.approx(1.5)),)  # the loser saves nothing
 
 
+def test_what_lies_in_slow_steps_is_its_part_of_the_mean_one() -> None:
+    """18 of 72 ms, where the usual step takes 36."""
+    report = timed()
+    rare = tuple(replace(each, rare=True) for each in report.findings)
+    money = priced(replace(report, step=replace(report.step, outlier_ns=36 * MS), findings=rare), 3.0).money
+    assert money is not None and money.wastes[0].expected == pytest.approx(0.75)
+
+
 def test_what_is_not_known_is_not_priced() -> None:
     bare = build(samples.starved_ledger(), None, [])
     money = priced(bare, 3.0).money

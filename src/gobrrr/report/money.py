@@ -55,14 +55,14 @@ def _wastes(report: Report, per_hour: float) -> Iterator[Waste]:
 
 def _of_each_hour(finding: Finding, report: Report, per_hour: float) -> tuple[float, float, float]:
     """(low, expected, ceiling) of what it costs in each hour: its part of the step; between steps it may be more."""
-    saving, wall = finding.saving, report.step.plain_wall_ns
+    saving, wall = finding.saving, report.step.whole_ns(finding.rare)
     low, expected, ceiling = (min(1.0, ns / wall) for ns in (saving.low_ns, saving.expected_ns, saving.ceiling_ns))
     return tuple(saved_per_hour(part, per_hour) for part in (low, expected, ceiling))  # type: ignore[return-value]
 
 
 def _remedies(finding: Finding, report: Report, per_hour: float) -> tuple[tuple[str, float], ...]:
     """What each remedy saves that was rehearsed on this run's own ops; of others only the finding's figure stands."""
-    wall = report.step.plain_wall_ns
+    wall = report.step.whole_ns(finding.rare)
     return tuple(
         (each.remedy, saved_per_hour(min(1.0, each.saving.expected_ns / wall), per_hour))
         for each in finding.rehearsed

@@ -42,7 +42,7 @@ def _finding(finding: Finding, report: Report, view: View, source: Excerpts, fir
     where = finding.where[:1]
     return {
         "it": finding, "severity": finding.severity if finding.severity in SEVERITIES else "note",
-        "cost": _cost(finding), "bar": _bar(finding, report.step.plain_wall_ns),
+        "cost": _cost(finding), "bar": _bar(finding, report.step.whole_ns(finding.rare)),
         "places": [(shown(span, view.root), span.function) for span in finding.where],
         "excerpt": source(where[0]) if where else None, "line": where[0].line if where else 0,
         "evidence": [(name.replace("_", " "), _figure(each)) for name, each in sorted(finding.evidence.items())],

@@ -146,7 +146,7 @@ def _placed(report: Report | None, window: ProfiledWindow) -> list[Placed]:
 
 
 def _told(process: Process, finding: Finding, said: str, report: Report) -> str:
-    saving, wall = finding.saving, report.step.plain_wall_ns
+    saving, wall = finding.saving, report.step.whole_ns(finding.rare)
     where = finding.where[0] if finding.where else None
     return arguments(process, {
         "code": finding.code, "severity": finding.severity, "sentence": finding.message, "advice": finding.advice,

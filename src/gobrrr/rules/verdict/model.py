@@ -55,6 +55,10 @@ class Step(msgspec.Struct, frozen=True):
     unmarked: bool = False
     """A trace does not say where its steps end: all of it is one."""
 
+    def whole_ns(self, rare: bool) -> int:
+        """What shares are of (rules.model.whole): the mean step for what lies in slow ones, else the median one."""
+        return self.plain_wall_ns + (self.outlier_ns if rare else 0)
+
 
 class Span(msgspec.Struct, frozen=True):
     """First to last device event."""
