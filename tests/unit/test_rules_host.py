@@ -142,6 +142,25 @@ def test_what_only_long_steps_write_is_of_the_mean_step(usual, rare):
     assert found.message.endswith("on average") == rare and found.saving.expected_ns == pytest.approx(0.95 * ms * MS)
 
 
+def test_lines_of_every_step_are_not_rare_though_steps_get_longer():
+    """The usual step has a quarter of the mean one, and a quarter of each line."""
+    saved = replace(line(60, LOOP, torch__serialization__save=60.0), usual_share=0.25)
+    rest = replace(line(40), usual_share=0.25)
+    (found,) = lines(saved, rest, step=StepStats(count=100, plain_count=50, mean_ns=400 * MS)).raised("BRR304")
+    assert not found.rare and found.evidence["time"].value == 60 * MS
+
+
+@pytest.mark.parametrize(("usual", "rare"), [((0.0, 1.0), True), ((1.0, 0.0), False)])
+def test_lines_that_only_their_sum_makes_worth_telling_are_what_most_of_it_is(usual, rare):
+    """4.4 ms, of which 2.4 are in long steps or in every one; the longest line alone does not say it."""
+    parts = [
+        replace(line(ms, Span("train.py", at, "main"), torch__serialization__save=ms), usual_share=usual[at > 70])
+        for ms, at in ((1.2, 60), (1.2, 65), (2.0, 75))
+    ]
+    (found,) = lines(*parts, step=StepStats(count=100, plain_count=50, mean_ns=150 * MS)).raised("BRR304")
+    assert found.rare == rare and found.where[0].line == 75
+
+
 def test_reading_batches_through_a_progress_bar_is_not_writing():
     assert not lines(line(50, LOOP, phase="data", tqdm__std__tqdm____iter__=50.0)).raised("BRR304")
     assert not lines(line(50, LOOP, tqdm__std__tqdm____iter__=50.0)).raised("BRR304")

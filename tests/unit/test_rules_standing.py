@@ -117,7 +117,7 @@ def test_a_wait_promises_no_more_than_the_rest_of_the_step_can_hide() -> None:
     assert short.saving.expected_ns == pytest.approx(20 * MS)
 
 
-@pytest.mark.parametrize(("usual", "rare"), [(0.2, True), (0.4, False), (None, False)])
+@pytest.mark.parametrize(("usual", "rare"), [(0.1, True), (0.4, False), (None, False)])
 def test_what_only_long_steps_wait_for_is_of_the_mean_step(usual: float | None, rare: bool) -> None:
     """A sleep in every fourth step, scaled to the median one of 100 ms: of the mean one, 300 ms, it has 180."""
     slept = replace(seen(60, held=60), usual_share=usual)

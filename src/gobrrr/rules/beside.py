@@ -64,7 +64,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             continue
         if ledger.step.kind != "training" and ns > ALL * ledger.wall:
             continue  # beside nothing: it is what the loop is for
-        rare = is_rare(_sampled(ledger, node))
+        rare = is_rare(ledger, _sampled(ledger, node))
         step, of = whole(ledger, rare), "the mean step" if rare else "the step"
         ns *= step / ledger.wall
         yield finding(
@@ -94,7 +94,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Evaluation in every step, or so much of it between steps that training waits for it."""
     inside = [(node, ns) for node, ns in _beside(ledger) if _evaluates(ledger, node)] if _looked(ledger) else []
     for node, ns in inside:
-        rare = is_rare(_sampled(ledger, node))
+        rare = is_rare(ledger, _sampled(ledger, node))
         step, of = whole(ledger, rare), "the mean step" if rare else "every step"
         ns *= step / ledger.wall
         yield finding(

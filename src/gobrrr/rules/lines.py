@@ -82,10 +82,24 @@ TRACEBACKS = (Functions(("traceback.", "linecache.", "torch.fx.traceback.", "tor
 LOADING = (Functions(("torch.utils.data.",)),)
 
 
-def is_rare(lines: Iterable[LineGroup]) -> bool:
-    """Most of their time is in steps far longer than the usual one, which has not a third of it."""
+def is_rare(ledger: Ledger, lines: Iterable[LineGroup]) -> bool:
+    """Most of their time is in steps far longer than the usual one, which has not a third of it, nor a third of what
+    would be in proportion: where steps get longer and longer, or are of two kinds, that is less of every line."""
+    most, long = _and_of_long_steps(lines)
+    _, other = _and_of_long_steps(ledger.lines)
+    return ledger.wall > 0 and most - long < most * (1 - other / ledger.wall) / 3
+
+
+def _and_of_long_steps(lines: Iterable[LineGroup]) -> tuple[float, float]:
+    """ns per step of lines that were looked at, and by how much less the usual step has."""
     seen = [(line.ns, line.usual_share) for line in lines if line.usual_share is not None]
-    return sum(ns * usual for ns, usual in seen) < sum(ns for ns, _ in seen) / 3
+    return sum(ns for ns, _ in seen), sum(ns * (1 - usual) for ns, usual in seen)
+
+
+def mostly_rare(found: Iterable[Spent]) -> bool:
+    """Of what several lines took together."""
+    parts = [(each.ns, each.rare) for each in found]
+    return sum(ns for ns, rare in parts if rare) > 0.5 * sum(ns for ns, _ in parts)
 
 
 def averaged(ledger: Ledger, found: Iterable[Spent]) -> list[Spent]:
@@ -152,7 +166,7 @@ def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] 
 
 def rare_at(ledger: Ledger, place: Key) -> bool:
     """Whether what runs at a line is rare."""
-    return is_rare(line for line in body(ledger) if key(line.where) == place)
+    return is_rare(ledger, (line for line in body(ledger) if key(line.where) == place))
 
 
 def _idling(ledger: Ledger, found: Spent) -> Spent:
@@ -184,7 +198,8 @@ def telling(ledger: Ledger, found: list[Spent], part: float = 1.0) -> list[Spent
     total = sum(each.ns for each in found)
     if alone or not worth_telling(ledger, part * total):
         return alone
-    return [found[0]._replace(ns=total, line_ns=sum(each.line_ns for each in found))]
+    line_ns = sum(each.line_ns for each in found)
+    return [found[0]._replace(ns=total, line_ns=line_ns, rare=mostly_rare(found))]
 
 
 def claimed(ledger: Ledger) -> frozenset[Key]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
 from gobrrr.rules.evidence import count, time, worth_telling
-from gobrrr.rules.lines import SAMPLING, Functions, averaged, spent
+from gobrrr.rules.lines import SAMPLING, Functions, averaged, mostly_rare, spent
 from gobrrr.rules.model import Finding, finding, rule, whole
 from gobrrr.rules.sync import launches
 from gobrrr.units import duration, share
@@ -27,7 +27,7 @@ def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Findin
     """torch.distributions with its checks on, in a step of small ops."""
     checks = list(ledger.named(ANSWER))
     found = sorted(averaged(ledger, spent(ledger, MADE) + spent(ledger, ASKED)), key=lambda line: -line.ns)
-    rare = sum(line.ns for line in found if line.rare) > 0.5 * sum(line.ns for line in found)
+    rare = mostly_rare(found)
     step = whole(ledger, rare)
     cost = min(step, sum(line.ns for line in found))
     if not checks or not worth_telling(ledger, CHECKS * cost):

@@ -88,7 +88,7 @@ def standing(ledger: Ledger, machine: Machine) -> list[Standing]:
         seen = ledger.device is None or idle_at(ledger, place) is not None
         if ledger.device is not None and seen:
             held = min(held, between)  # beside its kernels it costs nothing
-        spent = Spent(line.where, max(0.0, held - ops), below(line, WAITING)[1], line.ns, seen, is_rare([line]))
+        spent = Spent(line.where, max(0.0, held - ops), below(line, WAITING)[1], line.ns, seen, is_rare(ledger, [line]))
         found.append(Standing(spent, known and _writes(line, ledger), known))
     return sorted(found, key=lambda each: -each.line.ns)
 
