@@ -246,7 +246,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             machine,
             line,
-            message=f"the loop writes for {_average(ledger, line)} here, and no op runs",
+            message=f"here the loop writes for {_average(ledger, line)}, and no op runs",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
 

@@ -99,7 +99,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     waits = [each for each in standing(ledger, machine) if not each.writes]
     sure = {key(each.line.where) for each in waits if each.sure}
     for line in averaged(ledger, telling(ledger, [each.line for each in waits])):
-        step, average = whole(ledger, line.rare), ", on average" if line.rare else ""
+        step, average = whole(ledger, line.rare), ", on average," if line.rare else ""
         beside = min(line.ns, max(0.0, step - line.ns))
         what = (
             f"for {line.function}"
