@@ -6,6 +6,7 @@ import random
 import statistics
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
 from gobrrr.capture.patches import Patches
-from gobrrr.guard import sidedoors
+from gobrrr.guard import randomness, sidedoors
 from gobrrr.guard.copies import copies
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.effects import printed
@@ -572,3 +573,7 @@ def test_random_streams_begin_as_the_program_would_begin_them_and_no_device_is_t
     monkeypatch.setattr(torch.cuda.random, "_lazy_call", lambda *args, **kwargs: pytest.fail("a device was told"))
     begin(5)
     assert all_three() == plain
+    told: list[int] = []
+    monkeypatch.setattr(randomness, "cuda_in_use", lambda: SimpleNamespace(manual_seed_all=told.append))
+    begin(6)
+    assert told == [6], "one that is in use begins with the others"

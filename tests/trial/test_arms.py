@@ -492,6 +492,7 @@ def test_without_time_for_three_starts_it_is_inconclusive_and_says_what_would_do
     assert found.verdict == "inconclusive" and "time for 1 of the 3 starts of each arm" in found.reason
     said = re.search(r"; (\d+) would settle it", found.reason)
     assert said is not None and int(said[1]) >= 3, "noise may ask for more than three rounds"
+    assert found.starts_needed == int(said[1])
     assert found.blocks_needed is not None and pairs_of_processes(tmp_path) == [1, 1]
     per_round = found.blocks_needed / int(said[1])  # later rounds may be shorter than the first, the pilot
     assert per_round in range(8, len(found.samples.arm) + 1, 4)

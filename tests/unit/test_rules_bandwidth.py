@@ -70,7 +70,9 @@ def test_chains_on_one_line_share_their_backward():
     pair = [op(name, TENSOR, TENSOR, ms=30, where=(LINE,)) for name in ("mul", "sub")]
     back = replace(op("mul", TENSOR, TENSOR, ms=60, calls=6), phase="backward")
     (found,) = Case(ops=(*gelu_by_hand(), between, *pair, back), ms=200).raised("BRR201")
-    assert found.evidence["chains"].value == 2
+    (forward,) = Case(ops=(*gelu_by_hand(), between, *pair), ms=200).raised("BRR201")
+    passes = found.evidence["single_passes"].value, forward.evidence["single_passes"].value
+    assert found.evidence["chains"].value == 2 and passes[0] > passes[1], "each has a pass of its own in backward"
     assert found.evidence["backward"].value == pytest.approx(60 * MS)
     assert found.saving.ceiling_ns < (48 + 60 + 60) * MS
 

@@ -256,10 +256,11 @@ def test_the_python_between_them_runs_again_too() -> None:
     engine = "autograd::engine::evaluate_function: MmBackward0"
     nodes = tuple(
         op(name, ms=ms, phase="backward", dispatch_ns=1 * MS) for name, ms in
-        ((engine, 3), ("MmBackward0", 5), ("MulBackward0", 9))
+        ((engine, 3), ("MmBackward0", 5), ("MulBackward0", 9), ("AddBackward0", 0.1))
     )  # fmt: skip
     nodes = tuple(replace(node, name=node.name.removeprefix("aten::")) for node in nodes)
-    within = again(10, 12, parents=(engine, "MmBackward0", "aten::linear"))
+    within = again(10, 12, parents=(engine, "AddBackward0", "MmBackward0", "aten::addmm", "aten::linear"))
+    nodes += (op("addmm", ms=7),)  # of forward
     linear = again(2, 12, parents=(engine, "MmBackward0"))
     case = Case(ops=(*nodes, within, replace(linear, name="aten::linear")), facts=Facts(peak_rss_bytes=1 << 30))
     (found,) = case.raised("BRR111")

@@ -140,6 +140,21 @@ def test_what_only_long_steps_write_is_of_the_mean_step(usual, rare):
     ms = 30 if rare else 20
     assert found.rare == rare and found.evidence["time"].value == ms * MS and f"{ms}.0 ms (20.0 %)" in found.message
     assert found.message.endswith("on average") == rare and found.saving.expected_ns == pytest.approx(0.95 * ms * MS)
+    assert found.evidence["line"].value == ms * MS
+
+
+@pytest.mark.parametrize(
+    ("code", "there"),
+    [
+        ("BRR303", line(20, LOOP, copy__deepcopy=20.0)),
+        ("BRR304", replace(line(20, LOOP), held=0.0, writing=20 * MS)),
+        ("BRR305", line(20, LOOP, torch___tensor_str___str=20.0)),
+    ],
+)
+def test_whatever_only_long_steps_do_is_of_the_mean_step(code, there):
+    case = lines(replace(there, usual_share=0.0), step=StepStats(count=100, plain_count=50, mean_ns=150 * MS))
+    (found,) = case.raised(code)
+    assert found.rare and "30.0 ms (20.0 %) per step, on average" in found.message
 
 
 def test_lines_of_every_step_are_not_rare_though_steps_get_longer():

@@ -75,6 +75,12 @@ def test_no_finding_is_above_its_account():
     assert list(against(ledger(), [found(40, "BRR401", "data", "data_wait")]))
 
 
+def test_what_is_rare_may_be_more_than_the_usual_step():
+    rare = replace(ledger().step, mean_ns=300 * MS)
+    assert not list(against(ledger(step=rare), [found(150), found(140)]))
+    assert list(against(ledger(step=rare), [found(150), found(180)]))
+
+
 def test_one_cause_named_again_and_again_is_no_more_than_the_step():
     assert list(against(ledger(), [found(30), found(30), found(30), found(30)]))
     assert not list(against(ledger(), [found(60, code) for code in ("BRR101", "BRR102", "BRR103")])), "they may overlap"
