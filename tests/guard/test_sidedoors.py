@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import statistics
 from functools import partial
@@ -398,8 +399,30 @@ def test_tensors_of_no_one_shape_are_no_copies() -> None:
     """A nested tensor raises when it is asked for its shape; a sparse one has no storage."""
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     sparse, copy = torch.eye(3).to_sparse(), torch.eye(3)
-    found = copies({(3, 3)}, set())
+    found = copies([nested, sparse, copy], {(3, 3)}, set())
     assert "(3, 3)" in found and nested.is_nested and sparse.is_sparse and copy.sum() == 3
+
+
+def test_copies_that_were_frozen_are_found() -> None:
+    """gc.freeze() takes them from gc.get_objects(): an EMA that moves must not be called still for it."""
+
+    def averaged(freezes: bool, stops: int = 99) -> None:
+        torch.manual_seed(0)
+        model = torch.nn.Linear(8, 8, bias=False)
+        shadow = model.weight.detach().clone()
+        optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+        for number in range(31):
+            if freezes and number == 1:
+                gc.freeze()
+            optimizer.zero_grad()
+            model(torch.randn(16, 8)).square().mean().backward()
+            optimizer.step()
+            if number < stops:
+                shadow.lerp_(model.weight.detach(), 0.1)
+
+    assert guard.compare(partial(averaged, False), partial(averaged, True)).green
+    found = guard.compare(partial(averaged, False), partial(averaged, True, 12))
+    assert found.verdict == "wrong" and "copy" in found.reasons[0]
 
 
 def test_an_evaluation_after_the_last_update_is_judged() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gobrrr.guard.copies import copies
+from gobrrr.guard.copies import Tensors, copies
 from gobrrr.guard.effects import FileWrites
 from gobrrr.guard.look import look, sampled
 from gobrrr.guard.modules import named_parameters, plain_name
@@ -38,7 +38,7 @@ class Book:
         self.calls: list[Call] = []
         self.losses: list[float] = []
         self.models: dict[int, tuple[str, Any]] = {}
-        self.writes = FileWrites()
+        self.writes, self.tensors = FileWrites(), Tensors()
         self._expected, self._states = expected, states
         self._names: dict[int, str] = {}
         self._named: set[str] = set()
@@ -199,7 +199,7 @@ class Book:
         shapes = {tuple(p.shape) for _, p in self._parameters() if p.numel() > 1}
         known = {v.untyped_storage().data_ptr() for v in self._state().values() if hasattr(v, "layout")}
         known |= {p.grad.untyped_storage().data_ptr() for _, p in self._parameters() if _has_gradient(p)}
-        return copies(shapes, known)
+        return copies(self.tensors.all(), shapes, known)
 
     def _states_left(self, whole: bool) -> dict[str, Seen]:
         """Before they are set to the baseline's: an optimizer that loses its state must not find it mended."""

@@ -7,21 +7,50 @@ among all tensors of the process, as those that have the shape of a parameter an
 from __future__ import annotations
 
 import gc
+import weakref
+from collections.abc import Iterable
 from typing import Any
 
+from gobrrr.capture.patches import Patches
 from gobrrr.guard.look import look
 from gobrrr.guard.rows import is_plain
 from gobrrr.guard.seen import Seen
 
 
-def copies(shapes: set[tuple[int, ...]], known: set[int]) -> dict[str, tuple[Seen, ...]]:
-    """Samples of all such tensors by their shape, those of one shape ordered by their norms. `known`: addresses of what
-    is accounted for: parameters, gradients, buffers, optimizers' states."""
+class Tensors:
+    """All tensors of the process. What gc.freeze() hides from the collector it hides from who asks it, too."""
+
+    def __init__(self) -> None:
+        self._frozen: list[weakref.ref[Any]] = []
+
+    def watch(self, patches: Patches) -> None:
+        """Note what is frozen from now on, until `patches` are taken out."""
+        plain = gc.freeze
+
+        def freeze() -> None:
+            self._frozen += map(weakref.ref, _tracked())
+            plain()
+
+        patches.replace(gc, "freeze", freeze)
+
+    def all(self) -> list[Any]:
+        """Those that are there now; one that was frozen and is not any more is there twice."""
+        frozen = (ref() for ref in self._frozen)
+        return [*(tensor for tensor in frozen if tensor is not None), *_tracked()]
+
+
+def _tracked() -> list[Any]:
     import torch
 
-    found: dict[str, dict[int, Seen]] = {}
     kinds = {torch.Tensor, torch.nn.Parameter}
-    for obj in [o for o in gc.get_objects() if type(o) in kinds]:
+    return [obj for obj in gc.get_objects() if type(obj) in kinds]
+
+
+def copies(tensors: Iterable[Any], shapes: set[tuple[int, ...]], known: set[int]) -> dict[str, tuple[Seen, ...]]:
+    """Samples of all such tensors by their shape, those of one shape ordered by their norms. `known`: addresses of what
+    is accounted for: parameters, gradients, buffers, optimizers' states."""
+    found: dict[str, dict[int, Seen]] = {}
+    for obj in tensors:
         if not _may_be(obj, shapes):
             continue
         address = obj.untyped_storage().data_ptr()

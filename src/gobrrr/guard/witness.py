@@ -93,6 +93,7 @@ class Witness:
             self._patches.append(self.book.writes.stop)
             self._dropout(self._patches)
             self._epochs.watch(self._patches)
+            self.book.tensors.watch(self._patches)
             if self._pictures:
                 self._watch_loaders()
             self.book.writes.start()
