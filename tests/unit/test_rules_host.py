@@ -45,6 +45,17 @@ def test_a_line_that_is_mostly_ops_does_not_promise_them():
     assert model.saving.ceiling_ns == pytest.approx(1.1 * 30 * MS)
 
 
+@pytest.mark.parametrize(
+    ("library", "waits"), [("multiprocessing.connection._ConnectionBase.send", True), ("gymnasium.core.reset", False)]
+)
+def test_a_library_that_talks_to_another_process_waits_for_it(library, waits):
+    case = Case(ms=100, extra={"host": (host(20, LOOP),)})
+    seen = line(22, LOOP)
+    case.extra["lines"] = (replace(seen, libraries=((library, 21 * MS),), num_samples=30),)
+    (found,) = case.raised("BRR302")
+    assert ("Nothing computes here" in found.advice) == waits
+
+
 def test_a_library_is_named_by_its_own_name_and_its_package():
     """Dotted names of a package's insides are longer than a line of the report."""
     deep = line(28, LINE, transformers__models__whisper__generation__Mixin__generate=20.0)

@@ -116,6 +116,15 @@ def test_rare_slow_steps_are_said_to_be_where_they_are(averaged, on_device, said
     assert found.message.endswith(said)
 
 
+@pytest.mark.parametrize(("waiting", "said"), [(0.5, "slow steps add"), (0.1, "steps that take longer and longer add")])
+def test_what_waiting_for_cores_makes_long_has_no_other_cause(waiting: float, said: str):
+    """Steps seem to grow, or to hold an evaluation, where others come and take the cores."""
+    case = step(outlier_ns=40 * MS, mean_ns=140 * MS, plain_wall_ns=100 * MS, count=500, drift=0.9)
+    case.facts = Facts(process_load=1.0, waiting_load=waiting)
+    (found,) = (each for each in doubts(case) if each.code == "BRR908")
+    assert found.message.startswith(said) and ("grows" in found.advice) == (waiting < 0.25)
+
+
 @pytest.mark.parametrize(
     ("spread", "said"),
     [(0.3, "spans 30.0 % of the median, which is known to 5.0 % of it"),

@@ -238,6 +238,23 @@ def test_rounds_that_have_begun_say_how_long_and_nothing_else_does(tmp_path: Pat
     assert receipt.likely == ("fused",) and said == (starts == FEWEST_ROUNDS)
 
 
+def test_a_pair_that_was_not_ready_leaves_its_members_untried(tmp_path: Path) -> None:
+    """compile with bf16 needs longer to come up than there was; compile by itself was never looked at."""
+
+    class Slow(FakeReferee):
+        def start(self, stacks, seconds):
+            slow = [stack for stack in stacks if stack == ("compile", "bf16_autocast")]
+            failed = super().start([stack for stack in stacks if stack not in slow], seconds)
+            self.machine.now += 60 if slow else 0.0
+            return failed | dict.fromkeys(slow, f"{LATE} 94 s")
+
+    both = [replace(CANDIDATES[0], name=name) for name in ("compile", "bf16_autocast")]
+    tuning = tuned(Slow({}, room=2), both, tmp_path, seconds=60)
+    assert {each.remedies for each in tuning.results} == {("compile", "bf16_autocast"), ("bf16_autocast",)}
+    receipt = tuning.receipt()
+    assert receipt.left == ("compile",) and "compile was not tried: the time was spent before" in receipt.notes
+
+
 def test_two_suspects_do_not_take_the_time_of_the_confirmation(tmp_path: Path) -> None:
     both = [CANDIDATES[0], *(replace(each, risk=9) for each in CANDIDATES[1:3])]
     gains = {"fused": 1.5, "malloc": 1.3, "bf16": 1.3}

@@ -34,6 +34,7 @@ from gobrrr.rules.lines import (
     told_path,
     writes,
 )
+from gobrrr.rules.lines import WAITING as WAITS
 from gobrrr.rules.loops import NEAR, loops
 from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule, whole
 from gobrrr.rules.shapes import Key, key, total
@@ -115,7 +116,7 @@ def _advice(found: Cluster, ledger: Ledger) -> str:
     if found.in_model >= MOSTLY * found.ns:
         return MODULES.format(graphs=", CUDA graphs" if ledger.device else "")
     if not found.hot:
-        return PYTHON
+        return WAITING if any(kind.has(found.library) for kind in WAITS) else PYTHON
     return WAITING if found.hot[0][0].startswith(BUILT_IN) else LIBRARY
 
 

@@ -285,8 +285,9 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if rare > UNEXPLAINED:
         shows = "which the figures here do not show" if step.averaged else "which the median step does not show"
         told = "and are in every figure here" if step.averaged and ledger.device is not None else shows
-        grows = 2 * longer(step) > step.outlier_ns
-        what = "steps that take longer and longer" if grows else RARE
+        crowd = (starved(ledger) or 0.0) > VERY_STARVED
+        grows = 2 * longer(step) > step.outlier_ns and not crowd
+        what = "steps that take longer and longer" if grows else "slow steps" if crowd else RARE
         beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
         yield doubt(
             "BRR908",
@@ -297,6 +298,8 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             if beside
             else "See what grows with each step: a text, a graph, a list."
             if grows
+            else "Threads that waited for a core make some steps long: watch it again on a quiet machine."
+            if crowd
             else "Look at the other loops that the report names, and at what runs between epochs.",
             {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
         )

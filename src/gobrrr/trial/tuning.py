@@ -350,9 +350,16 @@ class Tuning:
             yield f"{name} was not tried: {why}"
 
     def _left_open(self) -> tuple[str, ...]:
-        """Remedies that there was no time for, not as a setting of a loader either."""
-        tried = {name for result in self.results for name in result.remedies}
-        return tuple(name for name in self.race.left() if name not in tried)
+        """Remedies that there was no time for, not as a setting of a loader either; with those of a pair that was not
+        ready in time, which says nothing of them."""
+        tried = {name for result in self.results if _is_read(result) for name in result.remedies}
+        late = [name for result in self.results if not _is_read(result) for name in result.remedies]
+        return tuple(name for name in dict.fromkeys([*self.race.left(), *late]) if name not in tried)
+
+
+def _is_read(result: TrialResult) -> bool:
+    """Whether it says anything of its remedies: a pair that was not ready in time says nothing of its members."""
+    return len(result.remedies) == 1 or result.verdict != "inconclusive" or result.speedup is not None
 
 
 def _wants_more(result: TrialResult) -> bool:
