@@ -318,6 +318,16 @@ def test_a_peak_is_no_less_than_what_was_read_on_the_way(program: Program) -> No
     assert found(rec).peak_rss_bytes == 9 << 30
 
 
+def test_what_a_window_adds_to_the_peak_is_none_of_the_program() -> None:
+    """Its events stay in the process: what is read of its memory later has them, too."""
+    window = Window("profile", (1, 0), 5, began=50, ended=60, clock=(0, 0), peak_grew=2 << 30)
+    memory = {"memory": {"peak_rss_bytes": 3 << 30}}
+    assert found(recording((), memory, windows=(window,))).peak_rss_bytes == 1 << 30
+    for t, value, peak in ((40, 2 << 30, 2 << 30), (70, 3 << 30, 1 << 30), (70, 7 << 29, 3 << 29)):
+        rows = [(t, marks.OWN, 0, value)]
+        assert found(recording(rows, memory, windows=(window,))).peak_rss_bytes == peak
+
+
 def test_memory_that_comes_and_goes_does_not_grow(program: Program) -> None:
     for n in range(60):
         program.rss = (1 << 30) + (n % 2) * (64 << 20)

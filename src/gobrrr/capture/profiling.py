@@ -12,6 +12,7 @@ from gobrrr.capture.linelog import LineLog
 from gobrrr.capture.profiled import Profiled
 from gobrrr.capture.recorder import vitals
 from gobrrr.capture.window import Window
+from gobrrr.machine import processes
 from gobrrr.recording import marks as ev
 
 
@@ -20,7 +21,7 @@ class ProfileWindow(Window):
 
     kind = ev.PROFILE
     late_ns = 500_000_000  # torch keeps 20 kB for each op in the end
-    _rss = 0
+    _rss = _peak = 0
     _profiled: Profiled | None = None
     _lines: LineLog | None = None
 
@@ -36,7 +37,7 @@ class ProfileWindow(Window):
         if files_are_limited():
             self.say("files may not grow beyond a limit of the process: no trace is written")
             return False
-        self._rss = dict(vitals()).get(ev.RSS, 0)
+        self._rss, self._peak = dict(vitals()).get(ev.RSS, 0), _peak_bytes()
         name = f"{session.stem}.window{len(session.loops)}-{session._steps}.trace.json"
         self._profiled = Profiled(Path(session.config.folder) / name)
         if not self._profiled.start():
@@ -61,7 +62,9 @@ class ProfileWindow(Window):
         self._lines.stop(sys._getframe())
         written = self._profiled.stop()
         trace = self._profiled.path.name if written else None
-        return {"trace": trace, "stop_ns": self._profiled.stop_ns, "lines": self._lines.as_json()}
+        lines = self._lines.as_json()
+        grew = max(0, _peak_bytes() - self._peak)  # some GB where steps have many ops: the program has them not
+        return {"trace": trace, "stop_ns": self._profiled.stop_ns, "lines": lines, "peak_grew": grew}
 
     def off(self) -> None:
         """Line log first: it would note the profiler's end."""
@@ -75,3 +78,11 @@ class ProfileWindow(Window):
     def error(self) -> str:
         """Of the line log."""
         return self._lines.error if self._lines is not None else ""
+
+
+def _peak_bytes() -> int:
+    """Resident bytes of this process at most; 0 where the system does not tell."""
+    try:
+        return processes.sizes("VmHWM").get("VmHWM", 0)
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -55,10 +55,14 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
 
 def _memory(noted: dict[str, Any], recording: Recording) -> dict[str, Any]:
     """Mapped files may be larger at the end than they were at the peak: it is no less than what was read of the
-    process's own memory."""
-    own = recording.events[recording.events[:, 1] == marks.OWN, 3]
+    process's own memory. What windows added to it stays in the process, and is the profiler's."""
     peak = noted.get("peak_rss_bytes")
-    return noted | {"peak_rss_bytes": max(peak, int(own.max()))} if type(peak) is int and len(own) else noted
+    if type(peak) is not int:
+        return noted
+    grew = [(window.began, window.peak_grew) for window in recording.windows]
+    own = recording.events[recording.events[:, 1] == marks.OWN][:, [0, 3]].tolist()
+    read = [value - sum(num for began, num in grew if began <= t) for t, value in own]
+    return noted | {"peak_rss_bytes": max([peak - sum(num for _, num in grew), *read])}
 
 
 def _denormals(recording: Recording) -> list[dict[str, Any]]:

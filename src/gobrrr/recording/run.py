@@ -105,6 +105,8 @@ class Window(msgspec.Struct, frozen=True):
     samples: Samples | None = None
     denormals: list[dict[str, Any]] = []
     saved: tuple[Saved, ...] | None = None
+    peak_grew: int = 0
+    """Bytes by which the process's resident peak grew while it was open: the profiler's events, mostly."""
 
     @property
     def offset(self) -> int:
