@@ -241,3 +241,4 @@ def test_collections_are_taken_from_the_time_between_ops() -> None:
 def test_longer_steps_on_a_machine_that_got_busier_do_no_more_work(facts: Facts, times: float) -> None:
     assert _grown(StepStats(plain_wall_ns=20.0, beside_ns=10.0), facts) == times
     assert _grown(StepStats(plain_wall_ns=10.0, beside_ns=20.0), facts) == 1.0
+    assert _grown(StepStats(plain_wall_ns=10.5, beside_ns=10.0), facts) == 1.0
