@@ -112,18 +112,15 @@ class LineGroup(msgspec.Struct, frozen=True):
     written: float | None = None
     """Bytes handed to calls that write."""
     own_share: float | None = None
-    """Of `ns`, the share with no library function below the line: what NumPy and torch compute there is in it; null
-    where nobody looked."""
+    """Of `ns`, with no library function below the line (what torch computes is in it); null where nobody looked."""
     hot: tuple[tuple[str, float], ...] = ()
     """As a HostGroup has it."""
     stage: str = ""
-    """Of a wait for the loader what the main thread itself does in it: sampling (the next indices), receiving (a batch
-    that a worker has ready); empty for all else."""
+    """Of a wait for the loader what the main thread does: sampling (indices), receiving (a ready batch); else empty."""
     cpu_share: float | None = None
     """Of `ns`, on a processor; null where nobody looked."""
     usual_share: float | None = None
-    """What it takes in a step of usual length (twice the median at most), of `ns`: near 0 where it is in the long steps
-    alone; null where nobody looked."""
+    """What it takes in a step of twice the median at most, of `ns`: near 0 where only long ones have it, at most 2."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):
