@@ -9,7 +9,7 @@ import pytest
 
 from gobrrr.capture.session import TRACED
 from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.model import Account, StepStats
+from gobrrr.ledger.model import Account, OtherLoop, StepStats
 from gobrrr.recording.facts import ChildFacts, CompileFacts, Facts, Settings
 from gobrrr.rules import load
 from gobrrr.rules.cores import starved
@@ -114,6 +114,14 @@ def test_rare_slow_steps_are_said_to_be_where_they_are(averaged, on_device, said
         case.extra = {"device": DeviceLedger("gpu", 50 * MS, 50 * MS, 0.5)}
     (found,) = (each for each in doubts(case) if each.code == "BRR908")
     assert found.message.endswith(said)
+
+
+def test_loops_that_no_report_names_are_not_looked_at():
+    case = step(outlier_ns=60 * MS, mean_ns=160 * MS)
+    for loops, named in (((), False), ((OtherLoop("forwards of Net", 0.3, 20),), True)):
+        case.extra = {"loops": loops}
+        (found,) = (each for each in doubts(case) if each.code == "BRR908")
+        assert ("other loops" in found.advice) == named
 
 
 @pytest.mark.parametrize(("waiting", "said"), [(0.5, "slow steps add"), (0.1, "steps that take longer and longer add")])

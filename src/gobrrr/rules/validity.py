@@ -300,7 +300,8 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             if grows
             else "Threads that waited for a core make some steps long: watch it again on a quiet machine."
             if crowd
-            else "Look at the other loops that the report names, and at what runs between epochs.",
+            else f"Look at {'the other loops that the report names, and at ' if ledger.loops else ''}what runs between "
+            "epochs.",
             {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
         )
 
