@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gobrrr.ledger.model import Ledger
-from gobrrr.rules.model import NOTE, Quantity
+from gobrrr.rules.model import NOTE, Quantity, whole
+from gobrrr.units import duration, share
 
 SLOWED = 2.0
 """Profiled over plain step from which the shares within it are doubted (BRR903). With all of its options torch.profiler
@@ -33,6 +34,11 @@ def count(value: float) -> Quantity:
 def rate(flop_per_s: float) -> Quantity:
     """FLOP/s."""
     return Quantity(round(flop_per_s), "FLOP/s")
+
+
+def per_step(ledger: Ledger, ns: float, rare: bool) -> str:
+    """'5.00 ms (12.0 %) per step', of the mean step where it is rare: 'per step, on average'."""
+    return f"{duration(ns)} ({share(ns / whole(ledger, rare))}) per step{', on average' if rare else ''}"
 
 
 def worth_telling(ledger: Ledger, expected_ns: float) -> bool:

@@ -11,7 +11,7 @@ from gobrrr.machine.model import Machine
 from gobrrr.recording.facts import Span
 from gobrrr.recording.stacklog import BUILT_IN
 from gobrrr.rules.cores import recovers
-from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.evidence import count, per_step, time, worth_telling
 from gobrrr.rules.lines import (
     COPYING,
     FORMATTING,
@@ -36,7 +36,7 @@ from gobrrr.rules.lines import (
 )
 from gobrrr.rules.lines import WAITING as WAITS
 from gobrrr.rules.loops import NEAR, loops
-from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule, whole
+from gobrrr.rules.model import TINY, Finding, Quantity, finding, rule
 from gobrrr.rules.shapes import Key, key, total
 from gobrrr.rules.standing import standing, stands
 from gobrrr.rules.sync import between_launches, launches
@@ -214,7 +214,7 @@ def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             machine,
             line,
-            message=f"{own_name(line.function)} copies {_average(ledger, line)}",
+            message=f"{own_name(line.function)} copies {per_step(ledger, line.ns, line.rare)}",
             advice="Copy when the copy is used: on a better score, every few hundred steps, or at the end.",
         )
 
@@ -238,7 +238,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             machine,
             line,
-            message=f"{line.function} takes {_average(ledger, line)}",
+            message=f"{line.function} takes {per_step(ledger, line.ns, line.rare)}",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
     for line in averaged(ledger, telling(ledger, [each.line for each in standing(ledger, machine) if each.writes])):
@@ -247,7 +247,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             machine,
             line,
-            message=f"here the loop writes for {_average(ledger, line)}, and no op runs",
+            message=f"here the loop writes for {per_step(ledger, line.ns, line.rare)}, and no op runs",
             advice="Write every few hundred steps, or hand it to a background thread.",
         )
 
@@ -261,7 +261,7 @@ def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             ledger,
             machine,
             line,
-            message=f"turning a tensor into text takes {_average(ledger, line)}",
+            message=f"turning a tensor into text takes {per_step(ledger, line.ns, line.rare)}",
             advice="Print every few hundred steps, and only numbers: loss.item(), x.mean().item().",
         )
 
@@ -289,12 +289,6 @@ def _rare(
     )
 
 
-def _average(ledger: Ledger, line: Spent) -> str:
-    """'5.00 ms (12.0 %) per step, on average'."""
-    average = ", on average" if line.rare else ""
-    return f"{duration(line.ns)} ({share(line.ns / whole(ledger, line.rare))}) per step{average}"
-
-
 @rule("BRR306", "garbage-collection", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
 def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python's collector inside the step: called by hand, or set off by what the step allocates."""
@@ -307,7 +301,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, 0.8 * cost):
         return
     runs = facts.gc_runs_per_step
-    takes = f"takes {duration(cost)} ({share(cost / whole(ledger, rare))}) per step{', on average' if rare else ''}"
+    takes = f"takes {per_step(ledger, cost, rare)}"
     yield finding(
         "BRR306",
         ledger,

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model import Ledger
 from gobrrr.machine.model import Machine
-from gobrrr.rules.evidence import count, time, worth_telling
+from gobrrr.rules.evidence import count, per_step, time, worth_telling
 from gobrrr.rules.lines import SAMPLING, Functions, averaged, mostly_rare, spent
 from gobrrr.rules.model import Finding, finding, rule, whole
 from gobrrr.rules.sync import launches
-from gobrrr.units import duration, share
 
 _BASE = ("torch.distributions.distribution.",)
 MADE = (Functions(_BASE, frozenset({"__init__"})),)
@@ -41,8 +40,7 @@ def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Findin
         low=0.0,  # where validate_args=True is given, the switch does nothing
         expected=CHECKS * cost,
         ceiling=min(step, (1 + SAMPLING) * cost),
-        message=f"torch.distributions checks its arguments {often}: {duration(cost)} ({share(cost / step)}) "
-        f"per step{', on average' if rare else ''}{waits}",
+        message=f"torch.distributions checks its arguments {often}: {per_step(ledger, cost, rare)}{waits}",
         advice="torch.distributions.Distribution.set_default_validate_args(False) at the start, once it all works.",
         where=found[0].where,
         evidence={"checking": time(cost), "checks": count(calls)},

@@ -8,14 +8,13 @@ from typing import NamedTuple
 from gobrrr.ledger.model import Ledger, LineGroup
 from gobrrr.machine.model import Machine
 from gobrrr.rules.cores import crowded, recovers
-from gobrrr.rules.evidence import time
+from gobrrr.rules.evidence import per_step, time
 from gobrrr.rules.lines import SAMPLING, WAITING, Spent, averaged, below, claimed, is_rare, telling
 from gobrrr.rules.lines import body as outside_the_loader
 from gobrrr.rules.loops import NEAR
 from gobrrr.rules.model import Finding, Quantity, finding, rule, whole
 from gobrrr.rules.shapes import key, total
 from gobrrr.rules.views import idle_at, waits_for_device
-from gobrrr.units import duration, share
 
 MOSTLY = 0.5
 """Share of a line's time in which it must stand to be told so."""
@@ -99,8 +98,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     waits = [each for each in standing(ledger, machine) if not each.writes]
     sure = {key(each.line.where) for each in waits if each.sure}
     for line in averaged(ledger, telling(ledger, [each.line for each in waits])):
-        step, average = whole(ledger, line.rare), ", on average," if line.rare else ""
-        beside = min(line.ns, max(0.0, step - line.ns))
+        beside = min(line.ns, max(0.0, whole(ledger, line.rare) - line.ns))
         what = (
             f"for {line.function}"
             if line.function
@@ -112,7 +110,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             low=0.3 * beside if line.sure else 0.0,
             expected=max(beside, 0.5 * line.ns),
             ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
-            message=f"the loop waits {duration(line.ns)} ({share(line.ns / step)}) per step{average} here {what}, "
+            message=f"the loop waits {per_step(ledger, line.ns, line.rare)}{',' if line.rare else ''} here {what}, "
             "and the loop's thread computes nothing",
             advice="Take it out of the step, or wait beside it: begin it in a thread or a process before the step "
             "computes, and fetch what it gives in the next one. Where it has a thread or a process already, ask it for "
