@@ -37,7 +37,7 @@ class ProfileWindow(Window):
         if files_are_limited():
             self.say("files may not grow beyond a limit of the process: no trace is written")
             return False
-        self._rss, self._peak = dict(vitals()).get(ev.RSS, 0), _peak_bytes()
+        self._rss, self._peak = dict(vitals()).get(ev.RSS, 0), processes.peak_bytes() or 0
         name = f"{session.stem}.window{len(session.loops)}-{session._steps}.trace.json"
         self._profiled = Profiled(Path(session.config.folder) / name)
         if not self._profiled.start():
@@ -63,7 +63,8 @@ class ProfileWindow(Window):
         written = self._profiled.stop()
         trace = self._profiled.path.name if written else None
         lines = self._lines.as_json()
-        grew = max(0, _peak_bytes() - self._peak)  # some GB where steps have many ops: the program has them not
+        # Some GB where steps have many ops: the program has them not.
+        grew = max(0, (processes.peak_bytes() or 0) - self._peak)
         return {"trace": trace, "stop_ns": self._profiled.stop_ns, "lines": lines, "peak_grew": grew}
 
     def off(self) -> None:
@@ -78,11 +79,3 @@ class ProfileWindow(Window):
     def error(self) -> str:
         """Of the line log."""
         return self._lines.error if self._lines is not None else ""
-
-
-def _peak_bytes() -> int:
-    """Resident bytes of this process at most; 0 where the system does not tell."""
-    try:
-        return processes.sizes("VmHWM").get("VmHWM", 0)
-    except (OSError, ValueError, IndexError):
-        return 0

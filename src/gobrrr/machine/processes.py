@@ -51,6 +51,14 @@ def own_bytes(proc: str = PROC) -> int | None:
     return sum(found.values()) if len(found) == 2 else None
 
 
+def peak_bytes(proc: str = PROC) -> int | None:
+    """Resident bytes of this process at most; None where the system does not tell."""
+    try:
+        return sizes("VmHWM", proc=proc).get("VmHWM")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def began(pid: int | str = "self", proc: str = PROC) -> int | None:
     """Ticks since the machine's start at which it was started; None where the system does not tell."""
     try:
