@@ -100,6 +100,32 @@ def test_lengths_of_a_mask_stand_in_rows_whatever_the_ids_did_before() -> None:
     assert (facts["batches"], facts["source"], facts["turned"]) == (1, "mask", False)
 
 
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.bool, torch.uint8])
+def test_a_mask_in_a_batch_without_names_is_known_by_its_ids(kind: torch.dtype) -> None:
+    """(ids, mask, labels): labels of a masked language model, and padding on the left, end in no run of the ids."""
+    labels = ids().masked_fill(ids() % 3 != 0, -100)
+    assert seen((labels, ids(), mask().to(kind))).facts()["source"] == "mask"
+    left = seen((ids().flip(1), mask().flip(1).to(kind)))
+    assert left.facts()["source"] == "mask" and left.lengths == Counter(LENGTHS)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (ids(), mask(OTHERS)), (ids(), 1 - mask()), (ids(), mask().float()), (ids(), mask()[:, :-1]),
+        (ids(), torch.ones_like(mask())), (mask(), mask().clone()),
+    ],
+    ids=["of others", "inverse", "floats", "narrower", "no padding", "no ids"],
+)  # fmt: skip
+def test_zeros_and_ones_that_hide_no_padding_are_no_mask(batch: Any) -> None:
+    assert seen(batch).facts()["source"] == "pad"
+
+
+def test_a_mask_without_a_name_stands_in_rows() -> None:
+    """One with a column for each sequence would be counted across them."""
+    assert seen((ids().t(), mask().t()), batch_size=4).facts()["source"] == "pad"
+
+
 @pytest.mark.parametrize("batch_size", [None, 0, 16, "4", 3, True])
 def test_sequences_in_rows_stay_so_whatever_a_loader_says_of_others(batch_size: Any) -> None:
     assert seen((ids(),), batch_size=batch_size).lengths == Counter(LENGTHS) or batch_size == 16

@@ -106,7 +106,7 @@ def _batch_size(iterator: Any) -> int:
 
 
 def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
-    masks = list(masks_in(batch))
+    masks = list(masks_in(batch)) or _unnamed_mask(batch, batch_size)
     if masks:
         mask, *others = masks
         if (found := mask_lengths(mask)) is not None and (table.masked or not table.batches):
@@ -171,6 +171,20 @@ def _masks_of(batch: Any) -> Iterator[Any]:
             ids: Any = dict.get(batch, key.removesuffix(MASK) + IDS)
             if _is_table(other) and _is_table(ids) and ids.shape == other.shape:
                 yield other
+
+
+def _unnamed_mask(batch: Any, batch_size: int) -> list[Any]:
+    """The mask of a batch without names, a tuple say: zeros and ones, ones just where some ids of the batch differ from
+    one value. Nothing where no cell of the batch is padding, or where sequences stand in columns."""
+    tables = [each for each in islice(tensors_in(batch), MOST_ITEMS) if _is_table(each)]
+    tables = [each for each in tables if not _turned(each, batch_size)[1]]
+    masks = [each for each in tables if (int(each.min()), int(each.max())) == (0, 1)]
+    return [mask for mask in masks if any(_hides(mask, ids) for ids in tables if ids.shape == mask.shape)][:1]
+
+
+def _hides(mask: Any, ids: Any) -> bool:
+    real = mask.bool()
+    return int(ids.max()) > 1 and bool(((ids != ids[~real][0]) == real).all())
 
 
 def _is_table(tensor: Any) -> bool:
