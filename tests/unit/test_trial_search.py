@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gobrrr.rules.model import Saving
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.heat import BRIEF, LOOKS, Heat
+from gobrrr.trial.objective import MEMORY
 from gobrrr.trial.search import Race
 
 MS = 1e6
@@ -105,6 +106,80 @@ def test_what_else_leans_is_left_where_the_best_was_refused() -> None:
     assert found.refuse(("risky",)) == () and found.instead() == ("mild",) == found.best()
     found.refuse(("mild",))
     assert found.instead() == (), "0.1 % is no lean"
+
+
+WHOLE = ("padding", "malloc", "fused")
+
+
+def promising(*more: Candidate) -> Race:
+    return race(
+        candidate("padding", 40, cause="BRR409", risk=2), candidate("malloc", 20, cause="BRR202"),
+        candidate("fused", 10, cause="BRR208", risk=1), *more,
+    )  # fmt: skip
+
+
+def test_what_findings_promise_is_raced_as_one_beside_the_best_of_it_alone() -> None:
+    """And kept as one; what it is made of is looked at alone only while there is time."""
+    found = promising(candidate("bf16", 15, cause="BRR102", risk=4))
+    heats = play(found, {"padding": 2.0, "malloc": 1.3, "fused": 1.1, "bf16": 1.2}, places=2)
+    whole = ("padding", "malloc", "bf16", "fused")
+    assert heats[0].contenders == (whole, ("padding",))
+    assert found.best() == whole and found.refuse(whole) == WHOLE, "of which the guard takes the riskiest out"
+
+
+def test_a_promise_for_the_same_cause_or_against_a_better_one_or_of_little_has_no_part() -> None:
+    found = promising(
+        candidate("packing", 39, cause="BRR409"),
+        candidate("against", 12, cause="BRR1", conflicts=frozenset({"malloc"})),
+        candidate("same", 12, cause="BRR2", overlaps=frozenset({"fused"})), candidate("little", 2.9, cause="BRR3"),
+        candidate("guessed", 12), candidate("compile", 12, cause="BRR203"),
+        candidate("compile_frozen", 12, cause="BRR4"),
+    )  # fmt: skip
+    assert (heat := found.next(1)) and heat.contenders == (("padding", "malloc", "same"),)
+
+
+def test_what_a_promise_needs_comes_with_it_or_it_stays_out() -> None:
+    bucketing = candidate("bucketing", 50, cause="BRR409")
+    found = promising(bucketing, candidate("trim_padding", 5, cause="BRR409"))
+    assert (heat := found.next(1)) and heat.contenders == (("trim_padding", "bucketing", "malloc", "fused"),)
+    assert (heat := promising(bucketing).next(1)) and heat.contenders == (WHOLE,)
+
+
+def test_one_promise_and_peaks_are_no_whole() -> None:
+    assert (heat := race(candidate("malloc", 20, cause="BRR202")).next(1)) and heat.contenders == (("malloc",),)
+    found = Race(promising().candidates, 100 * MS, objective=MEMORY)
+    assert WHOLE not in found._openers()
+
+
+def test_what_did_not_take_hold_leaves_the_whole_and_the_rest_takes_its_place() -> None:
+    found = promising()
+    heat = found.next(2)
+    assert heat is not None and heat.contenders == (WHOLE, ("padding",))
+    heat.leave(WHOLE)
+    fresh = found.fill(heat, {WHOLE: "malloc never took hold in 3 steps: no libc"}, lambda stack: True)
+    assert fresh == [("padding", "fused")] and found.refused == {"malloc"}
+
+
+def test_a_whole_that_died_is_tried_again_without_who_dies_alone() -> None:
+    found = promising()
+    heats = play(found, {"padding": 2.0, "fused": 1.2}, failed=("malloc",), places=1)
+    assert [heat.contenders for heat in heats[:4]] == [
+        (WHOLE,), (("padding",),), (("malloc",),), (("padding", "fused"),),
+    ]  # fmt: skip
+    assert found.best() == ("padding", "fused")
+
+
+def test_a_part_that_is_as_fast_as_the_whole_is_kept_without_the_rest() -> None:
+    found = promising()
+    play(found, {"padding": 2.0})
+    assert found.best() == ("padding",)
+
+
+def test_an_alternative_to_a_part_of_the_whole_is_still_looked_at() -> None:
+    """That the whole is faster does not say that this part is."""
+    found = promising(candidate("rival", 8, conflicts=frozenset({"fused"}), cause="BRR208"))
+    heats = play(found, {WHOLE: 1.5, "padding": 1.4, "fused": 0.9, "rival": 1.3})
+    assert ("rival",) in [stack for heat in heats for stack in heat.contenders]
 
 
 def test_winners_become_one_stack_the_best_first() -> None:

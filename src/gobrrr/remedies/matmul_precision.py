@@ -20,6 +20,7 @@ class MatmulPrecision(Remedy):
     safety = "tolerance"
     precision = "bfloat16"
     codes = ("BRR104", "BRR102", "BRR110")
+    overlaps = ("bf16_autocast", "float16_autocast")
     by_hand = 'torch.set_float32_matmul_precision("medium")'
     edit = AddStatement('torch.set_float32_matmul_precision("medium")')
 

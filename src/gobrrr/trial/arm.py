@@ -41,6 +41,7 @@ BUSY = 0.2
 GRACE_S = 10.0
 SPENT = "the time was spent"
 """Why an arm was ended that had done nothing wrong."""
+UNHELD = "never took hold"
 POLL_S = 0.05
 BESIDE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """For runs that are watched beside each other: threads that spin while they wait take each other's cores. (Four of a
@@ -73,7 +74,12 @@ def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Map
     missing = next((name for name in names if name not in applied), "")
     if missing:
         why = f": {declined[missing]}" if missing in declined else ""
-        raise ArmError(f"{missing} never took hold {where}{why}")
+        raise ArmError(f"{missing} {UNHELD} {where}{why}")
+
+
+def is_unheld(name: str, reason: str) -> bool:
+    """Whether an arm could not go on since this remedy did not take hold."""
+    return reason.startswith(f"{name} {UNHELD} ")
 
 
 class Arm:

@@ -182,9 +182,10 @@ class Racing:
         for result in looked.results:
             self._keep(result)
 
-    def look(self, heat: Heat, fill: Callable[[list[Stack]], list[Stack]] = lambda _: []) -> Looked | None:
+    def look(self, heat: Heat, fill: Callable[[dict[Stack, str]], list[Stack]] = lambda _: []) -> Looked | None:
         """Start a heat's arms and let them take turns until each has shown what it can; null where the program as it is
-        cannot be run. `fill`: who takes the places of those that failed. Those that are still alive are the caller's.
+        cannot be run. `fill`: who takes the places of those that failed, and why they did. Those that are still alive
+        are the caller's.
         """
         began = self._clock()
         self._listener.heat(heat)
@@ -200,7 +201,7 @@ class Racing:
         while gone:
             for stack in gone:
                 heat.leave(stack)
-            fresh = fill([stack for stack in gone if not is_late(failed[stack])])
+            fresh = fill({stack: failed[stack] for stack in gone if not is_late(failed[stack])})
             if not fresh:
                 break
             heat.join(fresh)

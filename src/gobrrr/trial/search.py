@@ -10,30 +10,19 @@ Pure; knows no clock, and claims nothing: what it keeps is confirmed in processe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gobrrr.trial import openers
 from gobrrr.trial.anytime import FEWEST
+from gobrrr.trial.arm import is_unheld
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.heat import BRIEF, LOOKS, Heat, Stack
 from gobrrr.trial.objective import BETTER, TIME, Objective
+from gobrrr.trial.openers import NEEDS, PAIRS, SLOWEST, WORTH
 
-WORTH = 0.01
-"""Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
-PAIRS: tuple[Stack, ...] = (
-    ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
-    ("loader_workers", "short_wait"), ("one_worker", "short_wait"), ("trim_padding", "bucketing"),
-)  # fmt: skip
-"""Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away;
-workers take cores from ops whose threads spin; and batches of like length are narrower only where they are cut."""
-NEEDS = {"bucketing": "trim_padding"}
-"""Remedies that may take hold with another alone. Where that one has something to gain they are looked at together
-first (a BERT's start of 30 s was spent on the one that could not); that they failed alone says nothing of the two."""
-SLOWEST = "compile"
-"""Waits until all others were looked at where a pair has it: two arms that compile at once took 70 s of five minutes to
-start, and what it brings by itself matters where the pair does not help."""
 
 
 @dataclass
@@ -63,6 +52,8 @@ class Race:
     _withdrawn: set[str] = field(default_factory=set)
     _brief: set[Stack] = field(default_factory=set)
     """Had fewer sweeps, since others waited."""
+    _whole: Stack = ()
+    """All that is promised."""
     _joined: bool = False
     _num: int = 0
 
@@ -81,10 +72,10 @@ class Race:
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is
         open."""
-        openers = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
-        if openers:
-            chosen = self._spread(self._together(openers))[:places]
-            return self._heat((), chosen, brief=len(chosen) < len(openers))
+        first = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
+        if first:
+            chosen = self._side_by_side(first)[:places]
+            return self._heat((), chosen, brief=len(chosen) < len(first))
         if not self.shown and (again := [stack for stack in self._unsettled() if fits(stack)]):
             return self._heat((), again[:places])
         if not self._joined:
@@ -97,14 +88,14 @@ class Race:
         on_top = [stack for stack in self._on_top() if (self.leader, stack) not in self._looked and fits(stack)]
         return self._heat(self.leader, on_top[:places]) if self.leader and on_top else None
 
-    def fill(self, heat: Heat, failed: Collection[Stack], fits: Callable[[Stack], bool]) -> list[Stack]:
+    def fill(self, heat: Heat, failed: Mapping[Stack, str], fits: Callable[[Stack], bool]) -> list[Stack]:
         """Who takes the places of those that could not start, beside those that could: of a BERT three of four openers
         never took hold, and there was no time left to look at what brings 1.4. Nothing that compiles: the others would
-        have to wait for it."""
+        have to wait for it. `failed`: with why."""
         if heat.reference or not set(heat.live) - set(failed):
             return []
-        for stack in failed:
-            self.settle((), stack, "failed", 0.0)
+        for stack, why in failed.items():
+            self.settle((), stack, "failed", 0.0, why=why)
         waiting = [
             stack
             for stack in self._openers()
@@ -113,7 +104,7 @@ class Race:
             and not any(name.startswith(SLOWEST) for name in stack)
             and fits(stack)
         ]
-        chosen = self._spread(waiting, heat.live)[: len(failed)]
+        chosen = self._whole_first(waiting, heat.live)[: len(failed)]
         if heat.most == BRIEF:
             self._brief.update(chosen)
         return chosen
@@ -128,38 +119,6 @@ class Race:
         self._withdrawn.clear()
         return self.open()
 
-    def _together(self, openers: list[Stack]) -> list[Stack]:
-        """Those that start side by side: with what promises most no compiling that it would have to wait for, where
-        none is called for by it (minutes went by until compile was ready, beside dropout masks that promised 1.3). What
-        a rehearsal has shown to gain comes before it: a fused update of 1.1 was left open beside it and then lost."""
-        with_slow = {name for pair in PAIRS if SLOWEST in pair for name in pair}
-        quick = [stack for stack in openers if SLOWEST not in stack]
-        sure = [stack for stack in quick if self._is_sure(stack)]
-        if sure and SLOWEST in openers[0]:
-            return [*sure, *(stack for stack in quick if stack not in sure)]
-        return openers if set(openers[0]) & with_slow or not quick else quick
-
-    def _spread(self, openers: list[Stack], beside: Iterable[Stack] = ()) -> list[Stack]:
-        """One remedy of each cause first, then the others for it: three for a BERT's padding never took hold one after
-        the other, while two of five minutes went by. What compiles with another is no other remedy for the same."""
-        causes = {self._cause(stack) for stack in beside}
-        later = []
-        for stack in openers:
-            cause = "" if SLOWEST in stack else self._cause(stack)
-            if cause and cause in causes:
-                later.append(stack)
-            causes.add(cause)
-        return [*(stack for stack in openers if stack not in later), *later]
-
-    def _cause(self, stack: Stack) -> str:
-        """Of its first remedy that has one."""
-        return next((cause for name in stack if (cause := self._by_name[name].cause)), "")
-
-    def _is_sure(self, stack: Stack) -> bool:
-        """Whether a rehearsal says that it gains more than is worth a look."""
-        told = [self._by_name[name] for name in stack]
-        return any(each.rehearsed and each.predicted.low_ns >= WORTH * self.step_ns for each in told)
-
     def open(self) -> bool:
         """Whether there is anything to race for."""
         return bool(self.shown) or any(((), stack) not in self._looked for stack in self._openers())
@@ -169,18 +128,19 @@ class Race:
     ) -> None:
         """How a heat ended; `failed` are those that could not run, with why. `times`: mean log ratios of time, where
         another figure is compared."""
+        broken, clocked = failed or {}, times or {}
         for stack in heat.contenders:
             found = heat.standing(stack)
-            said = "failed" if stack in (failed or {}) else heat.verdict(stack)
-            self.settle(heat.reference, stack, said, found.mean, (times or {}).get(stack, 0.0))
+            said = "failed" if stack in broken else heat.verdict(stack)
+            self.settle(heat.reference, stack, said, found.mean, clocked.get(stack, 0.0), broken.get(stack, ""))
             if stack in self.leaning and heat.leans(stack, self._leans, FEWEST):
                 self.likely[stack] = heat.leans_far(stack)
         if heat.reference:
-            self._climb(heat, failed or {})
+            self._climb(heat, broken)
 
-    def settle(self, reference: Stack, stack: Stack, said: str, mean: float, time: float = 0.0) -> None:
-        """What is known of a stack: faster, slower, equivalent, inconclusive or failed; of a peak that is equivalent it
-        may be what is highest once others have cut what is highest now."""
+    def settle(self, reference: Stack, stack: Stack, said: str, mean: float, time: float = 0.0, why: str = "") -> None:
+        """What is known of a stack: faster, slower, equivalent, inconclusive or failed, and why that; of a peak that is
+        equivalent it may be what is highest once others have cut what is highest now."""
         self._looked.add((reference, stack))
         if reference:
             return
@@ -192,7 +152,7 @@ class Race:
         elif (said == "inconclusive" and mean > 0) or (said == "equivalent" and self.objective.is_peak):
             self.leaning[stack] = mean
         elif said == "failed":
-            self.refused.update(self._at_fault(stack))
+            self.refused.update(self._at_fault(stack, why))
 
     def withdraw(self, name: str) -> None:
         """It is not to be looked at, nor to be part of any stack: what it brings was found out otherwise."""
@@ -201,9 +161,12 @@ class Race:
         self.refused.add(name)
         self._looked.add(((), (name,)))
 
-    def _at_fault(self, stack: Stack) -> Stack:
-        """Which remedies are out where a stack failed: one alone, unless it may take hold with what it needs."""
+    def _at_fault(self, stack: Stack, why: str) -> Stack:
+        """Which remedies are out where a stack failed: one alone, unless it may take hold with what it needs; of all
+        that is promised the one that did not take hold."""
         hopeful = self.shown.keys() | self.leaning.keys()
+        if len(stack) > 1 and stack not in PAIRS:
+            return tuple(name for name in stack if is_unheld(name, why))
         if len(stack) > 1:
             needy = [name for name in stack if NEEDS.get(name) in stack]
             return tuple(name for name in needy if ((), (name,)) in self._looked and (name,) not in hopeful)
@@ -213,19 +176,22 @@ class Race:
 
     def front(self) -> Stack:
         """The stack that others are tried on, or would be if they were tried now."""
-        whole = {stack: mean for stack, mean in self.shown.items() if not set(stack) & self.refused}
-        return self.leader or self._best_of(whole)
+        kept = {stack: mean for stack, mean in self.shown.items() if not set(stack) & self.refused}
+        return self.leader or self._best_of({stack: mean for stack, mean in kept.items() if self._earns_all(stack)})
+
+    def _earns_all(self, stack: Stack) -> bool:
+        """No part of it was shown to be hardly slower, or faster, by itself."""
+        least = self.shown[stack] - self.objective.worth
+        return not any(set(other) < set(stack) and mean >= least for other, mean in self.shown.items())
 
     def union(self) -> Stack:
-        """All that was shown to be faster, the best first, as far as it goes together; no pair that one of its own
-        members is faster than."""
+        """All that was shown to be faster, the best first, as far as it goes together; no stack that a part of it is as
+        fast as."""
         found: list[str] = []
         for stack in self._ranked_by(self.shown):
             if set(stack) & self.refused:
                 continue
-            least = self.shown[stack] - self.objective.worth
-            worse = any(set(other) < set(stack) and mean >= least for other, mean in self.shown.items())
-            if not worse and not any(self._not_both(name, other) for name in stack for other in found):
+            if self._earns_all(stack) and not any(self._not_both(name, other) for name in stack for other in found):
                 found += [name for name in stack if name not in found]
         return tuple(found)
 
@@ -295,7 +261,7 @@ class Race:
 
     def _climb(self, heat: Heat, failed: Mapping[Stack, str]) -> None:
         """A stack takes the lead where it is shown to be better; one made of winners alone where it seems no worse."""
-        winners = {name for stack in self.shown for name in stack}
+        winners = {name for stack in self.shown if self._earns_all(stack) for name in stack}
         better = {}
         for stack in heat.contenders:
             found = heat.standing(stack)
@@ -312,9 +278,19 @@ class Race:
         more = heat.standing(best, stack)
         return set(stack) < set(best) and heat.wins(stack) and more.mean < max(more.error, heat.objective.worth)
 
-    def _openers(self) -> Iterable[Stack]:
-        """Each alone, and known pairs, the largest expected saving first; alternatives to a winner are left out."""
-        won = [name for stack in self.shown for name in stack]
+    def _side_by_side(self, first: list[Stack]) -> list[Stack]:
+        """Of the openers that are left: what is promised together before all else."""
+        return self._whole_first(openers.side_by_side(first, self._by_name, self.step_ns))
+
+    def _whole_first(self, stacks: list[Stack], beside: Sequence[Stack] = ()) -> list[Stack]:
+        others = [stack for stack in stacks if stack != self._whole]
+        whole = [self._whole] if len(others) < len(stacks) else []
+        return [*whole, *openers.spread(others, self._by_name, beside)]
+
+    def _openers(self) -> list[Stack]:
+        """All that is promised, as one; each alone, and known pairs, the largest expected saving first, those last for
+        whose cause that one does something; alternatives to a winner are left out."""
+        won = [name for stack in self.shown if stack != self._whole for name in stack]
         ranked = [c for c in self._ranked() if c.name not in self.refused and not self._reason(c, won)]
         names = [c.name for c in ranked]
         rivals = [name for name in names if name not in self.refused and ((), (name,)) not in self._looked]
@@ -333,7 +309,13 @@ class Race:
             at_once.insert(at + 1, pair)
         if any(SLOWEST in pair for pair in pairs):
             at_once.sort(key=lambda stack: stack == (SLOWEST,))
-        return at_once
+        if ((), self._whole) not in self._looked or set(self._whole) & self.refused:
+            early = [c for c in ranked if c.name not in late]
+            self._whole = () if self.objective.is_peak else openers.promised(early, self.step_ns, self._not_both)
+        if not self._whole or set(self._whole) in map(set, at_once):
+            return at_once
+        others = sorted(at_once, key=lambda stack: openers.is_covered(stack, self._whole, self._by_name))
+        return [self._whole, *others]
 
     def _on_top(self) -> list[Stack]:
         """The leader with those that may still help: all of them together first."""

@@ -1,0 +1,88 @@
+"""Which stacks a race looks at first, and which of them side by side. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gobrrr.trial.candidate import Candidate
+from gobrrr.trial.heat import Stack
+
+WORTH = 0.01
+"""Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
+PROMISED = 0.03
+"""Share of the step that is expected of a remedy that goes into the stack of all that is promised: less rides along."""
+PAIRS: tuple[Stack, ...] = (
+    ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
+    ("loader_workers", "short_wait"), ("one_worker", "short_wait"), ("trim_padding", "bucketing"),
+)  # fmt: skip
+"""Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away;
+workers take cores from ops whose threads spin; and batches of like length are narrower only where they are cut."""
+NEEDS = {"bucketing": "trim_padding"}
+"""Remedies that may take hold with another alone. Where that one has something to gain they are looked at together
+first (a BERT's start of 30 s was spent on the one that could not); that they failed alone says nothing of the two."""
+SLOWEST = "compile"
+"""Waits until all others were looked at where a pair has it: two arms that compile at once took 70 s of five minutes to
+start, and what it brings by itself matters where the pair does not help."""
+
+
+def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, str], bool]) -> Stack:
+    """All of which a finding promises something, as far as it goes together, what promises most first: as an expert
+    turns on at once what he knows to help. One by one, each with a start of its own and then all together, a BERT's
+    five minutes went by with the first. One for each cause: promises for the same do not add up. Nothing that compiles:
+    the others would wait for it. `ranked`: what may be looked at, in order."""
+    known = {each.name: each for each in ranked}
+    found: list[str] = []
+    causes = {""}
+    for each in ranked:
+        needed = NEEDS.get(each.name, each.name)
+        if (
+            each.predicted.expected_ns >= PROMISED * step_ns
+            and needed in known
+            and not each.name.startswith(SLOWEST)
+            and each.cause not in causes
+            and not any(clash(name, other) for name in (needed, each.name) for other in found)
+        ):
+            found += [name for name in dict.fromkeys((needed, each.name)) if name not in found]
+            causes.add(each.cause)
+    return tuple(found) if len(found) > 1 else ()
+
+
+def is_covered(stack: Stack, whole: Stack, known: Mapping[str, Candidate]) -> bool:
+    """Whether the whole has a part of the stack, or another remedy for the same cause."""
+    causes = {known[name].cause for name in whole} - {""}
+    return any(name in whole or known[name].cause in causes for name in stack)
+
+
+def side_by_side(openers: Sequence[Stack], known: Mapping[str, Candidate], step_ns: float) -> list[Stack]:
+    """Those that start beside each other: with what promises most no compiling that it would have to wait for, where
+    none is called for by it (minutes went by until compile was ready, beside dropout masks that promised 1.3). What
+    a rehearsal has shown to gain comes before it: a fused update of 1.1 was left open beside it and then lost."""
+    with_slow = {name for pair in PAIRS if SLOWEST in pair for name in pair}
+    quick = [stack for stack in openers if SLOWEST not in stack]
+    sure = [stack for stack in quick if is_sure([known[name] for name in stack], step_ns)]
+    if sure and SLOWEST in openers[0]:
+        return [*sure, *(stack for stack in quick if stack not in sure)]
+    return list(openers) if set(openers[0]) & with_slow or not quick else quick
+
+
+def is_sure(stack: Iterable[Candidate], step_ns: float) -> bool:
+    """Whether a rehearsal says that it gains more than is worth a look."""
+    return any(each.rehearsed and each.predicted.low_ns >= WORTH * step_ns for each in stack)
+
+
+def spread(openers: Sequence[Stack], known: Mapping[str, Candidate], beside: Iterable[Stack] = ()) -> list[Stack]:
+    """One remedy of each cause first, then the others for it: three for a BERT's padding never took hold one after
+    the other, while two of five minutes went by. What compiles with another is no other remedy for the same."""
+    causes = {_cause(stack, known) for stack in beside}
+    later = []
+    for stack in openers:
+        cause = "" if SLOWEST in stack else _cause(stack, known)
+        if cause and cause in causes:
+            later.append(stack)
+        causes.add(cause)
+    return [*(stack for stack in openers if stack not in later), *later]
+
+
+def _cause(stack: Stack, known: Mapping[str, Candidate]) -> str:
+    """Of its first remedy that has one."""
+    return next((cause for name in stack if (cause := known[name].cause)), "")
