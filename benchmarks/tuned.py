@@ -31,6 +31,7 @@ NAMES = ("bert", "gpt2", "llama", "t5", "vit", "whisper")
 RESULTS = Path(__file__).parent / "results"
 PICKS = ("compile", "bf16_autocast")
 BY_HAND = (("fused_optimizer", "malloc_thresholds"), ("compile", "fused_optimizer", "malloc_thresholds"),
+           ("bf16_autocast", "fused_optimizer", "malloc_thresholds"),
            ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds"))  # fmt: skip
 """Stacks that an expert tries in ten minutes; the best of them is what a recipe is held against."""
 
