@@ -103,3 +103,16 @@ def test_the_terminal_shows_the_running_trial_and_keeps_the_finished_ones() -> N
     view.ended(WON)
     assert "all together: faster, 1.24x" in out.getvalue()
     assert isinstance(live.listener(io.StringIO(), 1), live.PlainLines)
+
+
+def test_a_long_stack_is_named_whole_as_it_begins_and_briefly_afterwards() -> None:
+    whole = ("trim_padding", "bucketing", "malloc_thresholds", "fused_optimizer")
+    heat = Heat((), [whole], seed=0)
+    assert live.racing(heat) == f"racing {' + '.join(whole)} against the program as it is"
+    for _ in range(3):
+        heat.feed({(): [1.0, 1.0], whole: [0.5, 0.5]})
+    assert live.standing(heat)[0].startswith("trim_padding + bucketing + 2 more ")
+    assert live.brief(whole[:3]) == "trim_padding + bucketing + malloc_thresholds"
+    assert live.outcome(TrialResult(remedies=whole, purpose="add", verdict="faster")) == (
+        "trim_padding + bucketing + 2 more: looks faster, its numbers are not checked yet"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from rich.console import Console
@@ -21,6 +21,8 @@ from gobrrr.trial.receipt import Headspace, Speedup, TrialResult
 from gobrrr.trial.tuning import Listener
 
 BAR = 20
+NAMED = 2
+"""Remedies of a longer stack that are named in a line."""
 EVERY_S = 15.0
 """Between two lines on how a race stands, where lines stay."""
 
@@ -36,9 +38,15 @@ def looks(said: str, objective: Objective) -> str:
     return {"equivalent": alike, "inconclusive": "is open"}.get(said, f"looks {said}")
 
 
+def brief(names: Sequence[str]) -> str:
+    """'trim_padding + bucketing + 5 more': a line of its own names them all, as they begin."""
+    more = len(names) - NAMED
+    return " + ".join(names) if more < 2 else f"{' + '.join(names[:NAMED])} + {more} more"
+
+
 def doing(plan: Plan) -> str:
     """'confirming compile + bf16_autocast'."""
-    return f"confirming {' + '.join(plan.candidate)}"
+    return f"confirming {brief(plan.candidate)}"
 
 
 def racing(heat: Heat) -> str:
@@ -53,7 +61,7 @@ def standing(heat: Heat) -> list[str]:
     its numbers."""
     found = []
     for stack in heat.contenders:
-        name, seen = " + ".join(name for name in stack if name not in heat.reference), heat.standing(stack)
+        name, seen = brief([name for name in stack if name not in heat.reference]), heat.standing(stack)
         if seen.num:
             said = looks(heat.verdict(stack), heat.objective)
             found.append(f"{name} {said}{'' if stack in heat.live else ', and gets no more blocks'}")
@@ -62,7 +70,7 @@ def standing(heat: Heat) -> list[str]:
 
 def outcome(result: TrialResult) -> str:
     """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers equivalent'."""
-    name = "all together" if result.purpose == "final" else result.name
+    name = "all together" if result.purpose == "final" else result.name if result.options else brief(result.remedies)
     said = why(result)
     if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
         return f"{name}: looks {result.verdict}, its numbers are not checked yet"
@@ -97,7 +105,7 @@ class PlainLines(Listener):
         self._say(f"{doing(plan)} in fresh processes ({self.left()})")
 
     def guarding(self, stack: tuple[str, ...]) -> None:
-        self._say(f"checking the numbers of {' + '.join(stack)} ({self.left()})")
+        self._say(f"checking the numbers of {brief(stack)} ({self.left()})")
 
     def ended(self, result: TrialResult) -> None:
         self._say(f"   {outcome(result)}")
@@ -148,7 +156,7 @@ class LiveView(PlainLines):
         self._done, self._planned, self._so_far = done, planned, self._told_as(so_far) if so_far else ""
 
     def guarding(self, stack: tuple[str, ...]) -> None:
-        self._begin(f"checking the numbers of {' + '.join(stack)}")
+        self._begin(f"checking the numbers of {brief(stack)}")
 
     def ended(self, result: TrialResult) -> None:
         shown = label(result) if result.purpose != "add" else result.verdict
