@@ -7,7 +7,7 @@ import io
 import msgspec
 import pytest
 
-from gobrrr.report import tuning
+from gobrrr.report import gains, tuning
 from gobrrr.rules.model import Saving
 from gobrrr.trial.receipt import Compiled, Guarded, Receipt, Speedup, StartUp, TrialResult
 
@@ -197,3 +197,10 @@ def test_it_fits_any_width_and_alphabet(width: int) -> None:
 def test_names_from_a_receipt_are_harmless() -> None:
     hostile = receipt(trial("\x1b[2Jname", "failed", speedup=None, reason="[bold]\x1b[0m"))
     assert "\x1b" not in tuning.render(hostile)
+
+
+def test_an_interval_that_says_nothing_is_no_figure() -> None:
+    """0.27x (0.00 to 152.90) stood in a receipt, of three blocks beside other programs."""
+    assert gains.times(Speedup(0.27, 0.002, 152.9)) == "blocks that scatter too much for a figure"
+    assert gains.times(Speedup(1.2, 0.4, 3.9)) == "1.20x (0.40 to 3.90)"
+    assert gains.times(Speedup(20.0, 4.0, 90.0)) == "20.00x (4.00 to 90.00)", "it is at least so much"

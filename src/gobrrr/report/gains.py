@@ -11,10 +11,14 @@ from gobrrr.trial.receipt import Receipt, Speedup, TrialResult
 Found: TypeAlias = TrialResult | Receipt | Measured
 EVEN = 0.05
 """Share of a step's time within which its interval must lie for it to take as long as before."""
+WILD = 10.0
+"""Times its low end from which on an interval around 1 is no figure: "0.27x (0.00 to 152.90)" came of three blocks."""
 
 
 def times(speedup: Speedup) -> str:
     """'1.24x (1.21 to 1.27)'."""
+    if speedup.low < 1.0 and speedup.high > WILD * speedup.low:
+        return "blocks that scatter too much for a figure"
     return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
 
 
