@@ -182,6 +182,22 @@ def test_an_alternative_to_a_part_of_the_whole_is_still_looked_at() -> None:
     assert ("rival",) in [stack for heat in heats for stack in heat.contenders]
 
 
+def test_once_the_whole_has_won_what_compiles_is_tried_with_what_it_goes_with_of_it() -> None:
+    """An expert's stack of four: compile with bf16 alone says little of it. Its parts come after that."""
+    found = promising(
+        candidate("chunked", 9, cause="BRR203", conflicts=frozenset({"compile"})),
+        candidate("compile", 9, cause="BRR203"),
+        candidate("bf16_autocast", 15, cause="BRR102", risk=4),
+    )  # fmt: skip
+    gains = {"padding": 2.0, "malloc": 1.3, "fused": 1.1, "bf16_autocast": 1.2, "chunked": 1.02, "compile": 1.2}
+    heats = play(found, gains, places=1)
+    four = ("compile", "bf16_autocast", "padding", "malloc", "fused")
+    assert [heat.contenders for heat in heats[:3]] == [
+        (("padding", "malloc", "bf16_autocast", "fused", "chunked"),), (four,), (("padding",),),
+    ]  # fmt: skip
+    assert found.best() == four
+
+
 def test_winners_become_one_stack_the_best_first() -> None:
     found = race(candidate("a", 30), candidate("b", 20), candidate("c", 10))
     heats = play(found, {"a": 1.2, "b": 1.5, "c": 0.8})

@@ -47,10 +47,9 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
     return tuple(found) if len(found) > 1 else ()
 
 
-def is_covered(stack: Stack, whole: Stack, known: Mapping[str, Candidate]) -> bool:
-    """Whether the whole has a part of the stack, or another remedy for the same cause."""
-    causes = {known[name].cause for name in whole} - {""}
-    return any(name in whole or known[name].cause in causes for name in stack)
+def is_slow_pair(stack: Stack) -> bool:
+    """Whether it compiles, and more."""
+    return SLOWEST in stack and len(stack) > 1
 
 
 def side_by_side(openers: Sequence[Stack], known: Mapping[str, Candidate], step_ns: float) -> list[Stack]:

@@ -19,7 +19,7 @@ from gobrrr.trial.arm import is_unheld
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.heat import BRIEF, LOOKS, Heat, Stack
 from gobrrr.trial.objective import BETTER, TIME, Objective
-from gobrrr.trial.openers import NEEDS, PAIRS, SLOWEST, WORTH
+from gobrrr.trial.openers import NEEDS, PAIRS, SLOWEST, WORTH, is_slow_pair
 
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
@@ -293,13 +293,14 @@ class Race:
         won = [name for stack in self.shown if stack != self._whole for name in stack]
         ranked = [c for c in self._ranked() if c.name not in self.refused and not self._reason(c, won)]
         names = [c.name for c in ranked]
-        rivals = [name for name in names if name not in self.refused and ((), (name,)) not in self._looked]
+        together = self._whole if ((), self._whole) in self._looked else ()
+        rivals = {name for name in names if ((), (name,)) not in self._looked}.difference(together)
         late = [
             name
             for n, name in enumerate(names)
             if not self.objective.is_peak and any(self._clash(name, other) for other in names[:n] if other in rivals)
         ]
-        pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & {*self.refused, *late}]
+        pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & set(late)]
         hopes = self.shown.keys() | self.leaning.keys()
         hopeful = [pair for pair in pairs if ((), pair) not in self._looked or pair in hopes]
         with_its_need: dict[str, Stack] = {pair[1]: pair for pair in hopeful if NEEDS.get(pair[1]) == pair[0]}
@@ -309,13 +310,28 @@ class Race:
             at_once.insert(at + 1, pair)
         if any(SLOWEST in pair for pair in pairs):
             at_once.sort(key=lambda stack: stack == (SLOWEST,))
+        return self._behind_whole(at_once, [c for c in ranked if c.name not in late])
+
+    def _behind_whole(self, at_once: list[Stack], open_: Sequence[Candidate]) -> list[Stack]:
+        """What is promised together, made anew without what was refused, before all else. Once it is shown to be faster
+        a pair that compiles is tried with what it goes with of it, before its parts are alone."""
         if ((), self._whole) not in self._looked or set(self._whole) & self.refused:
-            early = [c for c in ranked if c.name not in late]
-            self._whole = () if self.objective.is_peak else openers.promised(early, self.step_ns, self._not_both)
+            self._whole = () if self.objective.is_peak else openers.promised(open_, self.step_ns, self._not_both)
         if not self._whole or set(self._whole) in map(set, at_once):
             return at_once
-        others = sorted(at_once, key=lambda stack: openers.is_covered(stack, self._whole, self._by_name))
-        return [self._whole, *others]
+        if self._whole not in self.shown:
+            return [self._whole, *sorted(at_once, key=self._is_covered)]
+        with_whole = [self._joined_by_whole(stack) if is_slow_pair(stack) else stack for stack in at_once]
+        return sorted(with_whole, key=lambda stack: (self._is_covered(stack), not is_slow_pair(stack)))
+
+    def _is_covered(self, stack: Stack) -> bool:
+        """Whether the whole has a part of the stack, or another remedy for the same cause."""
+        causes = {self._by_name[name].cause for name in self._whole} - {""}
+        return any(name in self._whole or self._by_name[name].cause in causes for name in stack)
+
+    def _joined_by_whole(self, pair: Stack) -> Stack:
+        more = [name for name in self._whole if name not in pair]
+        return (*pair, *(name for name in more if not any(self._not_both(name, other) for other in pair)))
 
     def _on_top(self) -> list[Stack]:
         """The leader with those that may still help: all of them together first."""
