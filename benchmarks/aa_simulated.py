@@ -67,9 +67,9 @@ def trial_cases(num: int) -> list[tuple[float, float, str, str, int]]:
                     for effect, bias, machine in product(EFFECTS, (0.0, 0.005, 0.01, 0.14), MACHINES)]  # fmt: skip
 
 
-def race_cases(num: int) -> list[tuple[bool, float, str, int]]:
-    """Races of what does nothing, and of what helps, under every bias and machine."""
-    return [(helps, bias, machine, num) for helps, bias, machine in product((False, True), BIASES, MACHINES)]
+def race_cases(num: int) -> list[tuple[bool, bool, float, str, int]]:
+    """Races of what does nothing, and of what helps, promised by findings or not, under every bias and machine."""
+    return [(*case, num) for case in product((False, True), (False, True), BIASES, MACHINES)]
 
 
 def bars_of(rows: list[dict[str, Any]], races: list[dict[str, Any]]) -> dict[str, bool]:
@@ -87,11 +87,11 @@ def bars_of(rows: list[dict[str, Any]], races: list[dict[str, Any]]) -> dict[str
     }
 
 
-def race_row(case: tuple[bool, float, str, int]) -> dict[str, Any]:
+def race_row(case: tuple[bool, bool, float, str, int]) -> dict[str, Any]:
     """What whole tunings recommend: how often anything, which share of those that help, what rides along, how long."""
-    helps, bias, machine, num = case
+    helps, promised, bias, machine, num = case
     gains = {"r0": 1.3, "r1": 1.1, "r2": 1.05} if helps else {}
-    candidates = [Candidate(f"r{n}", Saving(0.0, 5e6, 1e7)) for n in range(6)]
+    candidates = [Candidate(f"r{n}", Saving(0.0, 5e6, 1e7), cause=f"c{n}" if promised else "") for n in range(6)]
     kept, seconds = [], []
     for seed in range(num):
         referee = FakeReferee(gains, seed=seed, bias=bias, machine=MACHINES[machine])
@@ -99,7 +99,8 @@ def race_row(case: tuple[bool, float, str, int]) -> dict[str, Any]:
             kept.append(tuned(referee, candidates, Path(folder), seed=seed).kept)
         seconds.append(referee.clock())
     return {
-        "helps": helps, "bias": bias, "machine": machine, "recommended": sum(map(bool, kept)) / num,
+        "helps": helps, "promised": promised, "bias": bias, "machine": machine,
+        "recommended": sum(map(bool, kept)) / num,
         "found": {name: sum(name in each for each in kept) / num for name in gains},
         "rides_along": sum(name not in gains for each in kept for name in each) / (num * (6 - len(gains))),
         "seconds": round(statistics.mean(seconds), 1), "longest": round(max(seconds), 1),
