@@ -54,6 +54,8 @@ class Race:
     """Had fewer sweeps, since others waited."""
     _whole: Stack = ()
     """All that is promised."""
+    _first: tuple[Stack, ...] = ()
+    """That, and beside it the same without what is doubted."""
     _joined: bool = False
     _num: int = 0
 
@@ -283,14 +285,14 @@ class Race:
         return self._whole_first(openers.side_by_side(first, self._by_name, self.step_ns))
 
     def _whole_first(self, stacks: list[Stack], beside: Sequence[Stack] = ()) -> list[Stack]:
-        others = [stack for stack in stacks if stack != self._whole]
-        whole = [self._whole] if len(others) < len(stacks) else []
-        return [*whole, *openers.spread(others, self._by_name, beside)]
+        first = [stack for stack in stacks if stack in self._first]
+        others = [stack for stack in stacks if stack not in first]
+        return [*first, *openers.spread(others, self._by_name, beside)]
 
     def _openers(self) -> list[Stack]:
         """All that is promised, as one; each alone, and known pairs, the largest expected saving first, those last for
         whose cause that one does something; alternatives to a winner are left out."""
-        won = [name for stack in self.shown if stack != self._whole for name in stack]
+        won = [name for stack in self.shown if len(stack) == 1 or stack in PAIRS for name in stack]
         ranked = [c for c in self._ranked() if c.name not in self.refused and not self._reason(c, won)]
         names = [c.name for c in ranked]
         together = self._whole if ((), self._whole) in self._looked else ()
@@ -313,21 +315,21 @@ class Race:
         return self._behind_whole(at_once, [c for c in ranked if c.name not in late])
 
     def _behind_whole(self, at_once: list[Stack], open_: Sequence[Candidate]) -> list[Stack]:
-        """What is promised together, made anew without what was refused, before all else. Once it is shown to be faster
-        a pair that compiles is tried with what it goes with of it, before its parts are alone."""
+        """What is promised together, made anew without what was refused, before all else, beside it the same without
+        what may be in vain. Once it is shown to be faster a pair that compiles is tried with what it goes with of it,
+        before its parts are alone."""
         if ((), self._whole) not in self._looked or set(self._whole) & self.refused:
             self._whole = () if self.objective.is_peak else openers.promised(open_, self.step_ns, self._not_both)
         if not self._whole or set(self._whole) in map(set, at_once):
             return at_once
         if self._whole not in self.shown:
-            return [self._whole, *sorted(at_once, key=self._is_covered)]
-        with_whole = [self._joined_by_whole(stack) if is_slow_pair(stack) else stack for stack in at_once]
-        return sorted(with_whole, key=lambda stack: (self._is_covered(stack), not is_slow_pair(stack)))
+            self._first = (self._whole, *openers.without_doubt(self._whole, self._by_name, self.step_ns))
+            return [*self._first, *sorted((s for s in at_once if s not in self._first), key=self._is_covered)]
+        at_once = [self._joined_by_whole(stack) if is_slow_pair(stack) else stack for stack in at_once]
+        return sorted(at_once, key=lambda stack: (self._is_covered(stack), not is_slow_pair(stack)))
 
     def _is_covered(self, stack: Stack) -> bool:
-        """Whether the whole has a part of the stack, or another remedy for the same cause."""
-        causes = {self._by_name[name].cause for name in self._whole} - {""}
-        return any(name in self._whole or self._by_name[name].cause in causes for name in stack)
+        return openers.is_covered(stack, self._whole, self._by_name)
 
     def _joined_by_whole(self, pair: Stack) -> Stack:
         more = [name for name in self._whole if name not in pair]
