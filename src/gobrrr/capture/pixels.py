@@ -7,6 +7,7 @@ What NumPy and torch compute at a line has no frame of its own: the sampler sees
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gobrrr.capture.chains import chains
+from gobrrr.capture.chains import Links, chains
 from gobrrr.capture.source import _name, _tree
 from gobrrr.capture.userfiles import UserFiles
 
@@ -41,13 +42,20 @@ def found(files: list[str], loaders: Iterable[dict[str, Any]]) -> dict[str, Any]
         return {}
     folders = [str(Path(span["file"]).parent) for span in spans if span]
     every = list(dict.fromkeys([*files, *_imported(folders)]))[:MOST]
-    floats = [{"file": file, "line": line, "function": ""} for file in every for line in float_lines(_tree(file))]
-    linked = [
-        [{"file": file, "line": line, "function": ""} for line in links]
-        for file in every
-        for links in chains(_tree(file))
-    ]
+    floats = [_span(file, line) for file in every for line in _lines(file)[0]]
+    linked = [[_span(file, line) for line in links] for file in every for links in _lines(file)[1]]
     return {"floats": floats[:MOST], "chains": linked[:MOST]}
+
+
+def _span(file: str, line: int) -> dict[str, Any]:
+    return {"file": file, "line": line, "function": ""}
+
+
+@functools.lru_cache(MOST)
+def _lines(file: str) -> tuple[list[int], list[Links]]:
+    """Lines that make floats, and chains. A process with many sessions, as a notebook has, asks again in each."""
+    tree = _tree(file)
+    return float_lines(tree), chains(tree)
 
 
 def _imported(folders: list[str]) -> Iterator[str]:
