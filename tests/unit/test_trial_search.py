@@ -207,12 +207,12 @@ def test_an_alternative_to_a_part_of_the_whole_is_still_looked_at() -> None:
     assert ("rival",) in [stack for heat in heats for stack in heat.contenders]
 
 
-def test_once_the_whole_has_won_what_compiles_is_tried_with_what_it_goes_with_of_it() -> None:
+@pytest.mark.parametrize("cause", ["BRR203", ""], ids=["called for", "a staple"])
+def test_once_the_whole_has_won_what_compiles_is_tried_with_what_it_goes_with_of_it(cause: str) -> None:
     """An expert's stack of four: compile with bf16 alone says little of it. Its parts come after that."""
     found = promising(
         candidate("chunked", 9, cause="BRR203", conflicts=frozenset({"compile"})),
-        candidate("compile", 9, cause="BRR203"),
-        candidate("bf16_autocast", 15, cause="BRR102", risk=4),
+        candidate("compile", 9, cause=cause), candidate("bf16_autocast", 15, low=2, rehearsed=True, cause="BRR102"),
     )  # fmt: skip
     gains = {"padding": 2.0, "malloc": 1.3, "fused": 1.1, "bf16_autocast": 1.2, "chunked": 1.02, "compile": 1.2}
     heats = play(found, gains, places=1)

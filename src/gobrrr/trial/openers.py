@@ -64,10 +64,16 @@ def without_doubt(whole: Stack, known: Mapping[str, Candidate], step_ns: float) 
     return [tuple(name for name in whole if name != doubted.name)] if doubted else []
 
 
-def is_covered(stack: Stack, whole: Stack, known: Mapping[str, Candidate]) -> bool:
+def is_covered(whole: Stack, known: Mapping[str, Candidate], stack: Stack) -> bool:
     """Whether the whole has a part of the stack, or another remedy for the same cause."""
     causes = {known[name].cause for name in whole} - {""}
     return any(name in whole or known[name].cause in causes for name in stack)
+
+
+def joined(pair: Stack, whole: Stack, clash: Callable[[str, str], bool]) -> Stack:
+    """A pair with what it goes with of the whole."""
+    more = [name for name in whole if name not in pair]
+    return (*pair, *(name for name in more if not any(clash(name, other) for other in pair)))
 
 
 def is_slow_pair(stack: Stack) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from gobrrr.trial import openers
 from gobrrr.trial.anytime import FEWEST
@@ -282,6 +283,10 @@ class Race:
 
     def _side_by_side(self, first: list[Stack]) -> list[Stack]:
         """Of the openers that are left: what is promised together before all else."""
+        if (
+            self._whole in self.shown
+        ):  # what compiles with it is called for, and of its parts it is known that they help
+            return first
         return self._whole_first(openers.side_by_side(first, self._by_name, self.step_ns))
 
     def _whole_first(self, stacks: list[Stack], beside: Sequence[Stack] = ()) -> list[Stack]:
@@ -322,18 +327,12 @@ class Race:
             self._whole = () if self.objective.is_peak else openers.promised(open_, self.step_ns, self._not_both)
         if not self._whole or set(self._whole) in map(set, at_once):
             return at_once
+        covered = partial(openers.is_covered, self._whole, self._by_name)
         if self._whole not in self.shown:
             self._first = (self._whole, *openers.without_doubt(self._whole, self._by_name, self.step_ns))
-            return [*self._first, *sorted((s for s in at_once if s not in self._first), key=self._is_covered)]
-        at_once = [self._joined_by_whole(stack) if is_slow_pair(stack) else stack for stack in at_once]
-        return sorted(at_once, key=lambda stack: (self._is_covered(stack), not is_slow_pair(stack)))
-
-    def _is_covered(self, stack: Stack) -> bool:
-        return openers.is_covered(stack, self._whole, self._by_name)
-
-    def _joined_by_whole(self, pair: Stack) -> Stack:
-        more = [name for name in self._whole if name not in pair]
-        return (*pair, *(name for name in more if not any(self._not_both(name, other) for other in pair)))
+            return [*self._first, *sorted((s for s in at_once if s not in self._first), key=covered)]
+        at_once = [openers.joined(s, self._whole, self._not_both) if is_slow_pair(s) else s for s in at_once]
+        return sorted(at_once, key=lambda s: (s == (SLOWEST,), covered(s), not is_slow_pair(s)))
 
     def _on_top(self) -> list[Stack]:
         """The leader with those that may still help: all of them together first."""
