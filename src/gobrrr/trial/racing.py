@@ -24,9 +24,10 @@ AGAIN = 1.5
 """Times a start that must be left where the program as it is has to be started too: a start is cut at 70 % of it."""
 ANEW = 0.5
 """Of the plain program's start, what a block lasts in which arms are started anew, at least."""
-CACHED = 3.0
+CACHED = 2.0
 """Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
-15 to 21, plain 10)."""
+15 to 21, plain 10; GPT-2 with AMX 25, plain 15: at three times that a compiled stack of 2.6 was thought to take longer
+than the 282 s that were left, and one of 2.2 was confirmed)."""
 
 
 class Arms(Protocol):
