@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gobrrr.guard.model import Guarded
-from gobrrr.trial.arm import ArmError, Block
+from gobrrr.trial.arm import AND, UNHELD, ArmError, Block
 from gobrrr.trial.candidate import Candidate, Plan
 from gobrrr.trial.field import LATE
 from gobrrr.trial.heat import Stack
@@ -53,7 +53,8 @@ class FakeReferee:
 
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         assert not set(stacks) & set(self.alive)
-        failed = {stack: "never took hold in its first step" for stack in stacks if set(stack) & set(self.broken)}
+        lacking = {stack: [name for name in stack if name in self.broken] for stack in stacks}
+        failed = {stack: f"{AND.join(names)} {UNHELD} in its first step" for stack, names in lacking.items() if names}
         if stacks:
             self.machine.now += min(seconds, self._start_s)
         if self._start_s > seconds:

@@ -16,7 +16,7 @@ from gobrrr.report import formats, live
 from gobrrr.report import tuning as shown
 from gobrrr.rules.model import Finding, Quantity, Saving
 from gobrrr.rules.verdict.model import Account, Device, Report, Span, Step, Verdict
-from gobrrr.trial import headspace, receipt, search, settling
+from gobrrr.trial import candidate, headspace, receipt, settling
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.headspace import REPLAYED, SHARE, Glimpse
 from gobrrr.trial.heat import Stack
@@ -88,7 +88,7 @@ def test_what_works_on_the_step_is_bounded_by_the_step_with_its_batches_ready(tm
     assert found.headspace is not None and found.headspace.compute_ns is not None and tried.predicted is not None
     most = found.headspace.compute_ns.high / found.headspace.step_ns * 40 * MS
     assert tried.predicted.ceiling_ns == tried.predicted.expected_ns == pytest.approx(most) and most < 12 * MS
-    monkeypatch.setattr(search, "WORTH", 0.5)
+    monkeypatch.setattr(candidate, "WORTH", 0.5)
     again = Tuning([step], referee.step(()), referee, Journal(tmp_path / "again.jsonl"), seconds=600,
                    clock=referee.clock, waits=True)  # fmt: skip
     again.run()

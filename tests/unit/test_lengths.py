@@ -100,6 +100,19 @@ def test_lengths_of_a_mask_stand_in_rows_whatever_the_ids_did_before() -> None:
     assert (facts["batches"], facts["source"], facts["turned"]) == (1, "mask", False)
 
 
+BAG = torch.tensor([[0, 2, 0, 1, 3, 0, 0, 1] * 2] * 4)
+
+
+@pytest.mark.parametrize("first", [ids([WIDTH] * 4), ids([WIDTH] * 4).masked_fill(ids([WIDTH] * 4) > 9, -100)])
+def test_batches_without_padding_count_where_the_mask_has_no_name(first: Any) -> None:
+    """A tenth of them had some: what the others hold is no padding. Before the first mask nothing is known of them."""
+    full = (ids([WIDTH] * 4), torch.ones_like(mask()))
+    found = seen((first, torch.ones_like(mask())), (ids(), mask()), full, full)
+    assert found.facts()["source"] == "mask" and found.batches == 3
+    assert found.lengths == Counter([*LENGTHS, *[WIDTH] * 8]) and found.cells == 3 * 4 * WIDTH
+    assert seen((ids(), mask()), (ids(),), (ids(), ids())).batches == 1, "what is at its place is no mask"
+
+
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.bool, torch.uint8])
 def test_a_mask_in_a_batch_without_names_is_known_by_its_ids(kind: torch.dtype) -> None:
     """(ids, mask, labels): labels of a masked language model, and padding on the left, end in no run of the ids."""
@@ -114,8 +127,10 @@ def test_a_mask_in_a_batch_without_names_is_known_by_its_ids(kind: torch.dtype) 
     [
         (ids(), mask(OTHERS)), (ids(), 1 - mask()), (ids(), mask().float()), (ids(), mask()[:, :-1]),
         (ids(), torch.ones_like(mask())), (mask(), mask().clone()),
+        (BAG, (BAG > 0).long()), ((BAG * 9).to(torch.uint8), (BAG > 0).to(torch.uint8)),
+        (ids().to(torch.uint8), mask()),
     ],
-    ids=["of others", "inverse", "floats", "narrower", "no padding", "no ids"],
+    ids=["of others", "inverse", "floats", "narrower", "no padding", "no ids", "a bag", "pictures", "no tokens"],
 )  # fmt: skip
 def test_zeros_and_ones_that_hide_no_padding_are_no_mask(batch: Any) -> None:
     assert seen(batch).facts()["source"] == "pad"

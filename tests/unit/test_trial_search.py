@@ -194,6 +194,68 @@ def test_a_whole_that_died_is_tried_again_without_who_dies_alone() -> None:
     assert found.best() == ("padding", "fused")
 
 
+@pytest.mark.parametrize("places", [1, 2, 4])
+def test_what_costs_in_the_whole_is_out_once_it_was_slower_alone(places: int) -> None:
+    """However sure its promise was; and however many cost."""
+    more = (candidate("costs", 8, 12, 5, cause="BRR1"), candidate("too", 7, 12, 5, cause="BRR2"))
+    found = promising(*more)
+    play(found, {"padding": 2.0, "malloc": 1.3, "fused": 1.1, "costs": 0.9, "too": 0.95}, places)
+    assert set(found.best()) == {*WHOLE}
+
+
+def test_a_part_is_preferred_to_a_whole_that_is_hardly_faster() -> None:
+    """By half a percent here: what rides along would stay in half of all races."""
+    found = promising()
+    play(found, {"padding": 2.0, WHOLE: 2.01}, noise=0.0001)
+    assert found.best() == ("padding",)
+
+
+def test_several_that_did_not_take_hold_are_out_at_once() -> None:
+    found = promising()
+    heat = found.next(2)
+    assert heat is not None
+    heat.leave(WHOLE)
+    fresh = found.fill(heat, {WHOLE: "malloc and fused never took hold in 3 steps"}, lambda stack: True)
+    assert fresh == [] and found.refused == {"malloc", "fused"}, "the other one runs already"
+
+
+def test_a_whole_that_could_not_run_says_nothing_of_its_parts() -> None:
+    found = promising()
+    found.next(1)
+    found.settle((), WHOLE, "failed", 0.0, why="it died")
+    assert found.left() == WHOLE and not found.refused
+
+
+def test_of_equal_risk_what_promises_least_goes_first() -> None:
+    """Of a whole nothing was shown alone, and the first of it is what promises most."""
+    found = promising(candidate("order", 8, 12, 5, cause="BRR1", risk=2))
+    assert found.refuse(("padding", "malloc", "fused", "order")) == WHOLE
+
+
+def test_compile_alone_waits_behind_a_whole_that_did_not_win_too() -> None:
+    found = promising(candidate("compile", 9), candidate("bf16_autocast", 15, low=2, cause="BRR102"))
+    order = [heat.contenders[0] for heat in play(found, {}, places=1)]
+    assert order.index(("compile",)) > max(order.index((name,)) for name in (*WHOLE, "bf16_autocast"))
+
+
+def test_a_promise_that_expects_nothing_takes_no_better_ones_place() -> None:
+    found = promising(candidate("hopeful", 0.5, 60, cause="BRR202"))
+    assert (heat := found.next(1)) and heat.contenders == (WHOLE,)
+
+
+def test_an_opener_for_a_cause_of_its_own_comes_before_parts_of_the_whole() -> None:
+    found = promising(candidate("other", 2, cause="BRR9"))
+    assert (heat := found.next(2)) and heat.contenders == (WHOLE, ("other",))
+    heats = play(promising(candidate("other", 2, cause="BRR9")), {"padding": 1.5}, places=1)
+    assert [heat.contenders[0] for heat in heats[:2]] == [WHOLE, ("other",)]
+
+
+def test_less_time_limits_what_is_promised() -> None:
+    found = promising(candidate("model", 9, 30, 5, cause="BRR1", in_step=True))
+    found.limit(0.02)
+    assert (heat := found.next(1)) and heat.contenders == (WHOLE,)
+
+
 def test_a_part_that_is_as_fast_as_the_whole_is_kept_without_the_rest() -> None:
     found = promising()
     play(found, {"padding": 2.0})
@@ -217,10 +279,12 @@ def test_once_the_whole_has_won_what_compiles_is_tried_with_what_it_goes_with_of
     gains = {"padding": 2.0, "malloc": 1.3, "fused": 1.1, "bf16_autocast": 1.2, "chunked": 1.02, "compile": 1.2}
     heats = play(found, gains, places=1)
     four = ("compile", "bf16_autocast", "padding", "malloc", "fused")
-    assert [heat.contenders for heat in heats[:3]] == [
-        (("padding", "malloc", "bf16_autocast", "fused", "chunked"),), (four,), (("padding",),),
-    ]  # fmt: skip
+    whole = ("padding", "malloc", "bf16_autocast", "fused", "chunked")
+    assert [heat.contenders for heat in heats[:4]] == [(whole,), (whole[:-1],), (four,), (("padding",),)]
     assert found.best() == four
+    assert [heat.contenders for heat in heats[-2:]] == [(("compile", "bf16_autocast"),), (("compile",),)], (
+        "what starts slowest comes last"
+    )
 
 
 def test_winners_become_one_stack_the_best_first() -> None:
@@ -437,7 +501,9 @@ def test_a_race_that_was_cut_says_what_it_never_looked_at() -> None:
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from("abcdef"), st.floats(0.6, 1.6), min_size=1), st.randoms(), st.integers(1, 5))
 def test_it_always_ends_and_keeps_nothing_that_is_slower(gains: dict[str, float], random, places: int) -> None:
-    found = race(*(candidate(name, random.uniform(1, 40)) for name in gains))
+    causes, lows = random.choices(["", "BRR1", "BRR2", "BRR3"], k=6), random.choices([0.0, 0.9], k=6)
+    told = ((name, random.uniform(1, 40), low, cause) for name, low, cause in zip(gains, lows, causes, strict=False))
+    found = race(*(candidate(name, gain, 40, low, cause=cause) for name, gain, low, cause in told))
     play(found, gains, places)
     assert all(gains[name] >= 1 for name in found.best()), "what does nothing may ride along"
     assert {name for name, gain in gains.items() if gain > 1.1} <= set(found.best())

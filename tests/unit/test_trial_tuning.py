@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -428,3 +429,37 @@ def test_a_guard_of_another_order_is_thought_to_take_a_run_more(tmp_path: Path) 
 
     run = proof(True) - proof(False)
     assert run == pytest.approx(6.0 + 30 * 2 * 20e-3, rel=0.05), "a start and thirty watched steps"
+
+
+def promised(name: str, expected: float, **fields: Any) -> Candidate:
+    return Candidate(name, Saving(5 * MS, expected * MS, 15 * MS), cause=f"of {name}", **fields)
+
+
+def test_who_does_not_take_hold_leaves_the_whole_in_the_same_heat(tmp_path: Path) -> None:
+    referee = FakeReferee({"one": 1.3, "two": 1.2}, broken=["bf16", "three"], room=2)
+    names = ("bf16", "one", "two", "three")
+    tuning = tuned(referee, [promised(name, 9 - n) for n, name in enumerate(names)], tmp_path)
+    assert referee.starts[:2] == [(), names] and referee.starts[3] == ("one", "two") and tuning.kept == ("one", "two")
+
+
+def test_a_whole_that_came_late_does_not_shut_its_parts_out(tmp_path: Path) -> None:
+    """Its start was longer than what was left; one of its parts starts as fast as the program."""
+
+    class Slow(FakeReferee):
+        def start(self, stacks, seconds):  # type: ignore[no-untyped-def]
+            slow = [stack for stack in stacks if "slow" in stack]
+            failed = super().start([stack for stack in stacks if stack not in slow], seconds)
+            self.machine.now += seconds / 2 if slow else 0.0
+            return failed | dict.fromkeys(slow, f"{LATE} 94 s")
+
+    tuning = tuned(Slow({"quick": 1.5}, room=1), [promised("slow", 9), promised("quick", 8)], tmp_path)
+    assert tuning.kept == ("quick",)
+
+
+def test_parts_of_a_whole_that_could_not_run_are_told_as_not_tried(tmp_path: Path) -> None:
+    names = ("one", "two", "mortal")
+    referee = FakeReferee({"one": 1.3}, mortal=["mortal"], room=1, start_s=60)
+    tuning = tuned(referee, [promised(name, 9 - n) for n, name in enumerate(names)], tmp_path, seconds=240)
+    assert tuning.results[0].remedies == names and tuning.results[0].verdict == "failed"
+    tried = {name for result in tuning.results[1:] for name in result.remedies}
+    assert set(tuning.receipt().left) == set(names) - tried != set()

@@ -36,9 +36,9 @@ class Table:
     """What was seen of one loader's batches."""
 
     def __init__(self) -> None:
-        self.lengths: Counter[int] = Counter()
-        self.batches = self.rows = self.cells = self.to_longest = self.widest = 0
-        self.narrowest: int | None = None
+        self.unnamed: int | None = None
+        """Which of a batch's tables is its mask, where no name says so."""
+        self.forget()
         self.ids: tuple[int, float] | None = None
         """Which of a batch's tensors of ids shows the lengths, and by which value it is padded."""
         self.masked = self.several = False
@@ -46,6 +46,12 @@ class Table:
         self.turned: bool | None = None
         """Whether its ids have a column for each sequence; null before they were seen."""
         self.due = 0
+
+    def forget(self) -> None:
+        """All that was counted."""
+        self.lengths: Counter[int] = Counter()
+        self.batches = self.rows = self.cells = self.to_longest = self.widest = 0
+        self.narrowest: int | None = None
 
     def add(self, lengths: list[int], width: int) -> None:
         """One more batch, of rows of so many tokens padded to `width`; rows without any are computed on as well."""
@@ -106,7 +112,11 @@ def _batch_size(iterator: Any) -> int:
 
 
 def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
-    masks = list(masks_in(batch)) or _unnamed_mask(batch, batch_size)
+    masks = list(masks_in(batch))
+    if not masks and (unnamed := _unnamed_mask(table, batch, batch_size)) is not None:
+        masks = [unnamed]
+        if not table.masked:  # labels that look padded may have been counted, or batches without padding not
+            table.forget()
     if masks:
         mask, *others = masks
         if (found := mask_lengths(mask)) is not None and (table.masked or not table.batches):
@@ -173,13 +183,25 @@ def _masks_of(batch: Any) -> Iterator[Any]:
                 yield other
 
 
-def _unnamed_mask(batch: Any, batch_size: int) -> list[Any]:
-    """The mask of a batch without names, a tuple say: zeros and ones, ones just where some ids of the batch differ from
-    one value. Nothing where no cell of the batch is padding, or where sequences stand in columns."""
+def _unnamed_mask(table: Table, batch: Any, batch_size: int) -> Any:
+    """The mask of a batch without names, a tuple say: zeros and ones, the zeros at one end of each row, just where ids
+    of the batch are one value. Once known it is told by its place, without zeros too. None where there is none."""
     tables = [each for each in islice(tensors_in(batch), MOST_ITEMS) if _is_table(each)]
-    tables = [each for each in tables if not _turned(each, batch_size)[1]]
-    masks = [each for each in tables if (int(each.min()), int(each.max())) == (0, 1)]
-    return [mask for mask in masks if any(_hides(mask, ids) for ids in tables if ids.shape == mask.shape)][:1]
+    if table.unnamed is not None:
+        given = tables[table.unnamed] if table.unnamed < len(tables) else None
+        return given if given is not None and mask_lengths(given) is not None else None
+    ids = [each for each in tables if _has_tokens(each) and not _turned(each, batch_size)[1]]
+    for place, each in enumerate(tables):
+        is_mask = (int(each.min()), int(each.max())) == (0, 1) and _ends_once(each)
+        if is_mask and any(_hides(each, other) for other in ids if other.shape == each.shape):
+            table.unnamed = place
+            return each
+    return None
+
+
+def _ends_once(mask: Any) -> bool:
+    """Whether each row is of two runs at most: what a bag holds, or a picture shows, is scattered."""
+    return int((mask[:, 1:] != mask[:, :-1]).sum(1).max()) <= 1
 
 
 def _hides(mask: Any, ids: Any) -> bool:

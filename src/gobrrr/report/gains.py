@@ -17,7 +17,7 @@ WILD = 10.0
 
 def times(speedup: Speedup) -> str:
     """'1.24x (1.21 to 1.27)'."""
-    if speedup.low < 1.0 and speedup.high > WILD * speedup.low:
+    if speedup.low < 1.0 < speedup.high and speedup.high > WILD * speedup.low:
         return "blocks that scatter too much for a figure"
     return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
 

@@ -39,7 +39,7 @@ def looks(said: str, objective: Objective) -> str:
 
 
 def brief(names: Sequence[str]) -> str:
-    """'trim_padding + bucketing + 5 more': a line of its own names them all, as they begin."""
+    """'trim_padding + bucketing + 5 more': the lines of what is raced and checked name them all."""
     more = len(names) - NAMED
     return " + ".join(names) if more < 2 else f"{' + '.join(names[:NAMED])} + {more} more"
 
@@ -105,7 +105,7 @@ class PlainLines(Listener):
         self._say(f"{doing(plan)} in fresh processes ({self.left()})")
 
     def guarding(self, stack: tuple[str, ...]) -> None:
-        self._say(f"checking the numbers of {brief(stack)} ({self.left()})")
+        self._say(f"checking the numbers of {' + '.join(stack)} ({self.left()})")
 
     def ended(self, result: TrialResult) -> None:
         self._say(f"   {outcome(result)}")
@@ -156,7 +156,7 @@ class LiveView(PlainLines):
         self._done, self._planned, self._so_far = done, planned, self._told_as(so_far) if so_far else ""
 
     def guarding(self, stack: tuple[str, ...]) -> None:
-        self._begin(f"checking the numbers of {brief(stack)}")
+        self._begin(f"checking the numbers of {' + '.join(stack)}")
 
     def ended(self, result: TrialResult) -> None:
         shown = label(result) if result.purpose != "add" else result.verdict

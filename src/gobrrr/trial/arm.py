@@ -41,7 +41,7 @@ BUSY = 0.2
 GRACE_S = 10.0
 SPENT = "the time was spent"
 """Why an arm was ended that had done nothing wrong."""
-UNHELD = "never took hold"
+UNHELD, AND = "never took hold", " and "
 POLL_S = 0.05
 BESIDE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """For runs that are watched beside each other: threads that spin while they wait take each other's cores. (Four of a
@@ -70,16 +70,17 @@ class ArmError(Exception):
 
 
 def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Mapping[str, str], where: str) -> None:
-    """Raises ArmError for the first remedy that has not taken hold, with the reason that it gave."""
-    missing = next((name for name in names if name not in applied), "")
+    """Raises ArmError for remedies that have not taken hold, with the reason that the first of them gave."""
+    missing = [name for name in names if name not in applied]
     if missing:
-        why = f": {declined[missing]}" if missing in declined else ""
-        raise ArmError(f"{missing} {UNHELD} {where}{why}")
+        why = f": {declined[missing[0]]}" if missing[0] in declined else ""
+        raise ArmError(f"{AND.join(missing)} {UNHELD} {where}{why}")
 
 
-def is_unheld(name: str, reason: str) -> bool:
-    """Whether an arm could not go on since this remedy did not take hold."""
-    return reason.startswith(f"{name} {UNHELD} ")
+def unheld(reason: str) -> list[str]:
+    """Remedies for want of which an arm could not go on, as they did not take hold."""
+    names, found, _ = reason.partition(f" {UNHELD} ")
+    return names.split(AND) if found else []
 
 
 class Arm:

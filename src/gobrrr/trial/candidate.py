@@ -8,6 +8,8 @@ from gobrrr.rules.model import Saving
 from gobrrr.trial.heat import Stack
 
 NOTHING = Saving()
+WORTH = 0.01
+"""Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,13 @@ class Candidate:
         return replace(
             self, predicted=Saving(*(min(ns, most_ns) for ns in (told.low_ns, told.expected_ns, told.ceiling_ns)))
         )
+
+    def too_little(self, step_ns: float) -> str:
+        """Why it is not worth a look; empty where it is, or was asked for."""
+        if self.named or self.predicted.ceiling_ns >= WORTH * step_ns:
+            return ""
+        gain = f"{100 * self.predicted.ceiling_ns / step_ns:.1f} % of the step"
+        return f"rehearsed here, it brings at most {gain}" if self.rehearsed else f"at most {gain} is there to gain"
 
 
 @dataclass(frozen=True)

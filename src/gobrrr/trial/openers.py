@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from gobrrr.trial.candidate import Candidate
+from gobrrr.trial.candidate import WORTH, Candidate
 from gobrrr.trial.heat import Stack
 
-WORTH = 0.01
-"""Share of the step that must be left to gain for a look; half the band within which arms are equivalent."""
 PROMISED = 0.03
 """Share of the step that is expected of a remedy that goes into the stack of all that is promised: less rides along."""
 PAIRS: tuple[Stack, ...] = (
@@ -25,19 +23,34 @@ SLOWEST = "compile"
 start, and what it brings by itself matters where the pair does not help."""
 
 
+def alone(names: Sequence[str], late: Collection[str], is_open: Callable[[Stack], bool]) -> list[Stack]:
+    """Each alone but those that are late, and pairs, right behind the first of their members. `is_open`: whether a pair
+    is still to be looked at, or has shown something."""
+    pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & set(late)]
+    with_its_need = {pair[1]: pair for pair in pairs if is_open(pair) and NEEDS.get(pair[1]) == pair[0]}
+    found: list[Stack] = [with_its_need.get(name, (name,)) for name in names if name not in late]
+    for pair in [each for each in pairs if each not in found]:
+        at = min((n for n, stack in enumerate(found) if stack[0] in pair), default=len(found))
+        found.insert(at + 1, pair)
+    if any(SLOWEST in pair for pair in pairs):
+        found.sort(key=lambda stack: stack == (SLOWEST,))
+    return found
+
+
 def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, str], bool]) -> Stack:
     """All of which a finding promises something, as far as it goes together, what promises most first: as an expert
     turns on at once what he knows to help. One by one, each with a start of its own and then all together, a BERT's
     five minutes went by with the first. One for each cause: promises for the same do not add up. Nothing that compiles:
     the others would wait for it. `ranked`: what may be looked at, in order."""
     names = {each.name for each in ranked}
-    quick = [c for c in ranked if not c.name.startswith(SLOWEST) and NEEDS.get(c.name, c.name) in names]
+    quick = [c for c in ranked if not compiles((c.name,)) and NEEDS.get(c.name, c.name) in names]
     found: list[str] = []
     causes = {""}
     for each in quick:
         if each.predicted.expected_ns < PROMISED * step_ns or each.cause in causes:
             continue
-        for remedy in _by_hope(each, [other for other in quick if other.cause == each.cause]):
+        rivals = [c for c in quick if c.cause == each.cause and c.predicted.expected_ns >= PROMISED * step_ns]
+        for remedy in _by_hope(each, rivals):
             stack = dict.fromkeys((NEEDS.get(remedy.name, remedy.name), remedy.name))
             if not any(clash(name, other) for name in stack for other in found):
                 found += [name for name in stack if name not in found]
@@ -76,6 +89,11 @@ def joined(pair: Stack, whole: Stack, clash: Callable[[str, str], bool]) -> Stac
     return (*pair, *(name for name in more if not any(clash(name, other) for other in pair)))
 
 
+def compiles(stack: Stack) -> bool:
+    """Whether anything of it compiles."""
+    return any(name.startswith(SLOWEST) for name in stack)
+
+
 def is_slow_pair(stack: Stack) -> bool:
     """Whether it compiles, and more."""
     return SLOWEST in stack and len(stack) > 1
@@ -85,7 +103,7 @@ def side_by_side(openers: Sequence[Stack], known: Mapping[str, Candidate], step_
     """Those that start beside each other: with what promises most no compiling that it would have to wait for, where
     none is called for by it (minutes went by until compile was ready, beside dropout masks that promised 1.3). What
     a rehearsal has shown to gain comes before it: a fused update of 1.1 was left open beside it and then lost."""
-    calls = any(set(openers[0]) <= set(pair) for pair in PAIRS if SLOWEST in pair) or is_slow_pair(openers[0])
+    calls = any(set(openers[0]) <= set(pair) for pair in PAIRS if SLOWEST in pair)
     quick = [stack for stack in openers if SLOWEST not in stack]
     sure = [stack for stack in quick if is_sure([known[name] for name in stack], step_ns)]
     if sure and SLOWEST in openers[0]:

@@ -13,6 +13,7 @@ from gobrrr.trial.arm import SPENT, ArmError, Block
 from gobrrr.trial.field import is_late
 from gobrrr.trial.heat import EDGE_SHARE, Heat, Stack
 from gobrrr.trial.objective import MEMORY, SETTLED
+from gobrrr.trial.openers import compiles
 from gobrrr.trial.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.schedule import EDGE_NS, block_steps
 from gobrrr.trial.search import Race
@@ -127,9 +128,10 @@ class Racing:
         self._alive.clear()
 
     def _fits(self, stack: Stack, times: float = 1.0) -> bool:
-        """Whether it can be started in what is left, so many times: others with a remedy of its own tell how long that
-        takes, else the program as it is."""
-        alike = [took for known, took in self._took.items() if set(known) & set(stack)]
+        """Whether it can be started in what is left, so many times: parts of it tell how long that takes, and others
+        that compile, else the program as it is."""
+        alike = [took for known, took in self._took.items() if known and (set(known) <= set(stack) or
+                 (compiles(known) and compiles(stack)))]  # fmt: skip
         times = times if () in self._alive else max(times, AGAIN)
         return self._left() > times * max(alike, default=self._took.get((), 0.0))
 

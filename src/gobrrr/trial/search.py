@@ -16,11 +16,11 @@ from functools import partial
 
 from gobrrr.trial import openers
 from gobrrr.trial.anytime import FEWEST
-from gobrrr.trial.arm import is_unheld
-from gobrrr.trial.candidate import Candidate
+from gobrrr.trial.arm import unheld
+from gobrrr.trial.candidate import WORTH, Candidate
 from gobrrr.trial.heat import BRIEF, LOOKS, Heat, Stack
 from gobrrr.trial.objective import BETTER, TIME, Objective
-from gobrrr.trial.openers import NEEDS, PAIRS, SLOWEST, WORTH, is_slow_pair
+from gobrrr.trial.openers import NEEDS, PAIRS, SLOWEST, is_slow_pair
 
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
@@ -57,6 +57,12 @@ class Race:
     """All that is promised."""
     _first: tuple[Stack, ...] = ()
     """That, and beside it the same without what is doubted."""
+    _wholes: set[Stack] = field(default_factory=set)
+    """All of these that there were: that one is faster does not say that each of its parts is."""
+    _vain: set[str] = field(default_factory=set)
+    """Remedies that brought nothing alone."""
+    _broken: set[Stack] = field(default_factory=set)
+    """Stacks of several that failed, which says little of their parts."""
     _joined: bool = False
     _num: int = 0
 
@@ -71,13 +77,16 @@ class Race:
     def limit(self, part: float) -> None:
         """No remedy that works on the step itself can save more than this part of it: the rest waits for a loader."""
         self.candidates = [candidate.within(part * self.step_ns) for candidate in self.candidates]
+        self._by_name = {c.name: c for c in self.candidates}
 
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is
         open."""
         first = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
         if first:
-            chosen = self._side_by_side(first)[:places]
+            if self._whole not in self.shown:  # else of its parts it is known that they help, and it calls for compile
+                first = self._spread(openers.side_by_side(first, self._by_name, self.step_ns))
+            chosen = first[:places]
             return self._heat((), chosen, brief=len(chosen) < len(first))
         if not self.shown and (again := [stack for stack in self._unsettled() if fits(stack)]):
             return self._heat((), again[:places])
@@ -92,9 +101,9 @@ class Race:
         return self._heat(self.leader, on_top[:places]) if self.leader and on_top else None
 
     def fill(self, heat: Heat, failed: Mapping[Stack, str], fits: Callable[[Stack], bool]) -> list[Stack]:
-        """Who takes the places of those that could not start, beside those that could: of a BERT three of four openers
-        never took hold, and there was no time left to look at what brings 1.4. Nothing that compiles: the others would
-        have to wait for it. `failed`: with why."""
+        """Who takes the places of those that could not start (`failed`, with why), beside those that could: of a BERT
+        three of four never took hold, and no time was left for what brings 1.4. Nothing that compiles: the others would
+        have to wait for it."""
         if heat.reference or not set(heat.live) - set(failed):
             return []
         for stack, why in failed.items():
@@ -104,10 +113,10 @@ class Race:
             for stack in self._openers()
             if ((), stack) not in self._looked
             and stack not in heat.contenders
-            and not any(name.startswith(SLOWEST) for name in stack)
+            and not openers.compiles(stack)
             and fits(stack)
         ]
-        chosen = self._whole_first(waiting, heat.live)[: len(failed)]
+        chosen = self._spread(waiting, heat.live)[: len(failed)]
         if heat.most == BRIEF:
             self._brief.update(chosen)
         return chosen
@@ -156,6 +165,9 @@ class Race:
             self.leaning[stack] = mean
         elif said == "failed":
             self.refused.update(self._at_fault(stack, why))
+            self._broken.update({stack} if len(stack) > 1 else ())
+        if len(stack) == 1 and mean <= 0 and said not in BETTER:
+            self._vain.update(stack)
 
     def withdraw(self, name: str) -> None:
         """It is not to be looked at, nor to be part of any stack: what it brings was found out otherwise."""
@@ -169,7 +181,7 @@ class Race:
         that is promised the one that did not take hold."""
         hopeful = self.shown.keys() | self.leaning.keys()
         if len(stack) > 1 and stack not in PAIRS:
-            return tuple(name for name in stack if is_unheld(name, why))
+            return tuple(name for name in stack if name in unheld(why))
         if len(stack) > 1:
             needy = [name for name in stack if NEEDS.get(name) in stack]
             return tuple(name for name in needy if ((), (name,)) in self._looked and (name,) not in hopeful)
@@ -184,7 +196,7 @@ class Race:
 
     def _earns_all(self, stack: Stack) -> bool:
         """No part of it was shown to be hardly slower, or faster, by itself."""
-        least = self.shown[stack] - self.objective.worth
+        least = self.shown[stack] - max(self.objective.worth, WORTH)
         return not any(set(other) < set(stack) and mean >= least for other, mean in self.shown.items())
 
     def union(self) -> Stack:
@@ -195,7 +207,8 @@ class Race:
             if set(stack) & self.refused:
                 continue
             if self._earns_all(stack) and not any(self._not_both(name, other) for name in stack for other in found):
-                found += [name for name in stack if name not in found]
+                vain = self._vain if found and stack in self._wholes else ()
+                found += [name for name in stack if name not in found and name not in vain]
         return tuple(found)
 
     def best(self) -> Stack:
@@ -240,14 +253,14 @@ class Race:
 
     def milder(self, stack: Stack) -> Stack:
         """What would be checked next, were the numbers of this one not to be kept."""
-        riskiest = self._riskiest(stack)
-        return tuple(name for name in stack if name != riskiest)
+        return tuple(name for name in stack if name != self._riskiest(stack))
 
     def _riskiest(self, stack: Stack) -> str:
-        """Of those that are as risky, what takes hold with another alone goes before that one."""
+        """Of those that are as risky, what takes hold with another alone before that one, then what brings least."""
         return max(
-            stack, key=lambda name: (self._by_name[name].risk, NEEDS.get(name) in stack, -self.shown.get((name,), 0.0))
-        )
+            stack, key=lambda name: (self._by_name[name].risk, NEEDS.get(name) in stack,
+                                     -self.shown.get((name,), 0.0), -self._by_name[name].predicted.expected_ns),
+        )  # fmt: skip
 
     def _heat(self, reference: Stack, contenders: Sequence[Stack], brief: bool = False) -> Heat:
         self._num += 1
@@ -281,58 +294,46 @@ class Race:
         more = heat.standing(best, stack)
         return set(stack) < set(best) and heat.wins(stack) and more.mean < max(more.error, heat.objective.worth)
 
-    def _side_by_side(self, first: list[Stack]) -> list[Stack]:
-        """Of the openers that are left: what is promised together before all else."""
-        if (
-            self._whole in self.shown
-        ):  # what compiles with it is called for, and of its parts it is known that they help
-            return first
-        return self._whole_first(openers.side_by_side(first, self._by_name, self.step_ns))
-
-    def _whole_first(self, stacks: list[Stack], beside: Sequence[Stack] = ()) -> list[Stack]:
+    def _spread(self, stacks: list[Stack], beside: Sequence[Stack] = ()) -> list[Stack]:
+        """What is promised together, then the others, each for a cause of its own first."""
         first = [stack for stack in stacks if stack in self._first]
-        others = [stack for stack in stacks if stack not in first]
-        return [*first, *openers.spread(others, self._by_name, beside)]
+        return [*first, *openers.spread([each for each in stacks if each not in first], self._by_name, beside)]
 
     def _openers(self) -> list[Stack]:
         """All that is promised, as one; each alone, and known pairs, the largest expected saving first, those last for
         whose cause that one does something; alternatives to a winner are left out."""
-        won = [name for stack in self.shown if len(stack) == 1 or stack in PAIRS for name in stack]
+        shown = [stack[:2] if is_slow_pair(stack) else stack for stack in self.shown if stack not in self._wholes]
+        won = [name for stack in shown for name in stack]
         ranked = [c for c in self._ranked() if c.name not in self.refused and not self._reason(c, won)]
         names = [c.name for c in ranked]
-        together = self._whole if ((), self._whole) in self._looked else ()
-        rivals = {name for name in names if ((), (name,)) not in self._looked}.difference(together)
-        late = [
-            name
-            for n, name in enumerate(names)
-            if not self.objective.is_peak and any(self._clash(name, other) for other in names[:n] if other in rivals)
-        ]
-        pairs = [pair for pair in PAIRS if set(pair) <= set(names) and not set(pair) & set(late)]
+        looked = {name for stack in self._wholes if ((), stack) in self._looked for name in stack}
+        rivals = {name for name in names if ((), (name,)) not in self._looked and not self.objective.is_peak} - looked
+        earlier = {name: rivals.intersection(names[:n]) for n, name in enumerate(names)}
+        late = {name for name, others in earlier.items() if any(self._clash(name, other) for other in others)}
         hopes = self.shown.keys() | self.leaning.keys()
-        hopeful = [pair for pair in pairs if ((), pair) not in self._looked or pair in hopes]
-        with_its_need: dict[str, Stack] = {pair[1]: pair for pair in hopeful if NEEDS.get(pair[1]) == pair[0]}
-        at_once: list[Stack] = [with_its_need.get(name, (name,)) for name in names if name not in late]
-        for pair in [each for each in pairs if each not in at_once]:  # right behind the first of its members
-            at = min((n for n, stack in enumerate(at_once) if stack[0] in pair), default=len(at_once))
-            at_once.insert(at + 1, pair)
-        if any(SLOWEST in pair for pair in pairs):
-            at_once.sort(key=lambda stack: stack == (SLOWEST,))
+        at_once = openers.alone(names, late, lambda pair: ((), pair) not in self._looked or pair in hopes)
         return self._behind_whole(at_once, [c for c in ranked if c.name not in late])
 
     def _behind_whole(self, at_once: list[Stack], open_: Sequence[Candidate]) -> list[Stack]:
-        """What is promised together, made anew without what was refused, before all else, beside it the same without
-        what may be in vain. Once it is shown to be faster a pair that compiles is tried with what it goes with of it,
-        before its parts are alone."""
-        if ((), self._whole) not in self._looked or set(self._whole) & self.refused:
-            self._whole = () if self.objective.is_peak else openers.promised(open_, self.step_ns, self._not_both)
+        """What is promised together, made anew without what was refused or in vain, before all else, beside it the same
+        without what is doubted. Once it is shown to be faster a pair that compiles is tried with what it goes with
+        of it, before its parts are alone."""
+        if ((), self._whole) not in self._looked or set(self._whole) & (self.refused | self._vain):
+            promising = [] if self.objective.is_peak else [c for c in open_ if c.name not in self._vain]
+            self._whole = openers.promised(promising, self.step_ns, self._not_both)
         if not self._whole or set(self._whole) in map(set, at_once):
+            self._whole, self._first = (), ()
             return at_once
+        self._first = (self._whole, *openers.without_doubt(self._whole, self._by_name, self.step_ns))
+        self._wholes.update(stack for stack in self._first if len(stack) > 1)
+        others = [stack for stack in at_once if set(stack) not in map(set, self._first)]
+        slow = list(filter(is_slow_pair, others))
         covered = partial(openers.is_covered, self._whole, self._by_name)
         if self._whole not in self.shown:
-            self._first = (self._whole, *openers.without_doubt(self._whole, self._by_name, self.step_ns))
-            return [*self._first, *sorted((s for s in at_once if s not in self._first), key=covered)]
-        at_once = [openers.joined(s, self._whole, self._not_both) if is_slow_pair(s) else s for s in at_once]
-        return sorted(at_once, key=lambda s: (s == (SLOWEST,), covered(s), not is_slow_pair(s)))
+            others.sort(key=lambda stack: (bool(slow) and stack == (SLOWEST,), covered(stack)))
+            return [*self._first, *others]
+        joined = [openers.joined(pair, self._whole, self._not_both) for pair in slow]
+        return [*self._first, *joined, *sorted(others, key=lambda s: (SLOWEST in s, s == (SLOWEST,), covered(s)))]
 
     def _on_top(self) -> list[Stack]:
         """The leader with those that may still help: all of them together first."""
@@ -348,17 +349,10 @@ class Race:
 
     def _reason(self, candidate: Candidate, won: Sequence[str]) -> str:
         """Why a remedy is not looked at, kept in `skipped`; empty where it is."""
-        reason = ""
+        reason = candidate.too_little(self.step_ns)
         clash = next((name for name in won if self._clash(candidate.name, name)), "")
         if clash and ((), (candidate.name,)) not in self._looked and not self.objective.is_peak:
             reason = f"it conflicts with {clash}, which is {self.objective.better}"
-        elif not candidate.named and candidate.predicted.ceiling_ns < WORTH * self.step_ns:
-            gain = f"{100 * candidate.predicted.ceiling_ns / self.step_ns:.1f} % of the step"
-            reason = (
-                f"rehearsed here, it brings at most {gain}"
-                if candidate.rehearsed
-                else f"at most {gain} is there to gain"
-            )
         if reason:
             self.skipped[candidate.name] = reason
         return reason
@@ -395,5 +389,5 @@ class Race:
 
     def left(self) -> tuple[str, ...]:
         """All that was neither looked at nor skipped; what promises most comes first."""
-        looked = {name for _, stack in self._looked for name in stack}
+        looked = {name for _, stack in self._looked if stack not in self._broken for name in stack}
         return tuple(c.name for c in self._ranked() if c.name not in looked | self.skipped.keys())

@@ -358,8 +358,8 @@ class Tuning:
 
 
 def _is_read(result: TrialResult) -> bool:
-    """Whether it says anything of its remedies: a pair that was not ready in time says nothing of its members."""
-    return len(result.remedies) == 1 or result.verdict != "inconclusive" or result.speedup is not None
+    """Whether it says anything of its remedies: several that could not run, or were not ready in time, say nothing."""
+    return len(result.remedies) == 1 or result.speedup is not None or result.verdict not in ("inconclusive", "failed")
 
 
 def _wants_more(result: TrialResult) -> bool:
