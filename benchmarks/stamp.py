@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 import gobrrr
+from gobrrr.machine.probe import probe
 
 
 def stamp() -> dict[str, Any]:
     """Date, processor, cores, load, and the versions that matter."""
     return {
         "date": datetime.date.today().isoformat(),
-        "cpu": torch.backends.cpu.get_cpu_capability() + " " + _processor(),
+        "cpu": " ".join([torch.backends.cpu.get_cpu_capability(), *_bf16_units(), probe().cpu]),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
@@ -25,7 +26,6 @@ def stamp() -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
-    from gobrrr.machine.probe import probe
-
-    return probe().cpu
+def _bf16_units() -> list[str]:
+    """What of it computes in bf16: two chips of one name differ by it."""
+    return [name.upper() for name in ("avx512_bf16", "amx_bf16") if name in probe().isa]
