@@ -435,6 +435,28 @@ def promised(name: str, expected: float, **fields: Any) -> Candidate:
     return Candidate(name, Saving(5 * MS, expected * MS, 15 * MS), cause=f"of {name}", **fields)
 
 
+@pytest.mark.parametrize(
+    ("compiled", "seconds", "kept"),
+    [(1.31, 600, ("one", "two")), (1.6, 250, ("one", "two")), (1.6, 600, ("compile", "bf16_autocast", "one"))],
+    ids=["about as fast", "no time for it", "time for it"],
+)
+def test_where_there_is_no_time_for_what_compiles_the_best_other_stack_is_confirmed(
+    tmp_path: Path, compiled: float, seconds: float, kept: Stack
+) -> None:
+    """A decoder's three remedies were shown at 1.82, two of them compiled at 1.82 too; one alone, 1.20, was kept: of
+    what compiles only parts were asked for. What is about as fast and takes longer is not confirmed at all."""
+
+    class Slow(FakeReferee):
+        def started(self, stack: Stack) -> tuple[float, float]:
+            return (90.0 if "compile" in stack else 20.0), self.step(stack)
+
+    both = [promised("one", 9), promised("two", 8, overlaps=frozenset({"compile"}))]
+    staples = [promised("bf16_autocast", 0.1), Candidate("compile", Saving(0.0, 2 * MS, 15 * MS))]
+    gains = {"one": 1.2, "two": 1.3, "compile": compiled, "bf16_autocast": 1.0}
+    tuning = tuned(Slow(gains, start_s=25.0, room=1), [*both, *staples], tmp_path, seconds=seconds)
+    assert tuning.kept == kept
+
+
 def test_who_does_not_take_hold_leaves_the_whole_in_the_same_heat(tmp_path: Path) -> None:
     referee = FakeReferee({"one": 1.3, "two": 1.2}, broken=["bf16", "three"], room=2)
     names = ("bf16", "one", "two", "three")

@@ -26,7 +26,7 @@ from gobrrr.trial.objective import SETTLED, THROUGHPUT, TIME, Objective
 from gobrrr.trial.racing import Arms, Racing
 from gobrrr.trial.receipt import MAX_BYTES, Headspace, Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.schedule import EDGE_NS, EDGE_SHARE
-from gobrrr.trial.search import Race
+from gobrrr.trial.search import LEANS, Race
 from gobrrr.trial.settling import Family, Settled, Settling
 from gobrrr.trial.statistics import FEWEST_ROUNDS
 
@@ -209,14 +209,18 @@ class Tuning:
         return margin * (rounds + runs * (start + watched * WATCHED * slack * step_ns / 1e9))
 
     def _affordable(self, stack: Stack) -> Stack:
-        """What is to be confirmed: of the stack, and those in it that were shown to be faster by themselves or lean
-        far, the first for which there is time; the one that takes least where there is time for none."""
-        hopes = self.race.far() | self.race.shown
-        parts = sorted((part for part in hopes if set(part) < set(stack)), key=lambda part: -hopes[part])
-        proofs = {part: self._proof(part, margin=1.0) for part in (stack, *parts)}
-        fit = (part for part, seconds in proofs.items() if seconds <= self.left())
+        """What is to be confirmed: of the stack, and those that were shown to be faster or lean far, the best for which
+        there is time, the one that takes least where there is time for none; of those that are about as fast as the
+        stack the one that takes least."""
+        known = self.race.far() | self.race.shown
+        hopes = {each: mean for each, mean in known.items() if each != stack and not set(each) & self.race.refused}
+        proofs = {each: self._proof(each, margin=1.0) for each in (stack, *sorted(hopes, key=lambda e: -hopes[e]))}
+        if stack in known:
+            alike = [each for each, mean in hopes.items() if mean >= known[stack] - LEANS]
+            stack = min((stack, *alike), key=lambda each: proofs[each])
+        fit = (each for each in (stack, *proofs) if proofs[each] <= self.left())
         # Starts scatter: of those that take about as long the first one, not the one that seems shorter by a second.
-        least = min(proofs, key=lambda part: round(proofs[part] / (proofs[stack] or 1.0), 1))
+        least = min((stack, *proofs), key=lambda each: round(proofs[each] / (proofs[stack] or 1.0), 1))
         found = next(fit, least if self.left() > 0 else stack)
         self._put_off = stack if found != stack else ()
         return found
