@@ -188,6 +188,29 @@ def test_a_lower_precisions_losses_may_stray_twice_as_far_as_the_naive_versions(
     assert found.verdict == verdict, found
 
 
+@pytest.mark.parametrize(
+    ("error", "precision", "verdict"),
+    [(0.03, "bfloat16", "bounded"), (0.15, "bfloat16", "bounded"), (0.5, "bfloat16", "wrong"), (0.03, "", "wrong")],
+)
+def test_where_a_batchs_gradients_cancel_a_lower_precision_errs_what_it_errs_elsewhere(
+    error: float, precision: str, verdict: str
+) -> None:
+    """A classifier's third step has 0.03 of the usual gradient, and bf16 errs as much there as in any other: held
+    against that step alone it was called wrong. Far beyond what it errs elsewhere it is, and without a lower precision.
+    """
+    true = truth(2000)
+    faint = {name: 0.03 * values for name, values in true.items()}
+    astray = off(faint, error / 0.03, seed=3)
+    steps = [(true, off(true, 0.012, seed=n)) for n in range(4)] if precision else [(true, off(true, 1e-7))] * 4
+    baseline, ours, exact = (
+        run(*(gradients(made) for made in each))
+        for each in ([off(t, 1e-7) for t, _ in steps] + [off(faint, 1e-7)], [o for _, o in steps] + [astray],
+                     [t for t, _ in steps] + [faint])
+    )  # fmt: skip
+    found = judged(baseline, ours, exact, precision=precision, naive=ours if precision else None)
+    assert found.verdict == verdict, found
+
+
 def test_a_lower_precision_may_err_what_the_naive_version_errs() -> None:
     true = truth(2000)
 

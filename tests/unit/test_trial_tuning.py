@@ -485,3 +485,12 @@ def test_parts_of_a_whole_that_could_not_run_are_told_as_not_tried(tmp_path: Pat
     assert tuning.results[0].remedies == names and tuning.results[0].verdict == "failed"
     tried = {name for result in tuning.results[1:] for name in result.remedies}
     assert set(tuning.receipt().left) == set(names) - tried != set()
+
+
+@pytest.mark.parametrize(("risk", "guards"), [(0, 0), (1, 0), (2, 1), (4, 1)])
+def test_what_a_guard_may_refuse_leaves_time_for_a_second_one(tmp_path: Path, risk: int, guards: int) -> None:
+    referee = FakeReferee({"x": 1.3})
+    tuning = Tuning([Candidate("x", Saving(0.0, MS, 10 * MS), risk=risk)], referee.step(()), referee,
+                    Journal(tmp_path / "j"), seconds=600, clock=referee.clock)  # fmt: skip
+    tuning._heats()
+    assert tuning._proof(("x",)) + guards * tuning._check(("x",)) == pytest.approx(600 - tuning._race_until())

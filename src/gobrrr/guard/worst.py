@@ -28,6 +28,15 @@ def parameter(name: str) -> str:
     return name.partition(" for ")[2].rpartition(": ")[0] or name
 
 
+def typical(run: Observation, kind: str, num: int) -> dict[tuple[str, tuple[int, ...]], float]:
+    """Root mean square of the norms of each tensor in its first steps, by name and shape."""
+    squares: dict[tuple[str, tuple[int, ...]], list[float]] = {}
+    for step in run.steps[:num]:
+        for name, seen in KINDS[kind](step).items():
+            squares.setdefault((name, seen.shape), []).append(seen.norm**2)
+    return {which: math.sqrt(sum(each) / len(each)) for which, each in squares.items()}
+
+
 class Worst:
     """What a run errs in its worst step, relative to a tensor's norm and absolutely: by name, and by shape, since
     samples of a tensor err otherwise than all of it."""

@@ -42,6 +42,9 @@ UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.4
 """Times what checking and confirming is thought to take beside strangers' load: what is not confirmed is lost."""
+RISKY = 2
+"""Risk from which on the guard may well be red, so that there must be time for a second one: an encoder's bf16 beside
+bucketing was refused, after a heat of two minutes for what compiles, and one round of three was made of the rest."""
 HURRY = 3.0
 """Times what a check took that must be left, for the next one to ask for one remedy less only: a check more, and rounds
 (of GPT with two lower precisions two checks took 3.5 of 6 minutes, and nothing was confirmed)."""
@@ -196,17 +199,24 @@ class Tuning:
         """When the race must be over, by the clock."""
         hope = self._racing.hope()
         least = RACE if hope else SEEKING
-        proof = self._proof(hope or self.race.best())
+        stack = hope or self.race.best()
+        risky = any(self.race.candidate(name).risk >= RISKY for name in stack)
+        proof = self._proof(stack) + (self._check(stack) if risky else 0.0)
         return self._began + self._seconds - min(proof, (1 - least) * self._seconds)
 
     def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
         rounds = FEWEST_ROUNDS * (start + BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
+        return margin * (rounds + self._check(stack))
+
+    def _check(self, stack: Stack) -> float:
+        """Seconds that the guard is thought to take."""
+        start, step_ns, slack = self._racing.pace(stack)
         reorder = [self.race.candidate(name).reorders for name in stack]
         runs = GUARD_RUNS + any(reorder) + (any(reorder) and not all(reorder))
         watched = twin_steps(self._step_ns + self._between_ns)
-        return margin * (rounds + runs * (start + watched * WATCHED * slack * step_ns / 1e9))
+        return runs * (start + watched * WATCHED * slack * step_ns / 1e9)
 
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those that were shown to be faster or lean far, the best for which
