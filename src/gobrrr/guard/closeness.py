@@ -68,7 +68,7 @@ class Runs:
         self.num = min(baseline.num_looked, candidate.num_looked)
         self.usual_gradients = typical(self.reference or baseline, "gradients", self.num) if precision else {}
         """Where a lower precision is judged, the norms that gradients usually have: an optimizer takes a mean over
-        steps, and of one in which a batch's terms cancel (a classifier at its start, eight labels of each kind: 0.04 of
+        steps, and of one in which a batch's terms cancel (a classifier at its start, eight labels of each kind: 0.02 of
         the usual norm) bf16 leaves a direction of cosine 0.76."""
         self.begun = list(_beginnings(baseline, candidate))[: self.num]
         """Of each step: how alike its beginning was, as in Step.begun."""
