@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from gobrrr.guard.model import VERDICTS, Check
 from gobrrr.guard.observation import Observation, Step
 from gobrrr.guard.seen import EPS, cosine, distance, distance_but_coins, same
-from gobrrr.guard.worst import COINS, KINDS, Tensors, Worst, parameter, typical
+from gobrrr.guard.worst import COINS, KINDS, Tensors, Worst, parameter, usual
 
 FACTOR, SMALL_FACTOR, TINY_FACTOR = 2.0, 8.0, 10.0
 SMALL, TINY = 1000, 10
@@ -66,10 +66,10 @@ class Runs:
         self.precision, self.is_naive = precision, is_naive
         self.reference = reference if reference is not None and plausible(baseline, reference) else None
         self.num = min(baseline.num_looked, candidate.num_looked)
-        self.usual_gradients = typical(self.reference or baseline, "gradients", self.num) if precision else {}
-        """Where a lower precision is judged, the norms that gradients usually have: an optimizer takes a mean over
-        steps, and of one in which a batch's terms cancel (a classifier at its start, eight labels of each kind: 0.02 of
-        the usual norm) bf16 leaves a direction of cosine 0.76."""
+        self.usual_gradients = usual(self.reference or baseline, "gradients", self.num) if precision else {}
+        """Where a lower precision is judged, the norms that gradients have around each step: an optimizer takes a mean
+        over steps, and of one in which a batch's terms cancel (a classifier at its start, eight labels of each kind:
+        0.02 to 0.04 of the norms around it) bf16 leaves a direction of cosine 0.76."""
         self.begun = list(_beginnings(baseline, candidate))[: self.num]
         """Of each step: how alike its beginning was, as in Step.begun."""
 
@@ -329,9 +329,9 @@ class _Step:
         return low * ratio < high or cosine(theirs, true) < least
 
     def _usual_norm(self, name: str) -> float:
-        """Of a gradient, over all steps, where a lower precision is judged; else 0."""
-        usual = self.runs.usual_gradients if self.kind == "gradients" else {}
-        return usual.get((name, self.ours[name].shape), 0.0)
+        """Of a gradient, in the steps around this one, where a lower precision is judged; else 0."""
+        known = self.runs.usual_gradients if self.kind == "gradients" else {}
+        return known.get((self.number, name, self.ours[name].shape), 0.0)
 
     def _own_choices(self, name: str) -> float:
         """What the plain version, at that precision, is off in choices and counts, in its worst step: no rounding."""

@@ -28,13 +28,26 @@ def parameter(name: str) -> str:
     return name.partition(" for ")[2].rpartition(": ")[0] or name
 
 
-def typical(run: Observation, kind: str, num: int) -> dict[tuple[str, tuple[int, ...]], float]:
-    """Root mean square of the norms of each tensor in its first steps, by name and shape."""
-    squares: dict[tuple[str, tuple[int, ...]], list[float]] = {}
-    for step in run.steps[:num]:
+NEAR = 3
+"""Steps before and after one that say what a norm usually is there."""
+Usual = dict[tuple[int, str, tuple[int, ...]], float]
+
+
+def usual(run: Observation, kind: str, num: int) -> Usual:
+    """For each tensor of the first steps, by number, name and shape, the largest norm of the few steps before or of
+    those behind, whichever is less: above its own norm only where that dips, not where norms fall or begin small."""
+    norms: dict[tuple[str, tuple[int, ...]], list[tuple[int, float]]] = {}
+    for number, step in enumerate(run.steps[:num]):
         for name, seen in KINDS[kind](step).items():
-            squares.setdefault((name, seen.shape), []).append(seen.norm**2)
-    return {which: math.sqrt(sum(each) / len(each)) for which, each in squares.items()}
+            if math.isfinite(seen.norm):
+                norms.setdefault((name, seen.shape), []).append((number, seen.norm))
+    found: Usual = {}
+    for (name, shape), each in norms.items():
+        for at, (number, _) in enumerate(each):
+            before, behind = each[max(0, at - NEAR) : at], each[at + 1 : at + 1 + NEAR]
+            sides = [max((norm for _, norm in side), default=0.0) for side in (before, behind)]
+            found[number, name, shape] = min(sides)
+    return found
 
 
 class Worst:
