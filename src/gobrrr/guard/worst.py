@@ -4,6 +4,7 @@ are in a step."""
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping
 
 from gobrrr.guard.observation import Observation, Step
@@ -28,25 +29,30 @@ def parameter(name: str) -> str:
     return name.partition(" for ")[2].rpartition(": ")[0] or name
 
 
-NEAR = 3
+AROUND = 2
 """Steps before and after one that say what a norm usually is there."""
+DIP = 0.1
+"""Of that norm, below which a step's is a dip: its terms cancel."""
+EXCUSED = 4.5
+"""Times its own norm that is asked of a dip at most: zeroed, doubled or negated it is wrong there too."""
 Usual = dict[tuple[int, str, tuple[int, ...]], float]
+"""By number of a step, name and shape of a tensor."""
 
 
-def usual(run: Observation, kind: str, num: int) -> Usual:
-    """For each tensor of the first steps, by number, name and shape, the largest norm of the few steps before or of
-    those behind, whichever is less: above its own norm only where that dips, not where norms fall or begin small."""
-    norms: dict[tuple[str, tuple[int, ...]], list[tuple[int, float]]] = {}
+def dips(run: Observation, kind: str, num: int) -> Usual:
+    """Tensors whose norm dips in one of the first steps, below a tenth of the median of five steps around it: the norm
+    that they are held against there."""
+    norms: dict[tuple[str, tuple[int, ...]], dict[int, float]] = {}
     for number, step in enumerate(run.steps[:num]):
         for name, seen in KINDS[kind](step).items():
-            if math.isfinite(seen.norm):
-                norms.setdefault((name, seen.shape), []).append((number, seen.norm))
+            norms.setdefault((name, seen.shape), {})[number] = seen.norm
     found: Usual = {}
     for (name, shape), each in norms.items():
-        for at, (number, _) in enumerate(each):
-            before, behind = each[max(0, at - NEAR) : at], each[at + 1 : at + 1 + NEAR]
-            sides = [max((norm for _, norm in side), default=0.0) for side in (before, behind)]
-            found[number, name, shape] = min(sides)
+        for number, norm in each.items():
+            around = [each[at] for at in range(number - AROUND, number + AROUND + 1) if at in each]
+            middle = statistics.median(around)
+            if len(around) == 2 * AROUND + 1 and math.isfinite(middle) and norm < DIP * middle:
+                found[number, name, shape] = EXCUSED * norm
     return found
 
 

@@ -183,6 +183,8 @@ class Guarding:
         )
         wanted = self._naive(changed)
         naive = next(map(self._tried, wanted), None) if true is not None else None
+        if true is not None and wanted and naive is None:  # nothing says what the precision alone does
+            precision = ""
         lowered = partial(plain, naive=naive, is_naive=not wanted)
 
         def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:

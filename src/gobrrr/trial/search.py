@@ -25,6 +25,9 @@ from gobrrr.trial.openers import NEEDS, PAIRS, SLOWEST, is_slow_pair
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
 
+COSTS = 0.005
+"""Log ratio from which on a remedy that was slower alone has no part in the stack of all that is promised."""
+
 
 @dataclass
 class Race:
@@ -60,7 +63,7 @@ class Race:
     _wholes: set[Stack] = field(default_factory=set)
     """All of these that there were: that one is faster does not say that each of its parts is."""
     _vain: set[str] = field(default_factory=set)
-    """Remedies that brought nothing alone."""
+    """Remedies that cost something alone."""
     _broken: set[Stack] = field(default_factory=set)
     """Stacks of several that failed, which says little of their parts."""
     _joined: bool = False
@@ -84,9 +87,8 @@ class Race:
         open."""
         first = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
         if first:
-            if self._whole not in self.shown:  # else of its parts it is known that they help, and it calls for compile
-                first = self._spread(openers.side_by_side(first, self._by_name, self.step_ns))
-            chosen = first[:places]
+            rest = first if self._whole in self.shown else openers.side_by_side(first, self._by_name, self.step_ns)
+            chosen = (rest if rest is first else self._spread(rest))[:places]  # a whole that won calls for compile
             return self._heat((), chosen, brief=len(chosen) < len(first))
         if not self.shown and (again := [stack for stack in self._unsettled() if fits(stack)]):
             return self._heat((), again[:places])
@@ -166,7 +168,7 @@ class Race:
         elif said == "failed":
             self.refused.update(self._at_fault(stack, why))
             self._broken.update({stack} if len(stack) > 1 else ())
-        if len(stack) == 1 and mean <= 0 and said not in BETTER:
+        if len(stack) == 1 and mean <= -COSTS:
             self._vain.update(stack)
 
     def withdraw(self, name: str) -> None:

@@ -45,6 +45,8 @@ MARGIN = 1.4
 RISKY = 2
 """Risk from which on the guard may well be red, so that there must be time for a second one: an encoder's bf16 beside
 bucketing was refused, after a heat of two minutes for what compiles, and one round of three was made of the rest."""
+SHORTER = 0.8
+"""Times the proof of a stack that another's takes at most to be proven instead of it, where it is about as fast."""
 HURRY = 3.0
 """Times what a check took that must be left, for the next one to ask for one remedy less only: a check more, and rounds
 (of GPT with two lower precisions two checks took 3.5 of 6 minutes, and nothing was confirmed)."""
@@ -200,8 +202,7 @@ class Tuning:
         hope = self._racing.hope()
         least = RACE if hope else SEEKING
         stack = hope or self.race.best()
-        risky = any(self.race.candidate(name).risk >= RISKY for name in stack)
-        proof = self._proof(stack) + (self._check(stack) if risky else 0.0)
+        proof = self._proof(stack) + (self._check(stack) if self._risk(stack) >= RISKY else 0.0)
         return self._began + self._seconds - min(proof, (1 - least) * self._seconds)
 
     def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
@@ -218,16 +219,20 @@ class Tuning:
         watched = twin_steps(self._step_ns + self._between_ns)
         return runs * (start + watched * WATCHED * slack * step_ns / 1e9)
 
+    def _risk(self, stack: Stack) -> int:
+        return max((self.race.candidate(name).risk for name in stack), default=0)
+
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those that were shown to be faster or lean far, the best for which
         there is time, the one that takes least where there is time for none; of those that are about as fast as the
-        stack the one that takes least."""
+        stack, and no riskier, one that takes much less."""
         known = self.race.far() | self.race.shown
         hopes = {each: mean for each, mean in known.items() if each != stack and not set(each) & self.race.refused}
         proofs = {each: self._proof(each, margin=1.0) for each in (stack, *sorted(hopes, key=lambda e: -hopes[e]))}
-        if stack in known:
-            alike = [each for each, mean in hopes.items() if mean >= known[stack] - LEANS]
-            stack = min((stack, *alike), key=lambda each: proofs[each])
+        if (shown := self.race.shown.get(stack)) is not None:
+            alike = [each for each in self.race.shown.keys() & hopes if self.race.shown[each] >= shown - LEANS
+                     and proofs[each] <= SHORTER * proofs[stack] and self._risk(each) <= self._risk(stack)]  # fmt: skip
+            stack = min((stack, *sorted(alike)), key=lambda each: proofs[each])
         fit = (each for each in (stack, *proofs) if proofs[each] <= self.left())
         # Starts scatter: of those that take about as long the first one, not the one that seems shorter by a second.
         least = min((stack, *proofs), key=lambda each: round(proofs[each] / (proofs[stack] or 1.0), 1))
@@ -280,7 +285,7 @@ class Tuning:
             self._keep(TrialResult(remedies=stack, purpose="guard", verdict=self._objective.better, guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
             hurried = self.left() < HURRY * (self._clock() - began)
-            stack = self.race.refuse(stack, hurried) or self._affordable(self.race.instead())
+            stack = self._affordable(self.race.refuse(stack, hurried) or self.race.instead())
         self._likely = ()
         return not asked
 
