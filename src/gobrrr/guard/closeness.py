@@ -46,9 +46,9 @@ SANE_COSINE, SANE_RATIO = 0.9, 1.25
 COARSE_COSINE, COARSE_RATIO = 0.5, 2.0
 """The same for updates at a lower precision: Adam makes a full step of a gradient that is nothing but its rounding.
 
-(The bias of an attention's keys: a third of the bias of q, k and v; the update has 1.22 times its norm.) And of gradients,
-where nothing but the precision is lowered: sums over all places cancel (token types of a sentence encoder under bf16:
-0.68 times the norm, cosine 0.93, in one step of twelve). All together are held against LOWER."""
+(The bias of an attention's keys: a third of the bias of q, k and v; the update has 1.22 times its norm.) And of
+gradients where nothing but the precision is lowered, since sums over all places cancel: token types of a sentence
+encoder under bf16 have 0.68 times the norm, cosine 0.93, in one step of twelve. All together are held against LOWER."""
 
 
 def factor(numel: int) -> float:
