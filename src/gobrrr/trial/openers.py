@@ -43,7 +43,7 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
     five minutes went by with the first. One for each cause: promises for the same do not add up. Nothing that compiles:
     the others would wait for it. `ranked`: what may be looked at, in order."""
     names = {each.name for each in ranked}
-    quick = [c for c in ranked if not compiles((c.name,)) and NEEDS.get(c.name, c.name) in names]
+    quick = [c for c in ranked if not compiles((c.name,))]
     found: list[str] = []
     causes = {""}
     for each in quick:
@@ -51,7 +51,10 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
             continue
         rivals = [c for c in quick if c.cause == each.cause and c.predicted.expected_ns >= PROMISED * step_ns]
         for remedy in _by_hope(each, rivals):
-            stack = dict.fromkeys((NEEDS.get(remedy.name, remedy.name), remedy.name))
+            needed = NEEDS.get(
+                remedy.name
+            )  # that has nothing to gain where it is no candidate: batches are cut already
+            stack = dict.fromkeys((needed, remedy.name) if needed in names else (remedy.name,))
             if not any(clash(name, other) for name in stack for other in found):
                 found += [name for name in stack if name not in found]
                 causes.add(each.cause)
