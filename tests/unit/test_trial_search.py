@@ -205,6 +205,22 @@ def test_what_costs_in_the_whole_is_out_once_it_was_slower_alone(places: int) ->
     assert set(found.best()) == {*WHOLE}
 
 
+def test_what_costs_comes_back_with_no_other_whole() -> None:
+    """One that it was part of was shown to be faster all the same."""
+    found = race(
+        candidate("b", 39, 40, 9), candidate("d", 24, 40, 9, cause="BRR1"), candidate("c", 22.4, cause="BRR2"),
+        candidate("e", 22.1, 40, 9, cause="BRR3"), candidate("a", 3.2, cause="BRR3"),
+    )  # fmt: skip
+    play(found, {"b": 1.5, "c": 1.5, "d": 1.5, "e": 0.75}, places=1)
+    assert ("d", "c", "e") in found.shown and {"b", "c", "d"} <= set(found.best()) and "e" not in found.best()
+
+
+def test_a_look_is_brief_while_what_compiles_waits() -> None:
+    fused = Candidate("fused", Saving(3 * MS, 6 * MS, 8 * MS), rehearsed=True)
+    heat = race(candidate("compile", 10), fused).next(4)
+    assert heat is not None and heat.contenders == (("fused",),) and heat.most == BRIEF
+
+
 def test_a_part_is_preferred_to_a_whole_that_is_hardly_faster() -> None:
     """By half a percent here: what rides along would stay in half of all races."""
     found = promising()

@@ -494,3 +494,36 @@ def test_what_a_guard_may_refuse_leaves_time_for_a_second_one(tmp_path: Path, ri
                     Journal(tmp_path / "j"), seconds=600, clock=referee.clock)  # fmt: skip
     tuning._heats()
     assert tuning._proof(("x",)) + guards * tuning._check(("x",)) == pytest.approx(600 - tuning._race_until())
+
+
+def with_proofs(folder: Path, shown: dict[Stack, float], proofs: dict[Stack, float], **risks: int) -> Tuning:
+    """300 s are left; what was shown, and how long it takes to prove it."""
+    referee = FakeReferee({})
+    candidates = [Candidate(n, Saving(0, MS, MS), risk=risks.get(n, 0)) for n in {n for stack in shown for n in stack}]
+    tuning = Tuning(candidates, referee.step(()), referee, Journal(folder / "j"), seconds=300, clock=referee.clock)
+    tuning.race.shown.update(shown)
+    tuning._proof = lambda stack, margin=1.0: proofs.get(stack, 250.0)  # type: ignore[method-assign]
+    return tuning
+
+
+@pytest.mark.parametrize(
+    ("mean", "proof", "risk", "taken"),
+    [(0.285, 100, 0, "short"), (0.285, 220, 0, "long"), (0.285, 100, 4, "long"), (0.27, 100, 0, "long")],
+    ids=["as fast", "hardly shorter", "riskier", "slower"],
+)
+def test_what_is_about_as_fast_and_proven_much_sooner_is_proven(
+    tmp_path: Path, mean: float, proof: float, risk: int, taken: str
+) -> None:
+    tuning = with_proofs(tmp_path, {("long",): 0.3, ("short",): mean}, {("short",): proof}, short=risk)
+    assert tuning._affordable(("long",)) == (taken,)
+    tuning.race.refused.add("short")
+    assert tuning._affordable(("long",)) == ("long",)
+
+
+def test_what_is_left_of_a_refused_stack_is_asked_for_its_time_too(tmp_path: Path) -> None:
+    whole = ("compile", "bf16", "a")
+    tuning = with_proofs(tmp_path, {whole: 1.0, ("a",): 0.3}, {("a",): 100.0, ("compile", "a"): 400.0}, bf16=4)
+    measured: list[Stack] = []
+    tuning._guarded = lambda stack: Guarded("wrong" if "bf16" in stack else "exact")  # type: ignore[method-assign]
+    tuning._measure = lambda stack, guarded: measured.append(stack)  # type: ignore[method-assign]
+    assert tuning._confirm(whole) and measured == [("a",)]
