@@ -203,6 +203,15 @@ def test_a_lower_precision_is_first_judged_as_if_it_were_none(means: Means, aske
     assert "naive" not in asked[1] and asked[2]["naive"] is not None and asked[2]["precision"] == "bfloat16"
 
 
+def test_a_lower_precision_whose_naive_version_cannot_be_run_is_judged_as_any_other(
+    means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    """Nothing says then what the precision alone does."""
+    means.fails = lambda run: "no memory" if run.stack == ("bf16_autocast",) else ""
+    assert not judged(means, tmp_path, LOWERED, *[RED] * 8).green
+    assert len(asked) > 2 and not any(each.get("precision") for each in asked)
+
+
 def test_a_lower_precision_that_this_chip_keeps_is_judged_as_any_other(
     means: Means, asked: Verdicts, tmp_path: Path
 ) -> None:
