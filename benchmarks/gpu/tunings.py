@@ -12,11 +12,14 @@ from typing import Any
 from benchmarks.gpu.plants import PLANTS
 from benchmarks.gpu.rows import Row
 from benchmarks.gpu.setting import Setting
-from benchmarks.tuned import MODELS, PICKS, _figures
+from benchmarks.tuned import MODELS, _figures
 from gobrrr.pipeline import tuning
 from gobrrr.trial.candidate import Plan
 from gobrrr.trial.receipt import Receipt
 from gobrrr.trial.referee import LiveReferee, Program
+
+PICKS = ("compile", "bf16_autocast")
+"""What people pick alone."""
 
 HERE = Path(__file__).with_name("models")
 PUBLISHED = {
