@@ -305,6 +305,17 @@ def test_once_the_whole_has_won_what_compiles_is_tried_with_what_it_goes_with_of
     )
 
 
+def test_a_pair_that_nothing_of_the_whole_joins_is_raced_once() -> None:
+    """Dropout masks bring what compiled code draws too; twice in a heat it never had a pair of blocks to compare."""
+    found = race(
+        candidate("compile", 9), candidate("bf16_autocast", 15, low=2, cause="BRR102"),
+        candidate("masks", 14, low=2, cause="BRR112", overlaps=frozenset({"compile"})),
+    )  # fmt: skip
+    heats = play(found, {"bf16_autocast": 1.3, "masks": 1.2}, places=4)
+    assert all(len(set(heat.contenders)) == len(heat.contenders) for heat in heats)
+    assert sum(("compile", "bf16_autocast") in heat.contenders for heat in heats) == 1
+
+
 def test_winners_become_one_stack_the_best_first() -> None:
     found = race(candidate("a", 30), candidate("b", 20), candidate("c", 10))
     heats = play(found, {"a": 1.2, "b": 1.5, "c": 0.8})

@@ -62,7 +62,7 @@ class Race:
     """That, and beside it the same without what is doubted."""
     _wholes: set[Stack] = field(default_factory=set)
     """All of these that there were: that one is faster does not say that each of its parts is."""
-    _vain: set[str] = field(default_factory=set)
+    _costly: set[str] = field(default_factory=set)
     """Remedies that cost something alone."""
     _broken: set[Stack] = field(default_factory=set)
     """Stacks of several that failed, which says little of their parts."""
@@ -169,7 +169,7 @@ class Race:
             self.refused.update(self._at_fault(stack, why))
             self._broken.update({stack} if len(stack) > 1 else ())
         if len(stack) == 1 and mean <= -COSTS:
-            self._vain.update(stack)
+            self._costly.update(stack)
 
     def withdraw(self, name: str) -> None:
         """It is not to be looked at, nor to be part of any stack: what it brings was found out otherwise."""
@@ -209,8 +209,8 @@ class Race:
             if set(stack) & self.refused:
                 continue
             if self._earns_all(stack) and not any(self._not_both(name, other) for name in stack for other in found):
-                vain = self._vain if found and stack in self._wholes else ()
-                found += [name for name in stack if name not in found and name not in vain]
+                without = self._costly if found and stack in self._wholes else ()
+                found += [name for name in stack if name not in found and name not in without]
         return tuple(found)
 
     def best(self) -> Stack:
@@ -317,11 +317,11 @@ class Race:
         return self._behind_whole(at_once, [c for c in ranked if c.name not in late])
 
     def _behind_whole(self, at_once: list[Stack], open_: Sequence[Candidate]) -> list[Stack]:
-        """What is promised together, made anew without what was refused or in vain, before all else, beside it the same
+        """What is promised together, made anew without what was refused or costs, before all else, beside it the same
         without what is doubted. Once it is shown to be faster a pair that compiles is tried with what it goes with
         of it, before its parts are alone."""
-        if ((), self._whole) not in self._looked or set(self._whole) & (self.refused | self._vain):
-            promising = [] if self.objective.is_peak else [c for c in open_ if c.name not in self._vain]
+        if ((), self._whole) not in self._looked or set(self._whole) & (self.refused | self._costly):
+            promising = [] if self.objective.is_peak else [c for c in open_ if c.name not in self._costly]
             self._whole = openers.promised(promising, self.step_ns, self._not_both)
         if not self._whole or set(self._whole) in map(set, at_once):
             self._whole, self._first = (), ()
@@ -335,7 +335,8 @@ class Race:
             others.sort(key=lambda stack: (bool(slow) and stack == (SLOWEST,), covered(stack)))
             return [*self._first, *others]
         joined = [openers.joined(pair, self._whole, self._not_both) for pair in slow]
-        return [*self._first, *joined, *sorted(others, key=lambda s: (SLOWEST in s, s == (SLOWEST,), covered(s)))]
+        others.sort(key=lambda stack: (SLOWEST in stack, stack == (SLOWEST,), covered(stack)))
+        return list(dict.fromkeys([*self._first, *joined, *others]))  # a pair that nothing joins is in both
 
     def _on_top(self) -> list[Stack]:
         """The leader with those that may still help: all of them together first."""
