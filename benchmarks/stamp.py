@@ -15,17 +15,14 @@ from gobrrr.machine.probe import probe
 
 def stamp() -> dict[str, Any]:
     """Date, processor, cores, load, and the versions that matter."""
+    chip = probe()
+    units = [name.upper() for name in ("avx512_bf16", "amx_bf16") if name in chip.isa]  # one name, two chips
     return {
         "date": datetime.date.today().isoformat(),
-        "cpu": " ".join([torch.backends.cpu.get_cpu_capability(), *_bf16_units(), probe().cpu]),
+        "cpu": " ".join([torch.backends.cpu.get_cpu_capability(), *units, chip.cpu]),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "gobrrr": gobrrr.__version__,
     }
-
-
-def _bf16_units() -> list[str]:
-    """What of it computes in bf16: two chips of one name differ by it."""
-    return [name.upper() for name in ("avx512_bf16", "amx_bf16") if name in probe().isa]

@@ -304,7 +304,7 @@ class _Step:
 
     def _lowered(self, errors: dict[str, float]) -> Check:
         """All of it together must not be further off than the precision explains, whatever the naive version does."""
-        whole = math.sqrt(sum(max(self.true[n].norm, self._usual_norm(n)) ** 2 for n in errors)) or 1.0
+        whole = math.sqrt(sum(max(self.true[n].norm, self._dip_norm(n)) ** 2 for n in errors)) or 1.0
         error = math.sqrt(sum(each**2 for each in errors.values())) / whole
         most = LOWER.get(self.runs.precision, 0.0) * (0.5 if self.kind in ("outputs", "loss") else 1.0)
         if self.kind in COINS:
@@ -323,7 +323,7 @@ class _Step:
             return False
         if not math.isfinite(error):
             return True
-        if error <= LOWER.get(self.runs.precision, 0.0) * self._usual_norm(name) or self._as_naive(name, error):
+        if error <= LOWER.get(self.runs.precision, 0.0) * self._dip_norm(name) or self._as_naive(name, error):
             return False
         low, high = sorted((theirs.norm, true.norm))
         coarse = bool(self.runs.precision) and (self.kind in COINS or (self._is_gradient and self.runs.is_naive))
@@ -338,7 +338,7 @@ class _Step:
         """Whether a gradient is as far off as that of the naive version at a lower precision."""
         return bool(self.naive) and self._is_gradient and error <= self._limit(name) * self.own[name]
 
-    def _usual_norm(self, name: str) -> float:
+    def _dip_norm(self, name: str) -> float:
         """Of a gradient that dips in this step, where a lower precision is judged; else 0."""
         known = self.runs.dips if self.kind == "gradients" else {}
         return known.get((self.number, name, self.ours[name].shape), 0.0)

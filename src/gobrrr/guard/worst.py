@@ -35,18 +35,18 @@ DIP = 0.1
 """Of that norm, below which a step's is a dip: its terms cancel."""
 EXCUSED = 4.5
 """Times its own norm that is asked of a dip at most: zeroed, doubled or negated it is wrong there too."""
-Usual = dict[tuple[int, str, tuple[int, ...]], float]
+Dips = dict[tuple[int, str, tuple[int, ...]], float]
 """By number of a step, name and shape of a tensor."""
 
 
-def dips(run: Observation, kind: str, num: int) -> Usual:
+def dips(run: Observation, kind: str, num: int) -> Dips:
     """Tensors whose norm dips in one of the first steps, below a tenth of the median of five steps around it: the norm
     that they are held against there."""
     norms: dict[tuple[str, tuple[int, ...]], dict[int, float]] = {}
     for number, step in enumerate(run.steps[:num]):
         for name, seen in KINDS[kind](step).items():
             norms.setdefault((name, seen.shape), {})[number] = seen.norm
-    found: Usual = {}
+    found: Dips = {}
     for (name, shape), each in norms.items():
         for number, norm in each.items():
             around = [each[at] for at in range(number - AROUND, number + AROUND + 1) if at in each]

@@ -51,9 +51,8 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
             continue
         rivals = [c for c in quick if c.cause == each.cause and c.predicted.expected_ns >= PROMISED * step_ns]
         for remedy in _by_hope(each, rivals):
-            needed = NEEDS.get(
-                remedy.name
-            )  # that has nothing to gain where it is no candidate: batches are cut already
+            # What it needs has nothing to gain where it is no candidate: batches are cut already, say.
+            needed = NEEDS.get(remedy.name)
             stack = dict.fromkeys((needed, remedy.name) if needed in names else (remedy.name,))
             if not any(clash(name, other) for name in stack for other in found):
                 found += [name for name in stack if name not in found]
