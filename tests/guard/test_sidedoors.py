@@ -259,6 +259,38 @@ def test_samples_are_of_all_columns_and_rows() -> None:
     assert torch.equal(sampled(channels), sampled(channels.contiguous(memory_format=torch.channels_last)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8])
+def test_a_device_s_own_digest_tells_every_change(dtype: torch.dtype) -> None:
+    """An element more, another one, two in turn, two signs at once (of doubles the highest bit alone), all of it in
+    another shape."""
+    from gobrrr.guard.look import digest_there
+
+    values = torch.randn(5_000_001).mul(50).to(dtype)
+    found, others = digest_there(values), [values[:-1], values.reshape(1, -1)]
+    for at in (0, 4_194_303, 5_000_000):
+        others.append(values.clone())
+        others[-1][at] = values[at] + values[at].abs() + 1
+    others.append(values.clone())
+    others[-1][:2] = torch.tensor([3, 5])
+    others.append(others[-1].clone())
+    others[-1][:2] = others[-2][:2].flip(0)
+    if dtype.is_floating_point:
+        others.append(values.clone())
+        others[-1][100:102] *= -1
+    told = [digest_there(each) for each in others]
+    assert digest_there(values.clone()) == found and len({found, *told}) == len(told) + 1
+    assert digest_there(values[:0]) != digest_there(values[:1])
+
+
+def test_what_stands_for_another_tensor_has_its_digest_and_dtype() -> None:
+    from gobrrr.guard.look import digest, look
+
+    change, weight = torch.randn(600, 700), torch.randn(600, 700).bfloat16()
+    alone, found = look(change), look(change, of=weight)
+    assert (found.digest, found.dtype) == (digest(weight), "bfloat16") and found.digest != alone.digest
+    assert (found.norm, found.sketch, found.shape) == (alone.norm, alone.sketch, alone.shape)
+
+
 def test_a_step_s_beginning_is_set_whole(tmp_path: Path) -> None:
     import random
 

@@ -174,7 +174,7 @@ def test_what_may_change_the_order_is_watched_beside_a_second_run_where_the_firs
     means: Means, asked: Verdicts, tmp_path: Path
 ) -> None:
     guard = Guarding(means, tmp_path, 1e6)
-    guard.ahead(20, ("loader_workers",))
+    guard.ahead(20, [("loader_workers",)])
     guarding.answers[:] = [EXACT]  # type: ignore[attr-defined]
     assert guard.judged(("loader_workers",)) is EXACT
     assert set(means.watched) == {PLAIN, Watched(("loader_workers",)), AGAIN}
@@ -333,11 +333,17 @@ def test_what_is_watched_ahead_is_what_the_guard_asks_for_then(
     stack: tuple[str, ...], plain: Watched, means: Means, asked: Verdicts, tmp_path: Path
 ) -> None:
     guard = Guarding(means, tmp_path, 1e6)
-    guard.ahead(20, stack)
+    guard.ahead(20, [stack])
     assert set(guard.seen) == {plain}
     guarding.answers[:] = [EXACT]  # type: ignore[attr-defined]
     guard.judged(stack or ("identity",))
     assert means.watched.count(plain) == 1
+
+
+def test_what_several_stacks_are_held_against_is_watched_ahead_at_once(means: Means, tmp_path: Path) -> None:
+    guard = Guarding(means, tmp_path, 1e6)
+    guard.ahead(20, [("packing",), (), ("fused_optimizer",)])
+    assert set(guard.seen) == {Watched(without_dropout=True, real_tokens=True), PLAIN} and len(means.watched) == 2
 
 
 @pytest.mark.parametrize(

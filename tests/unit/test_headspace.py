@@ -14,7 +14,7 @@ from gobrrr.cli.tune import exit_code
 from gobrrr.pipeline.tuning import Wishes, candidates, recipe_of, waits_for_loaders
 from gobrrr.report import formats, live
 from gobrrr.report import tuning as shown
-from gobrrr.rules.model import Finding, Quantity, Saving
+from gobrrr.rules.model import Finding, Quantity, Rehearsed, Saving
 from gobrrr.rules.verdict.model import Account, Device, Report, Span, Step, Verdict
 from gobrrr.trial import candidate, headspace, receipt, settling
 from gobrrr.trial.candidate import Candidate
@@ -110,6 +110,21 @@ def test_what_was_seen_of_the_wait_bounds_it_where_nothing_is_replayed() -> None
     assert not found["malloc_thresholds"].in_step
     free = msgspec.structs.replace(report, findings=())
     assert {each.name: each for each in candidates(free, Wishes())}["compile"].predicted.ceiling_ns == 100.0
+
+
+def test_what_no_finding_of_its_kind_offers_is_no_candidate() -> None:
+    """Of two that a code is named by one is offered: TF32 is allowed already. What was rehearsed speaks for itself."""
+    told = Saving(5.0, 50.0, 90.0)
+    found = Finding("BRR110", "name", "compute", "critical", told, "message", remedies=("bf16_autocast",))
+    report = Report(verdict=Verdict("compute", "x"), step=Step(10, 100, 100), findings=(found,))
+    names = {each.name: each.predicted for each in candidates(report, Wishes())}
+    assert names["bf16_autocast"] == told and "matmul_precision" not in names
+    assert "matmul_precision" in {each.name for each in candidates(report, Wishes(named=("matmul_precision",)))}
+    played = msgspec.structs.replace(report, rehearsed=(Rehearsed("matmul_precision", told, -50.0, 60.0),))
+    assert {each.name: each.predicted for each in candidates(played, Wishes())}["matmul_precision"] == told
+    offered = msgspec.structs.replace(found, remedies=("bf16_autocast", "matmul_precision"))
+    again = msgspec.structs.replace(report, findings=(found, offered))
+    assert "matmul_precision" in {each.name for each in candidates(again, Wishes())}
 
 
 def test_where_the_loader_holds_the_step_its_search_has_more_of_the_time(tmp_path: Path) -> None:

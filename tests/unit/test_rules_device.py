@@ -145,7 +145,7 @@ def test_fp32_tensors_are_told_where_the_tensor_cores_are_used_already():
     assert found.saving.expected_ns == pytest.approx(0.5 * (20 + 10) * 0.9 * MS), "neither norm of rows nor update"
     assert found.saving.low_ns < found.saving.expected_ns < found.saving.ceiling_ns <= 60 * MS
     assert found.where == (OTHER_LINE,) and 'torch.autocast("cuda"' in found.advice and "400 TFLOP/s" in found.message
-    assert found.remedies == ("bf16_autocast", "float16_autocast"), "TF32 brings no more"
+    assert found.remedies == ("bf16_autocast",), "TF32 brings no more, and what has TF32 has bfloat16"
     assert resnet(tensor_core_eligible_ns=3 * MS).raised("BRR102")
     for left in (5 * MS, 50 * MS):
         assert not resnet(tensor_core_eligible_ns=left).raised("BRR102"), "that is BRR110's"

@@ -220,7 +220,7 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
             continue
         if name not in asked and remedy.is_pointless(report):
             continue
-        predicted = remedy.predicts(report)
+        predicted = Saving() if _is_withheld(remedy, report) else remedy.predicts(report)
         is_staple = name in STAPLES and not for_memory
         if is_staple and predicted.ceiling_ns <= 0 and remedy.played(report) is None:
             predicted = Saving(0.0, COMPILED * own if name == "compile" else 0.0, own)
@@ -228,6 +228,14 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         if name in asked or (called_for and remedy.safety != "semantic"):
             found.append(_candidate(remedy, report, predicted, named=name in asked or for_memory))
     return found if for_memory else [candidate.within(own) for candidate in found]
+
+
+def _is_withheld(remedy: Remedy, report: Report) -> bool:
+    """Whether findings are there that call for it elsewhere and none offers it: TF32 where it is allowed already,
+    float16 where there is bfloat16. What was rehearsed says for itself what it brings."""
+    calls = [finding for finding in report.findings if finding.code in remedy.codes]
+    offered = not calls or remedy.name not in registry.names() or any(remedy.name in each.remedies for each in calls)
+    return not offered and remedy.played(report) is None
 
 
 def between_ns(report: Report) -> float:

@@ -160,7 +160,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
         of=ops,
     )
-    yield without(found, "matmul_precision")
+    yield without(without(found, "matmul_precision"), "float16_autocast")  # what has TF32 has bfloat16
 
 
 def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:

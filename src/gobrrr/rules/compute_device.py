@@ -117,6 +117,8 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         holds=eligible,
         both=True,
     )
+    has_bfloat16 = _capability(device) >= TF32_SINCE  # and then float16, whose gradients must be scaled, has no use
+    found = without(found, "float16_autocast" if has_bfloat16 else "bf16_autocast")
     yield found if _may_take_tf32(ledger, device) else without(found, "matmul_precision")
 
 

@@ -78,18 +78,17 @@ class Guarding:
         self._running: list[Arm] = []
         self.seen: dict[Watched, Observation | ArmError] = {}
 
-    def ahead(self, seconds: float, stack: Stack = ()) -> None:
-        """Watch the untouched program now, as this stack will be held against it, for so long at most: where that fails
-        it is watched when it is asked for, by itself."""
+    def ahead(self, seconds: float, stacks: Sequence[Stack] = ((),)) -> None:
+        """Watch the untouched program now, as each of these stacks will be held against it, for so long at most: where
+        that fails it is watched when it is asked for, by itself."""
+        wanted = list(dict.fromkeys(map(_untouched, stacks)))
         late = threading.Timer(seconds, self._kill)
         late.daemon = True
         late.start()
         try:
-            found = self._watched(plain := _untouched(stack))
+            self._beside(wanted, len(wanted))
         finally:  # Ctrl-C too: a timer that waits keeps the command from ending
             late.cancel()
-        if isinstance(found, Observation):
-            self.seen[plain] = found
 
     def judged(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """What the numbers of a stack are; unverified where the program could not be watched. `milder`, which may be
@@ -214,6 +213,10 @@ class Guarding:
         at_once = min(self._means.at_once(), len(wanted))
         if at_once < 2:
             return
+        self._beside(wanted, at_once)
+
+    def _beside(self, wanted: Sequence[Watched], at_once: int) -> None:
+        """Watch these, so many at a time, and keep what was seen."""
         with ThreadPoolExecutor(at_once) as pool:
             try:
                 found = list(pool.map(self._watched, wanted))

@@ -78,6 +78,19 @@ def without_doubt(whole: Stack, known: Mapping[str, Candidate], step_ns: float) 
     return [tuple(name for name in whole if name != doubted.name)] if doubted else []
 
 
+def with_rival(whole: Stack, open_: Sequence[Candidate], known: Mapping[str, Candidate], step_ns: float) -> list[Stack]:
+    """The same with another remedy instead of one that brings the same: once others have made a device's part of the
+    step short, what a lower precision costs the host counts, and no promise of one alone holds that. Of a BERT whose
+    padding was cut on an H200, autocast took back what it gave (1.23 with it, 1.67 without); TF32 costs the host
+    nothing."""
+    for rival in open_:
+        replaced = [name for name in whole if name in rival.overlaps or rival.name in known[name].overlaps]
+        promising = rival.name not in whole and rival.predicted.expected_ns >= PROMISED * step_ns
+        if promising and len(replaced) == 1:
+            return [tuple(rival.name if name in replaced else name for name in whole)]
+    return []
+
+
 def is_covered(whole: Stack, known: Mapping[str, Candidate], stack: Stack) -> bool:
     """Whether the whole has a part of the stack, or another remedy for the same cause."""
     causes = {known[name].cause for name in whole} - {""}

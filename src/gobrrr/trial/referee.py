@@ -111,12 +111,15 @@ class LiveReferee:
 
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are
-        idle, the untouched program is watched for the guard, as the first contender will be held against it."""
+        idle, the untouched program is watched for the guard, as the first contender will be held against it, and as
+        others will where twice as many cores are there as arms."""
         limits.mend(self._caches)
         room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
-        room = room and self.field.copies_left(len(stacks)) >= WATCHED_COPIES
+        watched = self.field.copies_left(len(stacks)) // WATCHED_COPIES
+        room = room and watched > 0
         first = next((names for stack in stacks if (names := _remedies(stack))), ())
-        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, first)
+        others = [()] if self._cores >= 2 * len(stacks) and watched > 1 else []
+        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, [first, *others])
         return self.field.start(stacks, seconds, self._kill, ahead if room and not self.guarding.seen else None)
 
     def block(self, stack: Stack, steps: int) -> Block:

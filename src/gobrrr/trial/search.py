@@ -25,6 +25,9 @@ from gobrrr.trial.openers import NEEDS, PAIRS, SLOWEST, is_slow_pair
 LEANS = 0.02
 """Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
 
+ROOMY = 5
+"""Arms beside the reference from which on all that is promised is raced in a third form as well."""
+
 COSTS = 0.005
 """Log ratio from which on a remedy that was slower alone has no part in the stack of all that is promised."""
 
@@ -68,6 +71,7 @@ class Race:
     """Stacks of several that failed, which says little of their parts."""
     _joined: bool = False
     _num: int = 0
+    _places: int = 0
 
     def __post_init__(self) -> None:
         self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
@@ -85,6 +89,7 @@ class Race:
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is
         open."""
+        self._places = places
         first = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
         if first:
             rest = first if self._whole in self.shown else openers.side_by_side(first, self._by_name, self.step_ns)
@@ -327,6 +332,8 @@ class Race:
             self._whole, self._first = (), ()
             return at_once
         self._first = (self._whole, *openers.without_doubt(self._whole, self._by_name, self.step_ns))
+        if self._places >= ROOMY:
+            self._first += (*openers.with_rival(self._whole, open_, self._by_name, self.step_ns),)
         self._wholes.update(stack for stack in self._first if len(stack) > 1)
         others = [stack for stack in at_once if set(stack) not in map(set, self._first)]
         slow = list(filter(is_slow_pair, others))
