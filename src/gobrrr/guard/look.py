@@ -85,7 +85,7 @@ def digest_there(tensor: torch.Tensor) -> str:
 
     flat = _dense(tensor).contiguous().reshape(-1).view(torch.uint8)
     flat = torch.nn.functional.pad(flat, (0, -flat.numel() % 4)).view(torch.int32)
-    sums = [(words.long() * _weights(flat.device)[:, : words.numel()]).sum(1) for words in flat.split(_WORDS)]
+    sums = [(words.long() * _weights(flat.device)[:, : words.numel()]).sum(1) for words in torch.split(flat, _WORDS)]
     found = hashlib.sha1(str(tuple(tensor.shape)).encode(), usedforsecurity=False)
     found.update(raw(torch.stack(sums)) if sums else b"")
     return found.hexdigest()[:24]
@@ -143,7 +143,7 @@ def _sums(flat: torch.Tensor) -> tuple[float, torch.Tensor]:
     square = torch.zeros((), dtype=torch.float64, device=flat.device)
     sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
     signs = _signs(flat.device)
-    for number, chunk in enumerate(flat.split(_CHUNK)):
+    for number, chunk in enumerate(torch.split(flat, _CHUNK)):
         real = chunk.to(torch.float64)
         square += real.dot(real)
         # Each chunk reads the signs from another place: far elements of one bucket must not share theirs.
