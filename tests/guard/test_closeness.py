@@ -188,13 +188,23 @@ def test_a_lower_precisions_losses_may_stray_twice_as_far_as_the_naive_versions(
     assert found.verdict == verdict, found
 
 
-def of_norms(norms: Sequence[float], errors: Sequence[float], precision: str) -> Check:
-    """Steps whose gradients have these norms and are off by so much each, at a lower precision as its naive version."""
-    true = truth(2000)
-    exact = [{name: norm * values for name, values in true.items()} for norm in norms]
-    ours = run(*(gradients(off(t, e / n, seed=3)) for t, e, n in zip(exact, errors, norms, strict=True)))
-    plain = run(*(gradients(off(t, 1e-7)) for t in exact))
-    return judged(plain, ours, run(*map(gradients, exact)), precision=precision, naive=ours if precision else None)
+def of_norms(
+    norms: Sequence[float], errors: Sequence[float], precision: str, naive_by: Sequence[float] = (),
+    sizes: Sequence[int] = (),
+) -> Check:  # fmt: skip
+    """Steps whose gradients have these norms and are off by so much each, at a lower precision as its naive version, or
+    as far as that is `naive_by`. `sizes`: elements that were looked at in each, of as large a tensor."""
+    each = [truth(size) for size in sizes or [2000] * len(norms)]
+    scales = [norm * math.sqrt(len(t["p0"]) / 2000) for norm, t in zip(norms, each, strict=True)]
+    exact = [{"p0": scale * t["p0"]} for scale, t in zip(scales, each, strict=True)]
+
+    def moved(by: Sequence[float], seed: int) -> Observation:
+        steps = (gradients(off(t, e / n, seed)) for t, e, n in zip(exact, by, norms, strict=True))
+        return run(*(msgspec.structs.replace(step, begun="baseline" if naive_by else "own") for step in steps))
+
+    ours, plain = moved(errors, 3), run(*(gradients(off(t, 1e-7)) for t in exact))
+    naive = (moved(naive_by, 4) if naive_by else ours) if precision else None
+    return judged(plain, ours, run(*map(gradients, exact)), precision=precision, naive=naive)
 
 
 @pytest.mark.parametrize(
@@ -211,6 +221,22 @@ def test_where_a_batchs_gradients_cancel_a_lower_precision_errs_what_it_errs_els
     errors = [*others[:2], error * (1.0 if precision else 2.0), *others[2:]]
     found = of_norms([0.55, 0.56, 0.022, 2.2, 0.57, 1.1], errors, precision)
     assert found.verdict == verdict, found
+
+
+def test_what_the_naive_version_errs_in_a_dip_is_granted_in_no_other_step() -> None:
+    norms, usual = [0.55, 0.56, 0.022, 2.2, 0.57, 1.1], [0.0063, 0.0065, 0.0143, 0.0072, 0.008, 0.0075]
+    scaled = [*usual[:5], 0.18 * 1.1]
+    assert of_norms(norms, usual, "bfloat16", usual).verdict == "bounded"
+    assert of_norms(norms, scaled, "bfloat16", usual).verdict == "changed"
+
+
+def test_a_dip_is_one_among_steps_that_were_looked_at_by_samples_and_whole() -> None:
+    norms, errors = [0.55, 0.56, 0.022, 2.2, 0.57, 1.1], [0.0063, 0.0065, 0.014, 0.0072, 0.008, 0.0075]
+    few, all_ = 1200, 240_000
+    for sizes in ((all_, all_, few, few, few, all_), (few, few, all_, few, few, few)):
+        assert of_norms(norms, errors, "bfloat16", sizes=sizes).verdict == "bounded"
+    flat, sizes = [0.55, 0.56, 0.55, 2.2, 0.57, 1.1], (all_, all_, few, all_, all_, all_)
+    assert of_norms(flat, [*errors[:2], 0.35, *errors[3:]], "bfloat16", sizes=sizes).verdict != "bounded"
 
 
 @pytest.mark.parametrize(
@@ -419,6 +445,20 @@ def test_what_is_nothing_beside_the_others_may_err_a_rounding_of_theirs(times: f
     assert judged(run(gradients(true)), run(gradients(moved)), run(gradients(true))).verdict == verdict
 
 
+def test_a_program_in_bfloat16_is_granted_no_rounding_of_its_largest_tensors() -> None:
+    """What it errs is known from its own run: a small tensor beside large ones was anything at all."""
+    true = truth(2000, 2000)
+    true["p1"] *= 1e-3
+
+    def of_half(tensors: Tensors) -> Observation:
+        found = {name: msgspec.structs.replace(each, dtype="bfloat16") for name, each in told(tensors).items()}
+        return run(Step(gradients=found, updates={}))
+
+    ours, exact = off(true, 2e-3), of_half(true)
+    assert judged(of_half(ours), of_half(off(true, 2e-3, seed=2)), exact).verdict == "equivalent"
+    assert judged(of_half(ours), of_half(ours | {"p1": -true["p1"]}), exact).verdict == "wrong"
+
+
 def test_counters_are_equal_or_wrong() -> None:
     def counted(value: float) -> Observation:
         one = seen(np.array([value]))
@@ -543,6 +583,28 @@ def test_what_is_not_finite_is_wrong() -> None:
     bad = Seen((2000,), "float32", "x", 1.0, 1, seen(true["p0"]).sketch)
     broken = run(Step(gradients={"p0": bad}, updates={}))
     assert judged(run(gradients(off(true, ERROR))), broken, run(gradients(true))).verdict == "wrong"
+
+
+def test_logits_that_are_masked_alike_are_compared_by_what_is_finite() -> None:
+    true = truth(2000)
+
+    def masked(tensors: Tensors, num_bad: int = 3) -> Observation:
+        return run(Step(gradients={"p0": msgspec.structs.replace(seen(tensors["p0"]), num_bad=num_bad)}, updates={}))
+
+    plain, exact = masked(off(true, ERROR)), masked(true)
+    assert judged(plain, masked(off(true, ERROR)), exact).verdict == "equivalent", "nothing but -inf equals nothing"
+    assert judged(plain, masked(off(true, NEAR * 2 * ERROR, seed=2)), exact).verdict == "equivalent"
+    assert judged(plain, masked(off(true, FAR * 2 * ERROR, seed=2)), exact).verdict == "changed"
+    assert judged(plain, masked(off(true, ERROR), num_bad=4), exact).verdict == "wrong"
+
+
+def test_a_reference_of_no_finite_norm_is_none() -> None:
+    """Logits filled with the least number that there is, in float64."""
+    true = truth(2000)
+    endless = msgspec.structs.replace(seen(true["p0"]), norm=math.inf)
+    reference = run(Step(calls=(Call("m", True, Data("d"), (endless,)),), updates={}))
+    assert not closeness.plausible(run(outputs(true)), reference)
+    assert closeness.plausible(run(outputs(true)), run(outputs(true)))
 
 
 def test_the_same_bits_are_exact() -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
@@ -266,7 +267,7 @@ def test_a_device_s_own_digest_tells_every_change(dtype: torch.dtype) -> None:
     from gobrrr.guard.look import digest_there
 
     values = torch.randn(5_000_001).mul(50).to(dtype)
-    found, others = digest_there(values), [values[:-1], values.reshape(1, -1)]
+    found, others = digest_there(values), [values[:-1]]
     for at in (0, 4_194_303, 5_000_000):
         others.append(values.clone())
         others[-1][at] = values[at] + values[at].abs() + 1
@@ -277,9 +278,36 @@ def test_a_device_s_own_digest_tells_every_change(dtype: torch.dtype) -> None:
     if dtype.is_floating_point:
         others.append(values.clone())
         others[-1][100:102] *= -1
+    others.append(values.clone())
+    others[-1][[0, 4_194_304]] = values[[4_194_304, 0]] if values[0] != values[4_194_304] else values[0] + 1
     told = [digest_there(each) for each in others]
     assert digest_there(values.clone()) == found and len({found, *told}) == len(told) + 1
     assert digest_there(values[:0]) != digest_there(values[:1])
+    assert digest_there(values[1:]) == digest_there(values[1:].clone()), "wherever it begins"
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_what_is_read_on_a_device_is_what_is_read_here(bad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gobrrr.guard import look
+
+    values = torch.randn(700, 900)
+    if bad:
+        values[0, 3], values[699, 5] = torch.nan, -torch.inf
+    here = look.look(values)
+    monkeypatch.setattr(look, "_is_read_there", lambda _: True)
+    there = look.look(values)
+    assert there.digest == look.digest_there(values) != here.digest
+    assert replace(there, digest="") == replace(here, digest="") and there.num_bad == 2 * bad
+    finite = torch.where(torch.isfinite(values), values, 0.0).double()
+    assert there.norm == pytest.approx(float(finite.norm()))
+
+
+def test_an_update_of_complex_numbers_is_looked_at_in_both_parts() -> None:
+    from gobrrr.guard.updates import update
+
+    weight = torch.randn(20, 20, dtype=torch.complex64)
+    moved = weight + 0.5j
+    assert update(moved, weight).norm == pytest.approx(10.0, rel=1e-6)
 
 
 def test_what_stands_for_another_tensor_has_its_digest_and_dtype() -> None:

@@ -34,9 +34,9 @@ LOWERED = ("compile", "bf16_autocast")
 SEEDS = [Watched(seed=seed) for seed in guarding.SEEDS]
 
 
-def observation(data: str) -> Observation:
+def observation(data: str, loss: float = 1.0) -> Observation:
     """A step whose model was given this."""
-    return Observation(steps=(Step(calls=(Call("m", True, Data(data)),)),))
+    return Observation(steps=(Step(calls=(Call("m", True, Data(data)),), losses=(loss,)),))
 
 
 class Means:
@@ -45,6 +45,8 @@ class Means:
     def __init__(self, at_once: int = 4) -> None:
         self.num, self.over, self.stopped = at_once, False, False
         self.watched: list[Watched] = []
+        self.moves = 0.01
+        """What bfloat16 does to a loss on this chip."""
         self.draw_otherwise: tuple[tuple[str, ...], ...] = ()
         self.options: dict[Watched, dict[str, Any]] = {}
         self.fails: Callable[[Watched], str] = lambda _: ""
@@ -85,7 +87,7 @@ class FakeArm:
             raise ArmError(reason)
         if keeps:
             (self.folder / "states").mkdir(parents=True)
-        return observation(self.means.gives(wanted))
+        return observation(self.means.gives(wanted), 1.0 + self.means.moves * ("bf16_autocast" in self.stack))
 
     def kill(self) -> None:
         self.killed.set()
@@ -218,6 +220,31 @@ def test_a_lower_precision_that_this_chip_keeps_is_judged_as_any_other(
     assert judged(means, tmp_path, LOWERED, RED, GREEN, RED) is GREEN and len(asked) == 2
 
 
+def test_a_lower_precision_that_does_nothing_here_grants_nothing(means: Means, asked: Verdicts, tmp_path: Path) -> None:
+    means.moves = 0.0
+    assert not judged(means, tmp_path, LOWERED, *[RED] * 8).green
+    assert not any(each.get("precision") for each in asked)
+
+
+@pytest.mark.parametrize(("rest", "green"), [(GREEN, True), (RED, False)])
+def test_what_keeps_the_precision_of_a_stack_answers_for_itself(
+    rest: Guarded, green: bool, means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    """Within what bfloat16 explains it may shift a loss by a twentieth. What compiles would be compiled anew."""
+    stack, kept = ("compile", "bf16_autocast", "fused_optimizer"), ("fused_optimizer",)
+    # the stack: equal bits, strictly, as of bfloat16; the rest: equal bits, strictly, in doubt
+    found = judged(means, tmp_path, stack, RED, RED, Guarded("bounded"), RED, rest)
+    assert found.green is green and found.verdict == ("bounded" if green else "changed")
+    assert means.watched.count(Watched(kept)) == 1 and not asked[4].get("precision")
+    assert set(means.watched[:5]) == {PLAIN, TRUE, *map(Watched, (stack, ("bf16_autocast",), kept))}
+
+
+def test_it_is_not_asked_where_the_stack_is_green_without_any_allowance(
+    means: Means, asked: Verdicts, tmp_path: Path
+) -> None:
+    assert judged(means, tmp_path, ("bf16_autocast", "fused_optimizer"), RED, GREEN, RED) is GREEN and len(asked) == 2
+
+
 def test_the_naive_version_is_not_held_against_itself(means: Means, asked: Verdicts, tmp_path: Path) -> None:
     judged(means, tmp_path, ("bf16_autocast",), RED, RED, GREEN)
     assert asked[2]["naive"] is None and asked[2]["precision"] == "bfloat16"
@@ -258,7 +285,7 @@ def test_a_program_that_nobody_saw_repeat_itself_is_run_again(means: Means, aske
 def test_what_makes_dropout_draw_otherwise_is_judged_without_any(means: Means, asked: Verdicts, tmp_path: Path) -> None:
     """All of its runs, from states that such a run kept; and as what gives a model the same data in the same order."""
     judged(means, tmp_path, ("trim_padding", *LOWERED), RED)
-    assert all(run.without_dropout for run in means.watched) and len(means.watched) == 7
+    assert all(run.without_dropout for run in means.watched) and len(means.watched) == 8
     changed = means.options[Watched(("trim_padding", *LOWERED), without_dropout=True)]
     assert changed["states"] == means.options[PLAIN._replace(without_dropout=True)]["states"] is not None
     assert not asked[-1]["order_may_change"]
@@ -439,16 +466,26 @@ def test_arms_are_as_many_as_the_device_holds(reserved: int, capacity: int, fits
     referee.close()
 
 
-@pytest.mark.parametrize(("copies", "ahead"), [(0, True), (5, True), (4, False)])
-def test_nothing_is_watched_ahead_on_a_device_that_the_arms_fill(
-    copies: int, ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("copies", "cores", "threads", "free", "watched"),
+    [(0, 2, 2, 99, 1), (5, 2, 2, 99, 1), (4, 2, 2, 99, 0), (7, 6, 6, 99, 2), (7, 5, 5, 99, 1), (6, 6, 6, 99, 1),
+     (0, 6, 6, 99, 1), (0, 6, 3, 99, 2), (7, 6, 6, 8.9, 1), (7, 6, 6, 5.9, 0), (7, 6, 6, 9.1, 2)],
+)  # fmt: skip
+def test_as_much_is_watched_ahead_as_arms_leave_room_for(
+    copies: int, cores: int, threads: int, free: float, watched: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[bool] = []
-    referee = LiveReferee(Program(("python", "train.py"), tmp_path, 1e8, bytes=1 << 20, copies=copies), tmp_path)
-    monkeypatch.setattr(referee.field, "start", lambda *given: told.append(given[-1] is not None) or {})
+    """Beside three arms: on the device, in memory (in times what the program holds), on cores."""
+    told: list[list[tuple[str, ...]]] = []
+    program = Program(("python", "train.py"), tmp_path, 1e8, bytes=1 << 20, copies=copies, threads=threads)
+    referee = LiveReferee(program, tmp_path)
+    referee._cores = cores
+    memory = type("Memory", (), {"available": int(free * (1 << 20))})
+    monkeypatch.setattr("gobrrr.trial.referee.psutil.virtual_memory", lambda: memory)
+    monkeypatch.setattr(referee.guarding, "ahead", lambda _, stacks: told.append(stacks))
+    monkeypatch.setattr(referee.field, "start", lambda *given: (given[-1] and given[-1]()) or {})
     referee.start([(), ("a",), ("b",)], 60)
     referee.close()
-    assert told == [ahead]
+    assert told == ([[("a",), ()][:watched]] if watched else [])
 
 
 @pytest.mark.parametrize("device", [False, True])

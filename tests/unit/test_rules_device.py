@@ -54,6 +54,9 @@ def test_idle_tensor_cores_are_told_where_the_device_has_them():
     fields = {"tensor_core_eligible_ns": 60 * MS, "capability": "8.0"}
     (found,) = on_gpu(op("mm", (64, 64), (64, 64)), **fields).raised("BRR110")
     assert found.saving.expected_ns == pytest.approx(0.6 * 60 * 0.5 * 0.9 * MS)
+    assert found.remedies == ("bf16_autocast", "matmul_precision"), "float16 must be scaled, and is no faster"
+    (volta,) = on_gpu(op("mm", (64, 64), (64, 64)), **{**fields, "capability": "7.0"}).raised("BRR110")
+    assert volta.remedies == ("float16_autocast",)
     assert not on_gpu(**{**fields, "capability": "6.1"}).raised("BRR110")
     (waited,) = on_gpu(op("mm", (64, 64), (64, 64)), **fields, awaited_ns=50 * MS).raised("BRR110")
     assert waited.saving.expected_ns == pytest.approx(0.6 * 60 * 0.5 * MS)  # in full: the host waits for longer

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.rules.model import Saving
+from gobrrr.trial import openers
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.heat import BRIEF, LOOKS, Heat
 from gobrrr.trial.objective import MEMORY
@@ -158,7 +159,7 @@ def test_beside_the_whole_runs_the_same_without_what_may_be_in_vain() -> None:
 
 
 def test_where_there_is_room_the_whole_is_raced_with_what_brings_the_same_too() -> None:
-    """Autocast costs the host, which shows once padding is cut: an H200 had 1.67 without it and 1.23 with it."""
+    """What autocast launches shows once padding is cut: an H200 had 1.67 without float16's and 1.23 with it."""
     products = candidate("tf32", 12, 15, 2, cause="BRR102", overlaps=frozenset({"bf16"}))
     bf16 = candidate("bf16", 14, 33, 2, cause="BRR102")
     whole, other = ("padding", "malloc", "bf16", "fused"), ("padding", "malloc", "tf32", "fused")
@@ -172,6 +173,28 @@ def test_where_there_is_room_the_whole_is_raced_with_what_brings_the_same_too() 
     little = candidate("tf32", 2, 15, 2, cause="BRR102", overlaps=frozenset({"bf16"}))
     heat = promising(little, bf16).next(6)
     assert heat is not None and other not in heat.contenders
+
+
+def test_a_rival_neither_compiles_nor_goes_against_the_rest() -> None:
+    rivals = [candidate(name, 12, overlaps=frozenset({"bf16"}), risk=risk)
+              for name, risk in (("compile", 4), ("against", 3), ("mild", 1))]  # fmt: skip
+    known = {each.name: each for each in (*rivals, *map(candidate, ("bf16", "malloc")))}
+    found = openers.with_rival(
+        ("malloc", "bf16"), rivals, known, 100 * MS, lambda *pair: set(pair) == {"against", "malloc"}
+    )
+    assert found == [("malloc", "mild")]
+    assert openers.with_rival(("bf16",), rivals[:1], known, 100 * MS, lambda *_: False) == []
+
+
+def test_of_several_rivals_the_riskiest_is_raced_and_none_twice() -> None:
+    mild = candidate("pinned", 13, 20, 2, cause="BRR502", overlaps=frozenset({"malloc"}))
+    products = candidate("tf32", 9, 15, 2, cause="BRR102", overlaps=frozenset({"bf16"}), risk=4)
+    bf16 = candidate("bf16", 14, 33, 2, cause="BRR102", risk=4)
+    found = promising(mild, products, bf16)
+    heats = play(found, {"padding": 2.0, "malloc": 1.3, "fused": 1.1, "bf16": 0.9, "tf32": 1.1}, places=6)
+    assert ("padding", "malloc", "tf32", "fused") in heats[0].contenders
+    raced = [frozenset(stack) for heat in heats if not heat.reference for stack in heat.contenders]
+    assert len(raced) == len(set(raced)), "in another order it is the same"
 
 
 def test_what_another_needs_is_not_doubted_without_it() -> None:

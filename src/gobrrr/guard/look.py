@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import torch
 
 _CHUNK = 1 << 18
-"""Elements worked on at a time: in float64 they fit into a core's cache."""
+"""Elements worked on at a time: in float64 they fit into a core's cache, and a device's memory is not
+doubled for a look."""
 _WORDS = 1 << 22
 """32-bit words of a device's tensor that are digested at a time."""
 _FETCHED = 1 << 16
@@ -27,21 +28,23 @@ def look(tensor: torch.Tensor, whole: bool = True, of: torch.Tensor | None = Non
     """Digest, norm and sketch of a tensor of any dtype, layout and device, or of SAMPLED elements spread over it. `of`:
     the digest and the dtype are this one's, where a tensor stands for what happened to another.
 
-    Reads it, changes nothing. What lies on a device is read there: fetched and read here, the weights, gradients and
-    states of a BERT took most of the guard's time on an H200.
+    Reads it, changes nothing. What is large and lies on a CUDA device is read there: fetched and read here, weights,
+    gradients and states of a BERT took most of the guard's time on an H200.
     """
     import torch
 
     from gobrrr.capture.unseen import unseen
 
     with torch.no_grad(), unseen():
-        dense = _dense(tensor)
-        flat = dense.reshape(-1) if whole else sampled(dense)
+        plain = dense(tensor)
+        flat = plain.reshape(-1) if whole else sampled(plain)
         flat = flat if _is_read_there(flat) else flat.to("cpu")  # once: it is read twice
         norm, num_bad, sketch = _summed(flat)
         dtype = str((tensor if of is None else of).dtype).removeprefix("torch.")
-        shape = tuple(dense.shape) if whole else (flat.numel(),)
-        return Seen(shape, dtype, digest(flat if of is None else of), norm, num_bad, sketch.cpu().numpy().tobytes())
+        shape = tuple(plain.shape) if whole else (flat.numel(),)
+        return Seen(
+            shape, dtype, digest(flat if of is None else dense(of)), norm, num_bad, sketch.cpu().numpy().tobytes()
+        )
 
 
 def _is_read_there(tensor: torch.Tensor) -> bool:
@@ -83,11 +86,14 @@ def digest_there(tensor: torch.Tensor) -> str:
     _WORDS of them (multilinear hashing: two tensors that differ have the same with a chance of about 2**-64)."""
     import torch
 
-    flat = _dense(tensor).contiguous().reshape(-1).view(torch.uint8)
-    flat = torch.nn.functional.pad(flat, (0, -flat.numel() % 4)).view(torch.int32)
-    sums = [(words.long() * _weights(flat.device)[:, : words.numel()]).sum(1) for words in torch.split(flat, _WORDS)]
-    found = hashlib.sha1(str(tuple(tensor.shape)).encode(), usedforsecurity=False)
-    found.update(raw(torch.stack(sums)) if sums else b"")
+    flat = dense(tensor).contiguous().reshape(-1).view(torch.uint8)
+    size = flat.numel()
+    if size % 4 or flat.storage_offset() % 4:
+        flat = torch.nn.functional.pad(flat, (0, -size % 4)).clone()
+    chunks = torch.split(flat.view(torch.int32), _WORDS)
+    sums = [(words.long() * _weights(flat.device)[:, : words.numel()]).sum(1) for words in chunks]
+    found = hashlib.sha1(str(size).encode(), usedforsecurity=False)
+    found.update(raw(torch.stack(sums)))
     return found.hexdigest()[:24]
 
 
@@ -105,12 +111,12 @@ def raw(tensor: torch.Tensor) -> memoryview:
     """A tensor's elements as bytes, in the order of its indices."""
     import torch
 
-    data = _dense(tensor).to("cpu").contiguous()
+    data = dense(tensor).to("cpu").contiguous()
     data = data.reshape(-1).view(torch.uint8) if data.numel() else data.reshape(-1).to(torch.uint8)
     return memoryview(data.numpy())  # type: ignore[arg-type]  # numpy arrays are buffers
 
 
-def _dense(tensor: torch.Tensor) -> torch.Tensor:
+def dense(tensor: torch.Tensor) -> torch.Tensor:
     """Strided, real, and its own storage's values (a conjugated view, say, has others)."""
     import torch
 
@@ -123,35 +129,37 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
 
 def _summed(flat: torch.Tensor) -> tuple[float, int, torch.Tensor]:
     """Norm of the finite elements, number of the others, and the sketch: all elements where they fit, else sums."""
-    import torch
-
-    square, sketch = _sums(flat)
+    square, _, sketch = _sums(flat)
     if square < float("inf"):
         return square**0.5, 0, sketch
-    finite = torch.isfinite(flat)
-    square, sketch = _sums(torch.where(finite, flat, 0.0))
-    return square**0.5, int(flat.numel() - finite.sum()), sketch
+    square, num_bad, sketch = _sums(flat, cleaned=True)
+    return square**0.5, num_bad, sketch
 
 
-def _sums(flat: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """The sum of all squares, which is asked for once, and the sketch."""
+def _sums(flat: torch.Tensor, cleaned: bool = False) -> tuple[float, int, torch.Tensor]:
+    """The sum of all squares, the number of elements that are not finite and count as 0 where it is `cleaned`, and the
+    sketch. A device is waited for in the end alone."""
     import torch
 
-    if flat.numel() <= BUCKETS:
-        real = flat.to(torch.float64, copy=True)
-        return float(real.dot(real)), real
     square = torch.zeros((), dtype=torch.float64, device=flat.device)
+    num_bad = torch.zeros((), dtype=torch.int64, device=flat.device)
     sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
-    signs = _signs(flat.device)
+    small, signs = flat.numel() <= BUCKETS, _signs(flat.device)
     for number, chunk in enumerate(torch.split(flat, _CHUNK)):
-        real = chunk.to(torch.float64)
+        real = chunk.to(torch.float64, copy=small)
+        if cleaned:
+            finite = torch.isfinite(real)
+            num_bad += finite.numel() - finite.sum()
+            real = torch.where(finite, real, 0.0)
         square += real.dot(real)
+        if small:
+            return float(square), int(num_bad), real
         # Each chunk reads the signs from another place: far elements of one bucket must not share theirs.
         at = (number * 7919) % _CHUNK
         signed = real * signs[at : at + real.numel()]
         padded = torch.nn.functional.pad(signed, (0, -real.numel() % BUCKETS)) if real.numel() % BUCKETS else signed
         sums += padded.view(-1, BUCKETS).sum(0)
-    return float(square), sums
+    return float(square), int(num_bad), sums
 
 
 @lru_cache(8)

@@ -57,8 +57,9 @@ def same(a: Seen | None, b: Seen | None) -> bool:
 
 
 def distance(a: Seen, b: Seen) -> float:
-    """Norm of the difference; infinite where the shapes differ or one holds what is not finite."""
-    if a.shape != b.shape or a.num_bad or b.num_bad:
+    """Norm of the difference of what is finite; infinite where the shapes differ, or one holds more that is not (logits
+    that are masked by -inf hold as much in all runs)."""
+    if a.shape != b.shape or a.num_bad != b.num_bad:
         return math.inf
     if a.digest == b.digest and a.dtype == b.dtype:
         return 0.0
@@ -85,9 +86,9 @@ def distance_but_coins(a: Seen, b: Seen, gradients: tuple[Seen, Seen], most: flo
 def cosine(a: Seen, b: Seen) -> float:
     """Of the angle between two, estimated from their sketches alone, so that of a tensor with itself it is 1.
 
-    Zero where the shapes differ or one is nothing.
+    Zero where the shapes differ, one is nothing, or one holds more that is not finite.
     """
-    if a.shape != b.shape or a.num_bad or b.num_bad:
+    if a.shape != b.shape or a.num_bad != b.num_bad:
         return 0.0
     x, y = a.values(), b.values()
     norms = float(np.linalg.norm(x) * np.linalg.norm(y))

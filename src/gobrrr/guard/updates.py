@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gobrrr.guard.look import look
+from gobrrr.guard.look import dense, look
 from gobrrr.guard.seen import Seen
 
 NOT_NUMBERS = frozenset(("params", "fused", "foreach", "capturable", "differentiable", "maximize_grad"))
@@ -21,7 +21,7 @@ def update(parameter: Any, before: Any) -> Seen:
     """What was added; the digest is the parameter's, so that equal updates of other parameters are not the same."""
     if before is None:
         return look(parameter)
-    return look(parameter.detach().double() - before.double(), of=parameter)
+    return look(dense(parameter).double() - dense(before).double(), of=parameter)
 
 
 def hyperparameters(optimizer: Any) -> tuple[dict[str, str], ...]:

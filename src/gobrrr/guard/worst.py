@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from gobrrr.guard.observation import Observation, Step
 from gobrrr.guard.seen import Seen, distance, scalar
@@ -42,17 +42,18 @@ Dips = dict[tuple[int, str, tuple[int, ...]], float]
 def dips(run: Observation, kind: str, num: int) -> Dips:
     """Tensors whose norm dips in one of the first steps, below a tenth of the median of five steps around it: the norm
     that they are held against there."""
-    norms: dict[tuple[str, tuple[int, ...]], dict[int, float]] = {}
+    looks: dict[str, dict[int, Seen]] = {}
     for number, step in enumerate(run.steps[:num]):
         for name, seen in KINDS[kind](step).items():
-            norms.setdefault((name, seen.shape), {})[number] = seen.norm
+            looks.setdefault(name, {})[number] = seen
     found: Dips = {}
-    for (name, shape), each in norms.items():
-        for number, norm in each.items():
-            around = [each[at] for at in range(number - AROUND, number + AROUND + 1) if at in each]
+    for name, each in looks.items():
+        sizes = {number: seen.norm / math.sqrt(seen.numel or 1) for number, seen in each.items()}  # whole, or samples
+        for number, seen in each.items():
+            around = [sizes[at] for at in range(number - AROUND, number + AROUND + 1) if at in sizes]
             middle = statistics.median(around)
-            if len(around) == 2 * AROUND + 1 and math.isfinite(middle) and norm < DIP * middle:
-                found[number, name, shape] = EXCUSED * norm
+            if len(around) == 2 * AROUND + 1 and math.isfinite(middle) and sizes[number] < DIP * middle:
+                found[number, name, seen.shape] = EXCUSED * seen.norm
     return found
 
 
@@ -61,8 +62,10 @@ class Worst:
     samples of a tensor err otherwise than all of it."""
 
     def __init__(
-        self, run: Observation | None, reference: Observation | None, kind: str, noise: Mapping[int, frozenset[str]]
-    ) -> None:
+        self, run: Observation | None, reference: Observation | None, kind: str, noise: Mapping[int, frozenset[str]],
+        dips: Collection[tuple[int, str, tuple[int, ...]]] = (),
+    ) -> None:  # fmt: skip
+        """`dips`: where what it errs says nothing of other steps."""
         self._known: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
         self._gradients: Worst | None = None
         if run is None or reference is None:
@@ -70,7 +73,8 @@ class Worst:
         for number, without_signal in noise.items():
             if number < min(len(run.steps), len(reference.steps)):
                 ours, true = KINDS[kind](run.steps[number]), KINDS[kind](reference.steps[number])
-                self._take(ours, true, without_signal if kind in COINS else frozenset())
+                told = {n: s for n, s in ours.items() if (number, n, s.shape) not in dips}
+                self._take(told, true, without_signal if kind in COINS else frozenset())
 
     def _take(self, ours: Tensors, true: Tensors, left_out: frozenset[str]) -> None:
         for name in (n for n in ours.keys() & true.keys() if parameter(n) not in left_out):

@@ -218,9 +218,9 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
         remedy = registry.remedy(name)
         if not wishes.allow(name):
             continue
-        if name not in asked and remedy.is_pointless(report):
+        if name not in asked and (remedy.is_pointless(report) or _is_withheld(remedy, report)):
             continue
-        predicted = Saving() if _is_withheld(remedy, report) else remedy.predicts(report)
+        predicted = remedy.predicts(report)
         is_staple = name in STAPLES and not for_memory
         if is_staple and predicted.ceiling_ns <= 0 and remedy.played(report) is None:
             predicted = Saving(0.0, COMPILED * own if name == "compile" else 0.0, own)

@@ -50,8 +50,8 @@ class Bf16Autocast(Remedy):
     def probe(self) -> str:
         import torch
 
-        if torch.cuda.is_available() and not torch.cuda.is_bf16_supported(including_emulation=False):
-            return "this GPU has no units for bfloat16"
+        if torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
+            return "this GPU has no bfloat16"
         return ""
 
     def apply(self, seams: Seams) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from gobrrr.guard.closeness import same_numbers
 from gobrrr.guard.judging import judge
 from gobrrr.guard.model import VERDICTS, Guarded
 from gobrrr.guard.observation import Observation
@@ -22,6 +23,7 @@ from gobrrr.remedies import registry
 from gobrrr.trial import protocol
 from gobrrr.trial.arm import SPENT, START_S, Arm, ArmError
 from gobrrr.trial.heat import Stack
+from gobrrr.trial.openers import compiles
 from gobrrr.trial.side import clear
 
 SEEDS = (1, 2)
@@ -131,12 +133,15 @@ class Guarding:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
         is_exact = _is_exact([name for name in stack if name not in plain.stack])
         walks_alone = draws_otherwise(stack)
+        kept = _keeps_precision(stack) if not walks_alone else ()
+        kept = kept if {*kept} > {*plain.stack} else ()
         try:
             if walks_alone:  # it needs no state of the baseline's; of other data no tensor is held against float64
                 beside = [changed, plain._replace(again=True)] if plain in self.seen else [plain, changed]
             else:
                 self._observe(plain)
                 beside = [changed, *([] if is_exact else [true, *self._naive(changed)])]
+            beside += [plain._replace(stack=kept)] if kept else []
             idle = milder and not is_exact and plain in self.seen and self._means.at_once() > len(beside)
             self.together([*beside, *([plain._replace(stack=milder)] if idle else [])])
             baseline = self._observe(plain)
@@ -156,15 +161,23 @@ class Guarding:
             equals = (candidate, self._tried(true)) if comparable else ()
             repeats = any(run is not None and same_data(baseline, run) for run in equals)
             if repeats and (found := judged(baseline, ())).green:  # another run was given the same data
-                return found
+                return self._with_kept(found, kept, plain)
             rest = tuple(name for name in stack if not draws_otherwise((name,)))
             if comparable or not rest:
-                return self._in_doubt(plain, baseline, candidate, judged)
+                return self._with_kept(self._in_doubt(plain, baseline, candidate, judged), kept, plain)
             # Where its losses go proves little of the rest: beside bucketing a model that heeds no mask was cut.
             strictly = self._judged(rest, plain, ())
             return _worse(strictly, self._in_doubt(plain, baseline, candidate, judged)) if strictly.green else strictly
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
+
+    def _with_kept(self, found: Guarded, kept: Stack, plain: Watched) -> Guarded:
+        """What keeps the precision of a stack that lowers it answers for itself, as strictly as ever: within what
+        bfloat16 explains it could shift a loss by a twentieth, or stop an average of the weights."""
+        if not kept or found.verdict != "bounded":  # else it was green without any allowance
+            return found
+        strictly = self._judged(kept, plain, ())
+        return found if strictly.green else _worse(found, strictly)
 
     def _with_references(
         self, changed: Watched, true: Watched | None, baseline: Observation, candidate: Observation
@@ -182,8 +195,8 @@ class Guarding:
         )
         wanted = self._naive(changed)
         naive = next(map(self._tried, wanted), None) if true is not None else None
-        if true is not None and wanted and naive is None:  # nothing says what the precision alone does
-            precision = ""
+        if true is not None and wanted and (naive is None or same_numbers(baseline, naive)):
+            precision = ""  # nothing says what the precision alone does, or that does nothing on this chip
         lowered = partial(plain, naive=naive, is_naive=not wanted)
 
         def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:
@@ -287,6 +300,14 @@ class Guarding:
         lowering = [name for name in changed.stack if registry.remedy(name).precision]
         naive = tuple(name for name in changed.stack if name in lowering or name in self._consented)
         return [changed._replace(stack=naive, beside=False)] if lowering and naive != changed.stack else []
+
+
+def _keeps_precision(stack: Stack) -> Stack:
+    """Of a stack that lowers the precision what does not. Nothing that changes the order of samples, which tells of
+    itself, nor what compiles: in another precision that would be compiled anew, for a minute on two cores."""
+    lowers = any(registry.remedy(name).precision for name in stack)
+    kept = [n for n in stack if not (registry.remedy(n).precision or draws_otherwise((n,)) or compiles((n,)))]
+    return tuple(kept) if lowers else ()
 
 
 def _worse(first: Guarded, second: Guarded) -> Guarded:

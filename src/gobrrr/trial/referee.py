@@ -112,15 +112,20 @@ class LiveReferee:
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are
         idle, the untouched program is watched for the guard, as the first contender will be held against it, and as
-        others will where twice as many cores are there as arms."""
+        others will where there are cores and memory for two such runs."""
         limits.mend(self._caches)
-        room = psutil.virtual_memory().available > (len(stacks) + HELD) * self._program.bytes > 0
-        watched = self.field.copies_left(len(stacks)) // WATCHED_COPIES
-        room = room and watched > 0
         first = next((names for stack in stacks if (names := _remedies(stack))), ())
-        others = [()] if self._cores >= 2 * len(stacks) and watched > 1 else []
-        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, [first, *others])
-        return self.field.start(stacks, seconds, self._kill, ahead if room and not self.guarding.seen else None)
+        wanted = [first, ()][: self._watched_beside(len(stacks))]
+        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, wanted)
+        return self.field.start(stacks, seconds, self._kill, ahead if wanted and not self.guarding.seen else None)
+
+    def _watched_beside(self, arms: int) -> int:
+        """Runs, two at most, that may be watched while so many arms start: two where that leaves them cores."""
+        held = self._program.bytes
+        fitting = (psutil.virtual_memory().available / held - arms) / HELD if held else 0.0
+        fitting = max(0.0, min(fitting, self.field.copies_left(arms) // WATCHED_COPIES))
+        abreast = self._program.copies or self._program.abreast(self._cores)
+        return int(min(fitting, 2 if self._cores >= 2 * arms and abreast > 1 else 1))
 
     def block(self, stack: Stack, steps: int) -> Block:
         """A block of one of them. Raises ArmError."""

@@ -62,7 +62,7 @@ class Race:
     _whole: Stack = ()
     """All that is promised."""
     _first: tuple[Stack, ...] = ()
-    """That, and beside it the same without what is doubted."""
+    """That, and beside it the same without what is doubted, and with a rival where there is room."""
     _wholes: set[Stack] = field(default_factory=set)
     """All of these that there were: that one is faster does not say that each of its parts is."""
     _costly: set[str] = field(default_factory=set)
@@ -72,6 +72,7 @@ class Race:
     _joined: bool = False
     _num: int = 0
     _places: int = 0
+    """Of the last heat: arms that there was room for."""
 
     def __post_init__(self) -> None:
         self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
@@ -325,15 +326,16 @@ class Race:
         """What is promised together, made anew without what was refused or costs, before all else, beside it the same
         without what is doubted. Once it is shown to be faster a pair that compiles is tried with what it goes with
         of it, before its parts are alone."""
+        promising = [] if self.objective.is_peak else [c for c in open_ if c.name not in self._costly]
         if ((), self._whole) not in self._looked or set(self._whole) & (self.refused | self._costly):
-            promising = [] if self.objective.is_peak else [c for c in open_ if c.name not in self._costly]
-            self._whole = openers.promised(promising, self.step_ns, self._not_both)
+            whole = openers.promised(promising, self.step_ns, self._not_both)
+            self._whole = next((known for known in self._wholes if set(known) == set(whole)), whole)  # in any order
         if not self._whole or set(self._whole) in map(set, at_once):
             self._whole, self._first = (), ()
             return at_once
         self._first = (self._whole, *openers.without_doubt(self._whole, self._by_name, self.step_ns))
         if self._places >= ROOMY:
-            self._first += (*openers.with_rival(self._whole, open_, self._by_name, self.step_ns),)
+            self._first += (*openers.with_rival(self._whole, promising, self._by_name, self.step_ns, self._not_both),)
         self._wholes.update(stack for stack in self._first if len(stack) > 1)
         others = [stack for stack in at_once if set(stack) not in map(set, self._first)]
         slow = list(filter(is_slow_pair, others))
