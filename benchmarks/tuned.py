@@ -140,8 +140,9 @@ def row(program: dict[str, Any]) -> str:
     hand = f"{best}: {times(program['by_hand'][best]['speedup'])}"
     step = f"{(program['step_ns'] or 0) / 1e6:.1f} ms"
     kept = ", ".join(program["kept"]) or "nothing"
-    return (f"| {program['name']} | {step} | {kept} | {times(program['speedup'])} | {program['guard']} | {alone} | "
-            f"{hand} | {times(program['over_by_hand']['speedup'])} |")  # fmt: skip
+    name = f"{program['name']} | {program['minutes']:g} | {step}"
+    return (f"| {name} | {kept} | {times(program['speedup'])} | {program['guard']} | {alone} | {hand} | "
+            f"{times(program['over_by_hand']['speedup'])} |")  # fmt: skip
 
 
 def table(found: dict[str, Any]) -> str:
@@ -149,8 +150,8 @@ def table(found: dict[str, Any]) -> str:
     head = (
         f"# Tuned programs, {found['date']}\n\n{found['cpu']}, {found['cores']} cores. Python {found['python']}, "
         f"torch {found['torch']}, gobrrr {found['gobrrr']}\n\n"
-        "| program | step | kept | recipe | numbers | compile alone | bf16 alone | best by hand | recipe over by "
-        "hand |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| program | minutes | step | kept | recipe | numbers | compile alone | bf16 alone | best by hand | recipe over"
+        " by hand |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
     rows = "\n".join(row(program) for program in found["programs"])
     told = "\n".join(

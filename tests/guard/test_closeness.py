@@ -375,6 +375,23 @@ def test_few_elements_of_an_update_whose_gradient_is_faint_may_be_off_by_a_step(
     assert judged(*map(run, elsewhere)).verdict in ("changed", "wrong"), "gradients have no such coins"
 
 
+def test_beside_a_coin_another_element_that_is_far_off_is_counted_and_no_more() -> None:
+    """BERT's first update: one element of 256 at Adam's epsilon, another off by as little as the baseline's is."""
+    size = 400
+    moved, gradient = truth(size), {"p0": np.ones(size)}
+    gradient["p0"][0] = 0.5e-4
+    rounded = {"p0": gradient["p0"] * np.where(np.arange(size) == 0, 1.002, 1.0)}
+    base = off(moved, ERROR, seed=2)
+
+    def found(by: float) -> str:
+        strayed = off(moved, ERROR / 100, seed=3)
+        strayed["p0"][:2] += np.array([3.9, by]) / np.sqrt(size)
+        runs = [with_updates(*each) for each in ((gradient, base), (rounded, strayed), (gradient, moved))]
+        return judged(*map(run, runs)).verdict
+
+    assert found(0.02) == "equivalent" and found(2.0) != "equivalent"
+
+
 def test_of_a_sketch_of_sums_no_element_is_known_to_be_faint() -> None:
     """The last few elements of a large tensor that are never written stand in few sums."""
     moved = {"p0": np.ones(1024)}

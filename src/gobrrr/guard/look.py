@@ -7,7 +7,7 @@ import random
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from gobrrr.guard.seen import BUCKETS, Seen
+from gobrrr.guard.seen import BUCKETS, WHOLE, Seen
 
 if TYPE_CHECKING:
     import torch
@@ -144,7 +144,7 @@ def _sums(flat: torch.Tensor, cleaned: bool = False) -> tuple[float, int, torch.
     square = torch.zeros((), dtype=torch.float64, device=flat.device)
     num_bad = torch.zeros((), dtype=torch.int64, device=flat.device)
     sums = torch.zeros(BUCKETS, dtype=torch.float64, device=flat.device)
-    small, signs = flat.numel() <= BUCKETS, _signs(flat.device)
+    small, signs = flat.numel() <= WHOLE, _signs(flat.device)
     for number, chunk in enumerate(torch.split(flat, _CHUNK)):
         real = chunk.to(torch.float64, copy=small)
         if cleaned:

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 BUCKETS = 512
+WHOLE = 1024
+"""Elements up to which a tensor is kept whole: biases and norms of a BERT have 768, and of sums no element is known."""
 FEW, STRAY, FAINT, ROUNDED = 0.01, 8.0, 1e-4, 1e-3
 """Of a tensor's elements, those that chance may move (none of less than a hundred); times the median difference that
 they are beyond (of normal ones that is five deviations); of the root mean square of the gradient, what theirs is at
@@ -67,9 +69,9 @@ def distance(a: Seen, b: Seen) -> float:
 
 
 def distance_but_coins(a: Seen, b: Seen, gradients: tuple[Seen, Seen], most: float) -> float:
-    """The same of two updates without the FEW elements that differ far more than all others, where the gradient of each
-    of these (of `a`, of `b`) is FAINT and ROUNDED to another one, and none differs by more than `most`: in tensors that
-    are kept whole, or samples of elements."""
+    """The same of two updates without the FEW elements that differ far more than all others and whose gradient (of `a`,
+    of `b`) is FAINT and ROUNDED to another one, if none of these differs by more than `most`: in tensors that are kept
+    whole, or samples of elements."""
     whole, (theirs, true) = distance(a, b), gradients
     kept_whole = len(b.values()) == b.numel and theirs.shape == true.shape == b.shape
     if not 0 < whole < math.inf or not kept_whole:
@@ -78,9 +80,9 @@ def distance_but_coins(a: Seen, b: Seen, gradients: tuple[Seen, Seen], most: flo
     stray = apart > STRAY * np.median(apart)
     least = FAINT * true.norm / math.sqrt(true.numel)
     rounded = np.abs(ours - faint) > ROUNDED * np.abs(faint)
-    coin = (np.abs(faint) <= least) & rounded & (faint != 0)
-    coins = stray.sum() <= FEW * b.numel and apart.max() <= most and bool(coin[stray].all())
-    return float(np.linalg.norm(apart[~stray])) if coins else whole
+    coin = stray & (np.abs(faint) <= least) & rounded & (faint != 0)
+    few = coin.sum() <= FEW * b.numel and apart[coin].max(initial=0.0) <= most
+    return float(np.linalg.norm(apart[~coin])) if few else whole
 
 
 def cosine(a: Seen, b: Seen) -> float:
