@@ -13,6 +13,7 @@ from msgspec.structs import replace
 pytest.importorskip("torch")
 
 from gobrrr.pipeline import tuning
+from gobrrr.remedies import registry
 from gobrrr.rules.model import Finding, Rehearsed, Saving
 from gobrrr.rules.verdict.model import Report, Step, Verdict
 from gobrrr.trial import receipt as receipts
@@ -45,10 +46,15 @@ def gobrrr(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def report(*codes: str, wall: float = 1e7) -> Report:
     found = tuple(
-        Finding(code, "x", "overhead", "critical", Saving(1e5, 1e6, 2e6), "m") for code in codes
+        Finding(code, "x", "overhead", "critical", Saving(1e5, 1e6, 2e6), "m", remedies=offered(code)) for code in codes
     )  # fmt: skip
     step = Step(10, int(wall), int(wall), kind="training")
     return Report(verdict=Verdict("overhead", ""), step=step, findings=found)
+
+
+def offered(code: str) -> tuple[str, ...]:
+    """All that a finding of this kind may offer."""
+    return tuple(name for name in registry.names() if code in registry.remedy(name).codes)
 
 
 def chosen(*codes: str, **wishes: tuple[str, ...]) -> set[str]:
@@ -190,7 +196,6 @@ def test_a_hostile_recipe_is_refused_before_the_program_starts(tmp_path: Path) -
 
 def test_remedies_are_listed_and_have_pages(tmp_path: Path) -> None:
     from gobrrr.cli.remedies import page
-    from gobrrr.remedies import registry
 
     for name in registry.names():
         text = page(name)
