@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
+OURS = "_gobrrr_over"
+"""Attribute of our methods: the program's own function beneath, of its instance; None where that is the class's."""
 Body = Callable[..., Any]
 """Called with the module, the forward beneath, and what the module was given."""
 
@@ -34,7 +36,54 @@ def _method(module: Any, body: Body, beneath: Callable[..., Any], name: str) -> 
         return body(self, functools.partial(beneath, self), *args, **kwargs)  # dynamo makes no methods
 
     forward.__name__ = name  # by which it is pickled
+    own = vars(module).get(name)
+    setattr(forward, OURS, getattr(own.__func__, OURS, own.__func__) if isinstance(own, MethodType) else None)
     return MethodType(forward, module)
+
+
+def plainly_saved(save: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.save, in whose files modules have what the program gave them: a forward of ours in one would be read as a
+    call of getattr, which torch.load refuses by default (weights_only), hours after."""
+
+    @functools.wraps(save)
+    def saved(*args: Any, **kwargs: Any) -> Any:
+        from torch.nn import Module
+
+        state: Callable[[Any], Any] = Module.__getstate__
+        if hasattr(state, OURS):  # a file in a file, or another thread's
+            return save(*args, **kwargs)
+
+        def plain(module: Any) -> Any:
+            return _plain_state(module, state(module))
+
+        setattr(plain, OURS, None)
+        Module.__getstate__ = plain  # type: ignore[method-assign]
+        try:
+            return save(*args, **kwargs)
+        finally:
+            Module.__getstate__ = state  # type: ignore[method-assign]
+
+    return saved
+
+
+def is_ours(method: Any) -> bool:
+    """Whether it was made here."""
+    return isinstance(method, _Over) or hasattr(getattr(method, "__func__", None), OURS)
+
+
+def _plain_state(module: Any, state: dict[str, Any]) -> dict[str, Any]:
+    """What a module holds, without what was put over its methods."""
+    found = dict(state)
+    for name, method in vars(module).items():
+        if isinstance(method, _Over):
+            found[name] = method.beneath
+        elif isinstance(method, MethodType) and method.__self__ is module:
+            of_class = inspect.getattr_static(type(module), name, None)
+            own = getattr(method.__func__, OURS, method.__func__) or of_class
+            found[name] = MethodType(own, module)
+            if own is of_class:  # of a copy, too, whose method was bound anew by its name
+                del found[name]
+    return found
 
 
 class _Over:
@@ -46,6 +95,11 @@ class _Over:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._body(self._module, self._own, *args, **kwargs)
+
+    @property
+    def beneath(self) -> Callable[..., Any]:
+        """What the program has put there."""
+        return self._own.beneath if isinstance(self._own, _Over) else self._own
 
     def __reduce__(self) -> tuple[Any, ...]:
         return operator.getitem, ((self._own,), 0)

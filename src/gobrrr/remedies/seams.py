@@ -18,6 +18,7 @@ from gobrrr.capture.lookup import Lookup, ModuleCall
 from gobrrr.capture.patches import Patches
 from gobrrr.capture.unseen import is_the_programs
 from gobrrr.errors import GobrrrError
+from gobrrr.remedies.forwards import is_ours, plainly_saved
 
 QUIET_CALLS = 20_000
 """Calls of modules after the last new one from which all are taken to be met: looking costs half a microsecond each."""
@@ -73,6 +74,7 @@ class Seams:
         self.names: tuple[str, ...] = ()
         """Of the remedies that are applied together."""
         self._patches = Patches()
+        self._saves_plainly = False
         self._optimizer: list[Callable[[Any], None]] = []
         self._model: list[Callable[[Any], None]] = []
         self._loader: list[Callable[[dict[str, Any]], dict[str, Any]]] = []
@@ -115,6 +117,11 @@ class Seams:
 
     def replace(self, thing: Any, name: str, value: Any) -> None:
         """Patches.replace, until the remedies are taken away."""
+        if is_ours(value) and not self._saves_plainly:
+            import torch
+
+            self._saves_plainly = True
+            self._patches.replace(torch, "save", plainly_saved(torch.save))
         self._patches.replace(thing, name, value)
 
     def applied(self, name: str, detail: str = "") -> None:
