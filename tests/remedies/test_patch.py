@@ -482,4 +482,26 @@ def test_of_several_optimizers_the_first_in_the_source_counts() -> None:
         "    b = torch.optim.SGD(head.parameters())\n"
     )
     lines = patched(source, [BeforeTraining("{model}.compile()")]).splitlines()
-    assert [line for line in lines if "compile" in line] == ["        net.compile()"]
+    assert [line for line in lines if "compile" in line] == ["    net.compile()"]
+
+
+MAKES = "o = torch.optim.Adam(model.parameters())\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (f"model = Net()\nif args.adam:\n    {MAKES}", "model = Net()\nX\nif args.adam:"),
+        (f"def f(model):\n    if a:\n        if b:\n            {MAKES}", "def f(model):\n    X\n    if a:"),
+        (f"model = Net()\nif a:\n    pass\nelif b:\n    {MAKES}", "model = Net()\nX\nif a:"),
+        (f"if a:\n    model = Net()\n    {MAKES}", "    model = Net()\n    X\n    o ="),
+        (f"def g():\n    model = 1\ndef f():\n    if a:\n        model = Net()\n        {MAKES}",
+         "= Net()\n        X\n        o ="),
+        (f"if a:\n    pass\nelif b:\n    model = Net()\n    if c:\n        {MAKES}", "model = Net()\n    X\n    if c:"),
+        (f"model = Net()\nfor e in r:\n    {MAKES}", "for e in r:\n    X\n    o ="),
+    ],
+)  # fmt: skip
+def test_what_stands_before_training_is_in_no_branch_that_may_never_be_entered(before: str, after: str) -> None:
+    """The Adam of word_language_model is made where it is asked for: the recipe's patch did nothing without."""
+    found = patched(f"import torch\n{before}", [BeforeTraining("X({model})")])
+    assert after in found.replace("X(model)", "X"), found

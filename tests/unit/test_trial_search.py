@@ -225,6 +225,7 @@ def test_what_did_not_take_hold_leaves_the_whole_and_the_rest_takes_its_place() 
     heat.leave(WHOLE)
     fresh = found.fill(heat, {WHOLE: "malloc never took hold in 3 steps: no libc"}, lambda stack: True)
     assert fresh == [("padding", "fused")] and found.refused == {"malloc"}
+    assert "malloc" not in found.left(), "it was tried"
 
 
 def test_a_whole_that_died_is_tried_again_without_who_dies_alone() -> None:

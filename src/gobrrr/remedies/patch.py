@@ -238,11 +238,37 @@ def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> lis
         code, indent = edit.code.replace("{model}", model), text.data[line:at].decode()
         if not model or indent.strip():
             continue
+        if (above := _above_branches(tree, node, model, text)) is not node:
+            at, line = text.at(above.lineno, above.col_offset), text.at(above.lineno, 0)
+            indent = text.data[line:at].decode()
         helper = _helper(tree, edit.helper, bool(trainers), text, _outermost(tree, node).lineno)
         if code.splitlines()[-1] in text.data.decode() or helper is None:
             return []
         return [*helper, (at, at, "".join(f"{each}\n{indent}" for each in code.splitlines()))]
     return []
+
+
+def _above_branches(tree: ast.Module, node: ast.stmt, model: str, text: _Text) -> ast.stmt:
+    """The outermost `if` that a statement stands in, which may never be entered, if the model is made above it in the
+    same function; else the statement itself."""
+    parents = {child: each for each in ast.walk(tree) for child in ast.iter_child_nodes(each)}
+
+    def scope(of: ast.AST) -> ast.AST:
+        while of in parents and not isinstance(of, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            of = parents[of]
+        return of
+
+    inside = scope(node)
+    stored = [each for each in ast.walk(inside) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+    made = [each.lineno for each in stored if each.id == model and scope(each) is inside]
+    made += [each.lineno for each in ast.walk(inside) if isinstance(each, ast.arg) and each.arg == model]
+    found, above = node, parents.get(node)
+    while isinstance(above, ast.If):
+        begins = text.at(above.lineno, above.col_offset)
+        if any(line < above.lineno for line in made) and text.data[begins : begins + 2] == b"if":
+            found = above
+        above = parents.get(above)
+    return found
 
 
 def _outermost(tree: ast.Module, node: ast.stmt) -> ast.stmt:

@@ -402,4 +402,4 @@ class Race:
     def left(self) -> tuple[str, ...]:
         """All that was neither looked at nor skipped; what promises most comes first."""
         looked = {name for _, stack in self._looked if stack not in self._broken for name in stack}
-        return tuple(c.name for c in self._ranked() if c.name not in looked | self.skipped.keys())
+        return tuple(c.name for c in self._ranked() if c.name not in looked | self.refused | self.skipped.keys())
