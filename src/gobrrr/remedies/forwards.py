@@ -74,7 +74,7 @@ def is_ours(method: Any) -> bool:
 def _plain_state(module: Any, state: dict[str, Any]) -> dict[str, Any]:
     """What a module holds, without what was put over its methods."""
     found = dict(state)
-    for name, method in vars(module).items():
+    for name, method in state.items():
         if isinstance(method, _Over):
             found[name] = method.beneath
         elif isinstance(method, MethodType) and method.__self__ is module:

@@ -234,18 +234,21 @@ def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> lis
         model = _trained(node, trainers, others) or (
             "" if isinstance(node, ast.Expr) else _optimized(node, made, stepped)
         )
-        at, line = text.at(node.lineno, node.col_offset), text.at(node.lineno, 0)
-        code, indent = edit.code.replace("{model}", model), text.data[line:at].decode()
-        if not model or indent.strip():
+        code = edit.code.replace("{model}", model)
+        if not model or _beginning(node, text)[1].strip():
             continue
-        if (above := _above_branches(tree, node, model, text)) is not node:
-            at, line = text.at(above.lineno, above.col_offset), text.at(above.lineno, 0)
-            indent = text.data[line:at].decode()
+        at, indent = _beginning(_above_branches(tree, node, model, text), text)
         helper = _helper(tree, edit.helper, bool(trainers), text, _outermost(tree, node).lineno)
         if code.splitlines()[-1] in text.data.decode() or helper is None:
             return []
         return [*helper, (at, at, "".join(f"{each}\n{indent}" for each in code.splitlines()))]
     return []
+
+
+def _beginning(node: ast.stmt, text: _Text) -> tuple[int, str]:
+    """Where a statement begins, and what stands before it in its line."""
+    at, line = text.at(node.lineno, node.col_offset), text.at(node.lineno, 0)
+    return at, text.data[line:at].decode()
 
 
 def _above_branches(tree: ast.Module, node: ast.stmt, model: str, text: _Text) -> ast.stmt:
@@ -264,8 +267,8 @@ def _above_branches(tree: ast.Module, node: ast.stmt, model: str, text: _Text) -
     made += [each.lineno for each in ast.walk(inside) if isinstance(each, ast.arg) and each.arg == model]
     found, above = node, parents.get(node)
     while isinstance(above, ast.If):
-        begins = text.at(above.lineno, above.col_offset)
-        if any(line < above.lineno for line in made) and text.data[begins : begins + 2] == b"if":
+        begins, _ = _beginning(above, text)
+        if any(line < above.lineno for line in made) and text.data[begins : begins + 2] == b"if":  # no elif
             found = above
         above = parents.get(above)
     return found

@@ -82,6 +82,10 @@ class Race:
         """Of that name; one that was never given is a plain one."""
         return self._by_name.get(name, Candidate(name))
 
+    def risk(self, stack: Stack) -> int:
+        """Of changing numbers: that of its riskiest remedy."""
+        return max((self.candidate(name).risk for name in stack), default=0)
+
     def limit(self, part: float) -> None:
         """No remedy that works on the step itself can save more than this part of it: the rest waits for a loader."""
         self.candidates = [candidate.within(part * self.step_ns) for candidate in self.candidates]
@@ -92,10 +96,10 @@ class Race:
         open."""
         self._places = places
         first = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
-        if first:
-            rest = first if self._whole in self.shown else openers.side_by_side(first, self._by_name, self.step_ns)
-            chosen = (rest if rest is first else self._spread(rest))[:places]  # a whole that won calls for compile
-            return self._heat((), chosen, brief=len(chosen) < len(first))
+        if waiting := len(first):
+            if self._whole not in self.shown:  # one that won calls for compile
+                first = self._spread(openers.side_by_side(first, self._by_name, self.step_ns))
+            return self._heat((), first[:places], brief=len(first[:places]) < waiting)
         if not self.shown and (again := [stack for stack in self._unsettled() if fits(stack)]):
             return self._heat((), again[:places])
         if not self._joined:
@@ -239,8 +243,7 @@ class Race:
         return ()
 
     def _with_likely(self, stack: Stack) -> Stack:
-        risk = max((self._by_name[name].risk for name in stack), default=0)
-        found = list(stack)
+        risk, found = self.risk(stack), list(stack)
         for name, *more in sorted(self.likely, key=lambda each: -self.leaning[each]):
             fits = not more and name not in {*found, *self.refused} and self._by_name[name].risk <= risk
             if fits and not any(self._not_both(name, other) for other in found):

@@ -202,7 +202,7 @@ class Tuning:
         hope = self._racing.hope()
         least = RACE if hope else SEEKING
         stack = hope or self.race.best()
-        proof = self._proof(stack) + (self._check(stack) if self._risk(stack) >= RISKY else 0.0)
+        proof = self._proof(stack) + (self._check(stack) if self.race.risk(stack) >= RISKY else 0.0)
         return self._began + self._seconds - min(proof, (1 - least) * self._seconds)
 
     def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
@@ -219,9 +219,6 @@ class Tuning:
         watched = twin_steps(self._step_ns + self._between_ns)
         return runs * (start + watched * WATCHED * slack * step_ns / 1e9)
 
-    def _risk(self, stack: Stack) -> int:
-        return max((self.race.candidate(name).risk for name in stack), default=0)
-
     def _affordable(self, stack: Stack) -> Stack:
         """What is to be confirmed: of the stack, and those that were shown to be faster or lean far, the best for which
         there is time, the one that takes least where there is time for none; of those that are about as fast as the
@@ -230,8 +227,9 @@ class Tuning:
         hopes = {each: mean for each, mean in known.items() if each != stack and not set(each) & self.race.refused}
         proofs = {each: self._proof(each, margin=1.0) for each in (stack, *sorted(hopes, key=lambda e: -hopes[e]))}
         if (shown := self.race.shown.get(stack)) is not None:
+            risk = self.race.risk(stack)
             alike = [each for each in self.race.shown.keys() & hopes if self.race.shown[each] >= shown - LEANS
-                     and proofs[each] <= SHORTER * proofs[stack] and self._risk(each) <= self._risk(stack)]  # fmt: skip
+                     and proofs[each] <= SHORTER * proofs[stack] and self.race.risk(each) <= risk]  # fmt: skip
             stack = min((stack, *sorted(alike)), key=lambda each: proofs[each])
         fit = (each for each in (stack, *proofs) if proofs[each] <= self.left())
         # Starts scatter: of those that take about as long the first one, not the one that seems shorter by a second.
